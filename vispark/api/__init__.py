@@ -1,1 +1,1 @@
-"""What users call: VRDD, Grid, explain, and the methods added to PySpark's RDD."""
+"""Public interface: VRDD, Grid, explain, and the methods added to PySpark's RDD."""

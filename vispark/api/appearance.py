@@ -1,4 +1,4 @@
-"""How a VRDD looks where a prompt or a notebook shows it: what it holds, and where; nothing is computed for that."""
+"""Display of a VRDD at a prompt or in a notebook: its content and places, without computing anything."""
 
 from __future__ import annotations
 

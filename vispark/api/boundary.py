@@ -1,4 +1,4 @@
-"""Where errors leave vispark: the trace that the user sees ends at the user's own call.
+"""Boundary at which errors leave vispark: the trace that the user sees ends at the user's own call.
 
 Frames of vispark, PySpark and Py4J between the call and the error say nothing to a user, and are many. They are kept as
 text in :attr:`~vispark.VisparkError.full_trace`.

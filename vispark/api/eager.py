@@ -1,4 +1,4 @@
-"""What is to be kept begins without an action, as far ahead of one as is allowed."""
+"""Eager execution of cache(): plans are submitted before an action asks for them, up to a bound of plans in flight."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class EagerExecution(LineageWalk):
                 self._load_ahead()
 
     def _begin_here(self) -> None:
-        """The same where they hold what it is made of."""
+        """Submit this VRDD's plan without waiting, if the workers hold the VRDD that it is computed from."""
         self._behind = 0
         if self._before is None or not self._before._is_held():
             return

@@ -38,7 +38,7 @@ _TRANSPORTS = {"unix": "by socket", "tcp": "over TCP", "relay": "through Spark"}
 
 @dataclass(frozen=True)
 class Explained:
-    """What is to be explained.
+    """Input of :func:`explain`: a recorded chain, and the folds and requests of its actions.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""What an action does that workers cannot answer: a Spark job over the records, of which the user is told."""
+"""Fallback of actions that workers cannot answer: a Spark job over the records, which is reported to the user."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ _UNTRUSTED = object()
 
 @brief_errors
 class FoldActions(Foldable):
-    """What a VRDD folds. On cached data the folds run in the workers, and a record of each worker comes back."""
+    """Fold actions of a VRDD. On cached data the folds run in the workers, and each worker returns one record."""
 
     def reduce(self, f: Callable[[Any, Any], Any]) -> Any:
         """Fold all records into one.
@@ -69,7 +69,7 @@ class FoldActions(Foldable):
         return spark() if found is None else finish(*found, spark)
 
     def treeReduce(self, f: Callable[[Any, Any], Any], depth: int = 2) -> Any:
-        """As :meth:`reduce`; by Spark in as many steps as ``depth`` says."""
+        """Fold all records into one as :meth:`reduce` does; if Spark does the fold, in ``depth`` steps."""
         return self.reduce(f) if depth > 0 else self._spark("treeReduce", f, depth)
 
     def fold(self, zeroValue: Any, op: Callable[[Any, Any], Any]) -> Any:
@@ -94,7 +94,9 @@ class FoldActions(Foldable):
 
     def treeAggregate(self, zeroValue: Any, seqOp: Callable[[Any, Any], Any], combOp: Callable[[Any, Any], Any],
                       depth: int = 2) -> Any:
-        """As :meth:`aggregate`, but joined in the driver without ``zeroValue``; by Spark in ``depth`` steps."""
+        """Aggregate as :meth:`aggregate` does, but join the parts in the driver without ``zeroValue``; in Spark in
+        ``depth`` steps.
+        """
         if depth < 1:
             return self._spark("treeAggregate", zeroValue, seqOp, combOp, depth)
         return self._aggregate("treeAggregate", zeroValue, seqOp, combOp, depth)

@@ -389,7 +389,7 @@ def _extents(name: str, given: Any, least: int) -> tuple[int, ...]:
 
 
 def _for_axes(name: str, given: Any, least: int, ndim: int) -> tuple[int, ...]:
-    """Of one number for all axes, or one for each, one for each."""
+    """Return one number for each axis, from one number for all axes or one for each."""
     if isinstance(given, Integral):
         return (_whole(name, given, least),) * ndim
     found = _extents(name, given, least)

@@ -1,4 +1,4 @@
-"""What a VRDD of a grid's blocks can do: halos, stencils and loops of them."""
+"""Operations of a VRDD of a grid's blocks: halos, stencils and loops of stencils."""
 
 from __future__ import annotations
 
@@ -220,7 +220,7 @@ class GridOperations(LineageWalk):
                             'from Grid(shape, splits).scatter(sc, array).cache("GPU")', Place(operation=operation))
 
     def window(self, starts: tuple[int, ...], stops: tuple[int, ...], steps: tuple[int, ...]) -> Self:
-        """Of each block those cells that lie in a window of the grid; for ``Grid.gather``."""
+        """Return the VRDD of each block's cells within a window of the grid; for ``Grid.gather``."""
         return self._then(ops.Window(starts, stops, steps))
 
     def windowed(self, window: CellSelection) -> list[Any] | None:

@@ -1,4 +1,4 @@
-"""How a VRDD came to be: the operations up to it, and which of their results are kept."""
+"""Lineage of a VRDD: the operations up to it, and which of their results are kept."""
 
 from __future__ import annotations
 

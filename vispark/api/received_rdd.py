@@ -1,4 +1,4 @@
-"""What ``recv`` gives: an ordinary RDD over a VRDD's records.
+"""RDD that ``recv`` returns: an ordinary RDD over a VRDD's records.
 
 As a parent of shuffles, unions and the like it is computed from the RDD that was sent, and takes what workers hold
 instead wherever it finds it: what Spark recomputes after a loss is then always right. That has a price: Spark feeds the

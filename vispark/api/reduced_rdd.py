@@ -1,4 +1,4 @@
-"""What ``reduceByKey`` of a VRDD gives: an RDD of few records, which the driver has as soon as they are asked for.
+"""RDD that ``reduceByKey`` of a VRDD returns: few records, which the driver has as soon as they are asked for.
 
 What answers from these records needs no Spark job. For everything else that an RDD does they are given to Spark, in
 the partitions where a shuffle would have put them. Where the fold cannot run in the workers, Spark's own

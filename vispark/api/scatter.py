@@ -66,7 +66,7 @@ class _Blocks:
 
 @dataclass(frozen=True)
 class _Piece:
-    """What one block of a field is made of: its array, a function of the position, or a file."""
+    """Source of one block of a field: its array, a function of the position, or a file."""
 
     name: str
     dtype: str | None
@@ -109,7 +109,7 @@ class _Piece:
 
 @dataclass(frozen=True)
 class _Source:
-    """What a field is made of."""
+    """Source of a field: what the user gave, and the dtype."""
 
     name: str
     dtype: str | None

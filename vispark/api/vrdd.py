@@ -461,7 +461,7 @@ class VRDD(Appearance, EagerExecution, FoldActions, GridOperations):
     # -- inside -------------------------------------------------------------------------------------------------------
 
     def _explained(self, by_key: ByKey | str, schema: Any, sources: bool) -> str:
-        """As :class:`FoldActions` has it."""
+        """Return the text of ``explain`` for this VRDD, as :class:`FoldActions` declares it."""
         folds, requests = ({}, {}) if by_key else (self._folds, self._requests)
         wanted = Explained(self._chain(), self.getNumPartitions(), folds, content_of(schema), sources, by_key, requests)
         return explain(Session.of(self.ctx), wanted)

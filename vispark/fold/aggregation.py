@@ -34,7 +34,7 @@ _NOT_JOINED = "does not join each part of its first value with what it computes 
 
 @dataclass(frozen=True)
 class Aggregation:
-    """What ``aggregate`` does.
+    """Meaning of an ``aggregate`` call: a function of each record, and the fold of its results.
 
     Attributes
     ----------
@@ -168,7 +168,7 @@ class _Splitter:
         raise Unreadable(_NOT_JOINED)
 
     def _plain(self, statement: nodes.Statement) -> None:
-        """A statement about the record alone."""
+        """Append a statement that reads and writes variables of the record alone."""
         written = {node.name for node in nodes.nodes_of((statement,)) if isinstance(node, nodes.Local)}
         if written & self.names.keys() or any(isinstance(node, nodes.Return) for node in nodes.nodes_of((statement,))):
             raise Unreadable(_NOT_JOINED)

@@ -1,4 +1,4 @@
-"""What ``vreduce`` makes of records of one layout and signature."""
+"""Lowering of ``vreduce`` for records of one layout and signature."""
 
 from __future__ import annotations
 

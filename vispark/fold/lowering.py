@@ -1,4 +1,4 @@
-"""What folds of a VRDD's records ask of the workers, and what is made of their answers."""
+"""Lowering of folds of a VRDD's records to workers' steps, and the joining of the workers' answers."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Sum:
     mean: bool = False
 
     def lower(self, contents: Sequence[PartitionSchema]) -> FoldStep | str:
-        """As for :class:`Reduce`."""
+        """Return the step of the sum, or why workers cannot compute it, as :meth:`Reduce.lower` does."""
         fold = Reduce(_ADD).lower(contents)
         layout = contents[0].layout
         part, = layout.parts if len(layout.parts) == 1 else (RecordPart("", "tuple", ("float",)),)
@@ -107,7 +107,7 @@ class ByKey:
     groups: int
 
     def lower(self, contents: Sequence[PartitionSchema]) -> FoldByKeyStep | str:
-        """As for :class:`Reduce`."""
+        """Return the step of the fold by key, or why workers cannot compute it, as :meth:`Reduce.lower` does."""
         reason = _alike(contents)
         if reason:
             return reason
@@ -147,7 +147,7 @@ class ByKey:
 
 @functools.lru_cache(maxsize=256)
 def by_key(spec: FoldSpec, groups: int) -> ByKey:
-    """As :func:`reduce_by`."""
+    """Return one object for one fold by key into ``groups`` keys, as :func:`reduce_by` does for folds."""
     return ByKey(spec, groups)
 
 
@@ -159,7 +159,9 @@ class Total:
     zero: tuple[tuple[str, str], ...]
 
     def lower(self, contents: Sequence[PartitionSchema]) -> FoldStep | str:
-        """As for :class:`Reduce`; also where Python would calculate in another type than the records'."""
+        """Return the step, or why workers cannot fold, as :meth:`Reduce.lower` does; also if Python would calculate in
+        another type than the records'.
+        """
         fold = Reduce(self.spec).lower(contents)
         if isinstance(fold, str):
             return fold
@@ -177,7 +179,9 @@ class FoldRequest(Protocol[_Lowered]):
     """One of those above: hashable, equal by content."""
 
     def lower(self, contents: Sequence[PartitionSchema]) -> _Lowered | str:
-        """As for :class:`Reduce`."""
+        """Return the step for partitions of some contents, or why workers cannot fold them, as :meth:`Reduce.lower`
+        does.
+        """
 
 
 def type_of(value: Any) -> str:

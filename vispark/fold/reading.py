@@ -30,7 +30,7 @@ class Unreadable(Exception):
 
 @dataclass(frozen=True)
 class Leaf:
-    """How one part of two records becomes that part of their fold; hashable, equal by content.
+    """Fold of one part of a record; hashable, equal by content.
 
     Attributes
     ----------

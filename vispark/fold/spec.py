@@ -1,4 +1,6 @@
-"""What a function of two records does, as far as a kernel can fold with it: an operator for each part of a record."""
+"""Specifications of folds that kernels support: an operator for each part of a record, read from a function of two
+records.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,7 @@ LOWERED = ("a fold runs on the device with +, *, &, |, ^, min, max, operator's o
 @hashed_once
 @dataclass(frozen=True)
 class FoldSpec:
-    """How two records become one; hashable, equal by content.
+    """Specification of a fold of two records into one; hashable, equal by content.
 
     Attributes
     ----------

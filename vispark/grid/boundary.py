@@ -1,4 +1,4 @@
-"""What lies outside of a grid: the argument ``boundary=`` read, and its functions evaluated.
+"""Boundary conditions of a grid: the argument ``boundary=`` read, and its functions evaluated.
 
 Functions travel wherever a grid's keys travel, named by a digest. A process knows those of every grid that was made or
 unpickled in it.

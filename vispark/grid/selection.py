@@ -74,7 +74,9 @@ class CellSelection:
 
     def ranges(self, description: GridSpec,
                position: tuple[int, ...]) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
-        """As :meth:`within`, for a block by its place."""
+        """Return the selected cells of the block at ``position``, and their places in the result, as :meth:`within`
+        does.
+        """
         inside, target = [], []
         for (low, high), start, stop, step in zip(description.ranges(position), self.starts, self.stops, self.steps,
                                                   strict=True):

@@ -25,7 +25,7 @@ DEEP = {1: 1, 2: 8, 3: 3}
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """How a field continues at one side of an axis.
+    """Boundary rule of a field at one side of an axis.
 
     Parameters
     ----------
@@ -113,7 +113,7 @@ class GridSpec:
         return tuple(part * size + min(part, longer) for part in range(self.splits[axis] + 1))
 
     def ranges(self, position: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
-        """From where up to where, without, a block's cells go along each axis."""
+        """Return the range of a block's cells along each axis: (first, last + 1)."""
         found = []
         for axis, part in enumerate(position):
             size, longer = divmod(self.shape[axis], self.splits[axis])

@@ -113,7 +113,7 @@ class Invocation:
     epoch: int = 0
 
     def check(self, epoch: int) -> None:
-        """Whether a process of this epoch may run it.
+        """Check that a process of this epoch may run the invocation.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""Which stencils of a loop are done in one pass over memory: several of a step, or several steps."""
+"""Partitioning of a loop's stencils into passes over memory: several stencils of a step, or several steps."""
 
 from __future__ import annotations
 
@@ -37,7 +37,9 @@ _MOST_STENCILS = 8
 
 @dataclass(frozen=True)
 class PassPlans:
-    """How a grid's stencils become passes: of how many each, what a pass is, and why some are not one."""
+    """Strategy that turns a grid's stencils into passes: the partition, the kernel of a pass, and why stencils stay
+    apart.
+    """
 
     parted: Callable[[Sequence[ChainPart]], tuple[tuple[int, ...], float]]
     kernel: Callable[[Sequence[ChainPart]], StencilKernel]

@@ -1,4 +1,4 @@
-"""What functions of cells mean for a grid's fields: their launches, what they leave, and the exchanges they need."""
+"""Lowering of functions of cells for a grid's fields: launches, written fields, and the exchanges that they need."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def _generated(source: str, options: tuple[str, ...], label: str) -> Kernels:
 
 @dataclass
 class Ghosts:
-    """Which ghost cells are fresh, and what makes those fresh that are not.
+    """Tracker of which ghost cells are fresh, and builder of the exchanges that refresh the others.
 
     Parameters
     ----------

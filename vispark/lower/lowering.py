@@ -67,7 +67,9 @@ class CannotFuse(Exception):
 
 @dataclass(frozen=True)
 class OperatorOutput:
-    """What blocks of one layout and signature are behind some operation; ``count`` is below 0 while as in the input."""
+    """Content of blocks of one layout and signature after an operation; ``count`` is below 0 while it equals the
+    input's.
+    """
 
     layout: RecordLayout
     signature: Signature | None
@@ -269,7 +271,7 @@ class Lowering:
         return found
 
     def remarks(self) -> Iterator[str]:
-        """Of calls that give nearest centres, why that is no matrix work."""
+        """Yield, for each call that finds nearest centres, why it is not computed by matrix work."""
         modules = self.modules.modules()
         for states, launches in zip(self._states, self.launches, strict=True):
             for node, state in zip(self.nodes, states, strict=False):
@@ -364,7 +366,7 @@ class Lowering:
                 raise AssertionError(f"no step for {node.op}")
 
     def _to_device(self, *steps: Step) -> None:
-        """Some steps on the device, and the way there where the step before is not that."""
+        """Append steps that run on the device, behind a copy to the device unless the last step is one."""
         self.steps += steps if isinstance(self.steps[-1], messages.ToDeviceStep) else (messages.ToDeviceStep(), *steps)
 
     def _only_kind(self, label: str) -> str:
@@ -379,7 +381,7 @@ class Lowering:
         return replace(launch, merge=merge, module=module, kernel=spec.kernel.name)
 
     def _fused(self, stage: FusedStage) -> None:
-        """The step of a run of ``vmap``, and of what folds or takes apart its results."""
+        """Append the step of a run of ``vmap``, fused with the folds or projections of its results."""
         nodes = self.nodes[stage.first:stage.stop]
         calls: list[Call] = [(stage.first + number, node.op.spec) for number, node in enumerate(nodes)
                              if isinstance(node.op, ops.Map)]

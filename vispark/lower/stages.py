@@ -22,7 +22,7 @@ from vispark.plan.ops import DatasetId, LogicalPlan, PlanNode
 @hashed_once
 @dataclass(frozen=True)
 class RequestedOutput:
-    """What is wanted of a chain's result: its records (up to ``limit``, all if below 0), its fold, or neither."""
+    """Output requested of a chain: its records (up to ``limit``, all if below 0), its fold, or neither."""
 
     fetch: bool = True
     limit: int = -1

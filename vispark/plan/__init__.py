@@ -1,1 +1,1 @@
-"""What a program recorded: frozen operations, the calls that they stand for, and CUDA sources."""
+"""Recorded programs: frozen operations, the calls that they stand for, and CUDA sources."""

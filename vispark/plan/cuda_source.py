@@ -154,7 +154,9 @@ _CLOSING = {"(": ")", "[": "]", "<": ">"}
 
 @dataclass(frozen=True)
 class _Scan:
-    """What the text of a source says. ``complete`` is false if macros may make kernels that it does not show."""
+    """Names that the text of a source declares. ``complete`` is false if macros may make kernels that the text does not
+    show.
+    """
 
     declarations: Mapping[str, Declaration]
     constants: frozenset[str]

@@ -1,4 +1,4 @@
-"""What a call of ``exec`` means: recorded when it is made, resolved for each kind of block when there is one.
+"""Calls of ``exec``: recorded when they are made, resolved for each block signature.
 
 :func:`record_exec` checks all that can be checked without a block and copies what may change afterwards.
 :func:`resolve` runs the user's functions for one block signature and gives the protocol's ``Launch``.
@@ -298,7 +298,8 @@ def _check_out_fields(written: tuple[str, ...], out: OutFields) -> None:
 
 @dataclass(frozen=True)
 class _Geometry:
-    """What a call means for one signature, but for the arguments' values: ``arguments`` has None for those."""
+    """Launch geometry and outputs of a call for one signature; ``arguments`` has None for values, which vary by pass.
+    """
 
     grid: tuple[int, ...]
     block: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""What calls on a grid recorded: loops of stencils, and which operations need fresh halos."""
+"""Recorded calls on a grid: loops of stencils, and which operations need fresh halos."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one call of ``vmap`` recorded, and what it means for blocks of one signature."""
+"""Recorded calls of ``vmap``, and their meaning for blocks of one signature."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ _told: set[tuple[str, int, str]] = set()
 
 
 class MapShape(NamedTuple):
-    """What a recorded call is apart from the values that it captured and was given: (dtype, shape, weak) of each."""
+    """Cache key of a recorded call without its values: (dtype, shape, weak) of each capture and argument."""
 
     definition: Definition
     captures: tuple[tuple[str, tuple[int, ...], bool], ...]

@@ -1,4 +1,4 @@
-"""What the user recorded: a chain of operations from an RDD's records to the VRDD wanted.
+"""Logical plans: chains of recorded operations from an RDD's records to a VRDD.
 
 Operations are frozen and equal by content. A chain is built one operation per call by :mod:`vispark.api.vrdd`, verified
 here, and lowered to protocol steps by :mod:`vispark.lower`.
@@ -194,8 +194,9 @@ class LineageWalker(Protocol):
     """The way back from a result: gives the chain up to it."""
 
     def __call__(self, is_enough: Callable[[PlanNode], bool] | None = None, /) -> LogicalPlan:
-        """From the send on; or from the last node on of which it is said that this is enough, and from before that as
-        far as it says where the result lies. Nodes are asked about from the last one back, and none before that one.
+        """Return the plan from the send on, or from the last node for which ``is_enough`` holds and, before that node,
+        as far back as ``is_enough`` says where the result lies. Nodes are asked about from the last one back, and none
+        before that one.
         """
 
 

@@ -1,4 +1,4 @@
-"""What a plan refers to by position: kernel sources, and the values that each pass brings."""
+"""Tables of what a plan refers to by position: kernel sources, and the values of each pass."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stands for a block before there is one: ``IN`` and ``OUT``, their extents, and a block's description.
+"""Symbols for blocks that do not exist yet: ``IN`` and ``OUT``, their extents, and block descriptions.
 
 ``IN`` and ``OUT`` among a kernel's arguments are the addresses of the input and of the output block, ``IN["field"]``
 and ``OUT["field"]`` those of a field; ``IN.shape[i]`` and ``IN.size`` are extents, with which one may calculate.
@@ -19,7 +19,7 @@ from gpu_worker.protocol.messages import Field, Signature
 
 @dataclass(frozen=True, repr=False)
 class BlockView:
-    """What a block looks like, for functions given as ``out=``, ``grid=``, ``block=``, ``shared=`` or an argument.
+    """Description of a block, for functions given as ``out=``, ``grid=``, ``block=``, ``shared=`` or an argument.
 
     A block with named fields is asked for one of them first: ``b["x"].shape``.
 

@@ -1,1 +1,1 @@
-"""Where a program's time goes: plans, Spark's jobs, and the shares of both."""
+"""Profiling of a program's time: plans, Spark's jobs, and the shares of both."""

@@ -47,7 +47,7 @@ def shares(levels: Sequence[Sequence[Interval]], total: float) -> tuple[list[lis
 
 
 def tracks(intervals: Sequence[Interval]) -> list[int]:
-    """For each interval the first of as many tracks as are needed for none to overlap, in the order of their starts.
+    """Assign intervals to tracks: each, in the order of their starts, to the first track where it overlaps no other.
 
     Examples
     --------

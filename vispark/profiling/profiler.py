@@ -1,4 +1,4 @@
-"""Where a program's time goes, as a table and as a trace that Perfetto opens.
+"""Profile of a program's time, as a table and as a trace that Perfetto opens.
 
 The table adds up to the wall time. A moment at which the driver waits for a plan's answer is the plan's; any other at
 which Spark's tasks run is shared by them alike, and each task's share is divided as its metrics say; any other at which
@@ -69,7 +69,7 @@ class Event:
 
 @dataclass
 class Profile:
-    """What :func:`profile` took down.
+    """Result of :func:`profile`: where the program's time went.
 
     Attributes
     ----------
@@ -123,7 +123,9 @@ class Profile:
         return found
 
     def add(self, name: str, parts: Mapping[str, float], start: float, track: str) -> None:
-        """Something that took these seconds by kind, one after the other, from a moment of ``time.monotonic`` on."""
+        """Record an operation's seconds by kind, as consecutive events from the time ``start`` of ``time.monotonic``
+        on.
+        """
         with self._lock:
             self._answers += 1
             for kind, seconds in parts.items():
@@ -132,12 +134,12 @@ class Profile:
                     start += seconds
 
     def told(self, stage: int, partition: int, seconds: Mapping[str, float]) -> None:
-        """What the Python worker of a Spark task took down, by kind of work."""
+        """Record the seconds that a Spark task's Python worker measured, by kind of work."""
         with self._lock:
             self._told[stage, partition] = seconds
 
     def _between(self, what: Job | SparkStage | Task) -> tuple[float, float]:
-        """From when to when, in seconds from the profile's start."""
+        """Return start and end of a job, stage or task, in seconds from the profile's start."""
         start = min(max(what.start - self.epoch, 0.0), self.total)
         return start, max(start, min(what.end - self.epoch, self.total))
 
@@ -328,7 +330,7 @@ def parts_of(times: Times, seconds: float) -> dict[str, float]:
 
 
 def answered(labels: Sequence[str], times: Times, began: float, runtime_dir: str, *, relayed: bool = False) -> None:
-    """A plan's answer came, for which the driver waited since it ``began``; where a profile is taken that notes it.
+    """Record a plan's answer in the current profile, if any; the driver has waited for it since ``began``.
 
     What a plan that is relayed spends on its way is Spark's.
     """
@@ -341,7 +343,7 @@ def answered(labels: Sequence[str], times: Times, began: float, runtime_dir: str
 
 
 def leaving(context: SparkContext) -> None:
-    """Before a context stops, ask it what a profile that is being taken has to know."""
+    """Query Spark for what the current profile, if any, needs to know of a context that is about to stop."""
     if _current is not None:
         _current._leave(context)
 
@@ -361,7 +363,7 @@ class TaskSeconds:
         return seconds
 
     def answered(self, times: Times) -> None:
-        """What was done since the last lap was to ask a worker, which took that long."""
+        """Attribute the time since the last lap to a request to a worker, which reported these ``times``."""
         now = time.monotonic()
         for kind, seconds in parts_of(times, now - self._last).items():
             self.seconds[kind] += seconds

@@ -1,4 +1,4 @@
-"""What Spark itself says of its jobs: when their tasks ran, and what these did.
+"""Spark's own accounts of its jobs: when their tasks ran, and how the tasks spent their time.
 
 Spark's status store has that whether its web interface runs or not. It is read through the gateway as the JSON that
 Spark's REST API would give, a call for all jobs and two for each stage.
@@ -194,5 +194,5 @@ def _together(stage: Mapping[str, Any], start: float, end: float, told: Told) ->
 
 
 def _end(milliseconds: int | None) -> float:
-    """Of what has not ended yet that is later than all."""
+    """Return a time in seconds; infinity if it is None, as for what has not ended yet."""
     return float("inf") if milliseconds is None else milliseconds / 1e3

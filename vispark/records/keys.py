@@ -30,7 +30,7 @@ _UNPICKLABLE = (pickle.PicklingError, TypeError, AttributeError, ValueError, Rec
 
 
 class Keyring:
-    """What a session's secret is used for, a derived key each.
+    """Keys derived from a session's secret, one for each use.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""How records are rebuilt from a block's arrays."""
+"""Layouts of records: how they are rebuilt from a block's arrays."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def held_as(name: str) -> np.dtype:
 
 @dataclass(frozen=True, slots=True)
 class RecordPart:
-    """How one array gives a record, or one of its fields.
+    """Layout of a record, or of one of its fields, in one array.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ class RecordPart:
 
 @dataclass(frozen=True, slots=True)
 class RecordLayout:
-    """How records are rebuilt from arrays. Equal for all partitions whose records are alike, whatever their number.
+    """Layout of a partition's records in arrays; equal for all partitions of similar records, whatever their number.
 
     Parameters
     ----------

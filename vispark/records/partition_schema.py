@@ -1,4 +1,4 @@
-"""What the content of a partition looks like, wherever it is."""
+"""Schema of a partition's content, independent of where the content is."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from vispark.records import Keyring, RecordLayout, unpack, unpack_keys
 
 @dataclass(frozen=True)
 class PartitionSchema:
-    """What one partition's content looks like.
+    """Schema of one partition's content.
 
     Attributes
     ----------

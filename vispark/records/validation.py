@@ -1,4 +1,4 @@
-"""What cannot be held, said in the user's words: which record, what it is, what would be right."""
+"""Errors about records that cannot be held, in the user's terms: which record, its type, and what would be right."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _RIGHT = ("a record is a number, a numeric array, a tuple of numbers, a dict of 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What is looked at in each record: the record, or its value, and in it a field or a position."""
+    """Subject of a check within each record: the record or its value, and in it a field or a position."""
 
     keyed: bool
     part: str = ""

@@ -59,7 +59,7 @@ _Answer = TypeVar("_Answer")
 
 @dataclass(frozen=True)
 class Credentials:
-    """What lets a process speak for a Spark application; shipped with its tasks and nowhere else.
+    """Credentials of a process that acts for a Spark application; shipped with its tasks and nowhere else.
 
     ``driver`` is the host of the driver, and ``machine`` what it sees as its machine.
     """
@@ -93,7 +93,7 @@ class Credentials:
 
 @dataclass(frozen=True)
 class WorkerAddress:
-    """Where a worker is: its runtime directory, on the machine of this name, which a container has for itself."""
+    """Address of a worker: its runtime directory, and the name of its machine; a container counts as a machine."""
 
     runtime_dir: str
     machine: str
@@ -106,7 +106,7 @@ class WorkerAddress:
 
 @dataclass(frozen=True)
 class PartitionHandle:
-    """What stands for a partition in Spark: where its content is, and what it looks like, by VRDD number.
+    """Handle that stands for a partition in Spark: its worker, and the schemas of its content by VRDD number.
 
     ``seconds`` says what its task spent them on, where that is asked for, ``reach`` where the worker is reached over
     TCP, where it is, ``stage`` which stage of Spark's the task was of, and ``room`` how much shared memory the worker's

@@ -26,7 +26,7 @@ DTYPES = ("float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uin
 
 @dataclass(frozen=True)
 class Format:
-    """How lines are read.
+    """Format of a text file's lines.
 
     Attributes
     ----------

@@ -200,7 +200,7 @@ class TextFile:
         self._file.seek(position)
 
     def read(self, count: int) -> bytes:
-        """About so many bytes from here on, which never end between CR and LF; none at the end of the file."""
+        """Read about ``count`` bytes, never ending between CR and LF; empty at the end of the file."""
         data = self._file.read(count)
         while data.endswith(b"\r") and (more := self._file.read(_FEW)):
             data += more

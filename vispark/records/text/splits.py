@@ -1,4 +1,4 @@
-"""Which files a path means, and how they are cut: by bytes, as Hadoop cuts text files.
+"""Splits of text files: the files that a path means, cut by bytes, as Hadoop cuts text files.
 
 A line belongs to the split that its first byte is in. So a split that does not begin a file begins after the first line
 end at or behind the byte before it, and reads on to the end of its last line. LF, CR and CRLF end lines.

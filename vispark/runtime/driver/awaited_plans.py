@@ -33,7 +33,7 @@ class _Awaited:
 
 
 class AwaitedPlans:
-    """What threads of the driver wait for, and the thread that looks at it.
+    """Registry of the plans that the driver's threads wait for, and the thread that watches it.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ class AwaitedPlans:
 
     @contextmanager
     def during(self, what: str) -> Iterator[None]:
-        """Within it the calling thread waits for ``what``."""
+        """Register that the calling thread waits for the operation ``what`` while the context is entered."""
         number = self.begin((what,))
         try:
             yield

@@ -1,4 +1,5 @@
-"""What workers may forget, told to those that hear of it from no plan: by a message, or by tasks of Spark."""
+"""Background garbage collection: tells workers that no plan reaches which datasets to free, by message or Spark task.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a long loop is run: in parts of about half a second each, with a line that says how far it is."""
+"""Pacing of long loops: parts of about half a second each, with a line of progress."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Shown = Callable[[int, float], None]
 
 @dataclass(frozen=True)
 class EndedLoop:
-    """How a loop ended.
+    """Outcome of a loop: its steps, and the largest change of a cell.
 
     Attributes
     ----------
@@ -51,7 +51,7 @@ class EndedLoop:
 
 @dataclass
 class ChunkController:
-    """How long a step of a loop takes, as far as is known from its calls before.
+    """Controller of the steps of a loop's next part, from the measured time of earlier steps.
 
     Attributes
     ----------

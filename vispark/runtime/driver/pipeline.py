@@ -64,13 +64,13 @@ class PendingRequest:
     results: int = -1
 
     def end(self) -> None:
-        """Nobody has anything in that memory any more."""
+        """Return the request's shared memory to its pool: no reader of the payload is left."""
         if self.loan is not None:
             self.loan.end()
             self.loan = None
 
     def spoil(self) -> None:
-        """Nobody knows whether the worker is done with that memory."""
+        """Exclude the request's shared memory from reuse, as the worker may still be using it."""
         if self.loan is not None:
             self.loan.spoil()
             self.loan = None
@@ -305,8 +305,8 @@ class Pipeline:
         return True
 
     def _keeps(self, payload: Payload, sent: float) -> None:
-        """The worker keeps a payload's memory for some time from when it had it, and this thread is likely to send it
-        again.
+        """Note that the worker keeps a payload's memory mapped for some time after ``sent``, and prefer this client for
+        the thread's next payload.
         """
         if not self._mapped or self._mapped[-1] != payload.number:
             with suppress(ValueError):
@@ -337,8 +337,8 @@ class Pipeline:
         return error
 
     def _lost(self, error: VisparkError) -> None:
-        """All that is on its way is lost; of a plan whose kernel did it, and of those that start from what it was to
-        keep, it is that kernel's error.
+        """Fail all plans in flight because the worker was lost; the plan whose kernel caused the loss, and the plans
+        that start from its results, fail with that kernel's error.
         """
         todo = self._given_up(error)
         try:
@@ -365,7 +365,7 @@ class Pipeline:
                 self._failed.update(dict.fromkeys(kept, reason))
 
     def _break_off(self) -> None:
-        """The same where it is not the worker that ended: what it was sent may be done all the same."""
+        """Fail all plans in flight because the program was interrupted; the worker lives on and may still run them."""
         for each in self._given_up(WorkerLost("the program was interrupted while it used the connection to a worker, "
                                               "which was closed therefore")):
             self.heard(each)

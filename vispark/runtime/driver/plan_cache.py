@@ -28,7 +28,7 @@ _ALIKE = 8
 
 @dataclass(frozen=True)
 class PlacementKey:
-    """What content looks like, and where it is, by partition; compared again and again, so hashed once."""
+    """Cache key of content and placement by partition: schemas and workers' addresses; its hash is computed once."""
 
     homes: tuple[tuple[int, WorkerAddress], ...]
     contents: tuple[PartitionSchema, ...]

@@ -1,4 +1,4 @@
-"""What is lost of a long loop on a grid is computed anew: from the newest snapshot on, in short parts.
+"""Recovery of a long loop on a grid: recomputation from the newest snapshot on, in short parts.
 
 A halo makes every partition depend on every other, so all of them go back to the same step. Parts are kept one after
 the other, as the loop itself keeps its steps; a loss on the way costs what came after the newest snapshot once more.
@@ -85,7 +85,7 @@ def is_held(session: Holding, node: PlanNode, partitions: Sequence[int]) -> bool
 
 @dataclass(frozen=True)
 class Position:
-    """How far it is: the last node of the chain that is done, and the steps that are done of a loop behind it."""
+    """Position of a recovery in a chain: the last node that is done, and the steps done of a loop behind that node."""
 
     position: int
     steps: int

@@ -1,4 +1,4 @@
-"""What nobody refers to any more, and how the workers hear of it."""
+"""Thread-safe queue of VRDDs whose last reference is gone, drained to tell the workers."""
 
 from __future__ import annotations
 

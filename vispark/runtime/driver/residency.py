@@ -1,4 +1,4 @@
-"""What the driver knows of content that workers hold under one number, and how they come to forget it."""
+"""Residency of content that workers hold under one number, as the driver knows it, and its release."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from vispark.runtime.driver.worker import LOST, Sent, Worker
 
 
 class Residency:
-    """What workers hold under one VRDD number. Dropping the last reference lets the workers forget it.
+    """Residency of one VRDD number's content in workers. Dropping the last reference lets the workers forget the
+    content.
 
     Attributes
     ----------

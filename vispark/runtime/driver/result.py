@@ -1,4 +1,4 @@
-"""What came of a plan that an action waits for."""
+"""Partial results of an action: records and folds received from workers so far."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vispark.records.partition_schema import PartitionSchema
 
 @dataclass
 class PartialResult:
-    """What a plan gave so far: a list of records, or a fold, by partition or by the first of a worker's partitions.
+    """Partial result of an action: lists of records, or folds, by partition or by the first of a worker's partitions.
 
     ``fold`` is the fold that ran, or why none could.
     """

@@ -1,4 +1,4 @@
-"""What the log says of what is lost under an action: what it was, how it goes on, and how long that took."""
+"""Retry loop for plans that lost a worker, and its log messages."""
 
 from __future__ import annotations
 

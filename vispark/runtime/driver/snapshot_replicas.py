@@ -1,4 +1,4 @@
-"""Which other node holds a copy of whose part of a snapshot, so that the loss of a whole node does not lose it."""
+"""Placement of snapshot replicas on other nodes, so that the loss of a whole node does not lose its part."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from vispark.runtime.driver.worker import Workers
 
 def holders(homes: Iterable[WorkerAddress], known: Iterable[WorkerAddress],
             leads: Callable[[WorkerAddress, WorkerAddress], bool]) -> dict[WorkerAddress, WorkerAddress]:
-    """Who is to hold a copy of whose part of a snapshot: the next worker on another machine, else on the same.
+    """Assign each worker's part of a snapshot to the worker that holds the replica: the next one on another machine,
+    else on the same machine.
 
     Parameters
     ----------
@@ -40,7 +41,7 @@ def owner(home: WorkerAddress) -> str:
 
 
 def copies(workers: Workers, homes: Iterable[WorkerAddress]) -> dict[WorkerAddress, tuple[WorkerAddress, CopyTo]]:
-    """To whom workers are to give copies of their parts of a snapshot, where they can.
+    """Return, for each worker, the worker that its part of a snapshot is to be copied to, and the request for the copy.
 
     Not where one is relayed to: after the loss of a node no token says where another is that holds the copy.
     """

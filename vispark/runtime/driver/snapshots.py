@@ -1,4 +1,4 @@
-"""When long loops are saved, and what of them is: each loop's newest complete snapshot, and the one on its way."""
+"""Snapshots of long loops: their schedule, each loop's newest complete one, and the one being taken."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _PATIENCE_SECONDS = 60.0
 
 @dataclass
 class SnapshotSchedule:
-    """When the next snapshot is due, by what they cost; it reads no clock.
+    """Schedule of snapshots by their cost; without a clock of its own.
 
     The time between two is the one that loses least, by Young's formula (J. W. Young, "A first order approximation to
     the optimum checkpoint interval", Communications of the ACM 17, 1974): sqrt(2 * cost * time to a loss). It is never

@@ -1,4 +1,4 @@
-"""What Spark's own failures say, and vispark's errors inside of them."""
+"""Errors of Spark jobs: their causes, and the vispark errors inside them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _OURS = re.compile(r"^gpu_worker\.protocol\.errors\.(\w+): (.*?)(?=\n\n|\n SQLST
 
 @dataclass(frozen=True)
 class Attempts:
-    """How many tasks a stage has, and how many attempts at them run and have ended."""
+    """Counts of a stage's tasks, and of the attempts at them that run and that have ended."""
 
     tasks: int
     active: int

@@ -16,8 +16,8 @@ from vispark.runtime.bridge import Credentials, WorkerAddress, answered, local_c
 
 @dataclass(frozen=True)
 class Deferred:
-    """What a worker is told when a task comes to it: the VRDDs that it may forget, and which partitions of others it is
-    to hold at most.
+    """Messages deferred until a task reaches a worker: the VRDDs to forget, and which partitions of others to hold at
+    most.
     """
 
     released: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""What reading a function needs beside its syntax tree: arguments and defaults by value, and where errors point."""
+"""Inputs of the reader beside the syntax tree: arguments and defaults by value, and places of errors."""
 
 from __future__ import annotations
 

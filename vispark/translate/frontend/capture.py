@@ -1,4 +1,4 @@
-"""What a function takes from around it, by value: the variables of closures and modules, and arguments."""
+"""Capture of values from a function's surroundings: variables of closures and modules, and arguments."""
 
 from __future__ import annotations
 

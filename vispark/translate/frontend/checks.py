@@ -1,4 +1,4 @@
-"""What no data could make right in a function: results that are none, names without a value, a choice of functions.
+"""Checks of a function before types are known: results that are none, names without a value, a choice of functions.
 
 This looks at the intermediate form alone, before any type is known. A test on the element is decided while the kernel
 runs, so both ways count; any other may be decided before, by an argument or a shape, and then what stands in it is left
@@ -138,7 +138,7 @@ class _Check:
         return frozenset.intersection(*going)
 
     def _chosen_functions(self, statement: nodes.If) -> None:
-        """A name that stands for one function on one way and for another on the other."""
+        """Refuse a name that stands for one function on one branch and for another on the other."""
         yes, no = ({target.name: one.value for one in part if isinstance(one, nodes.Assign)
                     for target in one.targets if isinstance(target, nodes.Local)}
                    for part in (statement.body, statement.orelse))
@@ -165,7 +165,7 @@ class _Check:
     # -- expressions --------------------------------------------------------------------------------------------------
 
     def target(self, target: nodes.Expression, value: nodes.Expression | None, known: Names) -> None:
-        """What is assigned to: an item of a list, or of what may be another array, is refused."""
+        """Check an assignment's target: an item of a list, or of a possible view of another array, is refused."""
         root = _root(target)
         if isinstance(target, nodes.Index) and isinstance(root, nodes.Local):
             self.expression(target, known)
@@ -204,7 +204,7 @@ class _Check:
             self.expression(part, known)
 
     def result(self, value: nodes.Expression) -> None:
-        """What is returned, as far as it is no result whatever the types are."""
+        """Refuse returned values that are no results whatever their types."""
         match value:
             case nodes.Literal(None):
                 self._none_on_some_ways(value)
@@ -229,7 +229,7 @@ class _Check:
 
 
 class _Optimist:
-    """What a block may leave at best: of ways that may be decided before, the names of all of them."""
+    """Optimistic analysis of a block: the names of all branches that may be chosen before the kernel runs."""
 
     def __init__(self, check: _Check):
         self.check = check

@@ -1,4 +1,4 @@
-"""How a definition was put together from what is around a function, so that a loop does not read it again and again.
+"""Guards of a definition: the lookups by which a function was read, so that a loop does not read it again.
 
 A definition depends on the function's code and on what each name around it stands for: a number, whose value does not
 count, a certain function of the library, another function with its own code. A :class:`Recipe` lists these lookups.
@@ -32,7 +32,7 @@ Check = Callable[[Any, "Following"], bool]
 
 @dataclass
 class Following:
-    """What one walk along a recipe found: the objects by step, and the numbers."""
+    """Result of one walk along a recipe: the objects by step, and the numbers."""
 
     found: list[Any]
     captures: list[Capture] = field(default_factory=list)
@@ -67,11 +67,11 @@ class Recipe:
         return self.follow(parent, lookup, name)
 
     def expect(self, number: int, value: Any) -> None:
-        """Only this very object will do."""
+        """Require that a lookup gives the same object."""
         self._checks[number] = lambda found, _: found is value
 
     def expect_kind(self, number: int, value: Any) -> None:
-        """Another object of the same type will do; of modules, only the same."""
+        """Require that a lookup gives an object of the same type; of modules, the same module."""
         if isinstance(value, types.ModuleType):
             self.expect(number, value)
         else:
@@ -79,12 +79,12 @@ class Recipe:
             self._checks[number] = lambda found, _: type(found) is kind
 
     def expect_items(self, number: int, value: tuple[Any, ...]) -> None:
-        """Another tuple of the same length will do."""
+        """Require that a lookup gives a tuple of the same length."""
         length = len(value)
         self._checks[number] = lambda found, _: type(found) is tuple and len(found) == length
 
     def expect_function(self, number: int, function: types.FunctionType) -> None:
-        """Another function of the same code and the same module will do."""
+        """Require that a lookup gives a function of the same code and the same module."""
         code = function.__code__
         first = next((known for space, known in self._spaces if space is function.__globals__), number)
         if first == number:
@@ -94,12 +94,12 @@ class Recipe:
             and (first == number or found.__globals__ is walk.found[first].__globals__))
 
     def expect_same(self, number: int, other: int) -> None:
-        """Only what an earlier lookup gave will do."""
+        """Require that a lookup gives the same object as an earlier lookup."""
         if number != other:
             self._checks[number] = lambda found, walk: found is walk.found[other]
 
     def expect_partial(self, number: int, value: functools.partial[Any]) -> None:
-        """Another partial with as many arguments, and the same keywords, will do."""
+        """Require that a lookup gives a partial with as many arguments and the same keywords."""
         shape = len(value.args), tuple(value.keywords)
         self._checks[number] = lambda found, _: (type(found) is functools.partial
                                                  and (len(found.args), tuple(found.keywords)) == shape)

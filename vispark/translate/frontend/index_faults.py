@@ -1,4 +1,4 @@
-"""Which function a kernel's error is of, and where it indexes by numbers that it computes: such an index may end it.
+"""Source places of index errors: the function and the subscript that a kernel's error is about.
 
 A kernel says which of its subscripts ended it by a number that follows from the function alone, not from where it
 stands in a file: the same function in two places is one kernel.

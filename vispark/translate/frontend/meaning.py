@@ -1,4 +1,5 @@
-"""Whether a function means the same of rows as of the array that they make, and whether it takes a pair apart.
+"""Analysis of whether a function means the same for rows as for the array that they make, and whether it takes a pair
+apart.
 
 ``map`` gives a function the whole record, where ``vmap`` gives it the value of a pair, or the rows of an array. This
 looks at the intermediate form alone; what is doubtful does not mean the same.
@@ -29,7 +30,7 @@ class _Doubtful(Exception):
 
 @dataclass(frozen=True)
 class _Axes:
-    """How many axes a value has for one row, and whether the array of all rows has one more."""
+    """Number of axes of a value for one row, and whether the array of all rows has one more."""
 
     number: int
     along: bool
@@ -58,7 +59,7 @@ def takes_pair_apart(definition: Definition) -> bool:
 
 
 def _uses(names: frozenset[str], part: object) -> list[bool]:
-    """For each use of an element that goes by some names, whether it is one of a pair."""
+    """Return, for each use of an element that goes by some names, whether the use is one of a pair."""
     if isinstance(part, tuple):
         names |= _others(names, part)
         return [use for node in part for use in _uses(names, node)]
@@ -155,7 +156,7 @@ def _parameters(definition: Definition, arguments: Sequence[_Kind], axes: Mappin
 
 
 class _Kinds:
-    """What the expressions of a function are."""
+    """Evaluator of the kinds of a function's expressions."""
 
     def __init__(self, function: nodes.Function):
         self.captures = function.captures

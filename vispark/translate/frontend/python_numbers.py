@@ -1,4 +1,4 @@
-"""Where a function of records that are Python numbers gives something else than Python would.
+"""Analysis of functions of Python numbers that would give something else than Python does.
 
 ``vmap`` computes with a record as with NumPy's scalar of 64 bits. Most functions give the same; this looks at the
 intermediate form alone for those that do not, whatever the data are. Division by zero and sums and products beyond 64

@@ -102,7 +102,7 @@ def _by_value(definition: Definition, args: tuple[Any, ...]) -> tuple[form.Const
 
 @dataclass
 class _Pool:
-    """What a function and those it calls have in common: captures, and functions that were read.
+    """State shared by a function and the functions that it calls: captures, and functions that were read.
 
     Objects from around them are numbered by the recipe's lookups.
     """

@@ -72,7 +72,9 @@ def _reads(node: ast.stmt) -> list[ast.Name]:
 
 
 def _turns(node: ast.stmt) -> dict[tuple[int, int], int]:
-    """When each name is read and each ``:=`` gives its value, by their places: in the order of evaluation."""
+    """Return the position of each read of a name and each ``:=`` in the order of evaluation, by their places in the
+    source.
+    """
     own = list(_own(node))
     if isinstance(node, ast.Assign | ast.AnnAssign):
         own.sort(key=lambda one: one is not node.value)

@@ -1,4 +1,4 @@
-"""What the translator refuses, at the user's own line."""
+"""Errors of the translator: what it refuses, at the user's own line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a kernel accumulates where it folds what it computes: an operator, what of a number is folded, and the type.
+"""Accumulators of folded results in a kernel: operator, folded part and type.
 
 The types are those that fold.cu folds in: integers their own, float32 in double, and sums of float64 with what rounding
 takes from them. The C++ side is ``vispark/fold.h`` and ``vispark/rows.h``.
@@ -30,7 +30,7 @@ _TYPES = {"f4": "float", "f8": "double", "b1": "unsigned char", "i1": "signed ch
 
 @dataclass(frozen=True)
 class Folding:
-    """What a chain's elements are folded into: one record, or one for each key below ``groups`` in the field ``key``.
+    """Fold of a chain's elements into one record, or into one for each key below ``groups`` in the field ``key``.
 
     ``fields`` says with which operator each field is folded, as the protocol's folds do.
     """

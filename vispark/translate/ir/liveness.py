@@ -1,4 +1,4 @@
-"""Which variables may still be read, at each place of a function: those whose ways must be brought together."""
+"""Liveness analysis: the variables that may still be read at each place of a function, whose values must be merged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an expression has become while a kernel is written: numbers, arrays, tuples, functions.
+"""Values of expressions while a kernel is written: numbers, arrays, tuples, functions.
 
 A :class:`Number` is a C++ expression without side effects. An :class:`Array` is a recipe for its elements: nothing is
 stored for ``2 * p[1:]`` until someone needs the storage, so row expressions become one loop without temporaries.
@@ -233,7 +233,7 @@ class LocalFunction:
 
 @dataclass(frozen=True)
 class ForRange:
-    """What ``for`` can go over: a range, an array's first axis, or several of these at once."""
+    """Iterable of a ``for``: a range, an array's first axis, or several of these at once."""
 
     kind: str
     items: tuple[Any, ...]

@@ -262,7 +262,7 @@ class KeyedFrame(RowKernel):
         return 0 if self.table.kind == "flat" else self.products_at + sum(how.nbytes for _, how in self._multiplied)
 
     def _rows_of_tile(self, text: IndentedText) -> None:
-        """All rows of a tile."""
+        """Write the loop over all rows of a tile."""
         self._rows(text, "int", self._tile_places())
 
     def _direct(self, text: IndentedText) -> None:
@@ -288,7 +288,7 @@ class KeyedFrame(RowKernel):
         self._leave(text)
 
     def _row(self, text: IndentedText, inputs: dict[str, str]) -> None:
-        """One row, for whose cells none is waited for."""
+        """Write the work of one row, whose cells need no waiting for other threads."""
         places = inputs | self._declared_results(text, self.table.lanes)
         text.add(self._call(places, lanes=True), f"const long long key = rows::key_of({self.key.local});")
         self._take_range(text)
@@ -301,7 +301,9 @@ class KeyedFrame(RowKernel):
         text.add("}")
 
     def _rows(self, text: IndentedText, c: str, inputs: dict[str, str]) -> None:
-        """Some rows, counted in a C++ type; the threads of a warp go on together where they wait for each other."""
+        """Write the loop over some rows, counted in a C++ type; the threads of a warp stay together if they wait for
+        each other.
+        """
         table = self.table
         if self.cells.place == "thread" or self._together:
             text.add(f"for ({c} row = {'group' if table.lanes > 1 else 'threadIdx.x'}; row < count; row += "

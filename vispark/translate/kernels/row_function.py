@@ -420,7 +420,7 @@ class ChainWriter(Products):
             self.copy(target, value)
 
     def _deal_out(self, target: Array, value: Array) -> None:
-        """Each lane's own columns, which it folds."""
+        """Write the copy of each lane's own columns, which the lane folds."""
         local = target.element(*("0",) * len(target.shape)).partition("[")[0]
         size, slot, place = target.size, self.name("slot"), self.name("j")
         slots = -(-size // self.lanes)

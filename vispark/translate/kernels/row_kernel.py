@@ -359,7 +359,7 @@ class RowKernel:
             offset += staged_bytes(stage, self.table.tile)
 
     def _multiply(self, text: IndentedText) -> None:
-        """The products of all rows of a tile, before the row function goes over them."""
+        """Write the matrix products of all rows of a tile, which precede the row function."""
         places = self._tile_places()
         for product in self.function.products:
             stage = self.function.row_of(product)
@@ -372,7 +372,7 @@ class RowKernel:
             text.add("rows::barrier();")
 
     def _stage_tile(self, text: IndentedText, stage: ProductRow, product: Product, places: dict[str, str]) -> None:
-        """A stage's rows of a tile, made of the products before it."""
+        """Write the computation of a stage's rows of a tile from the products before it."""
         table = self.table
         if _before(self.function, product):
             text.add("rows::barrier();")
@@ -410,7 +410,7 @@ class RowKernel:
         text.add("rows::end_group();")
 
     def _rows_of_tile(self, text: IndentedText) -> None:
-        """The row function on each row of a tile."""
+        """Write the loop of the row function over the rows of a tile."""
         table = self.table
         text.add(f"for (int row = {'group' if table.lanes > 1 else 'threadIdx.x'}; row < count; row += {table.groups}) "
                  "{")
@@ -438,7 +438,9 @@ class RowKernel:
         return places
 
     def _one_row(self, text: IndentedText, places: dict[str, str], row: str) -> None:
-        """The row function on a row, and what becomes of its results; of the lanes of a row one stores a number."""
+        """Write the call of the row function on a row, and the stores of its results; one lane of a row stores a
+        number.
+        """
         lanes = self.table.lanes
         if self.folded:
             places |= self._declared_results(text, lanes)

@@ -87,7 +87,7 @@ Terms = Callable[[int, int | str], str]
 
 @dataclass
 class _Probe:
-    """What sums add up while an expression is only asked about: the text of each term, by its number."""
+    """Recorder of a sum's terms while an expression is only probed: the text of each term, by its number."""
 
     sums: list[tuple[Term, int, Scalar]] = field(default_factory=list)
 

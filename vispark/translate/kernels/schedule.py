@@ -67,7 +67,7 @@ TOGETHER = 256
 
 @dataclass(frozen=True)
 class Table:
-    """How a kernel goes over its works.
+    """Schedule of a kernel: how its threads cover the work.
 
     Attributes
     ----------
@@ -101,7 +101,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Multiplied:
-    """How a thread block multiplies the rows of a tile with a matrix; see ``vispark/products.h``.
+    """Tiling of the product of a tile's rows and a matrix by a thread block; see ``vispark/products.h``.
 
     A thread has ``high`` rows and ``broad`` columns; ``most`` terms of the matrix, ``wide`` numbers each, lie in shared
     memory at once; ``read`` numbers of a row are read at once; products of ``rows`` rows lie ``apart``.
@@ -196,7 +196,7 @@ def keyed_table(function: RowFunction, lanes: int, cells: int, room: int = ROOM)
 
 @dataclass(frozen=True)
 class KeyCells:
-    """Where the cells of a fold by key are.
+    """Placement of the accumulators of a fold by key.
 
     Attributes
     ----------
@@ -312,7 +312,9 @@ def _without_cells(function: RowFunction, lanes: int, blocks: Sequence[int], roo
 
 
 def _best(tables: Sequence[Table], function: RowFunction) -> Table:
-    """Of those with enough on its way the one with most threads, else the one with most on its way."""
+    """Choose, of the schedules with enough bytes in flight, the one with most threads, else the one with most bytes in
+    flight.
+    """
     row = sum(port.nbytes for port in function.inputs)
 
     def worth(table: Table) -> tuple[int, int, int]:

@@ -1,1 +1,1 @@
-"""Which functions the language has, and their parameters."""
+"""Language that the translator accepts: its functions, and their parameters."""

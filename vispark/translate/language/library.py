@@ -1,4 +1,4 @@
-"""Which functions of Python, ``math``, ``operator`` and NumPy the language has: objects to the names used inside."""
+"""Functions of Python, ``math``, ``operator`` and NumPy in the language: objects to the names used inside."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ def beside(kernel: TableKernel, calls: Sequence[TracedCall], record: ElementSpec
 
 @dataclass(frozen=True)
 class _Labels:
-    """How labels are found: the kernel's shape, and the parameters that are the rows and the centres."""
+    """Search of labels in a kernel: its shape, and the parameters that are the rows and the centres."""
 
     shape: NearestShape
     row: KernelParameter
@@ -161,7 +161,7 @@ def _by_warps(host: RowFunction, written: Any) -> RowFunction:
 
 @dataclass(frozen=True)
 class _ByKey:
-    """What becomes of each accumulator of a fold by label.
+    """Accumulators of a fold by label, and where each gets its values.
 
     Attributes
     ----------

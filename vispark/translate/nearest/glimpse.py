@@ -48,7 +48,7 @@ class _Glimpse(SymbolicRun):
         return found
 
     def block(self, body: nodes.Block, values: dict[str, object]) -> None:
-        """What is done, where it is understood; what else is set is not known."""
+        """Run a block's statements symbolically; names set by statements that are not understood become unknown."""
         for statement in body:
             try:
                 super().block((statement,), values)
@@ -83,7 +83,9 @@ class _Glimpse(SymbolicRun):
 
     def _search(self, place: LoopIndex, body: nodes.Block, values: dict[str, object], inner: dict[str, object],
                 start_at: int) -> None:
-        """A loop over the centres; one that keeps a distance when it compares with it looks for the nearest."""
+        """Run a loop over the centres, and note whether it keeps a distance that it compares with, as a nearest search
+        does.
+        """
         try:
             super()._search(place, body, values, inner, start_at)
         except Other:

@@ -21,7 +21,7 @@ NEW = "new"
 
 
 class Other(Exception):
-    """What was read is not of the kind looked for."""
+    """Signal that the code is not of the recognised kind."""
 
 
 @dataclass(frozen=True)

@@ -210,7 +210,7 @@ class SymbolicRun:
             values[name] = Unknown()
 
     def _store(self, place: LoopIndex, body: nodes.Block, values: dict[str, object], inner: dict[str, object]) -> None:
-        """A loop over the centres that fills an array: ``distances[k] = d``."""
+        """Recognise a loop over the centres that fills an array: ``distances[k] = d``."""
         *before, last = body
         self.block(tuple(before), inner)
         match last:
@@ -227,7 +227,7 @@ class SymbolicRun:
 
     def _search(self, place: LoopIndex, body: nodes.Block, values: dict[str, object], inner: dict[str, object],
                 start_at: int) -> None:
-        """A loop over the centres: ``if d < least: least, where = d, k``."""
+        """Recognise a loop over the centres that searches the nearest: ``if d < least: least, where = d, k``."""
         *before, last = body
         start = dict(inner)
         self.block(tuple(before), inner)
@@ -265,7 +265,7 @@ class SymbolicRun:
 
     def _accumulate(self, place: LoopIndex, body: nodes.Block, values: dict[str, object],
                     inner: dict[str, object]) -> None:
-        """A loop over a row's items that adds to numbers."""
+        """Recognise a loop over a row's items that adds to numbers."""
         bound = assigned_in(body)
         sums = {name: value for name in bound if isinstance(value := values.get(name), Poly) and not value.axes
                 and not value.d}
@@ -560,7 +560,9 @@ def _extreme(value: object, axis: object, sign: int) -> Nearest:
 
 
 def _measure(value: object, place: str) -> int:
-    """As :func:`algebra.distance`, of distances from the centre at ``place``; a root must be of the distance itself."""
+    """Return :func:`algebra.distance` of a value that is a distance from the centre at ``place``, and 0 of others; a
+    root must be of the distance itself.
+    """
     if isinstance(value, Root):
         whole = value.of.terms.get((2, 0, "sum")) or value.of.terms.get((2, 0, "mean"))
         exact = len(value.of.terms) == 3 and whole is not None and whole > 0

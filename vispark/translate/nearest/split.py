@@ -38,7 +38,7 @@ class CentreValue(Unknown):
 
 @dataclass(frozen=True)
 class Computed:
-    """What the rest computes of the row and its label."""
+    """Value that is computed of the row and its label, outside of the search."""
 
 
 @dataclass(frozen=True)
@@ -215,7 +215,7 @@ class _Parting(SymbolicRun):
         return Unknown()
 
     def _closed(self, nodes: Sequence[object], values: dict[str, object]) -> None:
-        """That nodes mention nothing of the centres."""
+        """Check that nodes refer to no value of the centres; raise ``Open`` if one does."""
         for node in nodes:
             for each in form.nodes_of(node, called=True):
                 if (each == form.Captured(self.centres[1], "") and self.centres[0] == "capture") or \
@@ -223,7 +223,7 @@ class _Parting(SymbolicRun):
                     raise Open
 
     def binary(self, operator: str, left: object, right: object) -> object:
-        """As a run's; a label and a whole number are a key."""
+        """Apply an operator as a run does; a label plus or minus a whole number is a key."""
         key, other = (left, right) if isinstance(left, Nearest | Key) else (right, left)
         if isinstance(key, Nearest | Key) and operator in ("+", "-") and isinstance(other, Written) \
                 and type(other.written) is int and (operator == "+" or key is left):
@@ -287,7 +287,9 @@ class _Parting(SymbolicRun):
         return Unknown()
 
     def block(self, body: form.Block, values: dict[str, object]) -> None:
-        """What is done; what is not understood leaves unknown values, if it sees nothing of the centres."""
+        """Run a block's statements; statements that are not understood leave unknown values if they use nothing of the
+        centres.
+        """
         for statement in body:
             try:
                 super().block((statement,), values)
@@ -333,7 +335,7 @@ class _Parting(SymbolicRun):
                 raise Open
 
     def _turns(self, body: form.Block, changed: set[str], values: dict[str, object]) -> None:
-        """What turns of a loop leave: each may find what another left."""
+        """Run a loop's body once for all turns: variables that a turn changes are unknown in it."""
         self._forget(changed, values, [])
         inner = dict(values)
         self.block(body, inner)
@@ -342,14 +344,16 @@ class _Parting(SymbolicRun):
                 self._forget({name}, values, [value])
 
     def _forget(self, names: set[str], values: dict[str, object], given: Sequence[object]) -> None:
-        """What is set of some values is unknown."""
+        """Set names to unknown values; raise ``Open`` if one of the values depends on the centres."""
         if any(map(_open, given)) or any(_open(values.get(name)) for name in names):
             raise Open
         for name in names:
             values[name] = Unknown()
 
     def loop(self, target: form.Expression, steps: LoopRange, body: form.Block, values: dict[str, object]) -> None:
-        """A loop; what one over the centres sets, but for what it looks for, is of its last turn."""
+        """Run a loop; variables that a loop over the centres sets, except the search's results, depend on its last
+        turn.
+        """
         super().loop(target, steps, body, values)
         if steps.axis == "k":
             for name in assigned_in(body) | names_in(target):

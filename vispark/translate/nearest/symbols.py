@@ -1,4 +1,4 @@
-"""What a run on symbols has for values that are no polynomials: lengths of axes, places along them, loops' ranges."""
+"""Symbols of a run for values that are no polynomials: lengths of axes, places along them, loops' ranges."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class EmptyArray:
 
 @dataclass(frozen=True)
 class LoopRange:
-    """What a loop goes over: ``values`` at each place along an axis, from ``start`` on."""
+    """Range of a loop: ``values`` at each place along an axis, from ``start`` on."""
 
     axis: str
     values: Callable[[LoopIndex], object]

@@ -58,7 +58,7 @@ class Neighbourhood(Named):
 
 @dataclass(frozen=True)
 class Made:
-    """What a function of a cell has become, and what it takes and gives.
+    """Translation of a function of a cell, with its inputs and outputs.
 
     ``parameters`` are those after the region, in order; ``halo`` is how far it reads along the grid's axes; ``dtypes``
     are those of the fields that it reads.

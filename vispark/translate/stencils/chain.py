@@ -30,7 +30,7 @@ _DEFINED = re.compile(r"\b(half_t|complex_t)\b")
 
 @dataclass(eq=False)
 class Version:
-    """What a field holds from one stencil to the next.
+    """Version of a field between two stencils of a chain.
 
     Attributes
     ----------
@@ -155,7 +155,9 @@ def linked(cells: Sequence[Cell], ahead: int) -> Chain:
 
 
 def _spread(stages: Sequence[ChainStage], versions: Sequence[Version]) -> None:
-    """How far all that is read must be right; and what is read late is loaded late."""
+    """Propagate backwards how many cells around the wanted ones must be right, and delay the loads of what is read
+    late.
+    """
     for stage in reversed(stages):
         wanted = [(max(made.needed[axis][0] for _, made in stage.writes),
                    max(made.needed[axis][1] for _, made in stage.writes)) for axis in (0, 1)]

@@ -1,4 +1,4 @@
-"""Which stencils of a loop are done in one pass over memory, and the kernels of those that are.
+"""Chaining of a loop's stencils into passes over memory, and the kernels of these passes.
 
 A pass costs what it moves, or what it computes where that takes longer. Done together, stencils pass on what they make
 in registers, and nothing of it is written that is made anew behind them; but near the rim of a strip of cells all is
@@ -49,7 +49,7 @@ class ChainPart:
 
 @dataclass(frozen=True)
 class Beyond:
-    """What there is beyond the cells that are computed.
+    """Surroundings of the computed cells: each field's boundary rules and the widths of the ghost cells.
 
     Attributes
     ----------
@@ -165,7 +165,7 @@ def _ahead(count: int) -> int:
 
 
 def _instructions(cell: Cell) -> float:
-    """About how many instructions a cell takes."""
+    """Estimate the number of instructions for a cell."""
     body = cell.text[cell.text.rindex("{"):] if "{" in cell.text else cell.text
     text = re.sub(r"/ (?:\(float\))?[0-9.]+f?\b", "* 1", body)
     return sum(_WEIGHTS.get(token, 1.0) for token in re.findall(rf"{COMMON_QUOTIENT}|[-+*/<>?]|\w\(", text))

@@ -1,4 +1,4 @@
-"""What the frames of stencil kernels have in common: the function of one cell, and how it is called.
+"""Common parts of stencil kernels' frames: the function of one cell, and its call.
 
 The user's function becomes ``name(outputs by reference, neighbours, coordinates, parameters)``, which computes one
 cell from numbers. Each frame brings these numbers its own way: along an axis with planes in registers
@@ -184,7 +184,7 @@ Rims = tuple[str, str, str, str, str, str]
 
 @dataclass(frozen=True)
 class TimeSteps:
-    """How threads share the work of several time steps, and what there is beyond the grid.
+    """Tiling of several time steps: how threads share the work, and the grid's boundary rules.
 
     Attributes
     ----------

@@ -30,7 +30,7 @@ from vispark.translate.stencils.one_step_host import host_body
 
 @dataclass(frozen=True)
 class March:
-    """How threads share the work.
+    """Tiling of one time step: how threads share the work along marched planes.
 
     Attributes
     ----------
@@ -85,7 +85,7 @@ _Unit = tuple[int, str | int]
 
 
 class _Field:
-    """What is read of one field: for each unit of each row, counted from the thread's first, the planes."""
+    """Reads of one field: the planes of each unit of each row, counted from the thread's first."""
 
     def __init__(self, cell: Cell, read: FieldRead, how: March):
         along, across = axes_of(cell.dims)

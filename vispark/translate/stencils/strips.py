@@ -22,7 +22,7 @@ from vispark.translate.stencils.strips_host import host_strips
 
 @dataclass(frozen=True)
 class Strips:
-    """How threads share the work.
+    """Tiling of a chain by strips: how threads share the work.
 
     Attributes
     ----------
@@ -112,7 +112,7 @@ class _Stripper:
             self.add(1, f"{strip}<false>({names});")
 
     def _begin(self) -> None:
-        """Where the warp's strip begins, and its rows."""
+        """Write the start of the warp's strip and its range of rows."""
         self.add(1, f"const int strip = (region.low[2] & ~{self.how.lanes - 1}) + (int)(blockIdx.x * {self.how.warps}"
                     f" + threadIdx.y) * {self.inner};",
                  "if (strip >= region.high[2]) return;",
@@ -143,7 +143,7 @@ class _Stripper:
             self._outside()
 
     def _outside(self) -> None:
-        """The rows of the grid, and bits of the thread's cells that are beyond it, below and above."""
+        """Write the grid's range of rows, and bit masks of the thread's cells beyond the grid, below and above."""
         if not self.periodic[Y]:
             self.add(1, "const int bottom = (int)max(-region.origin[1], -2147483647LL);",
                      "const int top = (int)min(region.shape[1] - region.origin[1], 2147483647LL);")
@@ -221,7 +221,7 @@ class _Stripper:
         self.add(2, "}")
 
     def _gather(self, name: str, version: Version, own: str, left: int, right: int) -> None:
-        """A row with the cells beside the thread's."""
+        """Write the row of a version together with the neighbouring cells of the thread's."""
         lanes = self.how.lanes
         self.add(3, f"{version.c} {name}[{left + lanes + right}];",
                  f"for (int l = 0; l < {lanes}; ++l) {name}[l + {left}] = {own}[l];",

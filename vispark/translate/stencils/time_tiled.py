@@ -299,7 +299,7 @@ class _Fuser:
         return f"&edges[{number}][{warp}][{row}][lane * {self.tile.lanes}]"
 
     def _give_edges(self, level: int, turn: int) -> None:
-        """A warp's outer rows of a step's newest plane, for the warps above and below."""
+        """Write the stores of a warp's outer rows of a step's newest plane, for the warps above and below."""
         for read in self.cells[level].reads:
             if read.reach(1) != (0, 0):
                 field = self.by_field[read.field]
@@ -309,7 +309,7 @@ class _Fuser:
                                 f"{field.name}[{level}][{(turn + 2) % _PLANES}][{own}]);")
 
     def _level(self, level: int, turn: int) -> None:
-        """One step of the plane before the newest of the step before."""
+        """Write one step for the middle plane of the step before."""
         how, rows, lanes, cell = self.how, self.how.rows, self.tile.lanes, self.cells[level]
         oldest, middle, newest = turn % _PLANES, (turn + 1) % _PLANES, (turn + 2) % _PLANES
         last = level + 1 == how.steps
@@ -360,7 +360,9 @@ class _Fuser:
         self.add(2, "}")
 
     def _gather(self, read: FieldRead, level: int, turn: int) -> None:
-        """A plane's rows with their neighbours along x, and the rows of the next warps, which gave them a turn ago."""
+        """Write the loads of a plane's rows with their neighbours along x, and of the outer rows that the next warps
+        stored a turn ago.
+        """
         middle, field = (turn + 1) % _PLANES, self.by_field[read.field]
         name, rows, lanes = field.name, self.how.rows, self.tile.lanes
         own = f"{name}[{level}][{middle}][r]"
@@ -385,7 +387,7 @@ class _Fuser:
         self._mirror(read, name, diagonal)
 
     def _mirror(self, read: FieldRead, name: str, diagonal: bool) -> None:
-        """What is read beyond a mirrored side is the cell before it: rows first, then their ends."""
+        """Write mirrored values beyond a side, which are those of the cells before it: rows first, then their ends."""
         rows, lanes = self.how.rows, self.tile.lanes
         start, stop = (0, lanes + 2) if diagonal else (1, lanes + 1)
         for above, is_mirrored in enumerate(self.how.mirrored(read.field, 1)):

@@ -1,4 +1,4 @@
-"""Which stencils of a loop on three axes are done in one pass over memory, and the kernels of those that are.
+"""Time tiling on three axes: the stencils of a loop that share a pass over memory, and the kernels of these passes.
 
 A pass costs what it moves, and more than that the more it does at once, since near the rim of a tile all is computed
 twice and registers are few. How much more was measured; the cheapest way to part a loop's stencils is looked for.
@@ -32,7 +32,7 @@ _SLOWER = {1: 1.1, 2: 1.47, 3: 1.58}
 
 @dataclass(frozen=True)
 class Around:
-    """What there is beyond the cells that are computed.
+    """Surroundings of the computed cells: each field's boundary rules and the widths of the ghost cells.
 
     Attributes
     ----------

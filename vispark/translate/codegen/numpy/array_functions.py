@@ -86,7 +86,7 @@ class Numerical(Arrays):
         return self.library("numpy.sum", (there,) if axis is None else (there, axis), {})
 
     def _polyval(self, p: Value, x: Value) -> Value:
-        """By Horner's rule, as NumPy does."""
+        """Evaluate a polynomial by Horner's rule, as NumPy does."""
         items: Sequence[Value]
         if isinstance(p, Tuple | List):
             p = self.library("numpy.array", (p,), {})
@@ -214,7 +214,7 @@ class Numerical(Arrays):
         return self.library("numpy.array", (List(tuple(self._several(arrays, "np.stack"))),), {})
 
     def _append(self, arr: Value, values: Value) -> Value:
-        """Without an axis both are flat."""
+        """Concatenate two arrays; without an axis, flatten both first."""
         parts = (self._at_least(one, 1) for one in (arr, values))
         return self._concatenate(Tuple(tuple(one if len(one.shape) == 1 else self._ravel(one) for one in parts)))
 

@@ -20,7 +20,7 @@ class Norms(Ordering):
     """Norms by their order."""
 
     def _norm(self, x: Value, ord: Value | None = None, axis: Value | None = None) -> Value:
-        """Without an order the Euclidean one, of all elements or along an axis."""
+        """Compute ``np.linalg.norm``: the Euclidean norm if ``ord`` is missing, of all elements or along an axis."""
         if isinstance(x, Number):
             raise Refusal("np.linalg.norm is of an array; of a number use abs()")
         array = self._array_of(x, "np.linalg.norm")

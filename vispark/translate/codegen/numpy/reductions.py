@@ -53,7 +53,7 @@ class Reductions(Sums):
         return self._along(name, array, axis, less)
 
     def _whole(self, name: str, array: Array, less: int = 0) -> Number:
-        """Of all elements; a variance is divided by ``less`` than their number."""
+        """Reduce all elements of an array to one number; a variance is divided by their count minus ``less``."""
         if name in ("argmin", "argmax"):
             return self._place_of_extreme(name[3:], array)
         if name == "mean":
@@ -120,7 +120,9 @@ class Reductions(Sums):
         return cast(found if name == "var" else scalars.ufunc("sqrt", found), kind)
 
     def _half_spread(self, name: str, array: Array, less: int) -> Number:
-        """As NumPy has it, which rounds each part to half precision: squares beyond 65504 are infinite."""
+        """Compute a variance or deviation of half precision, rounding each part to half as NumPy does: squares beyond
+        65504 are infinite.
+        """
         def mean(row: Array, count: int) -> Number:
             return scalars.ufunc("divide", self._whole("sum", row), Number(array.type, text_of(count, array.type)))
 
@@ -210,7 +212,7 @@ class Reductions(Sums):
         return Number(Scalar("int64"), f"(long long){found}", atom=False)
 
     def _join_places(self, name: str, best: Number, found: str) -> None:
-        """The lanes' extremes with each other: the beyond, of equal ones the first."""
+        """Write the reduction of the lanes' extremes and their places; of equal extremes the first place wins."""
         with self._joining() as apart:
             other = self._other(best, apart)
             place = self._other(Number(Scalar("int32"), found), apart)

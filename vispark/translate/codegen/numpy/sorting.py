@@ -24,7 +24,7 @@ class Ordering(Numerical):
     # -- sorting ------------------------------------------------------------------------------------------------------
 
     def _sort(self, a: Value, axis: Value | None = None) -> Array:
-        """By a sorting network, whose comparisons do not depend on the numbers."""
+        """Sort an array by a sorting network, whose comparisons do not depend on the numbers."""
         array = self._array_of(a, "np.sort")
         if isinstance(axis, Nothing):
             array, axis = self._flat(array), None
@@ -80,7 +80,9 @@ class Ordering(Numerical):
         return Number(middle.type, f"{scalars.ufunc('isnan', last).closed} ? {last.text} : {middle.closed}", atom=False)
 
     def _quantile(self, a: Value, q: Value) -> Number:
-        """By linear interpolation; of an int, which is 0 or 1, the least or the greatest number as it is."""
+        """Compute a quantile by linear interpolation; for an int ``q``, 0 or 1, return the minimum or maximum
+        unchanged.
+        """
         share = self._number(q, "np.quantile")
         if share.type.kind not in "biu":
             return self._at_share(a, share, "np.quantile")
@@ -152,7 +154,7 @@ class Ordering(Numerical):
         return self._sought(bins, x, "np.digitize", "true")
 
     def _sought(self, row: Value, value: Value, name: str, after: str) -> Value:
-        """By halves: how many numbers are before each, or not behind it."""
+        """Count by binary search how many numbers of a sorted row lie before each value, or not after it."""
         array = self._one_axis(row, name)
         if array.type.kind == "c":
             raise Refusal(f"{name} of complex numbers is not supported")
@@ -171,7 +173,7 @@ class Ordering(Numerical):
         return f"[&](int {place}) {{ return {cast(array.at(place), kind).text}; }}"
 
     def _interp(self, x: Value, xp: Value, fp: Value, left: Value | None = None, right: Value | None = None) -> Value:
-        """In float64, as NumPy does."""
+        """Interpolate linearly in float64, as ``np.interp`` does."""
         places, values = (self._one_axis(value, "np.interp") for value in (xp, fp))
         if places.shape != values.shape or not places.size:
             raise Refusal(f"np.interp takes as many values as places; these are {values.size} and {places.size}")

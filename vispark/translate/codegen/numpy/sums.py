@@ -73,7 +73,9 @@ class Sums(Writer):
         return self.variable(kind, name, Number(kind, f"{whole}({parts})"))
 
     def _row_in_blocks(self, array: Array, step: Step, name: str, kind: Scalar, parts: str) -> None:
-        """By a row's only thread: a block is some turns of the first axis behind which there are few numbers."""
+        """Write the blocked sum of a row by its only thread: a block is some turns of the first axis whose inner
+        extents are small.
+        """
         shape = array.shape
         axis = next(axis for axis in range(len(shape)) if math.prod(shape[axis + 1:]) <= _BLOCK)
         rest = shape[axis + 1:]

@@ -1,4 +1,4 @@
-"""What a kernel is made for, and what is made: records, outputs, parameters, the kernel."""
+"""Interface between kernels and their users: elements, outputs, parameters and kernels."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROOM = 227 * 1024
 
 @dataclass(frozen=True)
 class ElementField:
-    """What the kernel sees of one field of an element.
+    """Field of an element, as the kernel sees it.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ class ElementField:
 
 @dataclass(frozen=True)
 class ElementSpec:
-    """What one element is.
+    """Specification of one element: its fields, and their relation to records.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ class KernelOutput:
 
 @dataclass(frozen=True)
 class ResultStructure:
-    """How a function's result is built of its outputs.
+    """Structure of a function's result, built of its outputs.
 
     ``kind`` is ``"value"`` (the output numbered ``output``), ``"tuple"`` or ``"dict"`` (of ``items``, with ``names``).
     """

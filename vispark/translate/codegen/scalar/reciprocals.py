@@ -1,4 +1,4 @@
-"""Which quotients are taken by their divisor's reciprocal: those of many cells by a number that all have in common."""
+"""Rule for quotients that are computed by their divisor's reciprocal: those of many cells by a common number."""
 
 from __future__ import annotations
 

@@ -255,7 +255,7 @@ def _arithmetic(symbol: str, texts: list[str], kind: Scalar, numbers: tuple[Numb
 
 
 def _turned(symbol: str, a: str, b: str, kind: Scalar) -> str:
-    """Of an integer that is subtracted from 0 or multiplied with -1 its text; "" of others."""
+    """Return the text of an integer that is subtracted from 0 or multiplied by -1; "" if there is none."""
     if symbol == "-":
         return b if a == text_of(0, kind) else ""
     minus = text_of(-1, kind)

@@ -42,7 +42,7 @@ _RESERVED = frozenset(_WORDS.split()) | set(NAMES)
 
 
 class Serial(Exception):
-    """What is being written goes along a row step by step, and its lanes cannot share it."""
+    """Control flow signal: the statement being written goes along a row step by step, and lanes cannot share it."""
 
 
 @dataclass
@@ -206,7 +206,7 @@ class Writer:
         self.settle(target)
 
     def settle(self, array: Array) -> None:
-        """Before and after the lanes of a row write an array that they have together."""
+        """Write a barrier around writes of a row's lanes to an array that they share."""
         if array.storage and self.dealt(array.size):
             self.line(f"rows::settle<{self.lanes}>();")
 

@@ -162,7 +162,7 @@ class Assignments(Expressions):
         return value
 
     def _store_elements(self, target: Any, value: Any) -> None:
-        """``a[i] = value``, ``a[1:] = row``."""
+        """Write an assignment to elements of an array: ``a[i] = value``, ``a[1:] = row``."""
         array = self.expression(target.value)
         if not isinstance(array, Array) or not (array.storage or self._view_of_storage(target.value)):
             raise Refusal("only the items of an array that the function made can be assigned to, with np.zeros(n), "
@@ -238,7 +238,7 @@ class Assignments(Expressions):
         return True
 
     def _augment_array(self, statement: nodes.Augment, current: Array, value: Value) -> None:
-        """``row += value`` writes in place, and keeps the type."""
+        """Write ``row += value``, which changes the array in place and keeps its type."""
         target: Any = statement.target
         name = target.name
         found = self.operate(statement.operator, current, value)

@@ -30,7 +30,7 @@ _DEEPEST = 40
 
 @dataclass
 class Returns:
-    """What the ``return`` statements of a call give.
+    """Handler of a call's ``return`` statements.
 
     ``keep`` takes the value of each; ``jumps`` says that C++ has to return there, as more would follow. ``tests`` are
     those of the ifs around them.

@@ -185,7 +185,7 @@ class Comprehensions(Branches):
     # -- turns --------------------------------------------------------------------------------------------------------
 
     def _turns_of_each(self, node: _Each, steps: ForRange, step: Callable[[Value], None], while_: str = "") -> None:
-        """The loops of a generator. ``while_`` is a condition to go on under."""
+        """Write the nested loops of a generator; ``while_`` is a condition under which they go on."""
         items = self.items_of(steps)
         if items is None:
             with self.turns(steps) as item:

@@ -234,7 +234,7 @@ class Branches(Assignments):
         return self._after_loop(statement, loop, after)
 
     def _declare(self, loop: OpenLoop, types: dict[str, Type], before: Variables, flagged: bool) -> None:
-        """The variables that turns have in common, before the loop."""
+        """Declare, before a loop, the variables that its turns share."""
         for name, kind in types.items():
             old = before.get(name)
             keeps = isinstance(kind, Nothing) or (isinstance(old, Number) and old.variable and old.type == kind)
@@ -270,7 +270,7 @@ class Branches(Assignments):
             self._carry(loop, loop.head, loop.missing)
 
     def _carry(self, loop: OpenLoop, live: Names, missing: set[str]) -> None:
-        """At the end of a turn, store what the next turn or what follows the loop may read."""
+        """Store, at the end of a turn, what the next turn or the code after the loop may read."""
         pending: list[tuple[Value, Value]] = []
         for name in sorted(loop.wanted):
             value = self.frame.variables.get(name)

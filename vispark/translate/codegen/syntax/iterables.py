@@ -1,4 +1,4 @@
-"""What loops and generators go over: ranges, rows, tuples, several of them at once."""
+"""Iterables of loops and generators: ranges, rows, tuples, several of them at once."""
 
 from __future__ import annotations
 

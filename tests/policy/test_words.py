@@ -1,0 +1,38 @@
+"""Classes have names of their own, and docstrings begin as they should."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.policy import words
+from tests.policy.test_layers import FILES
+from tests.policy.test_repository import ROOT
+
+SOURCES = {path: (ROOT / path).read_text(encoding="utf-8") for path in FILES}
+
+
+def test_no_two_classes_have_one_name():
+    assert {name: places for name, places in words.classes(SOURCES).items() if len(places) > 1} == {}
+
+
+def test_docstrings_begin_with_a_verb_or_a_kind():
+    assert [found for path, source in SOURCES.items() for found in words.openings(source, path)] == []
+
+
+def test_two_classes_of_one_name_are_found():
+    found = words.classes({"a.py": "class A: ...\nclass B: ...\n", "b.py": "def f():\n    class A: ...\n"})
+    assert found == {"A": ["a.py:1", "b.py:2"], "B": ["a.py:2"]}
+
+
+@pytest.mark.parametrize("source", [
+    'def f():\n    """What comes."""\n', 'def f():\n    """The result."""\n', 'async def f():\n    """``a`` or b."""\n',
+    'class A:\n    """How it ended."""\n', '"""What runs here."""\n'])
+def test_a_violation_is_found(source: str):
+    assert len(list(words.openings(source, "a.py"))) == 1
+
+
+@pytest.mark.parametrize("source", [
+    'def f():\n    """Return what comes."""\n', 'class A:\n    """A result."""\n', '"""Results of plans."""\n',
+    "def f(): ...\n", 'class A:\n    @property\n    def size(self):\n        """The size in bytes."""\n'])
+def test_what_is_allowed_passes(source: str):
+    assert list(words.openings(source, "a.py")) == []
