@@ -17,7 +17,7 @@ from contextlib import ExitStack, suppress
 from gpu_worker.daemon.session_state import ADMIN_ROLES, check
 from gpu_worker.daemon.supervisor import Supervisor
 from gpu_worker.mpi.cluster import Cluster
-from gpu_worker.protocol.errors import OutOfResources, ProtocolError, VisparkError, WorkerLost
+from gpu_worker.protocol.errors import OutOfMemory, OutOfResources, ProtocolError, VisparkError, WorkerLost
 from gpu_worker.protocol.messages import (
     VERSION,
     AdminReply,
@@ -157,7 +157,7 @@ class Daemon:
         self._greeters.add(sock)
         try:
             start_thread(self._serve, [sock], name="connection")
-        except OutOfResources as error:
+        except (OutOfMemory, OutOfResources) as error:
             _log.warning("refused: %s", error)
             self._greeters.remove(sock)
             self._refuse(Connection(sock), error, Greeting)

@@ -20,6 +20,7 @@ from gpu_worker.daemon.snapshot_store import SnapshotStore, StoredSnapshot
 from gpu_worker.daemon.tcp_listener import Doors
 from gpu_worker.protocol.control import VISITOR, Configuration, Door, HandOver
 from gpu_worker.protocol.errors import (
+    OutOfMemory,
     OutOfResources,
     ProtocolError,
     Unauthorized,
@@ -381,7 +382,7 @@ class Supervisor:
                 return
             try:
                 start_thread(end, name="end of a session")
-            except OutOfResources as error:
+            except (OutOfMemory, OutOfResources) as error:
                 self._unended.appendleft(end)
                 _log.warning("a session ends later: %s", error)
                 return

@@ -18,7 +18,14 @@ from dataclasses import replace
 
 from gpu_worker.protocol.codec import decode
 from gpu_worker.protocol.control import Door, KeyPair
-from gpu_worker.protocol.errors import OutOfResources, ProtocolError, VisparkError, WorkerLost, WorkerUnavailable
+from gpu_worker.protocol.errors import (
+    OutOfMemory,
+    OutOfResources,
+    ProtocolError,
+    VisparkError,
+    WorkerLost,
+    WorkerUnavailable,
+)
 from gpu_worker.protocol.messages import VERSION
 from gpu_worker.protocol.system import as_error, is_refusal, refused, start_thread, system_call
 from gpu_worker.protocol.tcp_auth import ADMISSION_SECONDS, MAX_ANSWER, MAX_LINE, READY, REFUSED
@@ -119,7 +126,7 @@ class Doors:
         self._strangers.add(sock)
         try:
             start_thread(self._serve, [sock], name="stranger")
-        except OutOfResources as error:
+        except (OutOfMemory, OutOfResources) as error:
             _log.warning("a stranger is refused: %s", error)
             self._strangers.remove(sock)
             with sock:

@@ -17,7 +17,7 @@ from typing import Any
 from gpu_worker.device.base import Device
 from gpu_worker.mpi.messages import Answer, Ended, Forget, Gather, Go, Joined, Order, SharedRange, StagedExchange
 from gpu_worker.mpi.nodes import mpirun, refusals, world_socket
-from gpu_worker.protocol.errors import NodeSilent, OptionError, OutOfResources, VisparkError, WorldLost
+from gpu_worker.protocol.errors import NodeSilent, OptionError, OutOfMemory, OutOfResources, VisparkError, WorldLost
 from gpu_worker.protocol.grids import World as Wanted
 from gpu_worker.protocol.messages import StartPrted
 from gpu_worker.protocol.payload import Payload
@@ -220,7 +220,7 @@ class JoinedWorld:
         if launcher is not None:
             try:
                 start_thread(_end, [launcher], name="end of a world")
-            except OutOfResources:
+            except (OutOfMemory, OutOfResources):
                 _end(launcher)
 
     def close(self) -> None:

@@ -13,6 +13,8 @@ from gpu_worker.protocol.errors import OutOfMemory, OutOfResources, VisparkError
 
 _MEMORY = "end other programs or use a machine, or a container's limit, with more memory"
 _SHARED = "give shared memory (/dev/shm, the container's memory) or the disk more room"
+#: How long a thread may take until it runs, in seconds.
+_START_SECONDS = 20.0
 #: What Python says where it cannot start a thread.
 _NO_THREAD = "can't start new thread"
 _THREADS = "raise the limit of processes (ulimit -u) or the container's pids limit"
@@ -99,19 +101,41 @@ def system_call(asked: str, otherwise: type[VisparkError] = OutOfResources) -> I
         raise otherwise(f"{asked}: {error}") from error
 
 
-def start_thread(target: Callable[..., None], args: Sequence[object] = (), *, name: str) -> threading.Thread:
-    """Start a daemon thread.
+class _Started(threading.Event):
+    """Whether a thread runs, for which nobody waits for ever."""
 
-    Raises
-    ------
-    OutOfResources
-        If the system has no thread for it.
-    """
-    thread = threading.Thread(target=target, args=args, name=name, daemon=True)
-    try:
-        thread.start()
-    except (RuntimeError, OSError, MemoryError) as error:
-        raise refused(error, f"a thread ({name})") from error
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait at most as long as a thread may take to start."""
+        return super().wait(_START_SECONDS if timeout is None else timeout)
+
+
+class Thread(threading.Thread):
+    """A daemon thread. Where there is no memory for it, it may end before its first line, and nobody waits for that."""
+
+    def __init__(self, target: Callable[..., None], args: Sequence[object] = (), *, name: str):
+        super().__init__(target=target, args=args, name=name, daemon=True)
+        self._started = _Started()
+
+    def start(self) -> None:
+        """Start it.
+
+        Raises
+        ------
+        OutOfMemory, OutOfResources
+            If the system has no thread, or no memory, for it.
+        """
+        try:
+            super().start()
+        except (RuntimeError, OSError, MemoryError) as error:
+            raise refused(error, f"a thread ({self.name})") from error
+        if not self._started.is_set():
+            raise refused(MemoryError(), f"a thread ({self.name})")
+
+
+def start_thread(target: Callable[..., None], args: Sequence[object] = (), *, name: str) -> threading.Thread:
+    """Start a daemon thread. Raises as :meth:`Thread.start`."""
+    thread = Thread(target, args, name=name)
+    thread.start()
     return thread
 
 

@@ -31,6 +31,8 @@ from gpu_worker.protocol.control import NOT_TAKEN, VISITOR, Configuration, Door,
 from gpu_worker.protocol.errors import OutOfMemory, OutOfResources, ProtocolError, VisparkError, WorkerLost
 from gpu_worker.protocol.messages import VERSION, Chunk, Done, Greeting, Reply, Request, Welcome
 from gpu_worker.protocol.system import as_error, refused, start_thread, system_call
+from gpu_worker.protocol.messages import VERSION, Done, Greeting, Piece, Reply, Request, Welcome
+from gpu_worker.protocol.system import Thread, as_error, start_thread, system_call
 from gpu_worker.protocol.wire import LINGER_SECONDS, Connection, CutOff, close_all, failure_of
 from gpu_worker.server.chunk_reader import Arrivals, Asked
 from gpu_worker.server.handlers import SessionWorker
@@ -214,7 +216,7 @@ class Service:
         clients = [socket.socket(fileno=descriptor) for descriptor in descriptors]
         for sock in clients:
             sock.settimeout(None)
-            thread = threading.Thread(target=self._serve, args=[sock, message], name=message.role, daemon=True)
+            thread = Thread(self._serve, [sock, message], name=message.role)
             with self._lock:
                 self._clients[sock] = thread
         try:
@@ -244,8 +246,7 @@ class Service:
             thread = self._clients[sock]
         try:
             thread.start()
-        except (RuntimeError, MemoryError) as error:
-            told = refused(error, "a thread for a connection")
+        except VisparkError as told:
             _log.warning("a client is refused: %s", told)
             if message.role != VISITOR:
                 with contextlib.suppress(VisparkError):

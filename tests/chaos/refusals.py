@@ -1,0 +1,314 @@
+"""The n-th call refused: descriptors, memory, writes and threads, at every site in a daemon and a device process.
+
+A program: ``python -m tests.chaos.refusals [--most N] [--every N]`` prints how many refusals ended well, in a typed
+error, in the end of the process, in a wrong answer, in a lost value, or in none at all within a time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import errno
+import mmap
+import os
+import struct
+import subprocess
+import tempfile
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from gpu_worker.client.connection import Client, connect
+from gpu_worker.protocol.errors import PartitionMissing, VisparkError, WorkerUnavailable
+from gpu_worker.protocol.messages import (
+    Fetch,
+    Field,
+    FieldFold,
+    Fold,
+    Input,
+    Keep,
+    Load,
+    Plan,
+    Put,
+    Release,
+    Report,
+    Run,
+    Signature,
+    ToDevice,
+    ToHost,
+    Variant,
+)
+from gpu_worker.protocol.payload import Payload, aligned, results
+from gpu_worker.protocol.plans import sealed
+from gpu_worker.protocol.wire import close_all
+from gpu_worker.system.admin import stop
+from tests import leaks
+from tests.system.worker_tools import eventually, hello
+
+SECONDS = 40.0
+DEVICE, DAEMON = 1, 2
+
+#: What is refused, by its number in ``refuse.c``, and with which errors.
+CALLS = {
+    "mmap": (1, errno.ENOMEM), "posix_memalign": (2, errno.ENOMEM), "memfd_create": (3, errno.EMFILE),
+    "ftruncate": (4, errno.ENOSPC), "write": (5, errno.ENOSPC), "pwrite": (6, errno.ENOSPC),
+    "sendmsg": (7, errno.ENOBUFS), "recvmsg": (8, errno.ENOMEM), "pthread_create": (9, errno.EAGAIN),
+    "accept": (10, errno.EMFILE), "open": (11, errno.EMFILE), "dup": (12, errno.EMFILE),
+    "epoll_ctl": (13, errno.ENOMEM),
+}
+
+BLOCK = np.arange(40_000, dtype="<f4").reshape(100, 400)
+SIGNATURE = Signature((Field("", "<f4", BLOCK.shape),))
+
+
+def plan(*steps: object) -> tuple[bytes, bytes]:
+    return sealed(Plan(tuple(steps), (), (Variant(SIGNATURE, (), (b"",), (-1,)),),
+                       (Input(0, 100, 0, 0, b"", (0,)),), ()))
+
+
+PUT = plan(Put(), ToDevice(), Keep(0, "x", "device"))
+PUT_ON_HOST = plan(Put(), Keep(0, "x", "host"))
+FETCH = plan(Load(0), Fetch(-1, "rows"))
+TO_HOST = plan(Load(0), ToHost(), Keep(1, "y", "host"))
+FOLD = plan(Load(0), Fold((FieldFold("", "add"),), "rows"))
+
+
+@dataclass
+class Refusals:
+    """A worker whose calls can be refused, and what came of it.
+
+    Parameters
+    ----------
+    directory : Path
+        An empty one.
+    """
+
+    directory: Path
+    outcomes: Counter[str] = field(default_factory=Counter)
+    #: What did not end well, told for people.
+    failures: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        library, control = self.directory / "refuse.so", self.directory / "control"
+        subprocess.run(["gcc", "-shared", "-fPIC", "-O1", "-o", library, Path(__file__).with_name("refuse.c"), "-ldl"],
+                       check=True)
+        control.write_bytes(bytes(4096))
+        with control.open("r+b") as file:
+            self._control = mmap.mmap(file.fileno(), 4096)
+        self._environment = {"LD_PRELOAD": str(library), "VISPARK_REFUSE": str(control),
+                             "VISPARK_RUNTIME_DIR": str(self.directory / "rt"),
+                             "VISPARK_FAILPOINTS": str(self.directory)}
+        self._numbers = iter(range(100, 1 << 30))
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[Refusals]:
+        """A worker that holds a value under number 1, ended afterwards."""
+        before = {name: os.environ.get(name) for name in self._environment}
+        os.environ |= self._environment
+        try:
+            with self.client() as client:
+                self.put(client, 1)
+                self.warm(client)
+            yield self
+        finally:
+            self.disarm()
+            with contextlib.suppress(VisparkError):
+                stop(timeout=SECONDS)
+            leaks.kill(leaks.processes_of(self.directory / "rt"))
+            for name, value in before.items():
+                os.environ.pop(name) if value is None else os.environ.update({name: value})
+            self._control.close()
+
+    def warm(self, client: Client) -> None:
+        """Compile what is compiled once."""
+        self.fold(client)
+        self.fetch(client)
+
+    # -- what is asked ------------------------------------------------------------------------------------------------
+
+    def client(self, session: str = "app") -> Client:
+        return connect(hello(session, device="host", role="driver"), timeout=SECONDS)
+
+    def run(self, client: Client, sent: tuple[bytes, bytes], vrdds: tuple[int, ...], data: np.ndarray | None = None):
+        descriptors = []
+        if data is not None:
+            with Payload.create(aligned(data.nbytes)) as payload:
+                payload.put(0, data)
+                descriptors.append(payload.release())
+        try:
+            request = Run(client.next_number(), client.epoch, SECONDS, *sent, vrdds, ())
+            reply, given = client.request(request, descriptors)
+        finally:
+            close_all(descriptors)
+        return reply, results(reply.data, given)
+
+    def put(self, client: Client, number: int) -> None:
+        self.run(client, PUT, (number,), BLOCK)
+
+    def load(self, client: Client) -> None:
+        """A load, of a value that goes."""
+        number = next(self._numbers)
+        self.put(client, number)
+        client.request(Release(client.next_number(), (number,)))
+
+    def fetch(self, client: Client) -> None:
+        """A fetch, which is compared."""
+        reply, data = self.run(client, FETCH, (1,))
+        found = data.field(SIGNATURE.fields[0], reply.outputs[0].offset)
+        if not np.array_equal(found, BLOCK):
+            raise AssertionError("what was fetched is wrong")
+
+    def fold(self, client: Client) -> None:
+        """A fold, whose kernels are loaded."""
+        reply, data = self.run(client, FOLD, (1,))
+        each = reply.folded.fields[0]
+        found = data.field(Field("", each.dtype, each.shape), each.offset)
+        if not np.allclose(found, BLOCK.sum(0, "f8")):
+            raise AssertionError("what was folded is wrong")
+
+    def churn(self, client: Client) -> None:
+        """Values that come, are copied to the host, and go."""
+        number, other = next(self._numbers), next(self._numbers)
+        self.run(client, PUT_ON_HOST, (number,), BLOCK)
+        self.put(client, number)
+        self.run(client, TO_HOST, (number, other))
+        client.request(Release(client.next_number(), (number, other)))
+
+    def report(self, client: Client) -> None:
+        client.request(Report(client.next_number()))
+
+    def connecting(self, _: Client) -> None:
+        """Another connection."""
+        with self.client() as client:
+            self.report(client)
+
+    def cold(self, _: Client) -> None:
+        """A session's first process."""
+        with self.client(f"cold-{next(self._numbers)}") as client:
+            self.put(client, 1)
+            self.fetch(client)
+
+    # -- refusing -----------------------------------------------------------------------------------------------------
+
+    def arm(self, role: int, call: str, countdown: int) -> None:
+        number, error = CALLS[call]
+        self._control[:20] = struct.pack("5i", role, 0, countdown, error, 0)
+        self._control[4:8] = struct.pack("i", number)
+
+    def disarm(self) -> bool:
+        """Refuse nothing more; whether something was."""
+        self._control[4:8] = bytes(4)
+        return bool(struct.unpack("5i", self._control[:20])[4])
+
+    def tried(self, role: int, call: str, countdown: int, name: str) -> bool:
+        """Refuse a call while something is asked for; whether there was one to refuse."""
+        said: list[str] = []
+        try:
+            client = self.client()
+        except VisparkError as error:
+            self.outcomes["broken"] += 1
+            self.failures.append(f"before {call} {countdown} in {name}: {error}".splitlines()[0])
+            return False
+        with client:
+            pid = client.pid
+
+            def ask() -> None:
+                try:
+                    getattr(self, name)(client)
+                    said.append("right")
+                except VisparkError as error:
+                    untyped = type(error) is VisparkError or "defect" in str(error)
+                    said.append(f"untyped: {error}" if untyped else "typed")
+                except AssertionError as error:
+                    said.append(f"wrong: {error}")
+
+            thread = threading.Thread(target=ask, daemon=True)
+            self.arm(role, call, countdown)
+            thread.start()
+            thread.join(SECONDS + 10)
+            refused = self.disarm()
+            if thread.is_alive():
+                said.append("no answer")
+        if refused:
+            self._look_after(f"{call} {countdown} of {'device process' if role == DEVICE else 'daemon'} in {name}",
+                             said[0], pid)
+        return refused
+
+    def _look_after(self, what: str, said: str, pid: int) -> None:
+        """See that the process stays, holds what it held, and does what is asked next."""
+        found = said.partition(":")[0]
+        try:
+            with self.client() as client:
+                if client.pid != pid:
+                    found, said = "ended", f"the process ended, as was said: {said}"
+                    self.put(client, 1)
+                self.fetch(client)
+                self.fold(client)
+                self.churn(client)
+        except PartitionMissing as error:
+            found, said = "lost", str(error)
+        except (VisparkError, AssertionError) as error:
+            found, said = "broken", f"{type(error).__name__}: {error}"
+        self.outcomes[found] += 1
+        if found not in ("right", "typed"):
+            self.failures.append(f"{what}: {said.splitlines()[0]}")
+
+    def descriptors(self) -> int:
+        """The descriptors of the device process."""
+        with self.client() as client:
+            return len(os.listdir(f"/proc/{client.pid}/fd"))
+
+
+ASKS = ("load", "fetch", "fold", "churn", "report", "connecting", "cold")
+
+
+def sweep(directory: Path, most: int, every: int, calls: tuple[str, ...] = tuple(CALLS),
+          asks: tuple[str, ...] = ASKS) -> Refusals:
+    """Refuse the first, the (1 + ``every``)-th, ... call of each kind while each thing is asked for.
+
+    Parameters
+    ----------
+    directory : Path
+        An empty one.
+    most : int
+        The most calls that are refused of one kind in one thing asked for.
+    every : int
+        How many calls to go on by.
+    """
+    refusals = Refusals(directory)
+    with refusals.running():
+        for role in (DEVICE, DAEMON):
+            for call in calls:
+                for name in asks if role == DEVICE else ("connecting", "cold"):
+                    countdown = 1
+                    while countdown <= most * every and refusals.tried(role, call, countdown, name):
+                        countdown += every
+        before = refusals.descriptors()
+        if not eventually(lambda: refusals.descriptors() <= before + 2):
+            refusals.failures.append("descriptors stay")
+    return refusals
+
+
+def main() -> None:
+    """Print what came of a sweep."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--most", type=int, default=20)
+    parser.add_argument("--every", type=int, default=1)
+    parser.add_argument("--calls", nargs="*", default=list(CALLS), choices=list(CALLS))
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="v", ignore_cleanup_errors=True) as directory:
+        try:
+            found = sweep(Path(directory), given.most, given.every, tuple(given.calls))
+        except WorkerUnavailable as error:
+            raise SystemExit(str(error)) from error
+    for outcome, count in sorted(found.outcomes.items()):
+        print(f"{count:6d} {outcome}")
+    print("\n".join(found.failures))
+
+
+if __name__ == "__main__":
+    main()
