@@ -30,8 +30,6 @@ from gpu_worker.protocol.codec import decode
 from gpu_worker.protocol.control import NOT_TAKEN, VISITOR, Configuration, Door, HandOver, Registration, Taken
 from gpu_worker.protocol.errors import OutOfMemory, OutOfResources, ProtocolError, VisparkError, WorkerLost
 from gpu_worker.protocol.messages import VERSION, Chunk, Done, Greeting, Reply, Request, Welcome
-from gpu_worker.protocol.system import as_error, refused, start_thread, system_call
-from gpu_worker.protocol.messages import VERSION, Done, Greeting, Piece, Reply, Request, Welcome
 from gpu_worker.protocol.system import Thread, as_error, start_thread, system_call
 from gpu_worker.protocol.wire import LINGER_SECONDS, Connection, CutOff, close_all, failure_of
 from gpu_worker.server.chunk_reader import Arrivals, Asked

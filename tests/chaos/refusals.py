@@ -25,21 +25,21 @@ import numpy as np
 from gpu_worker.client.connection import Client, connect
 from gpu_worker.protocol.errors import PartitionMissing, VisparkError, WorkerUnavailable
 from gpu_worker.protocol.messages import (
-    Fetch,
+    FetchStep,
     Field,
     FieldFold,
-    Fold,
+    FoldStep,
     Input,
-    Keep,
-    Load,
+    KeepStep,
+    LoadStep,
     Plan,
-    Put,
+    PutStep,
     Release,
     Report,
     Run,
     Signature,
-    ToDevice,
-    ToHost,
+    ToDeviceStep,
+    ToHostStep,
     Variant,
 )
 from gpu_worker.protocol.payload import Payload, aligned, results
@@ -70,11 +70,11 @@ def plan(*steps: object) -> tuple[bytes, bytes]:
                        (Input(0, 100, 0, 0, b"", (0,)),), ()))
 
 
-PUT = plan(Put(), ToDevice(), Keep(0, "x", "device"))
-PUT_ON_HOST = plan(Put(), Keep(0, "x", "host"))
-FETCH = plan(Load(0), Fetch(-1, "rows"))
-TO_HOST = plan(Load(0), ToHost(), Keep(1, "y", "host"))
-FOLD = plan(Load(0), Fold((FieldFold("", "add"),), "rows"))
+PUT = plan(PutStep(), ToDeviceStep(), KeepStep(0, "x", "device"))
+PUT_ON_HOST = plan(PutStep(), KeepStep(0, "x", "host"))
+FETCH = plan(LoadStep(0), FetchStep(-1, "rows"))
+TO_HOST = plan(LoadStep(0), ToHostStep(), KeepStep(1, "y", "host"))
+FOLD = plan(LoadStep(0), FoldStep((FieldFold("", "add"),), "rows"))
 
 
 @dataclass

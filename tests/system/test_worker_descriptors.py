@@ -13,21 +13,21 @@ from gpu_worker.client.connection import Client
 from gpu_worker.protocol.messages import (
     VERSION,
     AdminRequest,
+    Chunk,
     Deposit,
-    Fetch,
+    FetchStep,
     Field,
     Hello,
     HoldCopy,
     Input,
-    Keep,
-    Load,
-    Piece,
+    KeepStep,
+    LoadStep,
     Plan,
-    Put,
+    PutStep,
     Run,
     Save,
     Signature,
-    ToDevice,
+    ToDeviceStep,
     Variant,
     Withdraw,
 )
@@ -51,7 +51,8 @@ def request(client: Client, *steps: object, **changes: object) -> Run:
 def put(client: Client, **changes: object) -> None:
     with Payload.create(NBYTES + MARK_BYTES) as memory:
         memory.put(0, np.zeros(NBYTES // 8))
-        client.send(request(client, Put(), ToDevice(), Keep(0, "x", "device"), **changes), [memory.descriptor])
+        given = request(client, PutStep(), ToDeviceStep(), KeepStep(0, "x", "device"), **changes)
+        client.send(given, [memory.descriptor])
 
 
 def load(client: Client) -> None:
@@ -64,20 +65,20 @@ def numbered(client: Client) -> None:
 
 
 def piece(client: Client) -> None:
-    run = request(client, Put(), ToDevice(), Keep(0, "x", "device"), pieces=True)
+    run = request(client, PutStep(), ToDeviceStep(), KeepStep(0, "x", "device"), pieces=True)
     with Payload.create(NBYTES + MARK_BYTES) as memory:
-        client.send(Piece(run.number, client.epoch, run.key, run.plan, 0, NBYTES // 2, 0, NBYTES), [memory.descriptor])
+        client.send(Chunk(run.number, client.epoch, run.key, run.plan, 0, NBYTES // 2, 0, NBYTES), [memory.descriptor])
 
 
 def reply(client: Client) -> None:
     put(client)
     for _ in range(20):
-        client.send(request(client, Load(0), Fetch(-1, "rows")))
+        client.send(request(client, LoadStep(0), FetchStep(-1, "rows")))
 
 
 def refused(client: Client) -> None:
     with Payload.create(64) as memory:
-        client.send(request(client, Load(0), Fetch(-1, "rows"), epoch=client.epoch - 1), [memory.descriptor])
+        client.send(request(client, LoadStep(0), FetchStep(-1, "rows"), epoch=client.epoch - 1), [memory.descriptor])
 
 
 def copy(client: Client) -> None:
@@ -87,7 +88,7 @@ def copy(client: Client) -> None:
 
 def snapshot(client: Client) -> None:
     put(client)
-    client.send(request(client, Load(0), Fetch(1, "rows"), save=Save(1, 9, ())))
+    client.send(request(client, LoadStep(0), FetchStep(1, "rows"), save=Save(1, 9, ())))
 
 
 def admin(runtime: Runtime, *messages: tuple[object, list[int]]) -> None:
