@@ -102,7 +102,7 @@ def system_call(asked: str, otherwise: type[VisparkError] = OutOfResources) -> I
 
 
 class _Started(threading.Event):
-    """Whether a thread runs, for which nobody waits for ever."""
+    """Event of a thread that runs, for which nobody waits for ever."""
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait at most as long as a thread may take to start."""
