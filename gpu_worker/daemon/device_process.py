@@ -185,7 +185,7 @@ class DeviceProcess:
         return has_ended(self.pidfd, seconds)
 
     def autopsy(self) -> Death:
-        """Return how the process ended, once it has."""
+        """Return the death of an ended process: its signal, and the failure that its crash record names."""
         status = self._child.wait() if self._child is not None else 0
         died_of = -status if status < 0 else 0
         box = crash_record.read(self._directory.session_box(self.found.session), died_of)

@@ -212,7 +212,7 @@ class SessionStateMachine:
         return self._empty_since
 
     def autopsy(self, name: str, epoch: int) -> Death:
-        """Return how a session's process of an epoch ended."""
+        """Return the death of a session's process of an epoch, or that the process is alive."""
         session = self._sessions.get(name)
         if session is None:
             return _UNKNOWN_DEATH
@@ -221,7 +221,8 @@ class SessionStateMachine:
         return session.deaths.get(epoch, _UNKNOWN_DEATH)
 
     def lease_text(self, session: SessionState) -> str:
-        """Return what keeps a session, for people."""
+        """Return the reason why a session is kept, as the status shows it: "driver", "executors" or the seconds left.
+        """
         if session.lapsed is not None:
             return f"ends in {max(self._expiry(session) - self._clock(), 0):.0f} s"
         return "driver" if session.leased else "executors"
@@ -274,7 +275,7 @@ class SessionStateMachine:
         return [Watch(session.name, pid) for pid in new]
 
     def _started(self, session: SessionState) -> list[Instruction]:
-        """Return what starts a session's process, where it has none."""
+        """Count a new epoch and return the instruction to start a session's process; empty if a process runs."""
         if session.running:
             return []
         session.epoch += 1

@@ -179,7 +179,7 @@ class Supervisor:
                                 f"see {self._directory.process_log}")
 
     def _door(self, hello: Hello) -> Door | None:
-        """Return where a session is reached over TCP, which is seen to if need be; None where that cannot be."""
+        """Return the TCP address of a session, opening a port if there is none yet; None if no port can be opened."""
         with self._opening:
             with self._lock:
                 session = self._sessions.get(hello.session)
@@ -260,7 +260,7 @@ class Supervisor:
     # -- questions ----------------------------------------------------------------------------------------------------
 
     def autopsy(self, session: str, epoch: int) -> Death:
-        """Return how a session's process of an epoch ended."""
+        """Return the death of a session's process of an epoch, waiting briefly for a process that is about to end."""
         with self._lock:
             death, coming = self._sessions.autopsy(session, epoch), self._processes.get(session)
         if death.alive and coming is not None and coming.done() and coming.exception() is None:
@@ -271,7 +271,7 @@ class Supervisor:
             return self._sessions.autopsy(session, epoch)
 
     def status(self) -> tuple[SessionStatus, ...]:
-        """Return what is held by whom."""
+        """Return the status of all sessions: their processes, clients and content."""
         with self._lock:
             sessions = [(session, self._processes.get(session.name)) for session in self._sessions]
         return tuple(self._status(session, coming) for session, coming in sessions)

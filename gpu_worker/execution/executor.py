@@ -218,7 +218,7 @@ class Execution:
 
     def _each(self, step: Step, items: Sequence[_Item],
               function: Callable[[Any, _Item], Partition]) -> list[Partition]:
-        """Return what a function gives for each of some partitions."""
+        """Apply a step's function to partitions one by one; errors are located at the partition."""
         found = []
         for item in items:
             try:
@@ -234,7 +234,7 @@ class Execution:
         return error.at(vrdd=self.progress.vrdd, operation=label(step), **known)
 
     def _together(self, step: Step, values: Sequence[Partition], function: Callable) -> Any:
-        """Return what a function gives for some partitions together."""
+        """Apply a step's function to some partitions together; errors are located at the step and its devices."""
         try:
             return function(step, values)
         except VisparkError as error:

@@ -16,7 +16,7 @@ from gpu_worker.protocol.payload import Data, aligned
 
 def folded(fold: FoldStep | FoldByKeyStep | MapFoldStep,
            partials: Sequence[PartitionFold]) -> tuple[Folded, Data | None]:
-    """Return what partial results that were copied out make together, and the bytes."""
+    """Join partial results that were copied out; return the result's description and its bytes."""
     result = folds.join(fold, partials)
     if result is None:
         return Folded(0, (), -1), None

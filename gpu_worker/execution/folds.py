@@ -174,7 +174,7 @@ def join(step: FoldStep | FoldByKeyStep | MapFoldStep, partials: Sequence[Partit
 
 
 def _as_it_lies(partial: PartitionFold) -> FoldResult:
-    """Return what is complete as it was copied out."""
+    """Return a single complete partial result in the memory that it was copied out to, without another copy."""
     (host, _), = partial.folder.results
     fields = tuple([FoldedArray(part.field, part.values, *guarded([part])) for part in partial.parts])
     offsets = [part.offset for part in partial.parts]
@@ -262,7 +262,8 @@ def is_as_it_lies(partials: Sequence[PartitionFold]) -> bool:
 
 
 def looked_at(partial: PartitionFold) -> list[np.ndarray]:
-    """Return what of a partial result is read on the host where the rest is the result as it lies."""
+    """Return the arrays of a partial result that the host reads (keys and guards), if the rest is returned unchanged.
+    """
     return [*(partial.keys or ()), *[part.guards for part in partial.parts if part.guards is not None]]
 
 
@@ -279,7 +280,7 @@ def check_keys(step: FoldStep | FoldByKeyStep | MapFoldStep, partial: PartitionF
 
 
 def _how(folds: Sequence[FieldFold], described: Field) -> FieldFold:
-    """Return how a field is folded: as it is named, or as those are that are not."""
+    """Return the fold of a field: the one of its name, or else the one without a name, with its operator checked."""
     named = {each.field: each for each in folds}
     how = named.get(described.name) or named.get("")
     if how is None:
@@ -354,7 +355,9 @@ def _joined(parts: Sequence[FieldTotal]) -> FoldedArray:
 
 
 def guarded(parts: Sequence[FieldTotal]) -> tuple[float, bool]:
-    """Return how large an integer fold may have become on the way, and whether the data was in order."""
+    """Return the largest magnitude that an integer fold may have reached, and whether the data is free of the NaNs that
+    the fold guards against.
+    """
     how, magnitude = parts[0].how, 0.0
     if how.guard == "overflow":
         guards = parts[0].guards
@@ -458,7 +461,8 @@ class Folder:
         return self._allocate(works * partial.width, partial.accumulator)
 
     def result(self, partials: Sequence[messages.Accumulators], dtypes: Sequence[str]) -> tuple[list[int], list[Left]]:
-        """Return where the joined accumulators are to be on the device, and on the host, copied out in one piece.
+        """Reserve one piece of device and host memory for joined accumulators; return their device addresses and their
+        host parts.
 
         Those with a dtype become elements of it.
         """

@@ -134,7 +134,7 @@ class InFlightQueue:
                                               partial(self._late, first))
 
     def _late(self, flight: Submission) -> Place | None:
-        """Return where a plan's kernels are at its deadline, if it is not complete."""
+        """Return the place of a plan's kernels at its deadline; None if the plan is complete."""
         self.settle()
         return None if flight.done else flight.place
 

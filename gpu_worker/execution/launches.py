@@ -223,7 +223,7 @@ class Launches:
         return dealt
 
     def _prepare(self, launch: Launch, given: Sequence[Given], device: Device, stream: Stream) -> list[Buffer]:
-        """Return what a launch needs made of its arguments first."""
+        """Run a launch's preparation kernel, if it has one, and return the buffers that the launch needs from it."""
         first = launch.preparation
         if first is None:
             return []

@@ -78,8 +78,8 @@ class Passages:
         return place
 
     def placed(self, place: np.ndarray | None) -> int:
-        """Return how many bytes of the result lie in the payload, once the copy is made; those looked at are in
-        ``host``.
+        """Return the number of result bytes that lie in the payload, once the copy is made; the slices that the host
+        reads are copied to ``host``.
         """
         found = self.result
         if found is None or place is None or place is found.host:

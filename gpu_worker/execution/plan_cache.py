@@ -87,7 +87,7 @@ class DecodedPlan:
         self._alike: dict[tuple[int, Launch], int] = {}
 
     def launch(self, step: Step, variant: int) -> Launch:
-        """Return what a step launches on blocks of a variant."""
+        """Return the launch of a step on blocks of a variant."""
         return self.plan.variants[variant].launches[self.positions[id(step)]]
 
     def group(self, step: ExecStep | MapFoldStep, variant: int) -> int:
@@ -102,7 +102,7 @@ class DecodedPlan:
 
 
 def label(step: Step) -> str:
-    """Return what errors call a step."""
+    """Return the name of a step for errors."""
     match step:
         case ExecStep() | FoldInsideStep() | MapFoldStep() | ExchangeStep() | StencilStep() | IterateStep():
             return step.label

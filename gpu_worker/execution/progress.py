@@ -36,11 +36,12 @@ class Progress:
         self.marks.append((stream, device.mark(stream=stream), partitions, label, device.name))
 
     def launching(self, label: str, partitions: Sequence[int], device: Device) -> AbstractContextManager[None]:
-        """Return where this thread launches a kernel, which may run within."""
+        """Return a context in which this thread launches a kernel, which may run synchronously."""
         return self.box.running(self._place({label}, partitions, {device.name}), self.deadline)
 
     def waiting(self) -> AbstractContextManager[None]:
-        """Return where this thread may wait for kernels: one that still runs at the deadline is named then.
+        """Return a context in which this thread waits for kernels; at the deadline, a kernel that still runs is
+        reported.
 
         A copy to or from memory that is not pinned waits for all work before it, as synchronizing does.
         """
@@ -49,7 +50,7 @@ class Progress:
         return self.box.running(Place(self.vrdd), self.deadline, self.suspects)
 
     def suspects(self) -> Place:
-        """Return where the kernels are that have not completed: after a fault, it was one of them."""
+        """Return the place of the kernels that have not completed: a fault was caused by one of them."""
         waiting: dict[Stream, tuple[Sequence[int], str, str]] = {}
         for stream, number, partitions, label, device in self.marks:
             if number > stream.passed:
@@ -59,7 +60,7 @@ class Progress:
         return self._place({label for _, label, _ in found}, partitions, {device for _, _, device in found})
 
     def everything(self) -> Place:
-        """Return where all the launches are."""
+        """Return the place of all launches so far."""
         partitions = [each for _, _, among, _, _ in self.marks for each in among]
         return self._place({mark[3] for mark in self.marks}, partitions, {mark[4] for mark in self.marks})
 

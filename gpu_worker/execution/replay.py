@@ -176,7 +176,8 @@ class Recording:
 
     def _vessel(self, name: str, partitions: Sequence[Partition],
                 alike: Callable[[BoundBuffers], BoundBuffers]) -> BoundBuffers:
-        """Return what is kept, held from now on."""
+        """Return the buffers of a kept result, held from now on; equal buffers of another recording if there are some.
+        """
         vessel = BoundBuffers(name, partitions, (*self.rooms, *(self.source.rooms if self.source else ())))
         vessel.hold()
         known = alike(vessel)
@@ -185,7 +186,7 @@ class Recording:
         return known
 
     def _roomy(self) -> list[Buffer]:
-        """Return what the rooms are."""
+        """Return the buffers of the rooms."""
         return [buffer for room in self.rooms for buffer in room.buffers.values()]
 
     @property
@@ -392,10 +393,7 @@ class Recording:
 
 
 def parted(data: Data | None, request: Run, payload: Payload | None) -> tuple[Payload | None, bytes, int]:
-    """Return what goes beside a reply, what goes in it, and how much was put into the request's payload, which has its
-    pages
-    there and is mapped on both sides.
-    """
+    """Place a result: return (separate payload, inline bytes, bytes written into the request's payload)."""
     if data is None or isinstance(data, Payload):
         return data, b"", 0
     if data.size <= INLINE_BYTES:
@@ -409,7 +407,7 @@ def parted(data: Data | None, request: Run, payload: Payload | None) -> tuple[Pa
 
 
 def _shapes(values: Sequence[ArgumentValue]) -> list[tuple]:
-    """Return what values must have in common for a recording to do for both."""
+    """Return the dtypes and shapes of values, which a recording is valid for."""
     return [(value.dtype, value.shape) for value in values]
 
 
@@ -442,7 +440,9 @@ class Recordings:
         self._seen: dict[int, None] = {}
 
     def joint(self, version: int, world: JoinedWorld) -> RecordedExchange | None:
-        """Return what a pass on content of a version does together with the other nodes of a world, if one is known."""
+        """Return the record of exchanges with other nodes of a world for content of a version; None if no recording has
+        one.
+        """
         with self.lock:
             return next((each.joint for each in self._known.values()
                          if each.version == version and each.joint and each.joint.world is world), None)
@@ -513,12 +513,14 @@ class Recordings:
             return next((room for room in self.rooms if room.take()), None)
 
     def free(self) -> list[BufferSet]:
-        """Return all rooms that may be written to, held."""
+        """Return all buffer sets that may be written to, held for the caller."""
         with self.lock:
             return [room for room in self.rooms if room.take()]
 
     def lent(self) -> dict[int, Buffer]:
-        """Return what the recordings work in, by the number of the allocation, shared with the caller."""
+        """Return the workspace that the recordings share, by number of the allocation; each buffer is shared with the
+        caller.
+        """
         with self.lock:
             found = next((each.workspace for each in self._known.values() if each.workspace), {})
             return {place: buffer.share() for place, buffer in found.items()}

@@ -119,7 +119,9 @@ class LoopReplay(Recording):
         return Ran(request.number, (), None, False, Times(time.monotonic() - started, 0.0), b"", (ended,))
 
     def _gone(self) -> tuple[Iterated | None, LoopState]:
-        """Return how the loop ended, and in which state."""
+        """Run the loop by its graph; return its outcome and its last state, or (None, the start) if a value is not
+        finite.
+        """
         start = self.path.start
         try:
             return self.path.course.run(start, _begun, self._wait)
@@ -131,7 +133,7 @@ class LoopReplay(Recording):
             device.synchronize(stream=stream)
 
     def _ending(self, state: LoopState, alike: Callable[[BoundBuffers], BoundBuffers]) -> dict[int, BoundBuffers]:
-        """Return what is kept where the loop ends in a state."""
+        """Return the kept results for a loop that ends in ``state``, bound to the buffers of that state."""
         end = self.path.end
         if state is end:
             return self.vessels
@@ -165,7 +167,7 @@ class LoopReplay(Recording):
 
 
 def _ghosts(buffers: Iterable[Buffer]) -> dict[Buffer, tuple | None]:
-    """Return how those ghost cells are filled that are."""
+    """Return the ghost-cell tags of those buffers that have some."""
     return {buffer: buffer.ghosts for buffer in buffers if buffer.ghosts is not None}
 
 

@@ -209,7 +209,9 @@ class Streams:
             self._tape.extend(entries)
 
     def recorded(self, tape: Sequence[Entry]) -> list[RecordedWork]:
-        """Return what does again what was noted on a tape: apart for each stream, unless one waits for another."""
+        """Return replayable work of the entries on a tape: one piece for each stream, or one for all if a stream waits
+        for another.
+        """
         if any(isinstance(entry, Wait | Act) for _, entry in tape):
             return [RecordedWork(tape)]
         return [device.recorded([entry for entry in tape if entry[0] is stream], stream=stream)

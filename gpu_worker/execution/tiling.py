@@ -66,7 +66,8 @@ def _share(tiles: np.ndarray, most: int) -> int:
 
 
 def starts(works: np.ndarray, entries: int) -> np.ndarray:
-    """Return where each block's works begin, and behind the last where they end; int64, one more than there are blocks.
+    """Return the index of each block's first work, and behind the last block the number of works; int64, one more than
+    there are blocks.
 
     >>> starts(deal([4, 0, 3], 2), 3).tolist()
     [0, 2, 2, 4]

@@ -50,7 +50,7 @@ class Stopwatch:
         self._last, self._compiled = now, compiled
 
     def times(self, *, profiled: bool, copied_before: float = 0.0) -> Times:
-        """Return what it all came to; ``copied_before`` are seconds for which data was copied in before it started."""
+        """Return the plan's times by kind; ``copied_before`` are seconds of copying in before the stopwatch started."""
         total, compiled = time.monotonic() - self._started, self.compiled
         if not profiled:
             return Times(total, compiled)

@@ -90,7 +90,8 @@ def verify(plan: Plan) -> None:
 
 
 def slots_of(plan: Plan) -> int:
-    """Return how many VRDDs a request of this plan has to bring; a step that lacks a value says so itself.
+    """Return the number of VRDDs that a request of this plan has to bring; a step that lacks a value raises its own
+    error.
 
     Raises
     ------

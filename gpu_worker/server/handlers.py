@@ -120,7 +120,7 @@ class SessionWorker:
                                                 Restore: self._restore, Abandon: self._abandon, Meet: self._meet}
 
     def payloads(self) -> Payloads:
-        """Return what a connection keeps of its requests' payloads; to be closed with it."""
+        """Return a new cache of a connection's payloads; to be closed with the connection."""
         return Payloads(self._pool.devices[0])
 
     def handle(self, request: Request, descriptors: list[int], payloads: Payloads | None = None) -> Answer:
@@ -225,7 +225,7 @@ class SessionWorker:
         os._exit(POISONED)
 
     def report(self, number: int = 0) -> Reported:
-        """Return what is held, and how much memory it takes."""
+        """Return a report of the session's content and memory on this node."""
         lines, host_bytes = self._names.report()
         figures = [(device.name, device.memory()) for device in self._pool.devices]
         memory = tuple(DeviceMemory(name, figure.used, figure.total) for name, figure in figures)
@@ -367,7 +367,7 @@ class SessionWorker:
             return answer
 
     def _recording(self, request: Run, plan: DecodedPlan) -> Recording:
-        """Return where to note how a plan runs."""
+        """Return a new recording for a pass of a plan."""
         if plan.branches:
             return LoopReplay(request, plan.source, self._names, plan.recordings.free())
         room = plan.recordings.room()

@@ -294,7 +294,7 @@ class ProcessSnapshots:
                 copy.memory.close()
 
     def _described(self, partitions: Sequence[Partition]) -> tuple[SnapshotDescription, list[Buffer], int]:
-        """Return what to copy to where, and the bytes of it all."""
+        """Return a snapshot's description, the buffers to copy, and its size in bytes."""
         places: dict[int, int] = {}
         buffers: list[Buffer] = []
         saved: list[SavedBuffer] = []

@@ -29,12 +29,12 @@ class Appearance(LineageWalk):
         return f"VRDD[{self._shown()}]: " + "; ".join(text for _, text in self._facts())
 
     def _repr_html_(self) -> str:
-        """Return the same words as a table, which notebooks show."""
+        """Return the display text as an HTML table, which notebooks show."""
         rows = "".join(f"<tr><th>{label}</th><td>{html.escape(text)}</td></tr>" for label, text in self._facts())
         return f"<table><caption>VRDD[{html.escape(self._shown())}]</caption>{rows}</table>"
 
     def _facts(self) -> list[tuple[str, str]]:
-        """Return what is known, as label and text."""
+        """Return what is displayed of the VRDD, as (label, text): records, partitions and place."""
         nearest: LineageWalk | None = self
         while nearest is not None and nearest._residency is None:
             nearest = nearest._before
@@ -52,7 +52,7 @@ class Appearance(LineageWalk):
         return f"{number} partition" + "s" * (number != 1)
 
     def _foreseen(self, residency: Residency | None) -> list[PartitionSchema] | None:
-        """Return what the partitions look like, where that follows from what is known of those that are cached."""
+        """Return the schemas of the partitions, if they follow from those of cached partitions; None if not."""
         if residency is None or self.ctx._jsc is None or len(residency.contents) < self.getNumPartitions():
             return None
         contents = dict(residency.contents)

@@ -91,7 +91,7 @@ class EagerExecution(LineageWalk):
             log.debug("not loaded before it is needed: %s", error)
 
     def _kept(self) -> Iterator[EagerExecution]:
-        """Yield what is kept, or was and waited, from here back."""
+        """Iterate over the cached or once-queued ancestors of this VRDD, nearest first."""
         each: EagerExecution | None = self
         while each is not None:
             if each._residency is not None or each._behind:

@@ -100,7 +100,7 @@ def explain(session: Session, wanted: Explained) -> str:
 
 
 def content_of(schema: Any) -> PartitionSchema:
-    """Return what one partition looks like, of its records' shape and dtype; None where nothing is said of it.
+    """Return the schema of one partition, from the shape and dtype of its records; None if ``schema`` says nothing.
 
     Parameters
     ----------
@@ -186,7 +186,7 @@ def translate(f: Callable[..., Any], *arguments: Any, schema: Any, of: str | Non
 # -- the plan ---------------------------------------------------------------------------------------------------------
 
 def _contents(session: Session, start: DatasetId | None, wanted: Explained) -> dict[int, PartitionSchema]:
-    """Return what the partitions look like that the plan would start from, as far as that is known."""
+    """Return the schemas of the partitions that the plan would start from, as far as they are known."""
     residency = session.residencies.get(start.number) if start else None
     if residency is not None and residency.places:
         return {partition: residency.contents[partition] for partition in sorted(residency.places)}
@@ -226,7 +226,7 @@ def _details(step: Step, numbers: Sequence[int]) -> str:
 
 
 def _stencils_to_come(chain: LogicalPlan, start: DatasetId | None) -> list[str]:
-    """Return how to learn of stencils whose grid nobody knows yet."""
+    """Return a section that tells how to show stencils whose grid is not known yet; empty if there are none."""
     first = len(chain) - len(stages.after_start(chain, start))
     if not any(ops.needs_neighbours(chain, position) for position in range(first, len(chain))):
         return []
@@ -264,7 +264,7 @@ def _kernels(lowering: Lowering, wanted: Explained) -> Iterator[str]:
 
 
 def _kernels_of(action: str, lowering: Lowering | None, wanted: Explained) -> Iterator[str]:
-    """Yield those of a fold that ran, which may be part of the kernel before it."""
+    """Yield the section of a fold's kernels, if it ran; a fold may be fused with the kernel before it."""
     if lowering is not None and any(lowering.launches):
         yield f"== Kernels of {action}() =="
         yield from _kernels(lowering, wanted)

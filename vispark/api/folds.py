@@ -118,8 +118,8 @@ class FoldActions(Foldable):
             return spark()
 
     def _risk(self, found: Aggregation) -> str:
-        """Return why a function of records is not computed in the workers, where Python's numbers may overflow or
-        raise.
+        """Return the reason not to compute a function of records in the workers, if Python's numbers may overflow or
+        raise in it; else "".
         """
         if not self._is_held():
             return ""

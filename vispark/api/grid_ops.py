@@ -195,7 +195,7 @@ class GridOperations(LineageWalk):
         return next((content.layout.grid for content in self._known() if content.layout.grid is not None), None)
 
     def _known(self) -> list[PartitionSchema]:
-        """Return what is known of the partitions that the blocks were made of, without asking for any."""
+        """Return the known schemas of the partitions that the blocks were made of, without asking workers."""
         each: GridOperations | None = self
         came = Residency.came
         while each is not None and each._unknown != came:

@@ -86,7 +86,7 @@ class LineageWalk(RDD[Any]):
         return self._origin
 
     def _past(self) -> CompressedLineage:
-        """Return all operations in short, with what is kept of them."""
+        """Return the compressed lineage of all operations, with their cached results."""
         return (*(self._first._lineage.past() if self._first._lineage else ()), (tuple(self._since()), 1))
 
     def _since(self) -> list[PlanNode]:
@@ -141,7 +141,9 @@ class LineageWalk(RDD[Any]):
         return (*reversed([PlanNode(op) for op in last._earlier()]), *nodes)
 
     def _kept_end(self) -> LogicalPlan:
-        """Return the same of what is kept: worked out once, as a loop starts from it in every pass."""
+        """Return the last nodes of the plan, back to the one that fixes the result's place; computed once, as loops
+        start from the result in every pass.
+        """
         cached = self._residency.cached if self._residency else None
         if self._end is not None and self._end[-1].cached is cached:
             return self._end
@@ -181,7 +183,8 @@ class LineageWalk(RDD[Any]):
         return Receive(session.credentials, chain, session.places(self._since()), self._past())
 
     def _waiting(self) -> list[Residency]:
-        """Return what is to be kept and not there yet, behind the last that is, and that; nothing where none is.
+        """Return the cached results that are not computed yet, newest first, followed by the nearest computed one;
+        empty if none is computed.
 
         Nothing either where a loop of unknown length comes behind it.
         """

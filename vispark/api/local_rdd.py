@@ -41,7 +41,7 @@ class LocalRDD(RDD[Any]):
         return LocalRDD(self.ctx, [list(f(number, iter(each))) for number, each in enumerate(self._partitions)])
 
     def collect(self) -> list[Any]:
-        """Return all records."""
+        """Return a list of all records."""
         return [record for each in self._partitions for record in each]
 
     def getNumPartitions(self) -> int:

@@ -43,11 +43,11 @@ class DriverRDD(RDD[Any]):
         raise NotImplementedError
 
     def _to_spark(self) -> RDD[Any]:
-        """Return the same as an ordinary RDD."""
+        """Return the equivalent ordinary RDD."""
         raise NotImplementedError
 
     def collect(self) -> list[Any]:
-        """Return all records."""
+        """Return a list of all records."""
         found = self._records()
         return self._ordinary().collect() if found is None else found
 
@@ -70,7 +70,7 @@ class DriverRDD(RDD[Any]):
         return found[0]
 
     def count(self) -> int:
-        """Return how many records there are."""
+        """Return the number of records."""
         found = self._records()
         return self._ordinary().count() if found is None else len(found)
 
@@ -92,7 +92,7 @@ class DriverRDD(RDD[Any]):
         return self._ordinary().id()
 
     def getStorageLevel(self) -> StorageLevel:
-        """Return what Spark keeps of it."""
+        """Return the storage level of the equivalent ordinary RDD."""
         return self._ordinary().getStorageLevel()
 
     def __repr__(self) -> str:
@@ -122,7 +122,7 @@ class Foldable(RDD[Any]):
 
     @abstractmethod
     def _explained(self, by_key: ByKey | str, schema: Any, sources: bool) -> str:
-        """Return what ``explain`` prints and gives, with the ``reduceByKey`` behind it or why that is a Spark job."""
+        """Return the text of ``explain``, with the ``reduceByKey`` behind this VRDD or why it is a Spark job."""
 
 
 @brief_errors

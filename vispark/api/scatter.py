@@ -117,7 +117,7 @@ class _Source:
     checked: bool
 
     def piece(self, key: BlockKey) -> _Piece:
-        """Return what one block of it is made of.
+        """Return the source of one block of the field.
 
         Raises
         ------

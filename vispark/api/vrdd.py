@@ -296,7 +296,7 @@ class VRDD(Appearance, EagerExecution, FoldActions, GridOperations):
     # -- actions answered by the workers ------------------------------------------------------------------------------
 
     def collect(self) -> list[Any]:
-        """Return all records, in order."""
+        """Return a list of all records, in order."""
         if not self._is_held():
             return self._inner().collect()
         answer = self._evaluate(range(self.getNumPartitions()), FETCH)
@@ -333,7 +333,7 @@ class VRDD(Appearance, EagerExecution, FoldActions, GridOperations):
         return self.getNumPartitions() == 0 or not self.take(1)
 
     def count(self) -> int:
-        """Return how many records there are."""
+        """Return the number of records."""
         if not self._is_held():
             return self._spark("count")
         return sum(content.count for content in self._results())
@@ -405,7 +405,7 @@ class VRDD(Appearance, EagerExecution, FoldActions, GridOperations):
         return self._named
 
     def setName(self, name: str) -> VRDD:
-        """Give it a name, which errors and ``gpu-worker status`` show too."""
+        """Name the VRDD; errors and ``gpu-worker status`` show the name, too."""
         with self._lock:
             self._named = name
             if self._residency is not None:
@@ -455,7 +455,7 @@ class VRDD(Appearance, EagerExecution, FoldActions, GridOperations):
         return self._checkpoint is not None and self._checkpoint.isLocallyCheckpointed()
 
     def getCheckpointFile(self) -> str | None:
-        """Return where the records have been saved."""
+        """Return the path of the checkpoint that the records were saved to; None if there is none."""
         return None if self._checkpoint is None else self._checkpoint.getCheckpointFile()
 
     # -- inside -------------------------------------------------------------------------------------------------------
@@ -467,7 +467,7 @@ class VRDD(Appearance, EagerExecution, FoldActions, GridOperations):
         return explain(Session.of(self.ctx), wanted)
 
     def _received_by(self, source: VRDD) -> ReceivedRDD:
-        """Return what :meth:`recv` gives, as this VRDD and its inputs are held now; it refers to ``source``."""
+        """Return the RDD of :meth:`recv` for the present state of this VRDD's caches; it refers to ``source``."""
         self._compute_grid()
         received = ReceivedRDD(self._loader, self._receive(self._held()), self.partitioner is not None, source)
         return received if self._profile is None else received.withResources(self._profile)
@@ -511,7 +511,7 @@ class VRDD(Appearance, EagerExecution, FoldActions, GridOperations):
         return answer
 
     def _contents(self) -> dict[int, PartitionSchema]:
-        """Return what each partition of the nearest cached result looks like, materialised."""
+        """Compute the nearest cached result, if necessary, and return the schema of each of its partitions."""
         session = Session.of(self.ctx)
         self._run_loops()
         contents = session.ensure(self._loader, self._nearest(), range(self.getNumPartitions()), self._chain)
@@ -519,7 +519,7 @@ class VRDD(Appearance, EagerExecution, FoldActions, GridOperations):
         return contents
 
     def _results(self) -> list[PartitionSchema]:
-        """Return what each partition of the result will look like."""
+        """Return the schema of each partition of the result."""
         contents = self._contents()
         work = lowering(self._recent(), self._nearest(), FETCH, contents.values(), Session.of(self.ctx).workers.room)
         for partition, content in contents.items():
@@ -553,9 +553,7 @@ class VRDD(Appearance, EagerExecution, FoldActions, GridOperations):
                 self._before = None
 
     def _spark(self, action: str, *arguments: Any, **named: Any) -> Any:
-        """Return what an RDD does for an action: in the driver where few records are held, else by a job over
-        :meth:`recv`.
-        """
+        """Run an action by Spark: in the driver if few records are held, else by a job over :meth:`recv`."""
         if self._is_held() and action not in _EXPECTED:
             near = self._near(action, arguments, named)
             if near is not None:

@@ -34,9 +34,8 @@ else:
 
 def lowering(chain: LogicalPlan, start: DatasetId | None, goal: RequestedOutput, contents: Iterable[PartitionSchema],
              room: int) -> Lowering:
-    """Return how to lower a chain that starts on partitions that look so, for devices whose thread blocks can have
-    ``room``
-    bytes of shared memory.
+    """Return a lowering of a chain for partitions of the given schemas and for devices whose thread blocks can have
+    ``room`` bytes of shared memory.
     """
     grid = next((content.layout.grid for content in contents if content.layout.grid is not None), None)
     return Lowering(chain, start, goal, room) if grid is None else GridLowering(chain, start, goal, grid, room)
@@ -214,7 +213,7 @@ class GridLowering(Lowering):
         return said
 
     def _phases(self, maps: grid_passes.Maps) -> tuple[Phase, ...]:
-        """Return what a loop does in order, each with the ghost cells that it needs filled anew."""
+        """Return the phases of a loop, each with the exchange of the ghost cells that it needs."""
         ghosts, phases = grid_stencils.Ghosts(self.description, self.slots), []
         for mapped, signature in maps:
             halos = ghosts.wanted(mapped.reach, signature)
@@ -231,7 +230,7 @@ def _passes(made: grid_passes.Maps) -> str:
 
 
 def _left(spec: LoopSpec, once: grid_passes.Maps, stride: int) -> str:
-    """Return what becomes of the steps of a loop that are not done so many at once; empty where all are."""
+    """Return the text about the steps of a loop that remain after passes of several steps; empty if none remain."""
     left = spec.steps % stride
     if spec.depends:
         which = "where fewer are left before something is asked for, or at the end, a step"

@@ -77,7 +77,7 @@ def passes(maps: Maps, description: GridSpec, most: int, room: int = ROOM) -> tu
 
 
 def why_apart(maps: Maps, description: GridSpec, most: int, room: int = ROOM) -> str:
-    """Return why the stencils of a loop that are passes of their own are; empty where none has to be.
+    """Return the reason why stencils of the loop are passes of their own; empty if all are joined as far as possible.
 
     Parameters as for :func:`passes`.
     """
@@ -93,7 +93,7 @@ def why_apart(maps: Maps, description: GridSpec, most: int, room: int = ROOM) ->
 
 
 def _ways(maps: Maps, description: GridSpec, room: int) -> PassPlans | str:
-    """Return how a grid's stencils become passes, or why none are joined."""
+    """Return the strategy that partitions a grid's stencils into passes, or why none can be joined."""
     if description.ndim == len("yx"):
         beyond = _beyond(maps, description)
         if isinstance(beyond, str):
@@ -147,8 +147,8 @@ def _types(maps: Maps) -> dict[str, str]:
 
 
 def _beyond(maps: Maps, description: GridSpec) -> Beyond | str:
-    """Return how the fields continue; why no kernel knows it, where a function of the position or another number says
-    so.
+    """Return the boundary rules of the fields, or why no kernel can apply them: a function of the position, or a number
+    without a C++ name.
     """
     sides = []
     for name, dtype in _types(maps).items():
@@ -160,7 +160,7 @@ def _beyond(maps: Maps, description: GridSpec) -> Beyond | str:
 
 
 def _rims(description: GridSpec, name: str) -> Rims:
-    """Return how a field continues from one step to the next."""
+    """Return the rules by which a field's boundary values continue from one step to the next."""
     below_z, above_z, below_y, above_y, below_x, above_x = (
         edge.rule if edge.rule in (PERIODIC, MIRRORED) else "kept" for edge in description.edges_of(name))
     return below_z, above_z, below_y, above_y, below_x, above_x

@@ -77,7 +77,7 @@ class CellMap:
 
     @staticmethod
     def fields(signature: Signature) -> tuple[ElementField, ...]:
-        """Return what the translator knows of blocks."""
+        """Return a signature's fields as the translator takes them."""
         return tuple(ElementField(each.name, each.dtype) for each in signature.fields)
 
     @property
@@ -91,7 +91,7 @@ class CellMap:
         return dict(zip(self.kernel.fields, self.kernel.reach, strict=True))
 
     def after(self, layout: RecordLayout, signature: Signature) -> tuple[RecordLayout, Signature]:
-        """Return what blocks, and their layout, become."""
+        """Return layout and signature of blocks after this function."""
         shape = signature.fields[0].shape
         outputs = {each.name: Field(each.name, np.dtype(each.dtype).str, shape) for each in self.kernel.outputs}
         kept = {each.name: each for each in signature.fields} if self.merge else {}

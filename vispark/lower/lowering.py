@@ -76,7 +76,7 @@ class OperatorOutput:
     count: int = -1
 
     def content(self, before: PartitionSchema, others: Sequence[OperatorOutput]) -> PartitionSchema:
-        """Return what a partition's content became; ``others`` are the states of all its blocks."""
+        """Return a partition's schema after the operation; ``others`` are the outputs for all its blocks."""
         keyed = self.layout.keyed or self.layout.only == "keys"
         signatures = tuple([state.signature for state in others if state.signature is not None])
         return PartitionSchema(before.count if self.count < 0 else self.count, before.keys if keyed else 0, self.layout,
@@ -186,11 +186,11 @@ class Lowering:
     # -- the plan -----------------------------------------------------------------------------------------------------
 
     def results(self) -> dict[int, PartitionSchema]:
-        """Return what the result looks like, by partition."""
+        """Return the schema of the result, by partition."""
         return {partition: self._content(partition, len(self.nodes)) for partition in self._given}
 
     def _content(self, partition: int, behind: int) -> PartitionSchema:
-        """Return what a partition is behind a number of nodes."""
+        """Return the schema of a partition after the first ``behind`` nodes."""
         content, _, blocks = self._given[partition]
         if not blocks:
             return _through_nothing(self.nodes[:behind], content)
@@ -243,7 +243,7 @@ class Lowering:
         self.steps.append(messages.KeepStep(slot, chain[-1].cached.name, ops.place_of(chain)))
 
     def _limit(self) -> int:
-        """Return how many records to fetch: all, where partitions do not mean the same by a record."""
+        """Return the number of records to fetch: all, if partitions differ in what a record is."""
         return self.goal.limit if len(self._kinds) == 1 else -1
 
     def _over(self) -> str:
@@ -475,7 +475,7 @@ class Lowering:
 
     def _item_launch(self, calls: list[Call], item: str, step: messages.MapFoldStep, before: OperatorOutput,
                      pairs: Signature) -> Launch:
-        """Return what folds the keys or the values of the pairs that the last call makes, and computes nothing else."""
+        """Return the launch that folds only the keys or only the values of the pairs that the last call makes."""
         names = {each.name: name_in(item, each.name) for each in pairs.fields if each.name.split(".")[0] == item}
         hows = {each.field: each for each in step.fields}
         if "" not in hows and set(names.values()) - set(hows):
@@ -526,7 +526,9 @@ class Lowering:
 
     def _mapped(self, calls: list[Call], before: OperatorOutput, apart: int, folding: Folding | None = None,
                 wanted: frozenset[str] | None = None) -> Mapped:
-        """Return one kernel for some calls; where it cannot be had, the node at ``apart`` becomes a step of its own."""
+        """Return one kernel for some calls; if there is none, raise CannotFuse, so that the node at ``apart`` becomes a
+        step of its own.
+        """
         try:
             mapped = resolve_maps(calls, before.layout, before.signature, wanted=wanted, folding=folding,
                                   room=self.room)
@@ -547,7 +549,7 @@ def _of_item(signature: Signature, item: str) -> Signature:
 
 
 def _folded_outputs(step: messages.MapFoldStep, signature: Signature) -> list[Field]:
-    """Return what a fold leaves of fields with the records along their first axis."""
+    """Return the fields of a fold's result, from fields with the records along their first axis."""
     result = {each.field: each.result for each in step.fields}
     found = []
     for each in signature.fields:
@@ -597,7 +599,7 @@ def _stack_height(spec: ExecSpec, before: Signature, after: Signature, keyed: bo
 
 
 def _through_nothing(nodes: LogicalPlan, content: PartitionSchema) -> PartitionSchema:
-    """Return what nodes do to a partition without blocks: nothing, but keys and values still say what comes back."""
+    """Return the schema of an empty partition after these operators."""
     layout = content.layout
     for node in nodes:
         if layout.only and not isinstance(node.op, ops.ToDevice | ops.ToHost):

@@ -31,8 +31,7 @@ class RequestedOutput:
 
 @functools.lru_cache(maxsize=256)
 def to_fold(fold: Any) -> RequestedOutput:
-    """Return what is wanted where all records are folded: one object for one request, which loops make in every pass.
-    """
+    """Return the request to fold all records: one object for each fold, as loops make it in every pass."""
     return RequestedOutput(fold=fold)
 
 

@@ -81,7 +81,8 @@ _KINDS = {"b": "b", "i": "i", "u": "u", "f": "f", "c": "s", "V": "s"}
 
 def checks(kernel: Kernel, given: Sequence[Given], settled: Sequence[Argument | ArrayValue | None],
            inputs: Signature, outputs: Sequence[Field]) -> str:
-    """Return what stands behind a kernel's source for one call of ``exec``; empty where the text settles all types.
+    """Return the C++ checks to append to a kernel's source for one call of ``exec``; empty if the source settles all
+    types.
 
     Parameters
     ----------

@@ -46,7 +46,7 @@ def taken(kernel: Kernel, args: tuple[object, ...]) -> tuple[Given, ...]:
 
 
 def _given(value: object, parameter: DeclaredParameter | None, what: str) -> Given:
-    """Return one argument, fixed: what may change is copied."""
+    """Return one argument in recorded form; mutable values are copied."""
     if isinstance(value, ShapeSymbol):
         raise LaunchError(f"{what} is {value}: an argument is one extent, as in {value}[0]")
     if isinstance(value, InSymbol | OutSymbol):

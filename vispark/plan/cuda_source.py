@@ -272,7 +272,7 @@ def _split(text: str) -> list[str] | None:
 
 
 def _merged(several: Sequence[Declaration]) -> Declaration:
-    """Return one declaration for all those of a name; its parameters are open where they disagree."""
+    """Merge all declarations of a name into one; its parameters are unknown if the declarations disagree."""
     kinds = {None if one.parameters is None else
              tuple((each.pointer, each.dtypes, each.structure) for each in one.parameters) for one in several}
     template = all(one.template for one in several)

@@ -98,14 +98,16 @@ class ExecSpec:
     where: str = field(default="", compare=False)
 
     def without_values(self) -> ExecSpec:
-        """Return the same without the arguments' values, which no launch depends on: hashable, equal by content."""
+        """Return a copy of the call without the arguments' values, on which no launch depends: hashable, equal by
+        content.
+        """
         return replace(self, arguments=tuple(
             replace(given, data=b"") if isinstance(given, ArrayValue) else
             ScalarArgument(given.dtype, b"") if isinstance(given, ScalarArgument) else given
                                              for given in self.arguments))
 
     def shape_key(self) -> Hashable:
-        """Return what of a call a plan depends on: all but the arguments' values."""
+        """Return the cache key of the call in plans: all but the arguments' values."""
         arguments = tuple([(given.dtype, given.shape) if isinstance(given, ArrayValue) else
                            given.dtype if isinstance(given, ScalarArgument) else given for given in self.arguments])
         return self.kernel, arguments, self.out, self.grid, self.block, self.shared, self.label, self.init
@@ -313,7 +315,8 @@ class _Geometry:
 
 def resolve(spec: ExecSpec, signature: Signature, slots: SlotTable, position: int = 0) -> tuple[Launch, Signature,
                                                                                                bool]:
-    """Return what a call of ``exec`` means for blocks of one signature.
+    """Resolve a call of ``exec`` for blocks of one signature: return its launch, the result's signature, and whether
+    fields are merged.
 
     Parameters
     ----------
@@ -353,7 +356,7 @@ def resolve(spec: ExecSpec, signature: Signature, slots: SlotTable, position: in
 
 
 def compiler_checks(spec: ExecSpec, signature: Signature) -> str:
-    """Return what stands behind a kernel's source for blocks of one signature that :func:`resolve` took."""
+    """Return the C++ checks to append to a kernel's source for blocks of a signature that :func:`resolve` accepted."""
     geometry = _geometry(spec.without_values(), signature)
     return checks(spec.kernel, spec.arguments, geometry.arguments, signature, geometry.outputs)
 

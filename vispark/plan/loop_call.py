@@ -91,7 +91,7 @@ class LoopSpec:
                 "capture": [each for phase in self.phases for each in phase.captured]}
 
     def shape_key(self) -> tuple[Any, ...]:
-        """Return the same without the arguments' values."""
+        """Return the cache key of the loop in plans: all but the arguments' values."""
         return self.phases_key, self.steps, self.counted, self.until, self.every, self.check
 
     def value(self, origin: ArgumentRef) -> ArrayValue:

@@ -91,7 +91,7 @@ class MapSpec:
     of: str = ""
 
     def shape_key(self) -> MapShape:
-        """Return the same without values: of captures and arguments only the types, which the kernel is made for."""
+        """Return the cache key of the call: captures and arguments by type only, for which the kernel is made."""
         captures = [each.value for each in self.function.captures]
         return MapShape(self.function.definition, tuple([(each.dtype, each.shape, each.weak) for each in captures]),
                         tuple([(each.dtype, each.shape, each.weak) for each in self.arguments]), self.of)
@@ -156,7 +156,7 @@ Call = tuple[int, MapSpec]
 def resolve_maps(calls: Sequence[Call], layout: RecordLayout, signature: Signature, *,
                  wanted: frozenset[str] | None = None,
                  folding: Folding | None = None, room: int = ROOM) -> Mapped:
-    """Return what calls, each with its position in the chain, mean for blocks of one layout and signature.
+    """Compile calls, each with its position in the chain, into one kernel for blocks of one layout and signature.
 
     Parameters
     ----------
@@ -228,7 +228,9 @@ def _shapes(signature: Signature) -> str:
 
 
 def _hint(layout: RecordLayout, signature: Signature, whole: bool) -> str:
-    """Return what to say of the records where a function does not fit them."""
+    """Return a hint for the error of a function that does not fit the records, from the records' layout; "" if there is
+    none.
+    """
     if layout.kind == "blocks" and not whole:
         return (f"The records are arrays of shape {_shapes(signature)}, and the function gets their rows; "
                 f'vmap(..., of="{"value" if layout.keyed else "record"}") gives it the whole')
@@ -267,7 +269,7 @@ def _preparation(kernel: TableKernel) -> Preparation | None:
 
 
 def label_of(calls: Sequence[Call]) -> str:
-    """Return what errors call the step that does some calls."""
+    """Return the name of a step of some calls for errors."""
     return ", ".join(spec.label for _, spec in calls)
 
 
@@ -278,7 +280,7 @@ def outputs_of(mapped: Mapped, before: Signature) -> tuple[Field, ...]:
 
 
 def after_map(mapped: Mapped, layout: RecordLayout, signature: Signature) -> tuple[Signature, RecordLayout]:
-    """Return what blocks, and their layout, become by one call."""
+    """Return signature and layout of blocks after one call."""
     kernel, outputs = mapped.kernel, outputs_of(mapped, signature)
     fields = {each.name: each for each in signature.fields} if kernel.merge else {}
     after = Signature(tuple((fields | {each.name: each for each in outputs}).values()))
@@ -297,8 +299,8 @@ def agrees(mapped: Mapped, before: Signature, after: Signature) -> bool:
 
 def not_alike(calls: Sequence[Call], before: Sequence[tuple[RecordLayout, Signature | None]],
               inside: int | None) -> int | None:
-    """Return where a step must end, as calls behind each other are of whole blocks and of their rows; None where it
-    need not.
+    """Return the position at which a step must end because some calls take whole blocks and others rows; None if there
+    is no such position.
 
     Parameters
     ----------
@@ -314,7 +316,9 @@ def not_alike(calls: Sequence[Call], before: Sequence[tuple[RecordLayout, Signat
 
 
 def remark(spec: MapSpec, layout: RecordLayout, signature: Signature, room: int) -> str:
-    """Return why the nearest centres that a call gives are no matrix work; empty if it gives none."""
+    """Return the reason why the nearest centres of a call are not computed by matrix work; empty if the call finds
+    none.
+    """
     record = _record(layout.kind, signature, takes_whole(spec, layout, signature))
     return two_pass.why_by_rows(TracedCall(spec.function, spec.values), record, room)
 
@@ -365,7 +369,7 @@ def _record(kind: str, signature: Signature, whole: bool) -> ElementSpec:
 
 
 def _origins(kernel: TableKernel, calls: Sequence[Call]) -> list[ArgumentRef | None]:
-    """Return where each parameter's value comes from; the kernel numbers those of all calls one behind the other."""
+    """Return the origin of each parameter's value; the kernel numbers the parameters of all calls consecutively."""
     every = {"argument": [ArgumentRef(position, "argument", number) for position, spec in calls
                           for number in range(len(spec.arguments))],
              "capture": [ArgumentRef(position, "capture", number) for position, spec in calls

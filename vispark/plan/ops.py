@@ -252,7 +252,7 @@ class Lineage:
         return None
 
     def _short(self, is_there: Callable[[DatasetId], bool]) -> Lineage:
-        """Return the same, with the links joined that were apart for snapshots that are of no more use."""
+        """Return an equal lineage in which links are joined that were separated by snapshots that are gone."""
         links: list[Lineage] = []
         link = self
         while link.before is not None and len(links) < _SHORTENED:
@@ -266,7 +266,7 @@ class Lineage:
         return link
 
     def nodes(self) -> Iterator[PlanNode]:
-        """Yield all operations, with their snapshots, the last one first."""
+        """Yield all operations with their snapshots, newest first."""
         link: Lineage | None = self
         while link is not None:
             for _ in range(link.times - 1):
@@ -285,7 +285,7 @@ class Lineage:
         return tuple(reversed(found))
 
     def backwards(self) -> Iterator[Op]:
-        """Return all operations, the last one first."""
+        """Return an iterator over all operations, newest first."""
         return (node.op for node in self.nodes())
 
 
@@ -295,7 +295,7 @@ def reaches(op: Op) -> bool:
 
 
 def place_of(chain: Sequence[PlanNode]) -> str:
-    """Return where the result of a chain lies: "host" or "device"; keys and values stay where they were."""
+    """Return the place of a chain's result: "host" or "device"; keys and values do not change the place."""
     for node in reversed(chain):
         if not isinstance(node.op, Keys | Values):
             return node.place
@@ -345,7 +345,7 @@ def loops(chain: Sequence[PlanNode]) -> bool:
 
 
 def name_of(chain: Sequence[PlanNode]) -> str:
-    """Return what errors call a chain: its first kept result; empty where nothing is kept."""
+    """Return the name of a chain for errors: that of its first cached result; empty if nothing is cached."""
     return next((str(node.cached) for node in chain if node.cached), "")
 
 
@@ -400,7 +400,8 @@ def describe(chain: LogicalPlan) -> str:
 
 
 def _repeated(lines: Sequence[str], start: int) -> tuple[int, int]:
-    """Return how many lines from a place on come several times in a row, and how many times; one line once if none do.
+    """Return the length of the repeated sequence of lines that starts at ``start``, and how often it repeats; (1, 1) if
+    nothing repeats.
     """
     best = 1, 1
     for length in range(1, _LONGEST_STEP + 1):

@@ -46,7 +46,7 @@ class SlotTable:
         return self._slots.setdefault(origin, len(self._slots))
 
     def origins(self) -> tuple[Origin, ...]:
-        """Return where the values come from, by slot."""
+        """Return the origins of the values, by slot."""
         return tuple(self._slots)
 
 

@@ -257,7 +257,7 @@ def run(credentials: Credentials, shipment: Invocation, packed: Packed | None = 
 
 def answered(credentials: Credentials, runtime_dir: str | None, ask: Callable[[Client], _Answer], *,
               again: bool = True) -> _Answer:
-    """Return what a worker answers; where it is lost, what the one after it does, if it is to be asked ``again``."""
+    """Call ``ask(client)``; if the worker is lost, reconnect and call it again, unless ``again`` is false."""
     attempt = 0
     while True:
         client = local_client(credentials, runtime_dir)
@@ -319,7 +319,7 @@ def _packed(credentials: Credentials, chain: LogicalPlan, partition: int, record
 
 
 def content_of(packed: Packed) -> PartitionSchema:
-    """Return what a packed partition looks like."""
+    """Return the schema of a packed partition."""
     return PartitionSchema(packed.count, len(packed.keys), packed.layout, tuple(packed.signatures), packed.positions)
 
 
@@ -362,7 +362,7 @@ class HandingBack:
 
 
 def checked(results: list) -> list:
-    """Return what tasks gave, if none of them handed an error back; raise that otherwise."""
+    """Return the results of tasks; raise the error that a task handed back, if one did."""
     for each in results:
         if type(each) is RefusedTask:
             each.error.full_trace = each.trace
@@ -482,7 +482,7 @@ class Receive:
 
 
 def held(client: Client, number: int, partitions: Iterable[int] = ()) -> dict[int, PartitionSchema]:
-    """Return what a worker holds of a VRDD, by partition."""
+    """Ask a worker for the content that it holds of a VRDD; return the schemas by partition."""
     reply, descriptors = client.request(messages.Describe(client.next_number(), number, tuple(partitions)))
     close_all(descriptors)
     return contents(reply)

@@ -53,7 +53,9 @@ class GridContext:
         return self._streams.beside(device)
 
     def rim(self, device: Device, number: int) -> Stream:
-        """Return one of a device's streams for what waits for copies from elsewhere while its own stream goes on."""
+        """Return one of a device's streams for work that waits for copies from other devices, beside the device's own
+        stream.
+        """
         return self._streams.rim(device, number)
 
     def allocate(self, nbytes: int, device: Device) -> Buffer:
@@ -91,7 +93,7 @@ class GridContext:
             operation()
 
     def act(self, do: Callable[[], object], device: Device) -> Operation:
-        """Return what this process does itself, in its place among what is enqueued."""
+        """Return the operation that calls ``do`` in this process, in its order among the enqueued work."""
         def operation() -> None:
             do()
             self._streams.note([(self.beside(device), Act(do))])

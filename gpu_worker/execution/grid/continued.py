@@ -64,7 +64,7 @@ class Continued:
         return cls(halo.field, below, above, rules, halo.sides, key)
 
     def side(self, axis: int, side: int) -> Side:
-        """Return what is given for a side of an axis."""
+        """Return the boundary values of one side (0 below, 1 above) of an axis."""
         return self.sides[2 * (axis - 3) + side + len(self.sides)]
 
 

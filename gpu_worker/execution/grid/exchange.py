@@ -143,7 +143,8 @@ def _fill(domain: Domain, content: Mapping[str, Cells], halos: Sequence[Continue
 
 
 def _fills(domain: Domain, halo: Continued) -> dict[int, list[Filled]]:
-    """Return what the sides give each patch, in all of its ghosts: whoever reads fewer of them finds these as they are.
+    """Return the boundary values of each patch, for all of its ghost cells: exchanges of fewer cells find theirs among
+    these.
     """
     fills: dict[int, list[Filled]] = {place: [] for place in range(len(domain.patches))}
     for piece in domain.pieces(domain.ghosts, domain.ghosts, halo.rules):

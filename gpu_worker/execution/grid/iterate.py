@@ -111,7 +111,9 @@ class Stepper:
         return self._sides[key]
 
     def _target(self, described: Field, protected: Sequence[Cells]) -> Cells:
-        """Return where a field's new values go: memory of ours that has nothing anyone needs."""
+        """Return memory for a field's new values: buffers of this stepper whose content is not needed any more, or new
+        ones.
+        """
         dtype, needed = np.dtype(described.dtype), [*self.content.values(), *protected]
         for cells in self.owned.setdefault(described.name, []):
             if cells.dtype == dtype and not any(cells is other for other in needed):
@@ -197,7 +199,7 @@ class Loop:
         return self._states[key]
 
     def _tags(self, tags: dict[Buffer, tuple]) -> dict[Buffer, tuple]:
-        """Return what a state has: the same for all of them, where it only becomes more."""
+        """Return the ghost-cell tags of a loop state; shared by all states when tags are only added."""
         return tags if self._is_steady else dict(tags)
 
     def _begin(self, state: LoopState, shape: SegmentShape) -> Segment:

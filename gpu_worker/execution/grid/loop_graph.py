@@ -120,7 +120,7 @@ class PendingTest:
 
 def questions(before: dict[str, Cells] | None, content: dict[str, Cells], written: Sequence[str],
               checked: bool) -> tuple[list[Reduction], tuple[str, ...], float]:
-    """Return what to ask, and the names and the least change for :class:`PendingTest`.
+    """Return the reductions of a test at a segment's end, and the names and the least change for :class:`PendingTest`.
 
     Parameters
     ----------
@@ -204,7 +204,7 @@ class LoopGraph:
         return Iterated(step.steps, change), state
 
     def _shape(self, count: int) -> SegmentShape:
-        """Return what comes after so many steps."""
+        """Compute the shape of the segment that begins after ``count`` steps."""
         step, advances, start = self._step, [], count       # type: tuple[IterateStep, list[bool], int]
         compared = checked = False
         while count < step.steps and len(advances) < self._most and not (compared or checked):
@@ -218,7 +218,7 @@ class LoopGraph:
         return self._shapes[start]
 
     def _free(self, count: int) -> int:
-        """Return how many steps there are after so many before something is asked for in between."""
+        """Return the number of steps after step ``count`` that no test interrupts."""
         step, number = self._step, self._step.done + count
         free = step.steps - count
         if step.until >= 0:
@@ -240,7 +240,7 @@ class LoopRoute:
 
 
 def reached(start: LoopState) -> list[Segment]:
-    """Return all stretches that are known from a state on."""
+    """Return all segments that are reachable from a state."""
     found: dict[LoopState, None] = {start: None}
     waiting = [start]
     while waiting:

@@ -74,7 +74,8 @@ class Reading:
             self._found.append(host.view(np.uint64))
 
     def answers(self, world: JoinedWorld | None) -> list[np.ndarray]:
-        """Return what was found on each device of all nodes, once the operations are done: of each question a number.
+        """Return the results of the reductions on each device of all nodes, once the operations are done; one number
+        for each reduction.
         """
         if world is None:
             return self._found

@@ -81,9 +81,8 @@ def launches(launch: StencilLaunch, source: Source, domain: Domain, content: Map
 
 def _in_order(exchanged: Exchange, early: Sequence[Operation], late: Sequence[Operation],
               rims: Mapping[tuple[Device, int], Stream], desk: GridContext) -> list[Operation]:
-    """Return all operations. What brings late ghost cells comes behind all that a device's own stream has had, and so
-    do the
-    streams beside, which wait for it.
+    """Return all operations in order. The rim streams, or the device's own stream if it has none, wait for late ghost
+    cells behind all earlier work.
     """
     came = []
     for each in exchanged.came:
@@ -137,7 +136,7 @@ def _is_thick(shape: Triple, launch: StencilLaunch, count: int, slots: int, axis
 
 
 def _beyond(launch: StencilLaunch, axis: int) -> int:
-    """Return how many planes a block reads beyond those that it computes."""
+    """Return the number of planes along an axis that a block reads beyond those that it computes."""
     return lifted(launch.below, 0)[axis] + lifted(launch.above, 0)[axis]
 
 
@@ -184,12 +183,13 @@ def launched(box: Box, tile: Sequence[int]) -> Iterator[Box]:
 
 
 def grid_of(shape: Triple, tile: Sequence[int]) -> tuple[int, ...]:
-    """Return how many thread blocks a box of cells takes along x, y and z."""
+    """Return the number of thread blocks for a box of cells along x, y and z."""
     return tuple(-(-extent // cells) for extent, cells in zip(reversed(shape), tile, strict=True))
 
 
 def region(patch: Patch, box: Box, shape: Triple) -> Any:
-    """Return what a kernel is told of cells, which are numbered over the grid."""
+    """Return the kernel argument that describes a box of a patch's cells: strides and extents, in the grid's numbering.
+    """
     within = box.seen_from(patch.layout.box.low)
     return np.array((patch.layout.pitch, patch.layout.plane, within.low, within.high, patch.layout.box.low, shape),
                     REGION)[()]

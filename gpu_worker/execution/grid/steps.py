@@ -78,7 +78,7 @@ class GridSteps:
         self._desk.close()
 
     def joint(self) -> RecordedExchange | None:
-        """Return what was done together with other nodes."""
+        """Return the record of the plan's exchanges with other nodes; None if there were none."""
         return None if self._world is None or self._domain is None else self._world.joint(self._domain.said())
 
     # -- blocks and patches -------------------------------------------------------------------------------------------
@@ -347,7 +347,7 @@ def _fields(values: Sequence[Partition]) -> dict[str, np.dtype]:
 
 
 def _place(array: HeldArray, box: Box) -> tuple[int, PatchLayout]:
-    """Return where the cells of an array are."""
+    """Return the device address and the layout of an array's cells."""
     layout = array.window.layout if array.window is not None else PackedLayout(box, (0, 0, 0))
     return array.buffer.address, layout
 

@@ -141,8 +141,8 @@ class GarbageCollector:
                     self._strays.update(before)
 
     def _swept(self, stack: ExitStack) -> dict[int, dict[WorkerAddress, tuple[int, ...]]]:
-        """Return where the partitions of those VRDDs count of which tasks, that have all ended now, may have left
-        copies.
+        """Return where partitions count, by VRDD number and worker, of VRDDs that ended stages may have left stray
+        copies of.
 
         Nothing is loaded of them before the ``stack`` is closed.
         """
@@ -184,7 +184,8 @@ class GarbageCollector:
         return came
 
     def _one_by_one(self, found: RDD[WorkerAddress], count: int) -> list[WorkerAddress]:
-        """Return what the partitions give, by a job for each: Spark makes no twin of a stage's only task.
+        """Run a Spark job for each partition and return the results: Spark does not speculate on a stage with a single
+        task.
 
         Where a Python worker takes long to start, a task's twin on another node would end before it, and the worker be
         killed, and started anew for the next task.

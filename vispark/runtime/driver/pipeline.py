@@ -316,7 +316,7 @@ class Pipeline:
         prefer(self.client)
 
     def _results(self, ticket: PendingRequest, reply: Ran, descriptors: list[int]) -> Data:
-        """Return what a reply brought."""
+        """Return the result data of a reply: in the request's payload, inline, or in a payload beside the reply."""
         if reply.placed:
             loan = ticket.loan
             if loan is None or ticket.results < 0:

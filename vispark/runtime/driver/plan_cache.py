@@ -157,7 +157,7 @@ class PlanCache:
 
 
 def _key(node: PlanNode, chain: LogicalPlan, nodes: LogicalPlan) -> Hashable:
-    """Return what of a node a plan depends on."""
+    """Return the part of a node that a plan's cache key consists of."""
     if node.cached is None:
         return node.op.key
     position = next(index for index, each in enumerate(chain) if each is node)

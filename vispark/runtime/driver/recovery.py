@@ -62,7 +62,7 @@ class Holding(Protocol):
         """Have what a chain keeps computed from a node that is held."""
 
     def relayed(self, residency: Residency, partition: int) -> Relayed:
-        """Return what runs a task where the token of a partition lies."""
+        """Return a function that runs a task at the place of a partition's token."""
 
 
 def enough(session: Holding, wanted: DatasetId, partitions: Sequence[int]) -> Callable[[PlanNode], bool]:
@@ -193,7 +193,9 @@ class Recovery:
         return bool(self._session.missing(residency, self._everything))
 
     def _restored(self, saved: DatasetId | None, residency: Residency | None, node: PlanNode) -> Residency | None:
-        """Return what a snapshot has, if that can still be had: under the node's own number, where it has one."""
+        """Restore a snapshot, if it is still held, under the node's own number if there is one; None if it cannot be
+        restored.
+        """
         session = self._session
         snapshot = session.snapshots.find(saved)
         if snapshot is None or not snapshot.places.keys() >= set(self._everything):
@@ -239,7 +241,9 @@ class Recovery:
             raise PartitionMissing(f"the copy of a node's part of a snapshot cannot be had: {error.message}") from error
 
     def _loaded(self) -> Position:
-        """Return what is there before the first operation that needs neighbours: held, or loaded where it is not."""
+        """Return the position before the first operation that needs neighbours, loading its content if no worker holds
+        it.
+        """
         session, chain = self._session, self._chain
         kept = [index for index, node in enumerate(chain[:self._first])
                 if node.cached and node.cached.number in session.residencies]

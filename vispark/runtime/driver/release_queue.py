@@ -30,8 +30,8 @@ class Released:
 
     @contextmanager
     def taken(self, is_used: Callable[[int], bool]) -> Iterator[tuple[int, ...]]:
-        """Yield all of them that are not used, for the workers to forget; put back where the block that tells them
-        fails.
+        """Yield the numbers of all released VRDDs that are unused, for the workers to forget; if the block fails, put
+        them back.
         """
         found = self.take()
         if not found:
@@ -46,7 +46,7 @@ class Released:
                 self.put(*set(found).difference(unused))
 
     def take(self) -> tuple[int, ...]:
-        """Return all of them."""
+        """Remove and return all released numbers."""
         if not self._numbers:
             return ()
         found: list[int] = []

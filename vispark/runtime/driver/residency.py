@@ -125,7 +125,7 @@ class Residency:
         return {home: tuple(partitions) for home, partitions in found.items()}
 
     def shape(self, plans: PlanCache) -> PlacementKey:
-        """Return what is held, as far as plans depend on it."""
+        """Return the cache key of content and places for plans."""
         found = self._shape
         if found is None:
             with self._mutex:

@@ -80,7 +80,7 @@ class RetryLog:
         log.warning("lost under a plan, which is repeated (%d of %d): %s", attempt, most, shortened(error))
 
     def over(self) -> None:
-        """Tell that it is made up for, if there was one."""
+        """Log that the loss is recovered, if there was one."""
         if self._began:
             log.warning("what was lost is there again, after %.1f s", time.monotonic() - self._began)
 

@@ -202,7 +202,9 @@ class Session:
         until_done(self, once)
 
     def pace(self, loader: RDD, shape: Hashable) -> ChunkController:
-        """Return what is known of how long the steps of a loop take, by what it started from and what it does."""
+        """Return the pacing of a loop from earlier runs, by the loader and the loop's shape; a new one if there were
+        none.
+        """
         paces = self._paces.setdefault(loader, OrderedDict())
         paces[shape] = paces.pop(shape, None) or ChunkController()
         while len(paces) > _PACES:
@@ -339,7 +341,7 @@ class Session:
         return self.residencies[next(node.cached for node in reversed(chain) if node.cached).number]
 
     def places(self, chain: Sequence[PlanNode]) -> dict[int, dict[int, tuple[WorkerAddress, PartitionSchema]]]:
-        """Return where the partitions of a chain's cached nodes are and what they look like, as far as is known, by
+        """Return the workers and schemas of the partitions of a chain's cached nodes, as far as they are known, by
         number.
         """
         found = {}
@@ -502,7 +504,8 @@ class Session:
 
     def _saves(self, loader, ready: DistributedExecutable, nodes: LogicalPlan,
                tokens: RDD | None) -> dict[WorkerAddress, Save]:
-        """Return what workers are to take a snapshot of, if a plan is a step of a loop on a grid and one is due.
+        """Return the snapshot request for each worker, if a plan is a step of a loop on a grid and a snapshot is due;
+        else none.
 
         It lies where the ``tokens`` of what the plan starts from are.
         """
@@ -606,7 +609,7 @@ class Session:
                 worker.retain(residency.cached.number, sorted({*here, *coming}))
 
     def _kept(self, chain: LogicalPlan) -> list[Residency]:
-        """Return what is kept of a chain's cached nodes, in their order."""
+        """Return the residencies of a chain's cached nodes that have one, in the chain's order."""
         found = [self.residencies.get(node.cached.number) for node in chain if node.cached]
         return [residency for residency in found if residency is not None]
 

@@ -36,7 +36,7 @@ def holders(homes: Iterable[WorkerAddress], known: Iterable[WorkerAddress],
 
 
 def owner(home: WorkerAddress) -> str:
-    """Return what a worker's part of a snapshot is called where there is a copy of it."""
+    """Return the name of a worker's part of a snapshot at the holder of its replica."""
     return place_name(home.machine, home.runtime_dir)
 
 

@@ -248,7 +248,9 @@ class Worker:
         return epoch, reply, data
 
     def _carried(self, answer: Carried) -> tuple[int, Any, bytes]:
-        """Return what a task brought, if it came to the worker's node and that did not say what went wrong."""
+        """Return the answer that a task carried; raise the error that it carried, or PartitionMissing if no task
+        reached the node.
+        """
         if answer is None:
             raise PartitionMissing("no task came to the node that holds the partition")
         epoch, reply, data = answer
@@ -260,7 +262,9 @@ class Worker:
     # -- small requests -----------------------------------------------------------------------------------------------
 
     def held(self, number: int) -> tuple[int, dict[int, PartitionSchema]]:
-        """Return what the worker holds of a VRDD, and its epoch; nothing can be told of one that is relayed to."""
+        """Return the worker's epoch and the schemas of a VRDD that it holds; empty for a relayed worker, which cannot
+        be asked.
+        """
         if not self.direct:
             return self.epoch, {}
         epoch, reply = self._ask(lambda client: messages.Describe(client.next_number(), number, ()))
@@ -316,7 +320,7 @@ class Worker:
             return bool(self._released)
 
     def take_deferred(self) -> Deferred:
-        """Return what a worker that is relayed to is to be told by the next task that comes to it."""
+        """Remove and return the messages for a relayed worker that its next task is to deliver."""
         with self._lock:
             released, self._released = tuple(self._released), []
             retained, self._retained = self._retained, {}
@@ -336,7 +340,7 @@ class Worker:
                 lane.client.request(messages.Abandon(lane.client.next_number(), world))
 
     def door(self) -> Reach | None:
-        """Return where other nodes' workers reach this one over TCP; None where they cannot."""
+        """Return the TCP address at which other nodes' workers reach this one; None if they cannot."""
         if self.reach is None and self._here and self._credentials.options.transport == "auto" \
                 and not self._has_asked:
             self._has_asked = True
@@ -561,7 +565,7 @@ class Workers:
         return found
 
     def known(self) -> list[Worker]:
-        """Return all of them."""
+        """Return all known workers."""
         with self._lock:
             return list(self._known.values())
 

@@ -103,7 +103,9 @@ class Pieces:
 
 
 def room(size: int) -> tuple[int, int]:
-    """Return where in a memory pieces begin, behind ``size`` bytes of other things, and how large it is."""
+    """Return the offset of the upload pieces in a memory, behind ``size`` bytes of other content, and the memory's
+    total size.
+    """
     start = -(-size // _STEP) * _STEP
     return start, start + PLACES * (PIECE_BYTES + MARK_BYTES)
 
