@@ -75,7 +75,7 @@ class SessionState:
     name: str
     application: str
     options: SessionOptions
-    secret: bytes
+    secret: bytes = field(repr=False)
     epoch: int
     running: bool = False
     leases: int = 0

@@ -62,10 +62,9 @@ class KernelCache:
         self._written = most // 16
 
     def get(self, *parts: str | bytes) -> bytes | None:
-        """Return what was made of these parts, or None where it is not here or damaged."""
-        try:
-            data = self._path(parts).read_bytes()
-        except OSError:
+        """Return what was made of these parts, or None where it is not here, damaged or not ours alone."""
+        data = _read_own(self._path(parts))
+        if data is None:
             return None
         with contextlib.suppress(OSError):
             os.utime(self._path(parts))     # it goes later than those not used
@@ -79,7 +78,7 @@ class KernelCache:
         The checksum follows it there. It is compared once only, since such files are large.
         """
         path = self._path(parts)
-        if path not in self._sound or not path.exists():
+        if path not in self._sound or not _is_own(path):
             if self.get(*parts) is None:
                 return None
             self._sound.add(path)
@@ -128,6 +127,30 @@ class KernelCache:
         return self.directory / digest.hexdigest()
 
 
+def _read_own(path: Path) -> bytes | None:
+    """Return what a file holds; None where it is missing, a link, or could have been written by another user.
+
+    A checksum shows damage, and not who wrote it. The directory lets nobody else in, but may have been open once.
+    """
+    try:
+        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            return file.read() if _is_ours(os.fstat(file.fileno())) else None
+    except OSError:
+        return None
+
+
+def _is_own(path: Path) -> bool:
+    """Return whether there is a file at ``path`` that only this user can have written."""
+    try:
+        return _is_ours(path.lstat())
+    except OSError:
+        return False
+
+
+def _is_ours(found: os.stat_result) -> bool:
+    return stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o022
+
+
 def _default() -> Path:
     try:
         return _private(Path(platformdirs.user_cache_dir("vispark")) / "kernels")
@@ -147,7 +170,7 @@ def _private(directory: Path) -> Path:
             raise refused(error, f"the kernel cache {directory}") from error
         raise DeviceUnavailable(f"the kernel cache {directory} cannot be made: {error.strerror}; "
                                 "name another directory that you may write") from error
-    if found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o022:
+    if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o022:
         raise DeviceUnavailable(f"the kernel cache {directory} could be written by others, who could put code into it; "
                                 "it must be yours, with mode 0700")
     if not os.access(directory, os.W_OK | os.X_OK):

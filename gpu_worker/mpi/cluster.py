@@ -265,8 +265,8 @@ def _address(where: str) -> tuple[str, int] | None:
 
 def _read(path: Path) -> bytes:
     try:
-        found = path.stat()
-        key = path.read_bytes().strip()
+        with path.open("rb") as file:
+            found, key = os.fstat(file.fileno()), file.read().strip()
     except OSError as error:
         raise OptionError(f"the cluster's key cannot be read: {error}") from error
     if found.st_uid != os.geteuid() or found.st_mode & 0o077:

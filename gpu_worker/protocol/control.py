@@ -7,7 +7,7 @@ daemon at a time is connected: the process introduces itself with a :class:`Regi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gpu_worker.protocol.messages import Reach, SessionOptions
 
@@ -45,7 +45,7 @@ class Configuration:
     """Configuration with which a device process is started."""
 
     session: str
-    secret: bytes
+    secret: bytes = field(repr=False)
     application: str
     options: SessionOptions
     epoch: int
@@ -58,7 +58,7 @@ class Registration:
     """All that a new daemon must know of a running process; ``anchors`` are those of its clients that live."""
 
     session: str
-    secret: bytes
+    secret: bytes = field(repr=False)
     application: str
     options: SessionOptions
     epoch: int

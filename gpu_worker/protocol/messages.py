@@ -10,7 +10,7 @@ the driver lives; after ``finish`` it ends the session at once; for ``admin`` it
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gpu_worker.protocol.fast_init import filled
 from gpu_worker.protocol.grids import Iterated, World
@@ -431,7 +431,7 @@ class Hello:
     version: int
     role: str
     session: str
-    secret: bytes
+    secret: bytes = field(repr=False)
     application: str
     anchor: int
     options: SessionOptions
@@ -515,7 +515,7 @@ class Deposit:
     """
 
     session: str
-    secret: bytes
+    secret: bytes = field(repr=False)
     snapshot: int
     needed: tuple[int, ...]
     offset: int
@@ -528,7 +528,7 @@ class Withdraw:
     """Ask for a session's snapshot: this node's part of it, or the ``owner``'s."""
 
     session: str
-    secret: bytes
+    secret: bytes = field(repr=False)
     snapshot: int
     owner: str = ""
 
@@ -538,7 +538,7 @@ class Discard:
     """Let go of some of a session's snapshots, whoever's parts of them there are."""
 
     session: str
-    secret: bytes
+    secret: bytes = field(repr=False)
     snapshots: tuple[int, ...]
 
 

@@ -20,7 +20,7 @@ from typing import Any
 from gpu_worker.protocol.errors import ProtocolError, WorkerLost
 from gpu_worker.protocol.payload import Payload
 from gpu_worker.protocol.system import system_call
-from gpu_worker.protocol.wire import MAX_FRAME, Connection, Sockets, encoded
+from gpu_worker.protocol.wire import MAX_FRAME, Connection, Sockets, encoded, read_as_it_comes
 
 #: How much of a payload is sent at once.
 CHUNK_BYTES = 1 << 20
@@ -109,8 +109,7 @@ class StreamConnection(Connection):
             raise ProtocolError(f"a frame of {length} bytes is over the cap of {cap}")
         if nbytes > self.room:
             raise ProtocolError(f"a payload of {nbytes} bytes is over the cap of {self.room}")
-        body = bytearray(length)
-        self._read(memoryview(body), begun)
+        body = read_as_it_comes(length, lambda view: self._read(view, begun))
         message = read(body)
         return message, [self._read_payload(nbytes)] if nbytes else []
 

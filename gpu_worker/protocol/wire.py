@@ -1,7 +1,7 @@
 """Frames over a Unix socket: four bytes of length, a message, and descriptors beside its first byte.
 
-Nothing is allocated for a frame before its length is known to be within the cap, and no more than
-:data:`MAX_DESCRIPTORS` descriptors are ever taken from a peer.
+Nothing is allocated for a frame before its length is known to be within the cap, a long one takes memory as it comes,
+and no more than :data:`MAX_DESCRIPTORS` descriptors are ever taken from a peer.
 """
 
 from __future__ import annotations
@@ -27,6 +27,9 @@ from gpu_worker.protocol.system import is_refusal, refused
 MAX_GREETING = 4 << 10
 MAX_FRAME = 8 << 20
 MAX_DESCRIPTORS = 2
+
+#: What is allocated for a frame before any of it has come; most frames are shorter.
+FIRST_BYTES = 128 << 10
 
 #: How long a worker looks for a next request before it sleeps, and a client for an answer, in seconds.
 LINGER_SECONDS = 0.002
@@ -208,12 +211,12 @@ class Connection:
 
     def _exactly(self, length: int) -> bytearray:
         """So many bytes of a frame; descriptors among them, where none belong, are the kernel's to close."""
-        buffer = bytearray(length)
-        view = memoryview(buffer)
+        return read_as_it_comes(length, self._fill)
+
+    def _fill(self, view: memoryview) -> None:
         while view:
             count = _patiently(lambda: self.socket.recv_into(view))     # noqa: B023 - called at once
             view = view[self._some(count):]
-        return buffer
 
     @staticmethod
     def _some(count: int) -> int:
@@ -233,6 +236,20 @@ class Connection:
 
     def __exit__(self, *_) -> None:
         self.close()
+
+
+def read_as_it_comes(length: int, fill: Callable[[memoryview], None]) -> bytearray:
+    """Return ``length`` bytes of a frame, for which no more memory is taken than twice what has come of them.
+
+    A peer may say that megabytes follow, and be silent then; many may.
+    """
+    body = bytearray(min(length, FIRST_BYTES))
+    fill(memoryview(body))
+    while len(body) < length:
+        more = bytearray(min(length - len(body), len(body)))
+        fill(memoryview(more))
+        body += more
+    return body
 
 
 def _patiently(call: Callable[[], _Given]) -> _Given:

@@ -135,7 +135,7 @@ class ProcessSnapshots:
     """
 
     session: str
-    secret: bytes
+    secret: bytes = field(repr=False)
     options: SessionOptions
     names: Registry
     pool: StreamPool

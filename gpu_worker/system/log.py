@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import logging.handlers
 import os
@@ -15,10 +16,16 @@ LEVELS = ("debug", "info", "warning", "error")
 _FORMAT = "%(asctime)s %(levelname)s %(process)d {who}%(message)s"
 
 
+class _PrivateLog(logging.handlers.RotatingFileHandler):
+    """Log files that only their owner reads, whatever the process's mask for new files is."""
+
+    def _open(self) -> io.TextIOWrapper:
+        return open(self.baseFilename, "a", opener=lambda path, flags: os.open(path, flags, 0o600))
+
+
 def to_file(path: Path, level: str) -> None:
     """Log to a file that is replaced when it has grown large; one older file is kept."""
-    handler = logging.handlers.RotatingFileHandler(path, maxBytes=MAX_BYTES, backupCount=1)
-    _install(handler, level, "")
+    _install(_PrivateLog(path, maxBytes=MAX_BYTES, backupCount=1), level, "")
 
 
 def to_stderr(level: str, who: str = "") -> None:

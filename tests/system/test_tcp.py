@@ -28,7 +28,7 @@ HOST = "127.0.0.1"
 @pytest.fixture(scope="module")
 def executor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     """A client of a worker that drivers elsewhere reach, which must not notice anything."""
-    with new_runtime(tmp_path_factory) as runtime, runtime.client(reach=HOST) as executor:
+    with new_runtime(tmp_path_factory.mktemp("w")) as runtime, runtime.client(reach=HOST) as executor:
         yield executor
 
 
@@ -169,7 +169,7 @@ def test_a_driver_elsewhere_does_not_administer(reach: Reach):
 # -- ports ------------------------------------------------------------------------------------------------------------
 
 def test_a_port_that_somebody_else_has_is_passed_over(tmp_path_factory: pytest.TempPathFactory):
-    with new_runtime(tmp_path_factory) as runtime, contextlib.ExitStack() as stack:
+    with new_runtime(tmp_path_factory.mktemp("w")) as runtime, contextlib.ExitStack() as stack:
         taken = stack.enter_context(socket.create_server((HOST, 0))).getsockname()[1]
         assert runtime.run("start", "--tcp-port", str(taken)).returncode == 0
         first = stack.enter_context(runtime.client(reach=HOST))

@@ -110,14 +110,13 @@ class Runtime:
 @pytest.fixture
 def runtime(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runtime]:
     """A worker's runtime directory, left without processes and files but logs."""
-    with new_runtime(tmp_path_factory) as runtime:
+    with new_runtime(tmp_path_factory.mktemp("w")) as runtime:
         yield runtime
 
 
 @contextlib.contextmanager
-def new_runtime(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runtime]:
-    """As the fixture :func:`runtime`."""
-    base = tmp_path_factory.mktemp("w")
+def new_runtime(base: Path) -> Iterator[Runtime]:
+    """As the fixture :func:`runtime`, below a directory."""
     (base / "failpoints").mkdir()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("VISPARK_RUNTIME_DIR", str(base / "rt"))
