@@ -7,7 +7,14 @@ import re
 import textwrap
 from pathlib import Path
 
-from tests.golden import cases_calls, cases_control, cases_lists, cases_numbers, cases_rows  # noqa: F401 - they fill CASES
+from tests.golden import (  # noqa: F401 - they fill CASES
+    cases_calls,
+    cases_control,
+    cases_idioms,
+    cases_lists,
+    cases_numbers,
+    cases_rows,
+)
 from tests.golden.case import CASES, Case
 from vispark.translate.frontend.reader import trace
 from vispark.translate.language import composed, library, signatures
@@ -16,7 +23,7 @@ _DTYPES = re.compile(r"\b(?:bool|u?int(?:8|16|32|64)|float(?:16|32|64))\b")
 _HEAD = "| construct | for example | becomes | cases |\n|---|---|---|---|"
 _SECTIONS = {"Numbers": "cases_numbers", "Branches, loops, locals, calls, results": "cases_control",
              "Rows and arrays": "cases_rows", "Tuples, lists, arrays made of others": "cases_lists",
-             "Arguments of functions": "cases_calls"}
+             "Arguments of functions": "cases_calls", "Idioms of NumPy and Python": "cases_idioms"}
 
 
 def tables() -> str:

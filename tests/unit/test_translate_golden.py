@@ -13,7 +13,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.golden import cases_calls, cases_control, cases_lists, cases_numbers, cases_rows  # noqa: F401 - they fill CASES
+from tests.golden import (  # noqa: F401 - they fill CASES
+    cases_calls,
+    cases_control,
+    cases_idioms,
+    cases_lists,
+    cases_numbers,
+    cases_rows,
+)
 from tests.golden.case import CASES, Case
 from tests.golden.fused import FUSED
 from tests.golden.harness import build, difference, launch, plain, promoted, record_of, translated

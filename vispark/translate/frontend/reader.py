@@ -433,6 +433,9 @@ class _Reader:
         if instead is not None:
             self.pool.recipe.expect(found, value)
             return form.Called(self.pool.read(instead, self.pool.recipe.follow(found, composed.written, None)), at=at)
+        if type(value) is int and 2**63 <= value < 2**64:
+            self.pool.recipe.expect(found, value)
+            return form.Literal(value, at=at)
         if isinstance(value, int | float | complex | np.generic | np.ndarray | list):
             try:
                 return form.Captured(self.pool.number(name, constant(value, name), found), name, at=at)
@@ -590,9 +593,6 @@ class _Reader:
         return self._comprehension(form.Each, node, list(node.generators))
 
     def _ListComp(self, node: ast.ListComp) -> Expression:
-        if len(node.generators) != 1:
-            raise self.error(node, "a list comprehension over several iterables is not supported; write one inside the "
-                                   "other for two axes")
         return self._comprehension(form.Listed, node, list(node.generators))
 
     def _comprehension(self, kind: type, node: ast.GeneratorExp | ast.ListComp,
@@ -603,7 +603,7 @@ class _Reader:
         iterable, kept = self.expression(generator.iter), set(self.locals)
         self.locals |= names
         target, conditions = self.target(generator.target), tuple(map(self.expression, generator.ifs))
-        value = self._comprehension(kind, node, rest) if rest else self.expression(node.elt)
+        value = self._comprehension(form.Each, node, rest) if rest else self.expression(node.elt)
         self.locals = kept
         return kind(value, target, iterable, conditions, at=place(node))
 

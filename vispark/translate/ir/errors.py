@@ -11,6 +11,18 @@ class Refusal(Exception):
     """A reason without a place; whoever knows the place turns it into a :class:`TranslationError`."""
 
 
+class NotConstant(Refusal):
+    """A refusal of what the variable of a loop decides: where the loop is short, it is written out instead."""
+
+
+def is_of_a_turn(error: BaseException) -> bool:
+    """Return whether an error comes of what might be known if the turns of a loop were written out."""
+    one: BaseException | None = error
+    while one is not None and not isinstance(one, NotConstant):
+        one = one.__cause__
+    return one is not None
+
+
 class TranslationError(PlanError):
     """A function that cannot become a kernel.
 

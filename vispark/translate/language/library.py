@@ -14,7 +14,7 @@ import numpy as np
 from vispark.translate.language.stencil import coordinate, extent
 
 BUILTINS = ("abs", "min", "max", "sum", "len", "range", "int", "float", "bool", "complex", "round", "pow", "divmod",
-            "enumerate", "zip", "any", "all", "reversed", "sorted")
+            "enumerate", "zip", "any", "all", "reversed", "sorted", "tuple", "list")
 
 #: ``operator``'s functions to the operators that they are.
 OPERATORS = {"add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//", "mod": "%", "pow": "**",

@@ -17,11 +17,11 @@ from vispark.translate.ir.errors import Refusal
 from vispark.translate.language import composed
 from vispark.translate.language.library import MATH, METHODS, OPERATORS, UFUNC_C, UFUNC_OTHER
 
-_EXTREME = "a axis= out! keepdims! initial! where!"
-_TRUTH = "a axis= out! keepdims! * where!"
-_PLACE = "a axis= out! * keepdims!"
-_SPREAD = "a axis= dtype= out! ddof= keepdims! * where! mean! correction!"
-_SUM = "a axis= dtype= out! keepdims! initial! where!"
+_EXTREME = "a axis= out! keepdims= initial! where!"
+_TRUTH = "a axis= out! keepdims= * where!"
+_PLACE = "a axis= out! * keepdims="
+_SPREAD = "a axis= dtype= out! ddof= keepdims= * where! mean! correction!"
+_SUM = "a axis= dtype= out! keepdims= initial! where!"
 _NEW = "shape dtype= order!"
 _LIKE = "a dtype= order! subok! shape!"
 _ORDER = "a q axis! out! overwrite_input! method! keepdims!"
@@ -32,6 +32,7 @@ WRITTEN = {
     "len": "obj /", "int": "x / base!", "float": "x /", "bool": "x /", "complex": "real imag=",
     "round": "number ndigits=", "pow": "base exp mod!", "divmod": "x y /", "enumerate": "iterable start=",
     "zip": "*iterables strict=", "range": "*bounds", "any": "iterable /", "all": "iterable /",
+    "tuple": "iterable= /", "list": "iterable= /",
     "reversed": "sequence /", "sorted": "iterable / * key! reverse=",
     "functools.reduce": "function sequence initial= /",
     "math.atan2": "y x /", "math.pow": "x y /", "math.fmod": "x y /", "math.copysign": "x y /",
@@ -41,7 +42,7 @@ WRITTEN = {
     "math.factorial": "x /",
     "grid.coordinate": "axis", "grid.extent": "axis",
     "numpy.dot": "a b out!", "numpy.sum": _SUM, "numpy.prod": _SUM, "numpy.argmin": _PLACE, "numpy.argmax": _PLACE,
-    "numpy.mean": "a axis= dtype= out! keepdims! * where!", "numpy.min": _EXTREME, "numpy.max": _EXTREME,
+    "numpy.mean": "a axis= dtype= out! keepdims= * where!", "numpy.min": _EXTREME, "numpy.max": _EXTREME,
     "numpy.any": _TRUTH, "numpy.all": _TRUTH, "numpy.where": "condition x y /",
     "numpy.clip": "a a_min= a_max= out! * min= max=", "numpy.zeros": _NEW, "numpy.ones": _NEW, "numpy.empty": _NEW,
     "numpy.full": "shape fill_value dtype= order!", "numpy.array": "object dtype=", "numpy.asarray": "a dtype= order!",
@@ -50,7 +51,7 @@ WRITTEN = {
     "numpy.matmul": "x1 x2 / out!", "numpy.arange": "start_or_stop / stop= step= * dtype=",
     "numpy.transpose": "a axes!", "numpy.var": _SPREAD, "numpy.std": _SPREAD, "numpy.cumsum": "a axis= dtype= out!",
     "numpy.cumprod": "a axis= dtype= out!", "numpy.diff": "a n! axis! prepend! append!",
-    "numpy.ptp": "a axis= out! keepdims!", "numpy.count_nonzero": "a axis= * keepdims!", "numpy.polyval": "p x",
+    "numpy.ptp": "a axis= out! keepdims=", "numpy.count_nonzero": "a axis= * keepdims=", "numpy.polyval": "p x",
     "numpy.linspace": "start stop num= endpoint! retstep! dtype! axis!", "numpy.eye": "N M= k= dtype= order!",
     "numpy.identity": "n dtype=", "numpy.full_like": "a fill_value dtype= order! subok! shape!",
     "numpy.empty_like": "prototype / dtype= order! subok! shape!",
@@ -62,19 +63,22 @@ WRITTEN = {
     "numpy.angle": "z deg!", "numpy.isclose": "a b rtol= atol= equal_nan!",
     "numpy.allclose": "a b rtol= atol= equal_nan!", "numpy.round": "a decimals= out!",
     "numpy.around": "a decimals= out!", "numpy.sort": "a axis= kind! order! * stable!",
-    "numpy.argsort": "a axis! kind! order! * stable!", "numpy.median": "a axis= out! overwrite_input! keepdims!",
+    "numpy.argsort": "a axis! kind! order! * stable!", "numpy.median": "a axis= out! overwrite_input! keepdims=",
     "numpy.searchsorted": "a v side! sorter!", "numpy.digitize": "x bins right!",
     "numpy.interp": "x xp fp left= right= period!", "numpy.einsum": "*operands out! optimize!",
-    "numpy.nansum": "a axis= dtype! out! keepdims! initial! where!", "numpy.nanmin": _EXTREME, "numpy.nanmax": _EXTREME,
-    "numpy.nanmean": "a axis= dtype! out! keepdims! * where!", "numpy.squeeze": "a axis!",
+    "numpy.nansum": "a axis= dtype! out! keepdims= initial! where!", "numpy.nanmin": _EXTREME, "numpy.nanmax": _EXTREME,
+    "numpy.nanmean": "a axis= dtype! out! keepdims= * where!", "numpy.squeeze": "a axis!",
     "numpy.expand_dims": "a axis", "numpy.trapezoid": "y x= dx= axis!",
     "numpy.gradient": "f varargs! axis! edge_order!", "numpy.select": "condlist choicelist default=",
     "numpy.quantile": _ORDER, "numpy.percentile": _ORDER, "numpy.tril": "m k=", "numpy.triu": "m k=",
-    "numpy.diag": "v k!", "numpy.linalg.norm": "x ord= axis= keepdims!",
+    "numpy.diag": "v k!", "numpy.linalg.norm": "x ord= axis= keepdims=",
     # Methods whose parameters are not those of NumPy's function of that name.
     "astype": "value dtype order! casting! subok! copy!", "item": "value", "flatten": "value order!",
     "clip": "value min= max= out!", "reshape": "value *shape order! copy!",
 }
+
+#: Functions of Python that a generator is given to.
+TAKES_GENERATORS = ("sum", "min", "max", "tuple", "list", "any", "all")
 
 #: What to write in place of a parameter that is refused.
 _INSTEAD = {
@@ -223,9 +227,9 @@ def check(function: nodes.Expression, arguments: Sequence[nodes.Expression], key
         module = "numpy" if short in composed.NUMPY else "math" if short in composed.MATH else "functools"
         name = f"{module}.{short}"
     for one in arguments:
-        if isinstance(one, nodes.Each) and name not in ("sum", "min", "max", "any", "all"):
-            raise Refusal(f"a generator cannot be given to {shown(name) if name else 'a function'}; it can be to sum, "
-                          "min, max, any and all")
+        if isinstance(one, nodes.Each) and name not in TAKES_GENERATORS:
+            raise Refusal(f"a generator cannot be given to {shown(name) if name else 'a function'}; it can be to "
+                          f"{', '.join(TAKES_GENERATORS[:-1])} and {TAKES_GENERATORS[-1]}")
     if not name:
         return
     if any(isinstance(one, nodes.Spread) for one in arguments):

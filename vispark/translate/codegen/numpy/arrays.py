@@ -12,8 +12,8 @@ from vispark.translate.codegen.numpy.reductions import Reductions
 from vispark.translate.codegen.scalar import numbers, scalars
 from vispark.translate.codegen.scalar.casts import cast, literal, text_of
 from vispark.translate.ir.errors import Refusal
-from vispark.translate.ir.types import FLOAT, Scalar
-from vispark.translate.ir.values import Array, List, Named, Nothing, Number, Tuple, Value, describe, reindexed
+from vispark.translate.ir.types import BOOL, FLOAT, Scalar
+from vispark.translate.ir.values import Array, List, Named, Nothing, Number, Tuple, Value, derived, describe, reindexed
 from vispark.translate.language import signatures
 from vispark.translate.language.library import FUNCTIONS, TYPES, UFUNC_C, UFUNC_OTHER
 
@@ -81,6 +81,9 @@ class Arrays(Reductions):
         if name in _TYPE_NAMES or name in _PYTHON_TYPES:
             return self._convert(name, *signatures.bind(name, arguments, keywords))
         arguments, keywords = signatures.bind(name, arguments, keywords)
+        if keywords.get("keepdims") is not None:
+            return self._kept_axes(name, arguments, dict(keywords))
+        keywords.pop("keepdims", None)
         if module == "numpy" and short in _UFUNCS:
             return self._ufunc(short, arguments)
         if module == "numpy" and short in REDUCTIONS:
@@ -96,6 +99,25 @@ class Arrays(Reductions):
         if method is None or (module == "numpy" and short not in FUNCTIONS):
             raise Refusal(f"{name} is not supported here")
         return method(*arguments, **keywords)
+
+    def _kept_axes(self, name: str, arguments: tuple[Value, ...], keywords: dict[str, Value]) -> Value:
+        """Return a reduction's result with axes of one item in place of those that it goes along."""
+        kept = keywords.pop("keepdims")
+        axis = keywords.get("axis", arguments[1] if len(arguments) > 1 and name != "numpy.linalg.norm" else Nothing())
+        found: Any = self.library(name, arguments, keywords)
+        reason = f"keepdims of {signatures.shown(name)} must be known before the kernel runs"
+        if not self.static(self.truth(kept), reason):
+            return found
+        given: Any = self.library("numpy.asarray", (arguments[0] if arguments else next(iter(keywords.values())),), {})
+        axes = len(given.shape) if isinstance(given, Array) else 0
+        along = range(axes) if isinstance(axis, Nothing) else \
+            [self.static(self.plain(axis), "the axis must be known before the kernel runs") % max(axes, 1)]
+        rest = [one for one in range(axes) if one not in along]
+        if isinstance(found, Number):
+            settled = self.fixed(cast(found, found.type.strong))
+            return Array(settled.type, (1,) * axes, lambda *indices: settled.closed, fresh=True) if axes else found
+        shape = tuple(1 if one in along else given.shape[one] for one in range(axes))
+        return replace(reindexed(found, shape, lambda *indices: tuple(indices[one] for one in rest)), fresh=True)
 
     def _float_argument(self, name: str, value: Value) -> Number:
         if not isinstance(self.plain(value), Number):
@@ -206,10 +228,27 @@ class Arrays(Reductions):
         return self.python_fold("sum", self._row(iterable, "sum"), first)
 
     def _python_any(self, iterable: Value) -> Value:
-        return self.python_fold("any", self._row(iterable, "any"))
+        return self._python_truth("any", iterable)
 
     def _python_all(self, iterable: Value) -> Value:
-        return self.python_fold("all", self._row(iterable, "all"))
+        return self._python_truth("all", iterable)
+
+    def _python_truth(self, name: str, iterable: Value) -> Value:
+        if not isinstance(iterable, Tuple | List):
+            return self.python_fold(name, self._row(iterable, name))
+        unknown: list[Number] = []
+        for test in map(self.truth, iterable.items):
+            if test.known and bool(test.value) == (name == "any"):
+                return literal(name == "any")
+            unknown += [] if test.known else [test]
+        if not unknown:
+            return literal(name == "all")
+        text = (" || " if name == "any" else " && ").join(test.closed for test in unknown)
+        return derived(Number(BOOL, text, atom=len(unknown) == 1 and unknown[0].atom), *unknown)
+
+    def truth(self, value: Value) -> Number:
+        """Return ``bool(value)``."""
+        raise NotImplementedError
 
     def _row(self, value: Value, name: str) -> Array:
         if not isinstance(value, Array) or len(value.shape) != 1:

@@ -13,6 +13,8 @@ from vispark.translate.ir.types import BOOL, INT, Scalar, weak_of
 from vispark.translate.ir.values import INT32, Number, derived
 
 INT64 = -(2**63), 2**63 - 1
+#: The text of a Python int beyond 64 bits with sign, which is cast to np.uint64 or a float before it is written.
+_TOO_LARGE = "int_beyond_64_bits"
 #: Bytes of the integers that a GPU's compiler negates and compares wrongly: opaque() in the prelude says how.
 SHORT = 2
 
@@ -21,10 +23,15 @@ def literal(value: Any) -> Number:
     """Return a Python number that is known."""
     found = weak_of(value)
     if found == INT:
-        if not INT64[0] <= value <= INT64[1]:
-            raise Refusal(f"{value} does not fit 64 bits")
+        if not fits_python_int(value):
+            return Number(INT, _TOO_LARGE, value)
         return Number(INT, _int_text(value, INT32[0] <= value <= INT32[1]), value, (value, value), atom=value >= 0)
     return Number(found, text_of(value, found), value, atom=found == BOOL or not str(value).startswith("-"))
+
+
+def fits_python_int(value: int) -> bool:
+    """Return whether a Python int fits the 64 bits that one has in a kernel."""
+    return INT64[0] <= value <= INT64[1]
 
 
 def text_of(value: Any, found: Scalar) -> str:
@@ -110,7 +117,8 @@ def _cast_known(number: Number, to: Scalar) -> Number:
         value = int(number.value)
         limits = np.iinfo(to.numpy)
         if number.type.kind != "f" and not limits.min <= value <= limits.max:
-            raise Refusal(f"{value} does not fit {to}")
+            instead = "; write np.uint64(...) of it" if to == INT and 0 < value < 2**64 else ""
+            raise Refusal(f"{value} does not fit {'64 bits with sign' if to == INT else to}{instead}")
         if to == INT:
             return literal(value)
         return Number(to, text_of(value, to), atom=value >= 0)

@@ -12,7 +12,16 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from vispark.translate.codegen.scalar.casts import INT64, SHORT, cast, computed, literal, text_of, truth
+from vispark.translate.codegen.scalar.casts import (
+    INT64,
+    SHORT,
+    cast,
+    computed,
+    fits_python_int,
+    literal,
+    text_of,
+    truth,
+)
 from vispark.translate.codegen.scalar.comparisons import (
     are_integers,
     compare_floats,
@@ -62,6 +71,10 @@ def _python_binary(symbol: str, a: Number, b: Number) -> Number:
             return literal(FUNCTION_OF[symbol](a.value, b.value))
         except (ArithmeticError, TypeError, ValueError) as error:
             raise Refusal(f"{a.value} {symbol} {b.value}: {error}") from error
+    for one, other in ((a, b), (b, a)):
+        if one.known and one.type == INT and other.type.kind in "bi" and not fits_python_int(one.value):
+            raise Refusal(f"{one.value} does not fit the 64 bits that a Python int has here; write np.uint64(...) of "
+                          "both numbers")
     if symbol in COMPARISONS:
         return compare_python(symbol, a, b)
     found = python_arithmetic(symbol, a.type, b.type)

@@ -23,6 +23,7 @@ from vispark.translate.ir.values import (
     ForRange,
     List,
     Number,
+    Tuple,
     Type,
     Value,
     join_types,
@@ -33,6 +34,8 @@ from vispark.translate.ir.values import (
 _Each = nodes.Each | nodes.Listed
 #: A list of more items than this goes into an array by a loop.
 _WRITTEN_OUT = 16
+#: The most items of a list over several iterables.
+_MOST_ITEMS = 2048
 _LENGTH = ("a list has a length that is known before the kernel runs: its iterable's, and no if; sum() and its like "
            "take a generator with if")
 
@@ -187,12 +190,22 @@ class Comprehensions(Branches):
     def _turns_of_each(self, node: _Each, steps: ForRange, step: Callable[[Value], None], while_: str = "") -> None:
         """Write the nested loops of a generator; ``while_`` is a condition under which they go on."""
         items = self.items_of(steps)
-        if items is None:
+        if items is not None:
+            self._items_in_turn(node, items, step, while_)
+            return
+
+        def loop() -> None:
             with self.turns(steps) as item:
                 if while_:
                     self.line(f"if (!({while_})) break;")
                 self._turn_of_each(node, item, step, while_)
-            return
+
+        count = self.count_of(steps)
+        self.written_out_if_refused(loop, lambda: self._items_in_turn(node, self.items_of(steps, True) or [], step,
+                                                                      while_), count or UNROLLED + 1)
+
+    def _items_in_turn(self, node: _Each, items: list[Value], step: Callable[[Value], None], while_: str) -> None:
+        """Write the turns of a generator one after the other."""
         for item in items:
             if while_:
                 with self.block(f"if ({while_})"):
@@ -221,28 +234,97 @@ class Comprehensions(Branches):
 
     def _Listed(self, node: nodes.Listed) -> Value:
         """Return a list comprehension, written out."""
+        return List(self.items_of_each(node))
+
+    def items_of_each(self, node: _Each) -> tuple[Value, ...]:
+        """Return the items of a comprehension, written out."""
+        return self._items_of_each(node, UNROLLED)
+
+    def _items_of_each(self, node: _Each, most: int) -> tuple[Value, ...]:
         steps = self._steps_of_each(node)
         if node.conditions:
             raise Refusal(_LENGTH)
-        count = self.known_count(steps, _LENGTH)
-        if count > UNROLLED:
-            raise Refusal(f"a list of {count} items is too long to be written out; give it to np.array() at once")
-        kept, items = dict(self.frame.variables), []
-        for item in self.items_of(steps, True) or ():
+        kept, items = dict(self.frame.variables), list[Value]()
+        for item in self.written_items(steps, most):
             self._bind_target(node.target, item)
-            items.append(self.kept(self.expression(node.value)))
+            if isinstance(node.value, nodes.Each):
+                items += self._items_of_each(node.value, most - len(items))
+            else:
+                items.append(self.kept(self.expression(node.value)))
         self.frame.variables = kept
-        return List(tuple(items))
+        if len(items) > most:
+            raise Refusal(_too_long(len(items)))
+        return tuple(items)
+
+    def written_items(self, steps: ForRange, most: int = UNROLLED) -> tuple[Value, ...]:
+        """Return what a loop goes over, written out."""
+        count = self.known_count(steps, _LENGTH)
+        if count > most:
+            raise Refusal(_too_long(count))
+        return tuple(self.items_of(steps, True) or ())
+
+    def picked(self, items: tuple[Value, ...], index: Number, subscript: str) -> Value:
+        """Return an item of a tuple whose place is only known as the kernel runs, by an array of them."""
+        if not items:
+            raise Refusal("an empty tuple has no items")
+        whole = functools.reduce(join_types, map(type_of, items))
+        index = self.fixed(index)
+        if isinstance(whole, tuple):
+            parts = zip(*(item.items for item in items if isinstance(item, Tuple)), strict=True)
+            return Tuple(tuple(self.picked(part, index, subscript) for part in parts))
+        if not isinstance(whole, Scalar | ArrayType):
+            raise Refusal(f"the index of a tuple's item must be known before the kernel runs where the items are "
+                          f"{shown(whole)}")
+        kind, inner = (whole.element, whole.shape) if isinstance(whole, ArrayType) else (whole, ())
+        place = self.index(index, len(items), subscript)
+        array = self.storage(kind, (len(items), *inner), "items")
+        for number, item in enumerate(items):
+            with self.over(inner) as indices:
+                one: Any = item.at(*indices) if isinstance(item, Array) else item
+                self.line(f"{array.element(str(number), *indices)} = {cast(one, kind).text};")
+        self.settle(array)
+        return self.element_of(array, place)
 
     def array_of(self, node: nodes.Listed) -> Value:
         """Return a list comprehension that becomes an array: a long one by a loop."""
         steps = self._steps_of_each(node)
         count = self.count_of(steps)
+        if isinstance(node.value, nodes.Each):
+            return self._array_of_several(node, steps)
         product = None if node.conditions else self.product_over(steps, node.target, node.value)
         if product is not None:
             return product
         if count is None or node.conditions or count <= _WRITTEN_OUT or self.items_of(steps) is not None:
             return self._Listed(node)
+        return self.written_out_if_refused(lambda: self._array_by_loop(node, steps, count),
+                                           lambda: self._Listed(node), count)
+
+    def _array_of_several(self, node: nodes.Listed, steps: ForRange) -> Value:
+        """Return the array of a list comprehension over several iterables: many items by loops, one after the other."""
+        items: list[Type] = []
+        with self.apart():
+            values = self._items_of_each(node, _MOST_ITEMS)
+            items += map(type_of, values)
+        if len(items) <= _WRITTEN_OUT:
+            return self._Listed(node)
+        kind = functools.reduce(join_types, items)
+        if not isinstance(kind, Scalar):
+            raise Refusal(f"a list over several iterables is of numbers where it has more than {_WRITTEN_OUT} items, "
+                          f"and these are {shown(kind)}; write one list inside the other for two axes")
+        if self.lanes > 1:
+            raise Serial
+        array, place = self.storage(kind.strong, (len(items),), "array"), self.name("place")
+        self.line(f"int {place} = 0;")
+
+        def step(value: Value) -> None:
+            one = numbers.convert(self.as_number(value), kind.strong)
+            self.line(f"{array.element(place)} = {one.text};")
+            self.line(f"++{place};")
+
+        self._turns_of_each(node, steps, step)
+        return array
+
+    def _array_by_loop(self, node: nodes.Listed, steps: ForRange, count: int) -> Value:
         kept = dict(self.frame.variables)
 
         def value(index: Number) -> Value:
@@ -266,3 +348,7 @@ class Comprehensions(Branches):
                 self.line(f"{array.element(index.text, *indices)} = {numbers.convert(number, element.strong).text};")
         self.frame.variables = kept
         return array
+
+
+def _too_long(count: int) -> str:
+    return f"a list of {count} items is too long to be written out; give it to np.array() at once"

@@ -16,7 +16,7 @@ from vispark.translate.codegen.scalar.casts import cast, literal
 from vispark.translate.codegen.scalar.writer import Lines, Serial, same
 from vispark.translate.codegen.syntax.assignments import Assignments
 from vispark.translate.ir import liveness, nodes
-from vispark.translate.ir.errors import Refusal
+from vispark.translate.ir.errors import Refusal, TranslationError, is_of_a_turn
 from vispark.translate.ir.liveness import NONE, Names
 from vispark.translate.ir.types import BOOL, INT
 from vispark.translate.ir.values import (
@@ -192,7 +192,31 @@ class Branches(Assignments):
                 self.store(statement.target, item)
                 self._turn(statement.body, loop)
 
-        return self._loop(statement, after, write, certain=count is not None)
+        def loop() -> bool:
+            return self._loop(statement, after, write, certain=count is not None)
+
+        if count is None or items is not None or liveness.jumps(statement.body):
+            return loop()
+        return self.written_out_if_refused(
+            loop, lambda: self._written_out(statement, self.items_of(steps, True) or [], after), count)
+
+    def written_out_if_refused(self, loop: Callable[[], Any], written: Callable[[], Any], count: int) -> Any:
+        """Return what a loop gives; where its variable decides what must be known, what its turns give, written out."""
+        if count > UNROLLED:
+            return loop()
+        frame, variables, returns = self.frame, dict(self.frame.variables), self.__dict__.get("returns")
+        kept = list(self.loops), self.tests, set(self.taken), self.scratch, self.__dict__.get("depth", 0)
+        try:
+            with self.apart() as lines:
+                found = loop()
+        except (Refusal, TranslationError) as error:
+            if not is_of_a_turn(error):
+                raise
+            self.frame, self.frame.variables, self.__dict__["returns"] = frame, variables, returns
+            self.loops, self.tests, self.taken, self.scratch, self.__dict__["depth"] = kept
+            return written()
+        self.put(lines)
+        return found
 
     def assigned_product(self, loop: nodes.For, steps: ForRange, after: Names) -> bool:
         """Writes a loop that only stores a product of the element's row with a matrix; False of others."""

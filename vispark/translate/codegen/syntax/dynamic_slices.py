@@ -8,7 +8,7 @@ from vispark.translate.codegen.scalar.casts import range_of
 from vispark.translate.codegen.scalar.scalars import NeedsStatic, blamed
 from vispark.translate.codegen.syntax.iterables import Iterables
 from vispark.translate.ir import nodes
-from vispark.translate.ir.errors import Refusal
+from vispark.translate.ir.errors import NotConstant
 from vispark.translate.ir.types import INT
 from vispark.translate.ir.values import Number, limits_of, plus
 
@@ -53,8 +53,9 @@ class Windows(Iterables):
             if limits_of(number):
                 raise NeedsStatic(limits_of(number))
             reach = f"from {low + first} to {high + last}" if number.bounds else "anywhere"
-            raise Refusal(f"this slice may lie {reach}, and is shorter where it leaves the {extent} numbers, which is "
-                          f"only known as the kernel runs; use a loop whose range keeps it inside{blamed(number)}")
+            raise NotConstant(f"this slice may lie {reach}, and is shorter where it leaves the {extent} numbers, which "
+                              "is only known as the kernel runs; use a loop whose range keeps it inside"
+                              f"{blamed(number)}")
         return plus(self.fixed(number, "i").text, first), last - first
 
     def _terms(self, node: nodes.Expression) -> Terms:

@@ -14,7 +14,7 @@ from vispark.translate.codegen.scalar.writer import same
 from vispark.translate.codegen.syntax.dynamic_slices import Windows
 from vispark.translate.frontend import index_faults
 from vispark.translate.ir import nodes as form
-from vispark.translate.ir.errors import Refusal, TranslationError
+from vispark.translate.ir.errors import NotConstant, Refusal, TranslationError
 from vispark.translate.ir.source_text import complain
 from vispark.translate.ir.types import BOOL, INT
 from vispark.translate.ir.values import (
@@ -333,7 +333,7 @@ class Expressions(Windows):
     def _Index(self, node: form.Index) -> Value:
         value = self.expression(node.value)
         if isinstance(value, Tuple | List):
-            return self._item(value, node.indices)
+            return self._item(value, node)
         if isinstance(value, Number) and not value.type.weak and not node.indices:
             return value
         if not isinstance(value, Array):
@@ -360,12 +360,15 @@ class Expressions(Windows):
 
         return dataclasses.replace(reindexed(array, (*index.shape, *array.shape[1:]), where), cheap=False, fresh=True)
 
-    def _item(self, value: Tuple | List, indices: tuple[form.Expression, ...]) -> Value:
+    def _item(self, value: Tuple | List, node: form.Index) -> Value:
+        indices = node.indices
         if len(indices) == 1 and isinstance(indices[0], form.Slice):
             return type(value)(value.items[slice(*self._slice_parts(indices[0]))])
         if not indices:
             raise Refusal("a tuple has no item (); its items are counted from 0")
         index = self.number(indices[0], "an index")
+        if len(indices) == 1 and not index.known and index.sources is None and index.type.kind in "iu":
+            return self.picked(value.items, index, self._subscript(node))
         position = self.static(index, "the index of a tuple's item must be known before the kernel runs")
         if len(indices) > 1 or not -len(value.items) <= position < len(value.items):
             raise Refusal(f"a tuple of {len(value.items)} has no item {position}")
@@ -431,7 +434,7 @@ class Expressions(Windows):
         """Return what a kernel calls a subscript that ends it."""
         return f"{index_faults.subscript(self.frame.definition, node):#x}"
 
-    def index(self, number: Number, extent: int, node: form.Index) -> str:
+    def index(self, number: Number, extent: int, node: form.Index | str) -> str:
         """Return a C++ index expression; outside the array is an error where it is known, a fault where it is not."""
         if not isinstance(number, Number):
             raise Refusal(f"an index is {describe(number)}; it must be an integer")
@@ -449,7 +452,8 @@ class Expressions(Windows):
             return self.fixed(number, "i").text if number.variable or not _simple(number.text) else number.text
         if -extent <= low and high < 0:
             return plus(self.fixed(number, "i").text, extent)
-        checked = f"checked_index<{extent}>({number.text}, {self._subscript(node)})"
+        subscript = node if isinstance(node, str) else self._subscript(node)
+        checked = f"checked_index<{extent}>({number.text}, {subscript})"
         return self.keep(Number(INT, checked, bounds=(0, extent - 1)), "i").text
 
     def _range_of(self, node: form.Slice, extent: int) -> tuple[int | str, int, int]:
@@ -464,10 +468,13 @@ class Expressions(Windows):
         reason = "a slice's ends must be known before the kernel runs, as lengths are compiled in; use a loop"
         values = [Nothing() if part is None else self.expression(part) for part in (node.start, node.stop, node.step)]
         numbers = [None if isinstance(value, Nothing) else self.as_number(value) for value in values]
-        for number in numbers:
-            if number is not None and number.numpy_int:
-                self.static(number, reason)
-        found = [None if number is None else self.static(number, reason) for number in numbers]
+        try:
+            for number in numbers:
+                if number is not None and number.numpy_int:
+                    self.static(number, reason)
+            found = [None if number is None else self.static(number, reason) for number in numbers]
+        except Refusal as error:
+            raise NotConstant(str(error)) from error
         if found[2] == 0:
             raise Refusal("a slice's step is 0")
         return found
@@ -540,11 +547,26 @@ class Expressions(Windows):
             if not isinstance(first, form.Literal) or not isinstance(first.value, str):
                 raise Refusal("np.einsum's subscripts are written out, as in np.einsum('ij,j->i', m, p)")
             return self.einsum(first.value, tuple(map(self.expression, node.arguments[1:])))
+        if name in ("tuple", "list"):
+            return self._gathered_items(name, node)
         if isinstance(first, form.Listed) and name in ("numpy.array", "numpy.asarray"):
             rest = tuple(map(self.expression, node.arguments[1:]))
             return self.library(name, (self.array_of(first), *rest),
                                 {key: self.expression(value) for key, value in node.keywords})
         return None
+
+    def _gathered_items(self, name: str, node: form.Call) -> Value:
+        """Return ``tuple(...)`` and ``list(...)`` of a generator, a row, a tuple or several at once."""
+        made = Tuple if name == "tuple" else List
+        if not node.arguments:
+            return made(())
+        first = node.arguments[0]
+        if isinstance(first, form.Each):
+            return made(self.items_of_each(first))
+        value = self.expression(first)
+        if isinstance(value, Tuple | List):
+            return made(value.items)
+        return made(self.written_items(self.steps_of(value)))
 
     def _folded(self, name: str, node: form.Call) -> Value | None:
         """Return ``sum``, ``min`` and their like of a generator, a list comprehension or a range, or by a key."""
@@ -586,6 +608,18 @@ class Expressions(Windows):
 
     def array_of(self, node: form.Listed) -> Value:
         """Return ``np.array([... for ...])``."""
+        raise NotImplementedError
+
+    def items_of_each(self, node: form.Each | form.Listed) -> tuple[Value, ...]:
+        """Return the items of a comprehension, written out."""
+        raise NotImplementedError
+
+    def written_items(self, steps: ForRange) -> tuple[Value, ...]:
+        """Return what a loop goes over, written out."""
+        raise NotImplementedError
+
+    def picked(self, items: tuple[Value, ...], index: Number, subscript: str) -> Value:
+        """Return an item of a tuple whose place is only known as the kernel runs."""
         raise NotImplementedError
 
     def element_of(self, array: Array, index: str) -> Value:

@@ -1,0 +1,90 @@
+"""Cases: what NumPy and Python programs commonly write: tuples of generators, kept axes, tables, large constants."""
+
+# The forms that a linter would change are what is tried here.
+# ruff: noqa: B905, RUF005
+from __future__ import annotations
+
+import numpy as np
+
+from tests.golden.case import U64, case, rows
+
+P = rows(4, 6)
+LONG = np.abs(rows(3, 40, "float64"))
+BLOCKS = np.random.default_rng(3).normal(size=(4, 3, 5))
+WEIGHTS = (1.5, 2, 0.25)
+STEPS = ((0, 1), (1, 0), (2, -1))
+ROWS = (np.float64([1, 2, 3]), np.float64([4, 5, 6]))
+MULTIPLIER = 0x9E3779B97F4A7C15
+
+
+# -- tuples and lists of generators -----------------------------------------------------------------------------------
+
+
+case("tuple of a generator", P)(lambda p: tuple(v * 2 for v in p))
+case("tuple of a generator over several iterables", P)(lambda p: tuple(p[i] * p[j] for i in range(2) for j in range(i)))
+case("tuple of zip", P)(lambda p: tuple(a + b for a, b in zip(p, p[::-1])))
+case("tuple of a row", P)(lambda p: tuple(p[:3]))
+case("list of a row", P)(lambda p: np.array(list(p[1:]) + [p[0]]))
+case("list comprehension over several iterables", P)(
+    lambda p: np.array([p[i] * p[j] for i in range(3) for j in range(i, 3)]))
+case("list comprehension over several iterables, long", P)(
+    lambda p: np.array([p[i] * p[j] for i in range(6) for j in range(i, 6)]))
+case("list comprehension over several iterables in sum", P)(
+    lambda p: sum([p[i] * k for i in range(3) for k in (1, 2)]))
+case("any and all of a list", P)(lambda p: (any([p[0] > 0, p[1] > 0]), all((p[0] > -9, p[1])), any([]), all([1, p[2]])))
+
+
+# -- slices that a loop moves -----------------------------------------------------------------------------------------
+
+
+case("list comprehension of slices by its variable", LONG, tolerance=16)(
+    lambda p: np.array([(p[:len(p) - k] * p[k:]).sum() for k in range(20)]))
+
+
+@case("loop over slices by its variable", LONG, tolerance=16)
+def _lags(p):
+    out = np.zeros(20)
+    for k in range(20):
+        out[k] = (p[:len(p) - k] * p[k:]).sum()
+    return out
+
+
+case("sum of slices by its variable", P, tolerance=16)(lambda p: sum(p[i:].max() for i in range(len(p))))
+
+
+# -- kept axes --------------------------------------------------------------------------------------------------------
+
+
+case("keepdims", P, tolerance=4)(lambda p: p - p.mean(keepdims=True))
+case("keepdims along axis 1", BLOCKS, tolerance=4)(lambda m: m - m.sum(axis=1, keepdims=True))
+case("keepdims along axis 0", BLOCKS, tolerance=4)(lambda m: m / np.max(m, axis=0, keepdims=True))
+case("keepdims of norms", BLOCKS, tolerance=4)(lambda m: m / np.linalg.norm(m, axis=-1, keepdims=True))
+case("keepdims of places", BLOCKS)(lambda m: np.argmax(m, axis=1, keepdims=True))
+case("keepdims of truths", BLOCKS)(lambda m: np.any(m > 0, keepdims=True))
+case("keepdims not asked for", BLOCKS, tolerance=4)(lambda m: np.std(m, axis=0, keepdims=False))
+
+
+# -- large constants --------------------------------------------------------------------------------------------------
+
+
+case("np.uint64 beyond 63 bits", U64)(lambda x: x * np.uint64(0x9E3779B97F4A7C15))
+case("np.uint64 beyond 63 bits from outside", U64)(lambda x: (x ^ np.uint64(MULTIPLIER)) >> np.uint64(3))
+case("np.uint64 beyond 63 bits as Python ints", U64)(
+    lambda x: (x & 0xFFFFFFFFFFFFFFFF, x % (2**63), x + np.uint64(2**64 - 1)))
+case("np.uint64 beyond 63 bits compared", U64)(lambda x: x > 2**63)
+
+
+# -- tables -----------------------------------------------------------------------------------------------------------
+
+
+@case("a tuple indexed by a variable", P)
+def _weighted(p):
+    s = 0.0
+    for i in range(3):
+        s += WEIGHTS[i] * p[i]
+    return s
+
+
+case("a tuple indexed by a variable from the end", P)(lambda p: WEIGHTS[int(p[0] > 0) - 1] * 2.0)
+case("a tuple of tuples indexed by a variable", P)(lambda p: STEPS[int(p[0] > 0)][0] + 10 * STEPS[int(p[1] > 0)][1])
+case("a tuple of arrays indexed by a variable", P)(lambda p: ROWS[int(p[0] > 0)] * 2)
