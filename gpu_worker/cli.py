@@ -122,7 +122,7 @@ def logs(runtime_dir: str | None, follow: bool, lines: int) -> None:
 @runtime_dir_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def examine(runtime_dir: str | None, as_json: bool) -> None:
-    """Say what this machine has, what is missing, and what mends it; exit status 1 if programs cannot run."""
+    """Report what this machine has, what is missing, and what mends it; exit status 1 if programs cannot run."""
     findings = doctor.examine(runtime_dir)
     if as_json:
         click.echo(doctor.as_json(findings))

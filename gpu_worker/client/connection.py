@@ -99,7 +99,7 @@ class _Way:
         return connection, said
 
     def log(self) -> str:
-        """Return what the daemon wrote last, where that can be read here."""
+        """Return the last lines of the daemon's log; "" if the log cannot be read from here."""
         return "" if self.reach else log.tail(self.directory.log, 20)
 
 
@@ -257,7 +257,7 @@ class Client:
                           f"see {self._way.directory.process_log}")
 
     def autopsy(self) -> Death:
-        """Return how the process ended that this connection led to: ``signal`` is 0 where it is not known.
+        """Ask the daemon for the death of the process that this connection led to; its ``signal`` is 0 if unknown.
 
         Raises
         ------
@@ -408,7 +408,8 @@ def open_lease(hello: Hello, *, runtime_dir: str | None = None, reach: Reach | N
 
 
 def finish(hello: Hello, *, runtime_dir: str | None = None, reach: Reach | None = None, timeout: float = 60.0) -> None:
-    """Say that a session's application is over; the daemon, which is never started for that, ends it at once.
+    """Report that a session's application is over, so that the daemon ends the session at once; no daemon is started
+    for this.
 
     Raises
     ------
@@ -420,13 +421,14 @@ def finish(hello: Hello, *, runtime_dir: str | None = None, reach: Reach | None 
 
 
 def autopsy(session: str, epoch: int, *, runtime_dir: str | None = None) -> Death:
-    """Return how a session's device process ended: ``signal`` is 0 where it is not known. Raises as :func:`administer`.
+    """Ask the daemon for the death of a session's device process; its ``signal`` is 0 if unknown. Raises as
+    :func:`administer`.
     """
     return administer(Autopsy(session, epoch), runtime_dir=runtime_dir)
 
 
 def fate_of(death: Death) -> str:
-    """Return how a process ended, for people."""
+    """Return the text of a process's death for errors."""
     if death.alive:
         return "closed the connection"
     if death.failure is not None:

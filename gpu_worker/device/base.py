@@ -55,7 +55,7 @@ class Buffer:
         return self._users
 
     def share(self) -> Buffer:
-        """Return the same buffer for one more user, who must close it too."""
+        """Return the buffer for one more user, who must close it too."""
         with self.device.lock:
             self._users += 1
         return self
@@ -298,8 +298,8 @@ class Device(ABC):
         """Return a new stream."""
 
     def clock(self) -> Clock:
-        """Return what tells how long it works on streams with a :attr:`Stream.clock` of this one; for one thread at a
-        time.
+        """Return a new clock of the device's busy time on streams whose :attr:`Stream.clock` is of it; for one thread
+        at a time.
         """
         return Clock()
 
@@ -347,7 +347,7 @@ class Device(ABC):
 
     @abstractmethod
     def compiled(self, source: Source, name: str) -> CompiledKernel:
-        """Return what :meth:`compile` gives."""
+        """Return the compiled kernel for :meth:`compile`, which measures the time of this call."""
 
     def launch(self, kernel: CompiledKernel, grid: Sequence[int], block: Sequence[int], arguments: Sequence[Given], *,
                shared: int = 0, stream: Stream) -> None:
@@ -379,17 +379,15 @@ class Device(ABC):
         """Enqueue a launch that was checked."""
 
     def side_by_side(self, kernel: Any, threads: int, shared: int) -> int:
-        """Return how many thread blocks of a kernel it works on at once, each of so many threads and bytes of shared
-        memory.
+        """Return the number of thread blocks of a kernel that run at once, each of ``threads`` threads and ``shared``
+        bytes of shared memory.
 
         0 where that is not known, or all numbers of them take as long.
         """
         return 0
 
     def recorded(self, entries: Sequence[Entry], *, stream: Stream) -> RecordedWork:
-        """Return what enqueues on a stream, as often as it is told, the work that was noted on a tape, all of that
-        stream.
-        """
+        """Return replayable work of a tape's entries, all of one stream."""
         return RecordedWork(entries)
 
     def mark(self, *, stream: Stream) -> int:

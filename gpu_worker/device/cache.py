@@ -62,7 +62,7 @@ class KernelCache:
         self._written = most // 16
 
     def get(self, *parts: str | bytes) -> bytes | None:
-        """Return what was made of these parts, or None where it is not here, damaged or not ours alone."""
+        """Return the entry of the given key parts, or None if there is none or it is damaged or others may write it."""
         data = _read_own(self._path(parts))
         if data is None:
             return None
@@ -72,8 +72,8 @@ class KernelCache:
         return payload if hashlib.sha256(payload).digest() == checksum else None
 
     def file(self, *parts: str | bytes) -> Path | None:
-        """Return where what was made of these parts lies, for a program that reads it; None where it is not here or
-        damaged.
+        """Return the path of the entry of the given key parts, for a program that reads the file; None if there is none
+        or it is damaged.
 
         The checksum follows it there. It is compared once only, since such files are large.
         """

@@ -32,7 +32,7 @@ class Clock:
         self._began = 0.0
 
     def of(self, stream: Any) -> AbstractContextManager[None]:
-        """Return what :attr:`~gpu_worker.device.base.Stream.clock` is where the stream's work is timed."""
+        """Return the context that times a stream's work, for :attr:`~gpu_worker.device.base.Stream.clock`."""
         return self
 
     def __enter__(self) -> None:
@@ -53,7 +53,7 @@ class Clock:
 
 
 def united(spans: Iterable[tuple[float, float]]) -> float:
-    """Return how much time spans cover together, each from one moment to another.
+    """Return the length of the union of spans, each from one moment to another.
 
     Examples
     --------

@@ -50,8 +50,8 @@ class Multiprocessor:
     threads: int
 
     def resident(self, threads: int, registers: int, shared: int) -> int:
-        """Return how many blocks of so many threads it has at once; a thread has ``registers``, a block ``shared``
-        bytes.
+        """Return the number of thread blocks that are resident at once, each of ``threads`` threads; a thread has
+        ``registers``, a block ``shared`` bytes.
 
         Examples
         --------

@@ -184,7 +184,7 @@ class Bindings(Generic[C]):
         self._part(vrdd, list(gone.values()))
 
     def vessel(self, vrdd: int) -> Binding[C] | None:
-        """Return what a VRDD is held in, where that is one."""
+        """Return the binding that holds all of a VRDD; None if there is none."""
         return self._vessels.get(vrdd)
 
     def _unpack(self, vrdd: int) -> None:

@@ -45,7 +45,7 @@ class HeldArray:
         return field_bytes(self.field)
 
     def share(self) -> HeldArray:
-        """Return the same array for one more block, which must close it too."""
+        """Return the array for one more block, which must close it too."""
         with _lock:
             self._users += 1
         return self
@@ -82,7 +82,7 @@ Block = tuple[HeldArray, ...]
 
 
 def signature_of(block: Block) -> Signature:
-    """Return what a block looks like."""
+    """Return the signature of a block."""
     return Signature(tuple(array.field for array in block))
 
 
@@ -140,7 +140,7 @@ class Partition:
             0 if self.keys is None else self.keys.nbytes)
 
     def share(self) -> Partition:
-        """Return the same content for one more holder, who must close it too."""
+        """Return the content for one more holder, who must close it too."""
         return self.replacing({})
 
     def with_blocks(self, blocks: Sequence[Block]) -> Partition:

@@ -104,7 +104,7 @@ class Registry:
             self.lookup(vrdd, partition).close()
 
     def share(self, vrdd: int) -> list[Partition]:
-        """Return all that is held of a VRDD, shared with the caller."""
+        """Return all partitions held of a VRDD, shared with the caller."""
         self.complete(vrdd)
         with self._lock:
             return [content.share() for content in self._state.held(vrdd)]
@@ -156,7 +156,7 @@ class Registry:
             self._state.release(list(self._state.vrdds()))
 
     def describe(self, vrdd: int, partitions: Iterable[int]) -> tuple[tuple[Signature, ...], tuple[Held, ...]]:
-        """Return what is held of a VRDD, in all partitions when none are named, and the signatures of its blocks."""
+        """Return the partitions held of a VRDD, all of them if none are named, and the signatures of their blocks."""
         signatures: dict[Signature, int] = {}
         self.complete(vrdd)
         with self._lock:

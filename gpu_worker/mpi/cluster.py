@@ -95,11 +95,13 @@ class Cluster:
             raise OptionError("daemons that reach each other over TCP need a key: --key FILE, equal on all nodes")
 
     def told(self) -> bytes:
-        """Return what it was told of the nodes, for a daemon that takes its place."""
+        """Return the cluster's configuration, encoded for a daemon that takes this one's place."""
         return encode(Told(self._others, self._listen, str(self._key_file or "")), Told)
 
     def or_as(self, text: bytes) -> Cluster:
-        """Return the same; where it was told nothing, as another was that is gone and has left ``text``."""
+        """Return this cluster, or if it has no configuration, one with the configuration ``text`` that another daemon
+        left.
+        """
         if self._others or self._listen or not text:
             return self
         told = decode(text, Told)

@@ -39,7 +39,7 @@ _DROPPED = ("plm_ssh_agent", "plm_rsh_agent", "ess_base_jobid")
 
 
 def world_socket(directory: RuntimeDirectory, key: bytes) -> Path:
-    """Return where a device process waits for its rank of the world with this key."""
+    """Return the path of the socket at which a device process awaits its rank of the world with this key."""
     return directory.sessions / f"{key.hex()[:16]}.world"
 
 
@@ -86,7 +86,7 @@ def refused(key: str, node: str, error: VisparkError) -> str:
 
 
 def refusals(directory: RuntimeDirectory, key: bytes, of: type[VisparkError]) -> str:
-    """Return what the launch agents of a world said to this node's log, of a kind of error; empty where nothing was."""
+    """Return the errors of a kind that a world's launch agents wrote to this node's log; "" if there are none."""
     lines = log.tail(directory.process_log, _LINES).splitlines()
     leads = tuple(_lead(key.hex(), kind) for kind in BY_NAME.values() if issubclass(kind, of))
     return "; ".join("node " + line.partition(": node ")[2] for line in lines if line.startswith(leads))

@@ -57,7 +57,8 @@ class Rank:
         return None
 
     def _gathered(self, data: bytes) -> Iterator[bytes]:
-        """Yield what each rank says; by messages, as it is little, and not pickled as mpi4py would."""
+        """Yield the data of all ranks; exchanged by messages, since the data is small, and without mpi4py's pickling.
+        """
         world, status = self._world, MPI.Status()
         others = [rank for rank in range(world.size) if rank != world.rank]
         sends = [world.Isend([data, MPI.BYTE], peer, _SAID) for peer in others]

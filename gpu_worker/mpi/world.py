@@ -111,13 +111,13 @@ class JoinedWorld:
         self._agreed = ()
 
     def agree(self, said: bytes) -> tuple[bytes, ...]:
-        """Return what all ranks say of their parts of the present plan; they are asked once in a plan."""
+        """Return the messages of all ranks about their parts of the present plan, gathered once in a plan."""
         if not self._agreed:
             self._agreed = self.gather(said)
         return self._agreed
 
     def joint(self, said: bytes) -> RecordedExchange:
-        """Return what the present plan has done together with the other nodes."""
+        """Return the record of the present plan's exchanges with other nodes."""
         return RecordedExchange(self, said, self._agreed, tuple(self._used))
 
     def has(self, stages: Sequence[Staged]) -> bool:
@@ -130,7 +130,7 @@ class JoinedWorld:
         return True
 
     def gather(self, data: bytes) -> tuple[bytes, ...]:
-        """Return what each rank says here.
+        """Gather the data of all ranks, in their order.
 
         Raises
         ------
@@ -165,7 +165,7 @@ class JoinedWorld:
         return self._thread.submit(self._go, staged, ready)
 
     def result(self, future: Future) -> Any:
-        """Return what became of something."""
+        """Wait for a future's result until the plan's deadline, or raise WorldLost."""
         try:
             return future.result(max(self._deadline - time.monotonic(), 0) + 1)
         except FutureTimeout:
@@ -203,7 +203,7 @@ class JoinedWorld:
                          detail=ended.traceback)
 
     def _lost(self, error: VisparkError) -> WorldLost:
-        """Return what became of the rank, which may have said it."""
+        """Return the error for the loss of the rank, with the reason that the rank may have sent."""
         with suppress(VisparkError, OSError):
             self._connection.socket.settimeout(_LAST_WORDS_SECONDS)
             answer, _ = self._connection.receive(Answer)

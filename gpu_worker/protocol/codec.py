@@ -52,7 +52,7 @@ class _Mismatch(Exception):
         self.message = message
 
     def within(self, step: str) -> _Mismatch:
-        """Return the same, seen from one step further out."""
+        """Prepend a step to the path of the error's value, and return the error."""
         self.path = step + self.path
         return self
 
@@ -157,7 +157,8 @@ def _record(of) -> tuple[Pack, Unpack]:
 
 
 def _written(of: type, names: list[str], plain: list[int], rest: list, careful: Unpack) -> tuple[Pack, Unpack]:
-    """Return the same two functions, written out for the fields of one class, as :mod:`dataclasses` writes its methods.
+    """Return a packer and an unpacker with code generated for the fields of one class, as :mod:`dataclasses` does for
+    methods.
 
     They take two thirds of what loops over the fields do, and a plan that comes again is four messages' work. What is
     not right is left to the ``careful`` one, which says where.

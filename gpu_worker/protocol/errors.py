@@ -86,7 +86,7 @@ class VisparkError(Exception):
         return self.args[2]
 
     def at(self, **known) -> VisparkError:
-        """Return the same error, with those parts of its place filled in that were not known before."""
+        """Return a copy of the error with those parts of its place filled in that were unknown."""
         missing = {f.name for f in fields(Place) if getattr(self.place, f.name) in ("", None)}
         place = replace(self.place, **{name: value for name, value in known.items() if name in missing})
         error = type(self)(self.message, place, self.detail)

@@ -258,13 +258,13 @@ def _sealed_size(descriptor: int) -> int:
 
 
 def identity(descriptor: int) -> tuple[int, int, int]:
-    """Return what descriptors of one memfd have in common."""
+    """Return a key that is equal for descriptors of one memfd: device, inode and size."""
     found = os.fstat(descriptor)
     return found.st_dev, found.st_ino, found.st_size
 
 
 def results(data: bytes, descriptors: Sequence[int]) -> Data:
-    """Return what a plan's reply brought, in itself or in a memfd; writable, without the worker seeing it."""
+    """Return the data of a plan's reply, from the reply itself or a memfd; writable, without effect on the worker."""
     if descriptors:
         return Payload.receive(descriptors[0], mmap.ACCESS_COPY)
     return Data(np.frombuffer(bytearray(data), np.uint8))

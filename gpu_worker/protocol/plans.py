@@ -375,5 +375,5 @@ def sealed(plan: Plan) -> tuple[bytes, bytes]:
 
 
 def digest(encoded: bytes) -> bytes:
-    """Return what an encoded plan is known by."""
+    """Return the digest of an encoded plan, which identifies it."""
     return hashlib.blake2b(encoded, digest_size=DIGEST_BYTES).digest()

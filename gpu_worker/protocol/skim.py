@@ -133,7 +133,7 @@ class Skimmed:
 
 @functools.cache
 def _shape(of: typing.Any) -> tuple[int, typing.Any]:
-    """Return how a message of an annotation is built; what is no array is left to whoever builds it."""
+    """Return the structure of a message of an annotated type, for skimming; leaves without arrays are left plain."""
     if dataclasses.is_dataclass(of):
         hints = typing.get_type_hints(of)
         return _RECORD, tuple(_shape(hints[field.name]) for field in dataclasses.fields(of))

@@ -140,7 +140,7 @@ def start_thread(target: Callable[..., None], args: Sequence[object] = (), *, na
 
 
 def as_error(error: Exception) -> VisparkError:
-    """Return what a peer is told of an error: itself, a refusal of the system, or a defect with its trace."""
+    """Return the error to send to a peer: itself, a refusal of the system, or a defect with its trace."""
     if isinstance(error, VisparkError):
         return error
     lines = "".join(traceback.format_exception(error))

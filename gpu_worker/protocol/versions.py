@@ -72,7 +72,9 @@ def _refusal(body: bytes | bytearray) -> Failure | None:
 
 
 def _told(error: VisparkError) -> VisparkError:
-    """Return the same, with this side's version where it says nothing of it and may be about that."""
+    """Return a protocol error with this side's version added, if the error may be due to the version and does not name
+    it; other errors as they are.
+    """
     if not isinstance(error, ProtocolError) or f"version {VERSION}" in error.message:
         return error
     return ProtocolError(f"{error.message}; this client speaks version {VERSION} of the protocol; {ADVICE}",

@@ -253,7 +253,7 @@ def read_as_it_comes(length: int, fill: Callable[[memoryview], None]) -> bytearr
 
 
 def _patiently(call: Callable[[], _Given]) -> _Given:
-    """Return what a call on a socket does, again for a while where the system has no memory for it at the moment.
+    """Call a socket function and return its result, retrying for a while if the system has no memory for it.
 
     Raises
     ------
@@ -301,7 +301,9 @@ def _processors_are_free() -> bool:
 
 
 def _running() -> int:
-    """Return how many threads run on this machine, or wait for a processor; very many where that cannot be known."""
+    """Return the number of threads on this machine that run or wait for a processor; a very large number if it is
+    unknown.
+    """
     try:
         with open("/proc/loadavg", "rb", buffering=0) as load:
             return int(load.read(128).split()[3].partition(b"/")[0])

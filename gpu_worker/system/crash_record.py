@@ -60,7 +60,9 @@ _reports: list[int] = []
 
 
 def report_address() -> int:
-    """Return where host kernels report an index that ends them (:mod:`gpu_worker.system.fault_report`), or 0."""
+    """Return the address at which host kernels report an index that ends them (:mod:`gpu_worker.system.fault_report`),
+    or 0.
+    """
     return _reports[-1] if _reports else 0
 
 

@@ -17,7 +17,7 @@ REPORT = struct.Struct("=qqqq")
 
 
 def reported(data: Any) -> str:
-    """Return what a report says, to be added to an error's message; empty if nothing was reported.
+    """Return the text of a report, to append to an error's message; empty if nothing was reported.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Rules of words: one class for a name, and docstrings that begin with a verb or a kind."""
+"""Rules of words: one class for a name, and docstrings that begin with a verb and its object, or with a kind."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ _NO_VERB = frozenset([
 #: What no summary of a class or a module begins with: it says what kind of thing that is.
 _NO_KIND = frozenset([
     "as", "how", "that", "what", "when", "where", "whether", "which", "who", "whose", "why"])
+#: Objects of "Return" and "Yield" that name nothing; the noun is written instead, as "the number of" for "how many".
+_NO_OBJECT = frozenset(["how", "that", "those", "what", "whatever", "when", "where", "which", "who", "why"])
 _PROPERTIES = frozenset({"property", "cached_property", "setter"})
 
 
@@ -31,7 +33,7 @@ def classes(sources: Mapping[str, str]) -> dict[str, list[str]]:
 
 
 def openings(source: str, path: str) -> Iterator[str]:
-    """Yield the places of docstrings that begin with a word that is neither a verb nor a kind."""
+    """Yield the places of docstrings that do not begin with a verb and its object, or with a kind."""
     for node in rules.nodes(source):
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Module):
             continue
@@ -40,8 +42,14 @@ def openings(source: str, path: str) -> Iterator[str]:
             continue
         word = text[0].strip(",;:.").lower()
         is_function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        if word in (_NO_VERB if is_function else _NO_KIND) or (is_function and word.startswith("``")):
+        if is_function and word in ("return", "yield") and _names_nothing(text[1:3]):
+            yield f"{path}:{node.lineno} begins with {' '.join(text[:3])!r}"
+        elif word in (_NO_VERB if is_function else _NO_KIND) or (is_function and word.startswith("``")):
             yield f"{path}:{getattr(node, 'lineno', 1)} begins with {text[0]!r}"
+
+
+def _names_nothing(words: list[str]) -> bool:
+    return words[:1] != [] and (words[0].strip(",;:.") in _NO_OBJECT or words == ["the", "same"])
 
 
 def _is_property(node: ast.AST) -> bool:

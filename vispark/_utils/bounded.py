@@ -95,7 +95,7 @@ def cached(entries: int, nbytes: int = MOST_BYTES) -> Callable[[_Function], _Fun
 
 
 def nbytes_of(value: object) -> int:
-    """Return how many bytes of arrays, bytes and text an object refers to, in containers, dataclasses and functions.
+    """Return the bytes of arrays, bytes and text that an object refers to, in containers, dataclasses and functions.
 
     Examples
     --------

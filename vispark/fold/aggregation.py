@@ -55,7 +55,8 @@ class Aggregation:
 
 
 def aggregation_of(step: Callable[[Any, Any], Any], combine: Callable[[Any, Any], Any]) -> Aggregation | str:
-    """Return what ``aggregate`` with these functions does, or why it has no kernel; neither is called.
+    """Read the aggregation that ``aggregate`` with these functions computes, or why it has no kernel; neither function
+    is called.
 
     Examples
     --------
@@ -277,8 +278,7 @@ def parts_of(value: Any, places: Iterable[str]) -> dict[str, Any]:
 
 
 def total(zero: Any, partitions: int, folded: Any, combine: Callable[[Any, Any], Any]) -> Any:
-    """Return what Spark makes of the value that every partition, and the driver, starts from, and of what was folded.
-    """
+    """Combine the zero values of all partitions and of the driver with a folded value, as Spark does."""
     # Copies, as it may change what it is given: of a total every partition has its own.
     zeros = [copy.deepcopy(zero) for _ in range(partitions + 1)]
     return combine(functools.reduce(combine, zeros), folded)

@@ -85,7 +85,7 @@ def _name(node: ast.expr) -> str | None:
 
 
 def _found(node: ast.expr, function: types.FunctionType) -> Any:
-    """Return what a name, or a module's attribute, means around a function."""
+    """Resolve a name, or a module's attribute, in a function's surroundings; None if it is unknown."""
     if isinstance(node, ast.Attribute):
         owner = _found(node.value, function)
         return getattr(owner, node.attr, None) if isinstance(owner, types.ModuleType) else None

@@ -17,7 +17,7 @@ _FOLDED = ("b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f4", "f8", "c8
 
 def fold_inside(spec: FoldSpec, layout: RecordLayout, signature: Signature,
                 label: str) -> tuple[Signature, RecordLayout]:
-    """Return what records become when each is folded along its leading axis.
+    """Return the signature and layout of records after each is folded along its leading axis.
 
     Raises
     ------

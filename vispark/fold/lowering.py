@@ -49,7 +49,7 @@ class Reduce:
     spec: FoldSpec
 
     def lower(self, contents: Sequence[PartitionSchema]) -> FoldStep | str:
-        """Return what workers do for it, or why there is nothing that they could.
+        """Return the step by which workers fold, or why they cannot.
 
         Parameters
         ----------
@@ -94,7 +94,7 @@ class Sum:
 
 @functools.lru_cache(maxsize=256)
 def reduce_by(spec: FoldSpec) -> Reduce:
-    """Return one object for one fold, which a loop asks for again and again."""
+    """Return one object for equal folds, as a loop asks for a fold again and again."""
     return Reduce(spec)
 
 
@@ -132,7 +132,7 @@ class ByKey:
         return self._too_many(contents) or FoldByKeyStep("0", self.groups, fields)
 
     def _too_many(self, contents: Sequence[PartitionSchema]) -> str:
-        """Return why tables of all keys do not fit or pay, where they do not."""
+        """Return the reason why tables of all keys do not fit or pay; "" if they do."""
         records = sum(content.count for content in contents)
         numbers = sum(math.prod(each.shape[1:]) for each in contents[0].signatures[0].fields)
         nbytes = 8 * numbers * self.groups
@@ -147,7 +147,7 @@ class ByKey:
 
 @functools.lru_cache(maxsize=256)
 def by_key(spec: FoldSpec, groups: int) -> ByKey:
-    """Return one object for one fold by key into ``groups`` keys, as :func:`reduce_by` does for folds."""
+    """Return one object for equal folds by key into ``groups`` keys, as :func:`reduce_by` does."""
     return ByKey(spec, groups)
 
 
@@ -238,7 +238,7 @@ def _only_array(layout: RecordLayout, arrays: dict[str, np.ndarray]) -> np.ndarr
 
 
 def finish_number(fold: FoldStep, folds: Folds) -> tuple[int, np.ndarray]:
-    """Return how many records there were, and the fold of their only part as an array."""
+    """Return the number of records, and the fold of their only part as an array."""
     arrays = _joined(fold.fields, folds)
     return sum(folded.count for folded, _, _ in folds), arrays[""]
 
@@ -280,7 +280,7 @@ def _as(part: RecordPart, dtype: np.dtype) -> RecordPart:
 
 
 def _alike(contents: Sequence[PartitionSchema]) -> str:
-    """Return why partitions are not folded with each other."""
+    """Return the reason why partitions cannot be folded with each other; "" if they can."""
     if len({content.layout for content in contents}) > 1:
         return "records of different types are not folded on the device"
     layout = contents[0].layout
@@ -292,7 +292,7 @@ def _alike(contents: Sequence[PartitionSchema]) -> str:
 
 def _fields(spec: FoldSpec, layout: RecordLayout, parts: Sequence[RecordPart],
             below: str) -> tuple[FieldFold, ...] | str:
-    """Return how each of some parts is folded; their names start with ``below``."""
+    """Return the folds of some parts, or why they are not folded; the parts' names start with ``below``."""
     names = {part.name[len(below):].removeprefix("."): part for part in parts}
     if layout.named:
         return "records with named fields are not folded on the device"
@@ -314,7 +314,7 @@ def _fields(spec: FoldSpec, layout: RecordLayout, parts: Sequence[RecordPart],
 
 
 def _field(leaf: Leaf, part: RecordPart) -> FieldFold | str:
-    """Return how a part is folded, or why it is not."""
+    """Return the fold of one part, or why it is not folded."""
     dtype, named = part.dtype, leaf.operator
     python = part.form == "number" and part.types[0] in BY_NAME
     if dtype.kind == "b" and python and (named not in _BITWISE or leaf.kind == "ufunc"):
@@ -357,7 +357,7 @@ def _joined(fields: Sequence[FieldFold], folds: Folds) -> dict[str, np.ndarray] 
 
 
 def _alone(how: dict[str, FieldFold], parts: Sequence[FoldedField], payload: Data) -> dict[str, np.ndarray] | None:
-    """Return the same where one worker has all records."""
+    """Return the arrays of a fold that a single worker computed; None if its guards say that they are not exact."""
     for part in parts:
         if (part.magnitude or not part.ordered) and not _trusted(how[part.field].operator, [part]):
             return None

@@ -76,7 +76,7 @@ _Value = _Of | JoinedPart | _Several
 
 
 def join_of(definition: Definition) -> tuple[Leaf, ...]:
-    """Return how a function of two records joins them.
+    """Read a function of two records as one fold for each part of a record.
 
     Raises
     ------

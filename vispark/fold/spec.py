@@ -75,7 +75,9 @@ class FoldSpec:
         return frozenset(leaf.place for leaf in self.leaves)
 
     def of_parts(self, places: Iterable[str]) -> FoldSpec:
-        """Return the same fold with a leaf for each of some parts, where one leaf stands for each part of a tuple."""
+        """Return the fold with one leaf for each of ``places``, if a single leaf stands for all parts of a tuple; else
+        this fold.
+        """
         if self.leaves[0].place != EACH:
             return self
         return replace(self, leaves=tuple([replace(self.leaves[0], place=place) for place in places]))

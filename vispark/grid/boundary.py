@@ -166,7 +166,7 @@ def _evaluated(description: GridSpec, field: str, side: int, dtype: str | None) 
 
 
 def _side(field: str, side: int) -> str:
-    """Return what errors call the boundary at a side."""
+    """Return the name of the boundary at a side, for errors."""
     return f"the boundary {'above' if side % 2 else 'below'} axis {side // 2}{f' of field {field!r}' if field else ''}"
 
 
@@ -186,7 +186,7 @@ def _coordinates(description: GridSpec, field: str, side: int) -> list[np.ndarra
 
 
 def _led(cells: np.ndarray, extent: int, below: str, above: str) -> np.ndarray:
-    """Return where the rules of an axis lead cells outside of it."""
+    """Map cells outside of an axis to cells inside by the rules of its sides, where these are periodic or mirrored."""
     found = cells.copy()
     for outside, rule, mirror in ((cells < 0, below, -1 - cells), (cells >= extent, above, 2 * extent - 1 - cells)):
         if rule == PERIODIC:

@@ -35,7 +35,7 @@ def field_path(directory: Any, field: str) -> str:
 
 
 def saved_field(directory: Any, field: str) -> str:
-    """Return where a field lies in a directory that a grid was saved in: in one file, or in a directory of its blocks.
+    """Return the path of a field in a directory that a grid was saved in: a file, or a directory of its blocks.
 
     Raises
     ------

@@ -56,7 +56,7 @@ class CellSelection:
         return tuple(len(range(*each)) for each in zip(self.starts, self.stops, self.steps, strict=True))
 
     def within(self, key: BlockKey) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
-        """Return which of a block's cells these are, and where in the result they go."""
+        """Return the selected cells of a block, and their places in the result."""
         return self.ranges(key.grid.description, key.position)
 
     def blocks(self, description: GridSpec) -> Iterator[int]:
@@ -69,7 +69,7 @@ class CellSelection:
         return (description.number_of(position) for position in itertools.product(*along))
 
     def shape_within(self, description: GridSpec, position: tuple[int, ...]) -> tuple[int, ...]:
-        """Return how many of a block's cells these are, along each axis."""
+        """Return the number of selected cells of a block along each axis."""
         return tuple(part.stop - part.start for part in self.ranges(description, position)[1])
 
     def ranges(self, description: GridSpec,

@@ -108,7 +108,7 @@ class GridSpec:
                      for extent, splits, halo in zip(self.shape, self.splits, self.halo, strict=True))
 
     def cuts(self, axis: int) -> tuple[int, ...]:
-        """Return where an axis is cut, both ends included: the first blocks are those that are one longer."""
+        """Return the cuts of an axis into blocks, both ends included; blocks that are one cell longer come first."""
         size, longer = divmod(self.shape[axis], self.splits[axis])
         return tuple(part * size + min(part, longer) for part in range(self.splits[axis] + 1))
 
@@ -130,7 +130,7 @@ class GridSpec:
         return tuple(extent + 2 * width for extent, width in zip(shape, self.halo, strict=True))
 
     def positions(self) -> Iterator[tuple[int, ...]]:
-        """Return all blocks, in the order of their numbers."""
+        """Return an iterator over the positions of all blocks, in the order of their numbers."""
         return itertools.product(*map(range, self.splits))
 
     def block_beside(self, cell: Sequence[int]) -> tuple[int, ...]:
@@ -147,7 +147,7 @@ class GridSpec:
         return tuple(map(int, np.unravel_index(number, self.splits)))
 
     def edges_of(self, field: str) -> tuple[Edge, ...]:
-        """Return how a field continues: below and above each axis."""
+        """Return the boundary rules of a field: below and above each axis."""
         for name in (field, ""):
             for known in self.edges:
                 if known.field == name:

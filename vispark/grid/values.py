@@ -15,13 +15,13 @@ _OF_A_FUNCTION = (ArithmeticError, AssertionError, AttributeError, LookupError, 
 
 
 def called(field: str) -> str:
-    """Return what errors call a field; "" is the only one of a grid whose fields have no names."""
+    """Return the name of a field for errors; "" is the only field of a grid whose fields have no names."""
     return f"field {field!r}" if field else "the grid"
 
 
 def evaluate(function: Callable[..., Any], coordinates: Sequence[np.ndarray], shape: tuple[int, ...],
              dtype: str | None, name: str) -> np.ndarray:
-    """Return what a function of the position gives for cells.
+    """Evaluate a function of the position for cells.
 
     Parameters
     ----------

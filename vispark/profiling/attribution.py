@@ -8,7 +8,7 @@ Interval = tuple[float, float]
 
 
 def shares(levels: Sequence[Sequence[Interval]], total: float) -> tuple[list[list[float]], float]:
-    """Return how much of the time from 0 to ``total`` is each interval's, and how much is nobody's.
+    """Divide the time from 0 to ``total`` among intervals; return each interval's share, and the time of none.
 
     A moment belongs to the intervals of the first level that has any then, to all of them alike. All shares and what
     is left add up to ``total``.

@@ -171,7 +171,8 @@ class Profile:
         Path(path).write_text(json.dumps({"traceEvents": [*names, *spans], "displayTimeUnit": "ms"}), encoding="utf-8")
 
     def _worker_spans(self) -> Iterator[dict[str, Any]]:
-        """Yield what workers answered; where several threads waited, answers that overlap on tracks beside each other.
+        """Yield the trace's slices of workers' answers; answers that overlap, of several threads, are on separate
+        tracks.
         """
         found: dict[str, dict[int, list[Event]]] = defaultdict(lambda: defaultdict(list))
         for event in sorted(self.events, key=lambda event: event.start):
@@ -239,7 +240,7 @@ def _span(name: str, category: str, track: str, start: float, seconds: float) ->
 
 
 def _beside(name: str, track: int) -> str:
-    """Return what the tracks are called that stand beside each other."""
+    """Return the name of one of several adjacent tracks."""
     return f"{name} {track + 1}" if track else name
 
 
@@ -317,7 +318,7 @@ def _end(found: Profile, trace: Path | None, _: type | None, error: BaseExceptio
 
 
 def parts_of(times: Times, seconds: float) -> dict[str, float]:
-    """Return what an answer's time was spent on that took so many ``seconds``, as one sees it who waited for it.
+    """Return the parts of an answer's time by kind of work, scaled to the ``seconds`` that the caller waited.
 
     Where others were waited for meanwhile, it took longer than it seems, and what is seen has the same shares.
     """
@@ -356,7 +357,7 @@ class TaskSeconds:
     _last: float = field(default_factory=time.monotonic)
 
     def lap(self, kind: str) -> float:
-        """Return what was done since the last lap was of a kind; the seconds."""
+        """Attribute the time since the last lap to a kind of work; return its seconds."""
         now = time.monotonic()
         seconds, self._last = now - self._last, now
         self.seconds[kind] += seconds

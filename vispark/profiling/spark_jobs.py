@@ -63,7 +63,7 @@ class Job:
 
 
 def parts_of_task(task: Mapping[str, Any], told: Mapping[str, float] | None = None) -> dict[str, float]:
-    """Return what a task did, in seconds by kind of work; they add up to its duration.
+    """Return a task's seconds by kind of work; they add up to its duration.
 
     What its Python worker ``told`` goes first. Of the rest of its run it is known how long it waited for a shuffle's
     blocks and wrote such, how long the JVM collected garbage, and how long its thread computed; then it waited for a
@@ -89,7 +89,7 @@ def parts_of_task(task: Mapping[str, Any], told: Mapping[str, float] | None = No
 
 
 def _of_run(metrics: Mapping[str, Any], told: Mapping[str, float]) -> dict[str, float]:
-    """Return what the run of a task in its executor was spent on."""
+    """Return the seconds of a task's run in its executor, by kind of work."""
     left = _of(metrics, "executorRunTime") / 1e3
     in_all = sum(told.values())
     found = {kind: each * min(1.0, left / in_all) for kind, each in told.items() if in_all}
@@ -117,7 +117,7 @@ def _and(some: Mapping[str, float], others: Mapping[str, float]) -> dict[str, fl
 # -- Spark's status store ---------------------------------------------------------------------------------------------
 
 def jobs_so_far(context: SparkContext) -> int:
-    """Return how many jobs there were in a context: the number of the next one."""
+    """Return the number of jobs of a context so far, which is the number of the next one."""
     return context._jsc.sc().dagScheduler().numTotalJobs() if context._jsc else 0
 
 
@@ -183,7 +183,7 @@ def _task(stage: int, task: Mapping[str, Any], told: Told) -> Task:
 
 
 def _together(stage: Mapping[str, Any], start: float, end: float, told: Told) -> Task:
-    """Return all tasks of a stage, as Spark adds them up."""
+    """Return one task that stands for all tasks of a stage, with Spark's sums of their metrics."""
     metrics = {**stage, "shuffleReadMetrics": {"fetchWaitTime": stage.get("shuffleFetchWaitTime")},
                "shuffleWriteMetrics": {"writeTime": stage.get("shuffleWriteTime")}}
     said: dict[str, float] = {}

@@ -146,7 +146,7 @@ def _odd(values: list[Any], subject: Subject, index: int) -> RecordError:
 
 
 def _nested_advice(value: object, subject: Subject) -> str:
-    """Return what to say of a dict or a tuple inside of a record."""
+    """Return the advice for a dict or a tuple inside of a record."""
     if not subject.part or type(value) not in (dict, tuple):
         return ""
     return _ROW_ADVICE if subject.part.startswith("position") else "a field is a number or an array"

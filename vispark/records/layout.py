@@ -190,7 +190,7 @@ class RecordLayout:
         return replace(self.as_blocks(), keyed=False)
 
     def as_blocks(self) -> RecordLayout:
-        """Return the same layout, where a grid's blocks are plain ones."""
+        """Return the layout with a grid's blocks as plain blocks; other layouts as they are."""
         return replace(self, kind="blocks", grid=None) if self.kind == "grid" else self
 
     def has_item(self, item: str) -> bool:
@@ -205,7 +205,7 @@ class RecordLayout:
 
 
 def name_in(item: str, name: str) -> str:
-    """Return what a place in nested tuples is called within one item: ``"1.0"`` of the item ``"1"`` is ``"0"``."""
+    """Return the name of a place of nested tuples relative to one item: ``"1.0"`` is ``"0"`` in the item ``"1"``."""
     return name.removeprefix(item).removeprefix(".")
 
 

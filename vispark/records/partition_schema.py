@@ -55,7 +55,7 @@ class PartitionSchema:
         return self.keys + sum(field_bytes(each) for signature in self.signatures for each in signature.fields)
 
     def first(self, limit: int) -> PartitionSchema:
-        """Return what the first ``limit`` records look like; pairs come whole."""
+        """Return the schema of the first ``limit`` records; all records if they are pairs."""
         if limit < 0 or limit >= self.count or self.layout.keyed or self.only == "keys":
             return self
         if self.layout.kind == "blocks":

@@ -9,7 +9,7 @@ from vispark.records.partition_schema import PartitionSchema
 
 
 def summary(contents: Iterable[PartitionSchema]) -> str:
-    """Return how many records partitions hold, and of which dtype and shape each is.
+    """Return a text with the number of records in partitions, and the dtype and shape of each.
 
     Examples
     --------
@@ -71,5 +71,5 @@ def _part(part: RecordPart, shape: Sequence[int]) -> str:
 
 
 def _merged(kinds: Sequence[str]) -> str:
-    """Return one kind, or a few, or how many."""
+    """Return a text for kinds of records: the kinds if there are few, else the first one and the number of others."""
     return " or ".join(kinds) if len(kinds) <= 2 else f"{kinds[0]} and {len(kinds) - 1} other kinds"

@@ -81,7 +81,7 @@ _Nesting = int | tuple["_Nesting", ...]
 
 @functools.lru_cache(maxsize=256)
 def _nesting(names: tuple[str, ...]) -> _Nesting:
-    """Return where columns go by their names: ``1.0`` is the first part of the second one."""
+    """Return the nesting of columns by their names: ``1.0`` is the first part of the second column."""
     return _grouped([(number, name.split(".")) for number, name in enumerate(names)])
 
 

@@ -74,7 +74,7 @@ def mixed(subject: Subject, index: int, value: object, first: object) -> RecordE
 
 
 def advice_for(value: object) -> str:
-    """Return what would be right instead of a value that cannot be held."""
+    """Return the advice for a value that cannot be held."""
     if value is None:
         return "leave out records without a value, or use float('nan')"
     if isinstance(value, np.ndarray):

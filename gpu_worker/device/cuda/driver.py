@@ -32,7 +32,7 @@ class DriverError(Exception):
 
 
 def check(outcome: tuple) -> Any:
-    """Return what a call of cuda-bindings returned beside its status."""
+    """Return the values of a cuda-bindings call; raise DriverError unless its status is success."""
     status, *values = outcome
     if status != bindings.CUresult.CUDA_SUCCESS:
         words = bindings.cuGetErrorString(status)[1]

@@ -121,7 +121,7 @@ def compile_cubin(source: Source, name: str, arch: str) -> Cubin:
 
 
 def architecture(major: int, minor: int) -> str:
-    """Return what to compile for on a GPU of a compute capability: for Hopper with what no later one has.
+    """Return NVRTC's name of the architecture to compile for; Hopper's with its architecture-specific features.
 
     >>> architecture(8, 0), architecture(9, 0)
     ('sm_80', 'sm_90a')
@@ -170,7 +170,7 @@ def cuda_headers() -> tuple[str, ...]:
 
 
 def _wheels() -> list[Path]:
-    """Return where NVIDIA's wheels put their files."""
+    """Return the directories of NVIDIA's wheels."""
     spec = importlib.util.find_spec("nvidia")
     return [Path(place) for place in spec.submodule_search_locations or ()] if spec else []
 
@@ -211,8 +211,7 @@ def _options(given: Sequence[str], arch: str) -> list[str]:
 
 
 def _check(library: Any, outcome: tuple) -> Any:
-    """Return what a call of NVRTC returned beside its status; its statuses other than success are ours to answer for.
-    """
+    """Return the values of an NVRTC call; raise CompileError unless its status is success."""
     status, *values = outcome
     if status != library.nvrtcResult.NVRTC_SUCCESS:
         raise CompileError(f"NVRTC failed: {_words(library, status)}")
@@ -239,7 +238,7 @@ def _code(library: Any, program: Any, source: Source) -> bytes:
 
 
 def _refusal(source: Source, name: str, log: str, words: str) -> CompileError:
-    """Return what NVRTC's log says, in one message with the user's line; the log itself is its detail."""
+    """Return the error for NVRTC's log: one message with the user's line; the log itself is its detail."""
     errors = list(_ERROR.finditer(log))
     if errors and (refused := refused_argument(errors[0]["file"], errors[0]["words"])):
         return CompileError(f"{source.file}: {refused}", detail=log)
@@ -254,8 +253,7 @@ def _refusal(source: Source, name: str, log: str, words: str) -> CompileError:
 
 
 def refused_argument(file: str, words: str) -> str:
-    """Return what an assertion of a client about a kernel's arguments says, if a compiler's error is one; else empty.
-    """
+    """Return the message of a client's assertion about a kernel's arguments, if a compiler's error is one; else ""."""
     found = _ASSERTION.search(words) if file == CHECKS_FILE else None
     return found[1].rstrip('"') if found else ""
 

@@ -76,7 +76,7 @@ class _Bounds(ctypes.Structure):
         return cls(len(buffers), ranges, _GAP)
 
     def words(self, call: PackedLaunch) -> str:
-        """Return what the kernel did; empty if nothing was wrong."""
+        """Return the text of the access that missed its buffer; "" if there was none."""
         if not self.taken:
             return ""
         places = [place for place, argument in enumerate(call.arguments, 1) if isinstance(argument, Buffer)]

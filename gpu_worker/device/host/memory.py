@@ -110,7 +110,7 @@ class HostMemory:
                 self._free[size].append(address)
 
     def release(self) -> None:
-        """Give what lies ready for reuse back to the system."""
+        """Free the memory that lies ready for reuse."""
         with self._lock:
             self._release()
 

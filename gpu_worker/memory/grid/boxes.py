@@ -41,7 +41,7 @@ class Box:
                    tuple(high + width for high, width in zip(self.high, above, strict=True)))
 
     def seen_from(self, origin: Triple) -> Box:
-        """Return the same cells, numbered from ``origin``."""
+        """Return the box with its cells numbered from ``origin``."""
         return Box(tuple(low - start for low, start in zip(self.low, origin, strict=True)),
                    tuple(high - start for high, start in zip(self.high, origin, strict=True)))
 
@@ -58,13 +58,13 @@ class Box:
 
 
 def whole(shape: Triple) -> Box:
-    """Return all cells of a grid."""
+    """Return the box of all cells of a grid."""
     return Box((0, 0, 0), shape)
 
 
 @lru_cache(maxsize=256)
 def cuts(extent: int, splits: int) -> tuple[int, ...]:
-    """Return where an axis is cut: ``splits + 1`` numbers from 0 to the extent, parts as equal as they can be.
+    """Return the cuts of an axis into parts as equal as possible: ``splits + 1`` numbers from 0 to the extent.
 
     The first parts are those that are one longer, as :func:`numpy.array_split` has them.
 

@@ -74,7 +74,7 @@ class _Range:
 
 def ghosts(targets: Sequence[Box], sources: Sequence[Box], shape: Triple, below: Triple, above: Triple,
            rules: Rules) -> Iterator[Copied | Filled]:
-    """Yield what fills the ghost cells of patches, in an order that depends on the arguments alone.
+    """Yield the copies and fills of patches' ghost cells, in an order that depends on the arguments alone.
 
     Parameters
     ----------
@@ -132,7 +132,8 @@ def _outside(low: int, high: int, extent: int, rule: str, side: int) -> _Range:
 
 
 def _mapped(parts: Sequence[_Range], given: int) -> tuple[Triple, Triple]:
-    """Return where values for a side of an axis are, and in which direction: the axes before it are not continued yet.
+    """Return the position and the steps of a ghost box within a side's values; axes before the side's are not continued
+    yet.
     """
     return (tuple(part.start if axis > given else part.low for axis, part in enumerate(parts)),
             tuple(part.step if axis > given else 1 for axis, part in enumerate(parts)))

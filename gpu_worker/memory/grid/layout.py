@@ -139,7 +139,8 @@ def tables(copies: Sequence[Copy]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def routed(copies: Sequence[Copy]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the same, and of each copy that a kernel reads, which of the given ones it is of."""
+    """Return the tables of :func:`tables`, and for each copy in them the index of the given copy that it is a part of.
+    """
     parts = [(number, part) for number, copy in enumerate(copies) for part in _cut(_joined(copy))]
     entries = np.array([_entry(part) for _, part in parts], COPY)
     each = np.maximum(1, _UNITS // np.maximum(entries["nx"], 1))
@@ -153,7 +154,7 @@ def routed(copies: Sequence[Copy]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _joined(copy: Copy) -> Copy:
-    """Return the same copy in fewer, longer rows, where rows follow each other without a gap on both sides."""
+    """Merge a copy's rows into fewer, longer ones, if they are adjacent at both source and target."""
     for _ in range(2):
         (nz, ny, nx), came, goes = copy.shape, copy.from_strides, copy.to_strides
         if ny == 1 or (came[1] == nx * came[2] and goes[1] == nx * goes[2]):

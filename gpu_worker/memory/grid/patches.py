@@ -123,15 +123,15 @@ class Domain:
                 for place, patch in enumerate(self.patches) for at in patch.blocks}
 
     def pieces(self, below: Triple, above: Triple, rules: Rules) -> tuple[Copied | Filled, ...]:
-        """Return what fills the patches' ghost cells out of the patches themselves and from the boundary."""
+        """Return the pieces that fill the patches' ghost cells from the patches themselves and from the boundary."""
         return self._found((self.boxes, self.boxes), below, above, rules)
 
     def sent(self, rank: int, below: Triple, above: Triple, rules: Rules) -> tuple[Copied | Filled, ...]:
-        """Return what another rank's ghost cells take from the patches here."""
+        """Return the pieces that another rank's ghost cells take from the patches here."""
         return self._found((self.others[rank], self.boxes), below, above, rules)
 
     def received(self, rank: int, below: Triple, above: Triple, rules: Rules) -> tuple[Copied | Filled, ...]:
-        """Return what the ghost cells here take from another rank's patches."""
+        """Return the pieces that the ghost cells here take from another rank's patches."""
         return self._found((self.boxes, self.others[rank]), below, above, rules)
 
     @cached_property
@@ -141,13 +141,13 @@ class Domain:
         return sum(box.size for box in boxes) == prod(self.lattice.shape)
 
     def among(self, said: Sequence[bytes]) -> Domain:
-        """Return the same patches, among those of all ranks, each of which has said which are its."""
+        """Return the domain with the patches of all other ranks, as the ranks' messages describe them."""
         ranks = [decode(each, RankPatches) for each in said]
         others = tuple(tuple(Box(low, high) for low, high in zip(rank.lows, rank.highs, strict=True)) for rank in ranks)
         return replace(self, others=others, other_devices=tuple(rank.devices for rank in ranks), _known={})
 
     def said(self) -> bytes:
-        """Return what a rank says of its patches."""
+        """Return the message in which a rank describes its patches to others."""
         return encode(RankPatches(tuple(box.low for box in self.boxes), tuple(box.high for box in self.boxes),
                                   self.device_numbers), RankPatches)
 
@@ -157,7 +157,7 @@ class Domain:
             ghosts(targets, sources, self.lattice.shape, below, above, rules)))
 
     def once(self, key: Hashable, make: Callable[[], Made]) -> Made:
-        """Return what follows from the domain, worked out once for each key."""
+        """Return a value that depends on the domain and the key alone, computed once for each key."""
         if key not in self._known:
             self._known[key] = make()
         return self._known[key]
@@ -187,7 +187,7 @@ def lattice_of(grid: GridShape) -> Lattice:
 
 
 def position(lattice: Lattice, number: int) -> Triple:
-    """Return where in the lattice a block is."""
+    """Return the position of a block in the lattice."""
     _, height, width = lattice.splits
     return number // (height * width), number // width % height, number % width
 

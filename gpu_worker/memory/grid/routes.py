@@ -78,7 +78,7 @@ class Routes:
 
 
 def routes(domain: Domain, fields: tuple[Widths, ...]) -> Routes:
-    """Return what an exchange of some fields copies, worked out once."""
+    """Return the copies of an exchange of some fields, computed once for a domain."""
     return domain.once(("routes", fields), lambda: _routes(domain, fields))
 
 

@@ -236,7 +236,7 @@ def lines(file: TextFile, split: TextSplit, skip: int = 0) -> Iterator[tuple[int
 
 
 def _behind(file: TextFile, position: int, count: int) -> tuple[int, bytes]:
-    """Return where the line behind so many line ends from a place on begins, and what was read of the file from there
+    """Return the start of the line that follows ``count`` line ends from a position on, and the bytes read from there
     on.
     """
     file.seek(position)

@@ -141,8 +141,8 @@ class GarbageCollector:
                     self._strays.update(before)
 
     def _swept(self, stack: ExitStack) -> dict[int, dict[WorkerAddress, tuple[int, ...]]]:
-        """Return where partitions count, by VRDD number and worker, of VRDDs that ended stages may have left stray
-        copies of.
+        """Return the places of partitions, by VRDD number and worker, for VRDDs of which ended stages may have left
+        stray copies.
 
         Nothing is loaded of them before the ``stack`` is closed.
         """

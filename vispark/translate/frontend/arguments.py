@@ -14,7 +14,9 @@ from vispark.translate.ir.source_text import at_definition, complain, find, head
 
 
 def of_decorated(fn: types.FunctionType, error: TranslationError) -> TranslationError:
-    """Return what is wrong with a decorator's function names what it was put around."""
+    """Return an error of a decorator's function with a hint that names the decorated function; other errors as they
+    are.
+    """
     inner = getattr(fn, "__wrapped__", None)
     if not isinstance(inner, types.FunctionType) or error.file != fn.__code__.co_filename:
         return error

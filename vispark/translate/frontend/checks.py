@@ -290,7 +290,7 @@ def _parts(node: object) -> Iterator[object]:
 
 
 def _stored_items(body: nodes.Block) -> Iterator[nodes.Index]:
-    """Yield what items of arrays are assigned to."""
+    """Yield the items of arrays that a block assigns to."""
     for statement, _ in liveness.statements(body):
         targets = statement.targets if isinstance(statement, nodes.Assign) else \
             (statement.target,) if isinstance(statement, nodes.Augment) else ()
@@ -298,7 +298,7 @@ def _stored_items(body: nodes.Block) -> Iterator[nodes.Index]:
 
 
 def _bindings(body: nodes.Block) -> dict[str, list[nodes.Expression | None]]:
-    """Return what each name is bound to, None for what is not looked at further."""
+    """Return the expressions that each name is bound to; None stands for bindings that are not analysed."""
     found: dict[str, list[nodes.Expression | None]] = {}
     for statement, _ in liveness.statements(body):
         if isinstance(statement, nodes.Assign):

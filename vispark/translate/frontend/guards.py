@@ -129,7 +129,7 @@ def _take_number(name: str, found: Any, walk: Following) -> bool:
 
 
 def bound_argument(partial: functools.partial[Any], key: int | str) -> Any:
-    """Return what a partial gives for a parameter, by position or by name."""
+    """Return the value that a partial binds to a parameter, by position or by name."""
     return partial.args[key] if isinstance(key, int) else partial.keywords[key]
 
 
@@ -139,7 +139,7 @@ def item(value: Sequence[Any], number: int) -> Any:
 
 
 def default(function: types.FunctionType, name: str) -> Any:
-    """Return what a parameter is where no argument is given."""
+    """Return the default value of a parameter."""
     keywords = function.__kwdefaults__ or {}
     if name in keywords:
         return keywords[name]
@@ -181,7 +181,9 @@ class _Kept:
     steps: tuple[_Step, ...]
 
     def again(self, function: Any) -> tuple[Capture, ...] | None:
-        """Return what the definition captures of another function; None if it is not that function's."""
+        """Return the captures of another function by the same definition; None if the definition is not that
+        function's.
+        """
         walk = Following(found := [function])
         first, *steps = self.steps
         if not first[3](function, walk):

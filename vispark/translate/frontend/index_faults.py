@@ -66,7 +66,7 @@ def tell(error: VisparkError) -> None:
 
 
 def without_number(message: str) -> str:
-    """Return what a worker says of such an index, without the subscript's number, which is for this module alone.
+    """Return a worker's message about an index without the subscript's number, which is internal.
 
     Examples
     --------

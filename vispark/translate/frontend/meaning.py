@@ -162,7 +162,7 @@ class _Kinds:
         self.captures = function.captures
 
     def of_body(self, definition: Definition, known: dict[str, _Kind]) -> _Kind:
-        """Return what a function gives, of what its parameters are."""
+        """Return the kind of a function's result for parameters of known kinds."""
         for parameter in definition.parameters:
             if parameter.name not in known:
                 if parameter.default is None:
@@ -183,7 +183,7 @@ class _Kinds:
         raise _Doubtful
 
     def of(self, expression: Expression, known: Mapping[str, _Kind]) -> _Kind:
-        """Return what an expression is."""
+        """Return the kind of an expression."""
         match expression:
             case nodes.Literal(value) if isinstance(value, int | float | complex):
                 return _Axes(0, False)
@@ -257,7 +257,7 @@ def _bound(target: Expression, kind: _Kind) -> dict[str, _Kind]:
 
 
 def _together(kinds: Sequence[_Kind]) -> _Axes:
-    """Return what is made of some values number by number."""
+    """Return the kind of an elementwise result of some values."""
     axes = [kind for kind in kinds if isinstance(kind, _Axes)]
     along = {kind.number for kind in axes if kind.along}
     most = max((kind.number for kind in axes), default=0)
@@ -267,7 +267,7 @@ def _together(kinds: Sequence[_Kind]) -> _Axes:
 
 
 def _product(left: _Kind, right: _Kind) -> _Axes:
-    """Return what ``left @ right`` is."""
+    """Return the kind of ``left @ right``."""
     if isinstance(left, tuple) or isinstance(right, tuple) or right.along or right.number not in (1, 2) \
             or not left.number:
         raise _Doubtful

@@ -28,8 +28,8 @@ _NARROW = ("computes with records that are Python numbers and with {name}, which
 
 
 def meaning_of_numbers(function: Function, numbers: Mapping[str, str]) -> str:
-    """Return what a function does with Python's numbers that means something else in ``map``; empty where nothing is
-    seen.
+    """Return a text of the first operation on Python's numbers that means something else in ``map``; empty if none is
+    found.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ class _Reading:
         self.captures = function.captures
 
     def told(self, definition: Definition, known: Mapping[str, str]) -> Iterator[str]:
-        """Yield what is to be said of a function whose variables hold, or are made of, Python's numbers."""
+        """Yield texts of a function's operations on variables that hold, or depend on, Python's numbers."""
         known = dict(known)
         for node in nodes.nodes_of(definition.body):
             match node:
@@ -110,9 +110,7 @@ class _Reading:
             yield _NARROW.format(name=other.name, dtype=dtype, wide=wide, result=result, cured=cured)
 
     def _kind(self, value: Expression, known: Mapping[str, str]) -> str:
-        """Return which of Python's types a value has in ``map`` as it is made of records; "" where it is made of
-        others.
-        """
+        """Return the Python type that a value has in ``map``, if it is computed of records; "" if it is not."""
         match value:
             case nodes.Local(name):
                 return known.get(name, "")

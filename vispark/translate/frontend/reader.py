@@ -77,7 +77,7 @@ _recipes = Recipes()
 
 
 def trace_call(fn: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Function, tuple[form.Constant, ...]]:
-    """Return what :func:`trace` gives, and the arguments by value."""
+    """Trace a function as :func:`trace` does; return the result and the arguments by value."""
     if (known := _recipes.known(fn)) is None:
         pool = _Pool()
         try:
@@ -363,7 +363,7 @@ class _Reader:
         return definition
 
     def target(self, node: ast.expr) -> Expression:
-        """Return what is assigned to."""
+        """Read the target of an assignment."""
         if isinstance(node, ast.Name):
             return form.Local(node.id, at=place(node))
         if isinstance(node, ast.Tuple | ast.List):
@@ -539,7 +539,7 @@ class _Reader:
         return self.expression(node)
 
     def _function(self, found: Expression, at: form.At) -> Expression:
-        """Return what is found around the function as a value, or as what an object that can be called does."""
+        """Read a captured object as a function; refuse objects that are none."""
         if not isinstance(found, _Outside):
             return found
         if library.is_library(found.value) or not recipe.inside(found.value):

@@ -134,7 +134,7 @@ class _Apart(ast.NodeTransformer):
         return self._sometimes(node) if isinstance(node, _COMPREHENSIONS) else super().generic_visit(node)
 
     def _sometimes(self, node: Any) -> Any:
-        """Return what is not evaluated once whatever happens has no ``:=``."""
+        """Return a node that is evaluated conditionally or repeatedly; raise an error if it contains ``:=``."""
         for part in ast.walk(node):
             if isinstance(part, ast.NamedExpr):
                 raise self.error(part, f":= in what is evaluated only sometimes, or several times, is not supported"

@@ -45,14 +45,14 @@ class TranslationError(PlanError):
         return _rebuild, (self.args, self.file, self.line, self.column)
 
     def at(self, **known: Any) -> TranslationError:
-        """Return the same error, with those parts of its place filled in that were not known before."""
+        """Return a copy of the error with those parts of its place filled in that were unknown."""
         place = super().at(**known).place
         error = TranslationError(self.message, place, self.detail, file=self.file, line=self.line, column=self.column)
         error.__cause__ = self.__cause__
         return error.with_traceback(self.__traceback__)
 
     def nowhere(self) -> TranslationError:
-        """Return the same error where there is no data that it would be of."""
+        """Return a copy of the error without a place in the data."""
         return TranslationError(self.message, None, self.detail, file=self.file, line=self.line, column=self.column)
 
 

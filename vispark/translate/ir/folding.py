@@ -121,7 +121,7 @@ class Accumulated:
 
 
 def accumulated(name: str, kind: Scalar, width: int, folds: Sequence[FieldFold]) -> tuple[Accumulated, ...]:
-    """Return what is accumulated of a field of ``width`` numbers.
+    """Return the accumulators of a field of ``width`` numbers.
 
     Raises
     ------
@@ -152,7 +152,7 @@ def accumulated(name: str, kind: Scalar, width: int, folds: Sequence[FieldFold])
 
 
 def of_keys(name: str, groups: int) -> tuple[Accumulated, ...]:
-    """Return what is accumulated of keys: how many records each has, and their range."""
+    """Return the accumulators of keys: the number of records of each key, and the range of keys."""
     return (Accumulated(name, "add", "long long", groups, "", "One", "long long"),
             Accumulated(name, "minimum", "long long", 1, "least", "Value", "long long"),
             Accumulated(name, "maximum", "long long", 1, "greatest", "Value", "long long"))

@@ -123,7 +123,7 @@ def _before(statement: nodes.Statement, after: Names, breaks: Names, goes_on: Na
 # -- questions about whole functions ----------------------------------------------------------------------------------
 
 def statements(block: nodes.Block) -> Iterator[tuple[nodes.Statement, int]]:
-    """Yield all statements, each with the number of loops that it stands in."""
+    """Yield all statements of a block, each with the number of loops around it."""
     for statement in block:
         yield statement, 0
         if isinstance(statement, nodes.If | nodes.For | nodes.While):
@@ -157,7 +157,7 @@ def _flat(target: nodes.Expression) -> Iterator[nodes.Expression]:
 
 
 def uses(block: nodes.Block) -> dict[str, int]:
-    """Return how often each name is read; twice for one reading inside a loop, which is more than one."""
+    """Return the number of reads of each name; a read inside a loop counts twice, since it stands for many."""
     found: dict[str, int] = {}
     for statement, depth in statements(block):
         parts: tuple[object, ...] = tuple(getattr(statement, name, ()) for name in ("value", "test", "iterable"))
@@ -203,7 +203,7 @@ def _has_of_loop(body: nodes.Block, kinds: type | tuple[type, ...]) -> bool:
 
 
 def returns(block: nodes.Block) -> int:
-    """Return how many ``return`` statements a block has."""
+    """Return the number of ``return`` statements in a block."""
     return sum(isinstance(statement, nodes.Return) for statement, _ in statements(block))
 
 

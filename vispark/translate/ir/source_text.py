@@ -57,7 +57,7 @@ def _found(code: types.CodeType) -> tuple[FunctionNode, SourceText]:
 
 
 def place(node: Any) -> At:
-    """Return where a syntax tree's node stands."""
+    """Return the place of a syntax tree's node in the source."""
     return At(node.lineno, node.col_offset, node.end_lineno or node.lineno, node.end_col_offset or node.col_offset)
 
 
@@ -91,7 +91,7 @@ def at_definition(definition: Definition, message: str) -> TranslationError:
 
 
 def heading(node: Any) -> At:
-    """Return where a function begins, behind its decorators: at its ``def``, or a lambda."""
+    """Return the place of a function's start, after its decorators: its ``def``, or a lambda."""
     return At(node.lineno, node.col_offset)
 
 

@@ -74,7 +74,7 @@ def weak_of(value: int | float | complex | bool) -> Scalar:
 
 @functools.lru_cache(maxsize=4096)
 def resolve(ufunc: str, *types: Scalar) -> tuple[tuple[Scalar, ...], Scalar]:
-    """Return what NumPy casts a ufunc's operands to, and its result's type.
+    """Return the types that NumPy casts a ufunc's operands to, and its result's type.
 
     Raises
     ------

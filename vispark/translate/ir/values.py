@@ -95,7 +95,7 @@ def given_number(found: Scalar, text: str, place: tuple[str, int], name: str) ->
 
 
 def derived(found: Number, *operands: Number) -> Number:
-    """Return what was computed of operands, with what decides it: what decides these."""
+    """Return a computed number with the captured or given ints that determine it, from its operands."""
     sources: frozenset[tuple[str, int]] | None = None
     limits: frozenset[tuple[str, int]] = frozenset()
     if found.type.weak and not found.known:
@@ -114,7 +114,7 @@ def limits_of(*numbers: Number) -> frozenset[tuple[str, int]]:
 
 
 def chosen(found: Value, test: Number, *ways: Value) -> Value:
-    """Return what has one of several values, by a test, with what decides it."""
+    """Return a value that is chosen by a test, with the ints that determine the test and the alternatives."""
     if isinstance(found, Number):
         return derived(found, test, *(way for way in ways if isinstance(way, Number)))
     if isinstance(found, Tuple):

@@ -67,7 +67,7 @@ class SharedCells:
         return f"rows::InBoth<{self.near}, {self.one.digits}>{{{near}, {far}, {self.name}_window}}"
 
     def started(self, threads: int) -> str:
-        """Return those in shared memory before the first record."""
+        """Return the code that initialises the accumulators in shared memory before the first record."""
         return f"rows::start_cells<{self.one.cell}, {self.near}>({self.in_block}, {self.side}, threadIdx.x, {threads});"
 
 

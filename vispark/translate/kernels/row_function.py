@@ -334,7 +334,7 @@ class ChainWriter(Products):
 
     def _boundary(self, structure: ResultStructure, kind: Any, value: Any,
                   outputs: list[KernelOutput]) -> list[tuple[str, Value]]:
-        """Return what a function gave as the next one's fields: each in its dtype, and computed once."""
+        """Return the result of a function as the fields of the next one: each in its dtype, and computed once."""
         if isinstance(value, Tuple | Dict):
             kinds = kind.items if isinstance(kind, DictType) else kind
             return [found for item, inner, part in zip(structure.items, kinds, value.items, strict=True)
@@ -377,7 +377,7 @@ class ChainWriter(Products):
 
     def _outputs(self, rest: dict[str, Value | ElementField],
                  last: list[KernelOutput]) -> tuple[list[KernelOutput], dict[str, Array | Number]]:
-        """Return what goes out, in order, and where each is stored."""
+        """Return the kernel's outputs, in order, and the array or number that stores each."""
         found = []
         value: Any
         for name, value in rest.items():

@@ -418,7 +418,7 @@ class RowKernel:
         text.add("}")
 
     def _tile_places(self) -> dict[str, str]:
-        """Return where a row's inputs and outputs are."""
+        """Return the C++ places of a row's inputs and outputs within a tile."""
         table = self.table
         stage = f"turn % {table.stages}" if table.stages > 1 else ""
         places: dict[str, str] = {}

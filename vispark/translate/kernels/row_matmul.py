@@ -140,13 +140,13 @@ class Products(Calls):
     multiplied = False
 
     def factor_of(self, name: str) -> tuple[str, Scalar] | None:
-        """Return what a name in an expression is: ("row", its type) or ("matrix", its type)."""
+        """Return the role of a name in an expression: ("row", its type) or ("matrix", its type); None for others."""
         raise NotImplementedError
 
     # -- sums that are only asked about -------------------------------------------------------------------------------
 
     def noted(self, text: Term, terms: int, kind: Scalar) -> Number | None:
-        """Return where an expression is only asked about, what stands for the sum of some terms."""
+        """Return the placeholder of a sum of terms, and record the sum, if an expression is only probed; else None."""
         if self.probe is None:
             return None
         self.probe.sums.append((text, terms, kind))
@@ -243,7 +243,9 @@ class Products(Calls):
         return None
 
     def _stage(self, items: dict[int, str], text: Term, side: int, terms: int, kind: Scalar) -> ProductRow | None:
-        """Return what leaves a computed row: its items by their numbers, and the text of terms that they are in."""
+        """Return the stage that stores a computed row for a product, from its items by number and the text of the
+        terms; None if there is none.
+        """
         assert self.base is not None
         found = {k: _ITEM.fullmatch(item) for k, item in items.items()}
         steps = _even({(j, k): int(one[2]) for k, one in found.items() if one for j in (0, 1)}, 2, terms) \

@@ -140,7 +140,7 @@ def stride_of(port: Port | ProductRow) -> int:
 
 
 def lanes_for(widths: Sequence[tuple[int, int]], accumulated: Sequence[Accumulated]) -> int:
-    """Return how many threads share a row, given the rows' numbers and their bytes."""
+    """Return the number of threads that share a row, for its columns and their bytes."""
     lanes = 1
     widest = max((count for count, _ in widths), default=1)
     if max((nbytes for _, nbytes in widths), default=1) > 4 * _NARROW:
@@ -171,7 +171,7 @@ def table_for(function: RowFunction, lanes: int, accumulated: Sequence[Accumulat
 
 
 def lanes_for_key(width: int) -> int:
-    """Return how many threads share a row whose ``width`` numbers are folded by key."""
+    """Return the number of threads that share a row whose ``width`` numbers are folded by key."""
     lanes = 1
     while lanes < 32 and -(-width // lanes) > _PER_KEY_LANE:
         lanes *= 2
@@ -345,7 +345,7 @@ def _flat(function: RowFunction, accumulated: Sequence[Accumulated], room: int) 
 
 
 def _pack(function: RowFunction) -> int:
-    """Return how many neighbouring elements a thread reads at once."""
+    """Return the number of neighbouring elements that a thread reads at once."""
     largest = max(port.itemsize for port in (*function.inputs, *function.outputs))
     return max(1, 16 // largest) if largest > 1 else 16
 
@@ -373,7 +373,7 @@ def _tiled(function: RowFunction, lanes: int, accumulated: Sequence[Accumulated]
 
 
 def multiplied(product: Product, rows: int, threads: int, function: RowFunction) -> Multiplied:
-    """Return how the rows of a tile are multiplied: with the blocks of registers that take the fewest turns."""
+    """Return the tiling of a product of a tile's rows: the register blocks that take the fewest turns."""
     port = function.row_of(product)
     shapes = [(high, broad) for high in (4, 2, 1) for broad in (8, 4, 2) if rows % high == 0]
 
@@ -400,7 +400,7 @@ def _aligned(nbytes: int, ports: Sequence[Port]) -> int:
 
 
 def _joined_bytes(block: int, accumulated: Sequence[Accumulated]) -> int:
-    """Return what joining the accumulators of a thread block's warps takes."""
+    """Return the bytes for joining the accumulators of a thread block's warps."""
     return max((block // 32 * one.width * one.itemsize for one in accumulated), default=0)
 
 

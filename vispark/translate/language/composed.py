@@ -105,7 +105,7 @@ def names() -> list[str]:
 
 
 def written(value: object, _: object = None) -> Callable[..., Any] | None:
-    """Return what stands for a function of NumPy or Python, or None."""
+    """Return the function of the language that implements a function of NumPy or Python, or None."""
     try:
         return _WRITTEN.get(value)
     except TypeError:

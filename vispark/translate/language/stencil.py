@@ -123,7 +123,7 @@ class Read(NamedTuple):
 
 
 def _why_no_field(reads: list[Read]) -> tuple[str, nodes.At] | None:
-    """Return why a parameter with such reads is no field, and where; None if it may be one."""
+    """Return the reason why a parameter with such reads is no field, and the place; None if it may be a field."""
     for read in reads:
         if read.offset is None:
             return COMPUTED, read.at

@@ -51,14 +51,15 @@ _INSTEAD_OF = {
 
 
 def attribute_lacks(name: str) -> str:
-    """Return why there is no such attribute, and which there are."""
+    """Return the error's text for an attribute that the language lacks, with the attributes that it has."""
     there = ", .".join(library.PROPERTIES) + " and the methods ." + "(), .".join(sorted(library.METHODS)) + "()"
     instead = f"{_INSTEAD_OF[name]}; " if name in _INSTEAD_OF else ""
     return f"values have no .{name} here; {instead}there are .{there}"
 
 
 def why_not(value: Any, name: str) -> str:
-    """Return why an object from around a function is no value in it, and what would be."""
+    """Return the reason why an object from a function's surroundings is no value of the language, with an alternative.
+    """
     if value is print:
         return ("print is not supported: a kernel has no output; return the value, and print what collect() or "
                 "take() gives")

@@ -183,7 +183,8 @@ class _ByKey:
 
 
 def _by_key(kernel: TableKernel, folding: Folding, labels: _Labels, result: object) -> _ByKey | None:
-    """Return how a fold is done by label; None where its keys are no labels, or rows beside the row are folded."""
+    """Return the accumulators of a fold by label; None if its keys are no labels, or if it folds rows beside the row.
+    """
     shape, offset = labels.shape, result[0].offset if isinstance(result, tuple) and isinstance(result[0], Key) else -1
     if not isinstance(result, tuple) or len(result) != 2 or folding.key != "0" or not offset >= 0 \
             or offset + shape.centres > folding.groups:
@@ -249,7 +250,7 @@ class _Frame(RowKernel):
         return found
 
     def _named(self, wanted: KernelParameter | None, otherwise: str) -> str:
-        """Return what the row function calls a parameter."""
+        """Return the name of a parameter in the row function."""
         return next((declared.rpartition(" ")[2] for declared, parameter in self.function.given
                      if _without_label(parameter) == wanted), otherwise)
 
@@ -338,7 +339,7 @@ class _Frame(RowKernel):
     # -- results that are folded by label -----------------------------------------------------------------------------
 
     def _values(self) -> list[str]:
-        """Return what the rest gives of a row to fold by label."""
+        """Return the declaration of the values of a row that are folded by label."""
         if not self.by_key or not self.folded:
             return []
         return ["struct Values {", *(f"    {each.port.c} {each.port.local};" for each in self.folded), "};", ""]

@@ -14,7 +14,8 @@ from vispark.translate.nearest.symbols import LoopIndex, Unknown
 
 
 def glimpsed(function: nodes.Function, arguments: Sequence[Argument] = ()) -> tuple[str, int] | None:
-    """Return which value the centres are that a function somewhere finds the nearest of; None if it is not seen to.
+    """Return the centres among a function's values, if it seems to find the nearest centre somewhere; None if it does
+    not.
 
     Examples
     --------
@@ -65,7 +66,7 @@ class _Glimpse(SymbolicRun):
             self._look(each)
 
     def call(self, definition: nodes.Definition, values: dict[str, object]) -> object:
-        """Return what a function gives; all of it is looked at."""
+        """Return the result of a function, with all of its statements looked at."""
         if definition.halo is not None or definition.free:
             raise Other
         self.block(definition.body[:-1], values)

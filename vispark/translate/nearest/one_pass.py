@@ -133,7 +133,8 @@ class Pair:
 
 
 def jump(shape: Roles | Pair) -> list[str]:
-    """Return how a row is added to the sums of one of a thread's centres, by code for each of them."""
+    """Return the code that adds a row to the sums of one of a thread's centres, by a jump to the code of that centre.
+    """
     own, share, count = shape.own, shape.share, shape.own * shape.share
     pieces = ["".join(f"add.f32 %{k * share + i}, %{k * share + i}, %{count + 1 + i}; " for i in range(share))
               for k in range(own)]

@@ -168,7 +168,7 @@ def einsum(subscripts: object, operands: Sequence[object]) -> Poly:
 
 
 def spread(value: object, axis: str, place: str) -> Poly | Root:
-    """Return all the numbers along an axis, of which one is the number at a place."""
+    """Return the values along an axis, given the value at one place of it."""
     if isinstance(value, Root):
         found = spread(value.of, axis, place)
         assert isinstance(found, Poly)
@@ -179,7 +179,7 @@ def spread(value: object, axis: str, place: str) -> Poly | Root:
 
 
 def moved(value: object, place: str) -> object:
-    """Return the same number for the centre at another place."""
+    """Return the value for the centre at another place."""
     if isinstance(value, Root):
         return Root(replace(value.of, k=place))
     return replace(value, k=place) if isinstance(value, Poly) else value

@@ -72,7 +72,7 @@ class Recognised:
 
 
 def leaves(result: object) -> Iterator[object]:
-    """Yield what a result is made of, in order."""
+    """Yield the leaves of a result, in order."""
     if isinstance(result, tuple):
         for item in result:
             yield from leaves(item)
@@ -81,7 +81,7 @@ def leaves(result: object) -> Iterator[object]:
 
 
 def candidates(function: nodes.Function) -> list[tuple[str, int]]:
-    """Return which values a function's centres may be."""
+    """Return the values of a function that its centres may be."""
     definition = function.definition
     if definition.halo is not None or definition.free:
         return []
@@ -142,7 +142,7 @@ class SymbolicRun:
     names: Iterator[int] = field(default_factory=lambda: iter(range(1 << 30)))
 
     def result(self) -> object:
-        """Return what the function returns, of leaves that a kernel can give."""
+        """Run the function on symbols; return its result, of leaves that a kernel can compute."""
         definition = self.function.definition
         taken = [parameter for parameter in definition.parameters if not parameter.keyword_only]
         if len(taken) != len(definition.parameters):
@@ -157,7 +157,7 @@ class SymbolicRun:
     # -- statements ---------------------------------------------------------------------------------------------------
 
     def call(self, definition: nodes.Definition, values: dict[str, object]) -> object:
-        """Return what a function gives for these parameters."""
+        """Return the result of a function for the given parameters."""
         if definition.halo is not None or definition.free:
             raise Other
         *body, last = definition.body
@@ -478,7 +478,7 @@ class SymbolicRun:
 
     def _at_each(self, value: nodes.Expression, target: nodes.Expression, iterable: nodes.Expression,
                  values: dict[str, object]) -> tuple[LoopIndex, object]:
-        """Return what a comprehension goes over, and its value there."""
+        """Return the index of a comprehension's loop, and the value of its element at that index."""
         steps = self.steps(iterable, values)
         if steps.start:
             raise Other

@@ -187,8 +187,8 @@ class _Parting(SymbolicRun):
         return found
 
     def _nearest_item(self, node: form.Expression, values: dict[str, object]) -> object:
-        """Return what an index that is the label takes: of the centres or of their distances; None of other
-        expressions.
+        """Return the value of an index expression by the label: an item of the centres or of their distances; None for
+        other expressions.
         """
         if not isinstance(node, form.Index):
             return None
@@ -275,7 +275,7 @@ class _Parting(SymbolicRun):
         return value
 
     def call(self, definition: form.Definition, values: dict[str, object]) -> object:
-        """Return what a function gives; unknown where it returns on several ways."""
+        """Return the result of a function; unknown if it returns on several branches."""
         if definition.halo is not None or definition.free:
             raise Other
         before = self.early
@@ -430,7 +430,7 @@ class _Parting(SymbolicRun):
         return replace(part, **changed)
 
     def _given(self, value: object, node: form.Expression) -> form.Expression | None:
-        """Return what stands for an expression that gives the label, alone or among others."""
+        """Return an expression that replaces one with the label as its value, alone or in a tuple; None for others."""
         if isinstance(value, Nearest):
             return self._label(value)
         if isinstance(value, tuple) and not isinstance(node, form.TupleOf) and _has_label(value):
@@ -467,7 +467,7 @@ def _has_label(value: object) -> bool:
 
 
 def _parts_of_target(target: form.Expression) -> Iterator[form.Expression]:
-    """Yield what an assignment to an item reads."""
+    """Yield the expressions that an assignment to an item reads."""
     if isinstance(target, form.TupleOf):
         for item in target.items:
             yield from _parts_of_target(item)
@@ -487,7 +487,7 @@ def _mentions(definition: form.Definition, centres: tuple[str, int]) -> bool:
 
 
 def _names(definition: form.Definition) -> Iterator[str]:
-    """Yield all names of a function and of those that it calls."""
+    """Yield all names in a function and in those that it calls."""
     yield from (parameter.name for parameter in definition.parameters)
     for node in form.nodes_of(definition.body, called=True):
         if isinstance(node, form.Local):

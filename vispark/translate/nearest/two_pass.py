@@ -79,7 +79,8 @@ def is_matrix_work(source: str) -> bool:
 
 
 def why_by_rows(call: TracedCall, record: ElementSpec, room: int = ROOM) -> str:
-    """Return why a function that gives the nearest centre has the translator's kernel; empty if it is no such function.
+    """Return the reason why a function that finds the nearest centre is not computed by matrix work; empty if it is no
+    such function.
     """
     row = row_of(call, record)
     known = described(call.function), known_of(call)
@@ -143,7 +144,7 @@ def centres_of(call: TracedCall, row: ElementField, place: tuple[str, int]) -> K
 
 
 def known_of(call: TracedCall) -> tuple[Argument, ...]:
-    """Return what nearest centres are recognised by of a call's arguments."""
+    """Return the parts of a call's arguments that the recognition of nearest centres depends on."""
     return tuple(each if type(each) is int else shape if len(shape := np.shape(each)) == 2 else None
                  for each in call.args)
 
@@ -198,9 +199,9 @@ def _kernel(kernel: TableKernel, result: object, field: str, rows: str, centres:
 
 
 def _stores(accumulated: Sequence[Accumulated], result: object, sums: str) -> tuple[str, ...] | None:
-    """Return what becomes of each partial: "" for the sums of the rows, else what is stored for each group, in C++;
-    None where
-    these kernels do not give it. ``sums`` is the accumulator of the rows' sums."""
+    """Return the store of each partial, in C++: "" for the sums of the rows, else the value for each group; None if
+    these kernels cannot compute it. ``sums`` is the accumulator of the rows' sums.
+    """
     if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[0], Nearest):
         return None
     parts = dict(paths(result[1], "1"))
@@ -226,7 +227,7 @@ def sums_store(one: Accumulated, sums: str) -> str | None:
 
 
 def constant_store(one: Accumulated, part: object) -> str | None:
-    """Return what is stored for each group where constants are added up, in C++; None of others."""
+    """Return the C++ value for each group of a sum of constants; None for other accumulators."""
     if one.operator != "add" or isinstance(part, bool):
         return None
     if isinstance(part, int) and abs(part) < 1 << 31:

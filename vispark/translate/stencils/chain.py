@@ -207,7 +207,7 @@ def own_names(cells: Sequence[Cell]) -> tuple[list[Cell], str]:
 
 
 def why_not_chained(cells: Sequence[Cell], sides: Mapping[str, Sides]) -> str:
-    """Return why some cells' functions cannot be done in one pass; empty if they can."""
+    """Return the reason why some cells' functions cannot share one pass; empty if they can."""
     reads = [read for cell in cells for read in cell.reads]
     both: list[FieldRead | Write] = [*reads, *(write for cell in cells for write in cell.writes)]
     types = {(each.field, each.c) for each in both}

@@ -64,8 +64,8 @@ class Beyond:
 
 
 def parted(parts: Sequence[ChainPart], beyond: Beyond, *, dims: int) -> tuple[tuple[int, ...], float]:
-    """Return how many stencils each pass of a sequence takes, and what all of them are estimated to move, in bytes a
-    cell.
+    """Partition a sequence of stencils into passes; return the number of stencils in each, and the estimated memory
+    traffic of all, in bytes a cell.
 
     Raises
     ------
@@ -77,7 +77,7 @@ def parted(parts: Sequence[ChainPart], beyond: Beyond, *, dims: int) -> tuple[tu
 
 
 def why_not_chained(parts: Sequence[ChainPart], beyond: Beyond, *, dims: int) -> str:
-    """Return why some stencils are not done in one pass; empty where they can be. Raises as :func:`parted`."""
+    """Return the reason why some stencils do not share one pass; empty if they can. Raises as :func:`parted`."""
     return why_apart([specialised(part.function, part.fields, part.args, dims, None) for part in parts], beyond)
 
 
@@ -119,7 +119,9 @@ def _parted(made: tuple[Made, ...], beyond: Beyond) -> tuple[tuple[int, ...], fl
 
 
 def _cost(made: tuple[Made, ...], beyond: Beyond) -> float | None:
-    """Return what a pass moves, or could move while it computes, in bytes a cell; None where it cannot be."""
+    """Return the cost of a pass: its memory traffic, or what it could move while it computes, in bytes a cell; None if
+    it is impossible.
+    """
     cells = [each.cell for each in made]
     computed = sum(_instructions(cell) for cell in cells)
     if len(cells) == 1:
@@ -136,7 +138,7 @@ def _cost(made: tuple[Made, ...], beyond: Beyond) -> float | None:
 
 
 def why_apart(made: Sequence[Made], beyond: Beyond) -> str:
-    """Return why some stencils are not done in one pass; empty where they can be."""
+    """Return the reason why some stencils do not share one pass; empty if they can."""
     sides, cells = dict(beyond.sides), [each.cell for each in made]
     if any(each.structure.kind == "tuple" for each in made) or len({each.structure.kind for each in made}) > 1:
         return "some of them give fields by name, and some do not"
@@ -160,7 +162,7 @@ def _chain(made: Sequence[Made]) -> tuple[Chain, Strips]:
 
 
 def _ahead(count: int) -> int:
-    """Return how many rows are on their way from memory, for so many stencils."""
+    """Return the number of rows to load ahead, for ``count`` stencils."""
     return 2 if count > 2 else 1
 
 

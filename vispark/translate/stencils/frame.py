@@ -78,7 +78,7 @@ class FieldRead:
     offsets: tuple[Offset, ...]
 
     def reach(self, axis: int) -> tuple[int, int]:
-        """Return how far it is read along an axis of (z, y, x): the lowest and the highest offset, 0 between them."""
+        """Return the lowest and the highest offset of the reads along an axis of (z, y, x), at most and at least 0."""
         along = [offset[axis] for offset in self.offsets]
         return min(0, *along), max(0, *along)
 

@@ -95,7 +95,7 @@ class StencilKernel:
         return tuple(max(1, -(-extent // tile)) for extent, tile in zip(extents, self.tile, strict=True))
 
     def values(self, function: Function, args: Sequence[Any]) -> tuple[np.ndarray | np.generic, ...]:
-        """Return what to pass for the parameters of kind "argument" and "capture", in the parameters' order."""
+        """Return the values of the parameters of kind "argument" and "capture", in the parameters' order."""
         found = []
         for parameter in self.parameters:
             if parameter.kind in ("argument", "capture"):
@@ -159,7 +159,7 @@ def specialised(function: Function, fields: tuple[ElementField, ...], args: Sequ
 
 
 def _typed(value: Constant) -> Constant:
-    """Return what a kernel depends on: the type, and not the value."""
+    """Return a constant's type without its value, as a kernel depends on the type alone."""
     return Constant(value.dtype, value.shape, b"", value.weak)
 
 
@@ -185,13 +185,13 @@ def _kernel(definition: Definition, made: Made) -> StencilKernel:
 
 
 def _reach(read: FieldRead, dims: int) -> Halo:
-    """Return how far a field is read below and above along each axis of the grid."""
+    """Return the reach of a field's reads below and above along each axis of the grid."""
     reach = [read.reach(axis) for axis in range(3 - dims, 3)]
     return tuple((max(0, -low), max(0, high)) for low, high in reach)
 
 
 def parameters_of(made: Made) -> tuple[KernelParameter, ...]:
-    """Return what a kernel around a function of a cell takes."""
+    """Return the parameters of a kernel around a function of a cell."""
     dtypes = dict(made.dtypes)
     inputs = tuple(KernelParameter("input", read.field, 0, dtypes[read.field], (), True) for read in made.cell.reads)
     outputs = tuple(KernelParameter("output", output.name, 0, output.dtype, (), True) for output in made.outputs)
@@ -205,7 +205,7 @@ def lanes_of(cell: Cell) -> int:
 
 
 def how_to_march(cell: Cell) -> March:
-    """Return how threads share the work of a stencil, from what it reads and writes.
+    """Choose the tiling of a stencil, from its reads and writes.
 
     Where little is read again, memory sets the pace: then few planes at once, so that blocks which run together read
     and write one stretch of memory. Else the first planes of a block, which it reads before it computes any, weigh

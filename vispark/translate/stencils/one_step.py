@@ -145,7 +145,9 @@ class _Field:
 
 
 def _group(reach: int, how: March) -> int:
-    """Return how many lanes beside a thread's own are loaded at once: a power of two, so that the first is aligned."""
+    """Return the number of lanes beside a thread's own that are loaded at once: a power of two, so that the first is
+    aligned.
+    """
     return min(how.lanes, 1 << (abs(reach) - 1).bit_length()) if reach else 1
 
 
@@ -213,7 +215,7 @@ class _Marcher:
                     self.add(1, *self._load(field, unit, plane, moved("", plane, "along"), 0))
 
     def _readable(self, field: _Field, lane: int) -> str:
-        """Return where a group to the right is read: where it is, or within the cells that may be read."""
+        """Return the C++ offset of a group to the right, clamped to the cells that may be read."""
         if field.group[1] == 1:     # with registers to spare for a block more than by the other way
             return f"min({lane}, region.high[2] - 1 + {field.right} - x)"
         return f"x + {lane} < region.high[2] + {field.right} ? {lane} : 0"

@@ -61,14 +61,14 @@ def _deep(version: Version) -> int:
 
 
 def _row(version: Version, row: str) -> str:
-    """Return where a row of a version is: what comes from memory is read there."""
+    """Return the C++ address of a row of a version; versions from memory are read there."""
     if version.stage < 0:
         return f"{version.name}_in + ({row}) * region.pitch + corner"
     return f"{version.name}[({row} - base) % {_deep(version)}]"
 
 
 def _staged(stage: ChainStage, rim: int, sides: Mapping[str, Sides], place: Callable[[int, str], str]) -> list[str]:
-    """Return one stencil's row."""
+    """Return the code for one stencil's row."""
     low, high = (max(version.needed[0][side] for _, version in stage.writes) for side in (0, 1))
     lines = ["{", f"    const int row = {shifted('s', -stage.delay)};",
              f"    if (row >= {shifted('first', -low)} && row < {shifted('last', high)}) {{"]

@@ -80,9 +80,8 @@ template <> __device__ __forceinline__ float vp_pick<float>(unsigned mask, float
 """
 
 def why_apart(cells: Sequence[Cell], rims: Mapping[str, Rims]) -> str:
-    """Return why some cells' functions cannot be done in one pass; empty if they can. A field that is not among the
-    ``rims``
-    is taken for a periodic one.
+    """Return the reason why some cells' functions cannot share one pass; empty if they can. A field that is not among
+    the ``rims`` counts as periodic.
     """
     reads = [read for cell in cells for read in cell.reads]
     both = [each for cell in cells for each in cell.both]
@@ -294,7 +293,7 @@ class _Fuser:
                  f"if (++s >= last + {how.steps}) break;")
 
     def _edge(self, turn: int, field: Carried, level: int, warp: str, row: int) -> str:
-        """Return where a warp's outer row is in the turn's buffer."""
+        """Return the C++ address of a warp's outer row in the turn's buffer."""
         number = (turn % self.how.buffers * len(self.fields) + self.fields.index(field)) * self.how.steps + level
         return f"&edges[{number}][{warp}][{row}][lane * {self.tile.lanes}]"
 

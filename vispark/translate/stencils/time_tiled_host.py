@@ -58,7 +58,7 @@ def _alive(low: str, high: str, at: str, count: str, axis: int, how: TimeSteps) 
 
 
 def _row(cell: Cell, level: int, fields: Sequence[Carried], how: TimeSteps) -> list[str]:
-    """Return one row of one step: cells within the grid are computed, the others keep their values."""
+    """Return the code for one row of one step: cells within the grid are computed, the others keep their values."""
     by_field = {each.field: each for each in fields}
     lines = [f"const {read.c}* __restrict__ {_row_name(read, row)} = "
              f"{_address(by_field[read.field].name, read, row, how)};" for read in cell.reads for row in _rows(read)]
@@ -90,7 +90,7 @@ def _row(cell: Cell, level: int, fields: Sequence[Carried], how: TimeSteps) -> l
 
 
 def _address(name: str, read: FieldRead, row: Offset, how: TimeSteps) -> str:
-    """Return where a row of a step is; beyond a mirrored side it is the one before that."""
+    """Return the C++ address of a row of a step; beyond a mirrored side it is the row before the side."""
     plane, along = ("lower", "middle", "upper")[row[0] + 1], shifted("r", row[1])
     if row[0] and how.mirrored(read.field, 0)[row[0] > 0]:
         plane = f"region.origin[0] + at == {'region.shape[0] - 1' if row[0] > 0 else '0'} ? middle : {plane}"

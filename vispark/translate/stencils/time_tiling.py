@@ -48,8 +48,8 @@ class Around:
 
 
 def stepped(parts: Sequence[ChainPart], around: Around, room: int = ROOM) -> tuple[tuple[int, ...], float]:
-    """Return how many stencils each pass of a sequence takes, and what all of them are estimated to move, in bytes a
-    cell.
+    """Partition a sequence of stencils into passes; return the number of stencils in each, and the estimated memory
+    traffic of all, in bytes a cell.
 
     A thread block can have ``room`` bytes of shared memory.
 
@@ -63,7 +63,7 @@ def stepped(parts: Sequence[ChainPart], around: Around, room: int = ROOM) -> tup
 
 
 def why_not_stepped(parts: Sequence[ChainPart], around: Around, room: int = ROOM) -> str:
-    """Return why some stencils are not done in one pass; empty where they can be. Raises as :func:`stepped`."""
+    """Return the reason why some stencils do not share one pass; empty if they can. Raises as :func:`stepped`."""
     return _why_apart([specialised(part.function, part.fields, part.args, 3, None) for part in parts], around,
                       room)
 
@@ -134,7 +134,7 @@ def _why_apart(made: Sequence[Made], around: Around, room: int) -> str:
 
 
 def _how(fields: Sequence[Carried], steps: int, around: Around, room: int) -> TimeSteps | None:
-    """Return how threads share the work of some steps, if there is room."""
+    """Return the tiling of some time steps, if there is enough shared memory; else None."""
     rims = dict(around.rims)
     found = (TimeSteps(steps, warps, rows, _STEP_CHUNK, tuple((each.field, rims[each.field]) for each in fields),
                        buffers)

@@ -359,7 +359,7 @@ class Numerical(Arrays):
     # -- math ---------------------------------------------------------------------------------------------------------
 
     def _math_prod(self, iterable: Value, *, start: Value | None = None) -> Value:
-        """Return one after the other, from 1."""
+        """Multiply items one after the other, from 1 or ``start`` on."""
         found: Any = literal(1) if start is None else self._number(start, "math.prod")
         for item in self._several(iterable, "math.prod"):
             found = self.fixed(scalars.binary("*", found, self._number(item, "math.prod")))

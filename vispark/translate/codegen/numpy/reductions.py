@@ -135,7 +135,7 @@ class Reductions(Sums):
 
     def _fold(self, array: Array, step: Callable[[Number, Number], Number], name: str, kind: Scalar,
               start: Number | None = None) -> Number:
-        """Return all elements, into one variable of a type; without a start from the first."""
+        """Fold all elements into one variable of a type; without a start, from the first element on."""
         if name in ("sum", "dot") and len(array.shape) == 1 and start is not None and start.text in _NOTHING:
             noted = self.noted(lambda k: array.element(str(k)), array.size, kind)
             if noted is not None:
@@ -158,7 +158,7 @@ class Reductions(Sums):
 
     def _fold_along(self, array: Array, step: Callable[[Number, Number], Number], name: str, kind: Scalar,
                     start: Number | None) -> Number:
-        """Return all elements, by the lanes of a row: each its own, and then theirs with each other."""
+        """Fold all elements by the lanes of a row: each lane its own elements, and then the lanes' results."""
         if self.drifts(array, name, kind):
             total = self.in_blocks(array, step, name, kind, None)
         else:
@@ -181,7 +181,7 @@ class Reductions(Sums):
         self.taken.discard(apart)
 
     def _other(self, number: Number, apart: str) -> Number:
-        """Return what another lane has."""
+        """Return the value that another lane has of a variable."""
         text = f"rows::exchange(rows::row_mask<{self.lanes}>(), {number.text}, {apart})"
         return self.keep(replace(number, text=text), "other")
 
@@ -320,7 +320,7 @@ class Reductions(Sums):
     # -- what the rest of the writer provides -------------------------------------------------------------------------
 
     def noted(self, text: Callable[[int | str], str], terms: int, kind: Scalar) -> Number | None:
-        """Return what stands for a sum of terms where an expression is only asked about; None where it is written."""
+        """Return the placeholder of a sum of terms while an expression is only probed; None while it is written."""
         return None
 
     def product_of(self, text: Callable[[int, int | str], str], width: int, terms: int, kind: Scalar) -> Array | None:
@@ -372,7 +372,7 @@ def squared(number: Number) -> Number:
 
 
 def _sum_type(kind: Scalar) -> Scalar:
-    """Return what ``np.sum`` and ``np.prod`` give: at least 64 bits for integers."""
+    """Return the type of ``np.sum`` and ``np.prod``: at least 64 bits for integers."""
     if kind.kind in "bi":
         return Scalar("int64")
     return Scalar("uint64") if kind.kind == "u" else kind

@@ -167,7 +167,7 @@ class Ordering(Numerical):
         return self.elementwise(one, value)
 
     def _read(self, array: Array, kind: Scalar) -> str:
-        """Return what gives an item by its place."""
+        """Return a C++ lambda that reads an item by its place."""
         place = self.name("place")
         self.taken.discard(place)
         return f"[&](int {place}) {{ return {cast(array.at(place), kind).text}; }}"

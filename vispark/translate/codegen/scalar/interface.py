@@ -175,7 +175,7 @@ class TableKernel:
     cluster: int = 1
 
     def values(self, calls: Sequence[TracedCall]) -> tuple[np.ndarray | np.generic, ...]:
-        """Return what to pass for the parameters of kind "argument" and "capture", in the parameters' order."""
+        """Return the values of the parameters of kind "argument" and "capture", in the parameters' order."""
         arguments = [arg for call in calls for arg in call.args]
         captures = [capture for call in calls for capture in call.function.captures]
         found = []

@@ -174,14 +174,14 @@ class NeedsStatic(Exception):
 
     @staticmethod
     def of(number: Number, reason: str) -> Exception:
-        """Return what to raise where a number must be known."""
+        """Return the exception to raise if a number must be known and is not."""
         if number.sources:
             return NeedsStatic(number.sources)
         return Refusal(reason + blamed(number))
 
 
 def blamed(number: Number) -> str:
-    """Return what an error adds where a NumPy integer was given for what must be known."""
+    """Return an error's hint if a NumPy integer was given for a number that must be known; else ""."""
     name = number.numpy_int
     return f"; {name} is a NumPy integer, and of numbers given or captured only Python's ints are compiled in: give " \
            f"the function int({name}) in its place" if name else ""

@@ -258,8 +258,8 @@ class Assignments(Expressions):
 
 
 def _fitted(array: Array, shape: tuple[int, ...]) -> Array:
-    """Return what is assigned to a part of an array, without axes of one item before those of the part, as NumPy takes
-    it.
+    """Return the array to assign to a part of an array, without leading axes of one item that the part lacks, as in
+    NumPy.
 
     Raises
     ------

@@ -169,7 +169,7 @@ class Comprehensions(Branches):
         return replace(best, variable=False)
 
     def _truth_of_each(self, name: str, node: _Each, steps: ForRange) -> Value:
-        """Return what comes after the value that decides is not computed."""
+        """Compute ``any`` or ``all`` of a generator; items after the deciding one are not computed."""
         found = self.variable(BOOL, f"{name}_true", literal(name == "all"))
         undecided = scalars.unary("not", found) if name == "any" else found
 

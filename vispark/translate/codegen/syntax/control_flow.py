@@ -383,7 +383,7 @@ class Branches(Assignments):
         return number if number.type == INT else cast(number, INT)
 
     def count_of(self, steps: ForRange) -> int | None:
-        """Return how many turns there are, where it is known."""
+        """Return the number of turns of a loop, if it is known; else None."""
         if steps.kind == "array":
             return steps.items[0].shape[0]
         if steps.kind == "tuple":
@@ -395,8 +395,8 @@ class Branches(Assignments):
         return None if None in counts else min(counts)
 
     def known_count(self, steps: ForRange, reason: str) -> int:
-        """Return how many turns there are, which must be known; ints that were captured or given become part of the
-        kernel.
+        """Return the number of turns of a loop, which must be known; ints that were captured or given become part of
+        the kernel.
         """
         count = self.count_of(steps)
         if count is not None:

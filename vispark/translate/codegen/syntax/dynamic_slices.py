@@ -34,7 +34,8 @@ class Windows(Iterables):
         raise NotImplementedError
 
     def window(self, node: nodes.Slice, extent: int) -> tuple[str, int] | None:
-        """Return where such a slice starts, in C++, and its length; None of other slices.
+        """Return the start of a slice of constant length at a computed place, in C++, and the length; None for other
+        slices.
 
         It must lie inside the array for all values that the number can have: else Python's is shorter at an end.
         """

@@ -149,7 +149,7 @@ class Expressions(Windows):
         return found
 
     def compare(self, symbol: str, left: Value, right: Value) -> Value:
-        """Return one comparison; ``is`` is for None alone."""
+        """Compare two values by one operator; ``is`` compares with None alone."""
         if isinstance(left, Nothing) or isinstance(right, Nothing):
             if symbol in ("is", "=="):
                 return literal(left == right)
@@ -279,7 +279,9 @@ class Expressions(Windows):
         return self._chosen(test, yes_lines, yes, no_lines, no)
 
     def _chosen(self, test: Number, yes_lines, yes: Value, no_lines, no: Value) -> Value:
-        """Return one of two values whose lines were kept apart; without ``no_lines`` the second is there already."""
+        """Write the choice between two values whose lines were written apart; without ``no_lines`` the second is
+        computed already.
+        """
         kind = self.joined(test, yes, no)
         result = self.variable(kind, "chosen", None)
         if no_lines is None:
@@ -431,7 +433,7 @@ class Expressions(Windows):
             return self.as_number(value, "an index")
 
     def _subscript(self, node: form.Index) -> str:
-        """Return what a kernel calls a subscript that ends it."""
+        """Return the number by which a kernel reports a subscript that ends it."""
         return f"{index_faults.subscript(self.frame.definition, node):#x}"
 
     def index(self, number: Number, extent: int, node: form.Index | str) -> str:
@@ -628,7 +630,9 @@ class Expressions(Windows):
 
 
 def settled(value: Any, fresh: bool = False) -> Any:
-    """Return what ways that met have left, which is not assigned to again; ``fresh`` if it is a new array in Python."""
+    """Return a value that branches assigned, in the form after their merge: it is not assigned again; ``fresh`` if it
+    is a new array in Python.
+    """
     if isinstance(value, Array):
         return dataclasses.replace(value, volatile=False, storage="", fresh=fresh)
     if isinstance(value, Tuple):

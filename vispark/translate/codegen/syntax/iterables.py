@@ -87,7 +87,7 @@ class Iterables(Subscripts):
         raise Refusal(f"reversed() is of a tuple, a row or range(), and this is {describe(value)}")
 
     def steps_of(self, value: Value) -> ForRange:
-        """Return what ``for`` goes over."""
+        """Return a value as the iterable of a ``for``."""
         if isinstance(value, ForRange):
             return value
         if isinstance(value, Tuple | List):
@@ -98,7 +98,7 @@ class Iterables(Subscripts):
                       f"{describe(value)}")
 
     def count_of(self, steps: ForRange) -> int | None:
-        """Return how many turns there are, where it is known."""
+        """Return the number of turns of a loop, if it is known; else None."""
         raise NotImplementedError
 
     # -- what must be of a kind ----------------------------------------------------------------------------------------
