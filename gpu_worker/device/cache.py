@@ -128,7 +128,7 @@ class KernelCache:
 
 
 def _read_own(path: Path) -> bytes | None:
-    """Return what a file holds; None where it is missing, a link, or could have been written by another user.
+    """Return the content of a file; None if it is missing, a link, or may have been written by another user.
 
     A checksum shows damage, and not who wrote it. The directory lets nobody else in, but may have been open once.
     """

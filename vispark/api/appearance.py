@@ -34,7 +34,7 @@ class Appearance(LineageWalk):
         return f"<table><caption>VRDD[{html.escape(self._shown())}]</caption>{rows}</table>"
 
     def _facts(self) -> list[tuple[str, str]]:
-        """Return what is displayed of the VRDD, as (label, text): records, partitions and place."""
+        """Return the displayed facts of the VRDD, as (label, text): records, partitions and place."""
         nearest: LineageWalk | None = self
         while nearest is not None and nearest._residency is None:
             nearest = nearest._before

@@ -257,7 +257,7 @@ class Comprehensions(Branches):
         return tuple(items)
 
     def written_items(self, steps: ForRange, most: int = UNROLLED) -> tuple[Value, ...]:
-        """Return what a loop goes over, written out."""
+        """Return the items of a loop, to be written out turn by turn."""
         count = self.known_count(steps, _LENGTH)
         if count > most:
             raise Refusal(_too_long(count))

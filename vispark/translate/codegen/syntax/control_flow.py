@@ -201,7 +201,8 @@ class Branches(Assignments):
             loop, lambda: self._written_out(statement, self.items_of(steps, True) or [], after), count)
 
     def written_out_if_refused(self, loop: Callable[[], Any], written: Callable[[], Any], count: int) -> Any:
-        """Return what a loop gives; where its variable decides what must be known, what its turns give, written out."""
+        """Return the result of a loop; if its variable decides something that must be known, of its turns written out.
+        """
         if count > UNROLLED:
             return loop()
         frame, variables, returns = self.frame, dict(self.frame.variables), self.__dict__.get("returns")

@@ -617,7 +617,7 @@ class Expressions(Windows):
         raise NotImplementedError
 
     def written_items(self, steps: ForRange) -> tuple[Value, ...]:
-        """Return what a loop goes over, written out."""
+        """Return the items of a loop, to be written out turn by turn."""
         raise NotImplementedError
 
     def picked(self, items: tuple[Value, ...], index: Number, subscript: str) -> Value:
