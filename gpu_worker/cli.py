@@ -120,10 +120,12 @@ def logs(runtime_dir: str | None, follow: bool, lines: int) -> None:
 
 @main.command("doctor")
 @runtime_dir_option
+@click.option("--cache-dir", type=click.Path(file_okay=False),
+              help="Where compiled kernels lie, if spark.vispark.cacheDir says so.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def examine(runtime_dir: str | None, as_json: bool) -> None:
+def examine(runtime_dir: str | None, cache_dir: str | None, as_json: bool) -> None:
     """Report what this machine has, what is missing, and what mends it; exit status 1 if programs cannot run."""
-    findings = doctor.examine(runtime_dir)
+    findings = doctor.examine(runtime_dir, cache_dir)
     if as_json:
         click.echo(doctor.as_json(findings))
     else:

@@ -18,10 +18,9 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-import platformdirs
-
 from gpu_worker.protocol.errors import DeviceUnavailable, OutOfMemory
 from gpu_worker.protocol.system import is_refusal, refused, system_call
+from gpu_worker.system.paths import kernel_cache
 
 CHECKSUM_BYTES = hashlib.sha256().digest_size
 #: Of an entry's name.
@@ -153,7 +152,7 @@ def _is_ours(found: os.stat_result) -> bool:
 
 def _default() -> Path:
     try:
-        return _private(Path(platformdirs.user_cache_dir("vispark")) / "kernels")
+        return _private(kernel_cache())
     except (DeviceUnavailable, OutOfMemory):
         with system_call("a directory for compiled kernels", DeviceUnavailable):
             directory = tempfile.mkdtemp(prefix="vispark-kernels-")

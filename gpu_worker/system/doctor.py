@@ -18,7 +18,8 @@ from gpu_worker.protocol.errors import VisparkError, WorkerUnavailable
 from gpu_worker.protocol.extras import install
 from gpu_worker.protocol.messages import Status
 from gpu_worker.system import admin
-from gpu_worker.system.paths import MAX_SOCKET_PATH, locate
+from gpu_worker.system.paths import MAX_SOCKET_PATH, VARIABLE, kernel_cache, locate
+from gpu_worker.system.permissions import ANYTHING, WRITE, exposures
 
 _PYTHONS = ((3, 11), (3, 14))
 _JAVA = 17
@@ -66,13 +67,15 @@ class Finding:
         return self.state == "missing"
 
 
-def examine(runtime_dir: str | None = None) -> list[Finding]:
+def examine(runtime_dir: str | None = None, cache_dir: str | None = None) -> list[Finding]:
     """Look at everything that vispark needs on this machine; nothing is started or changed.
 
     Parameters
     ----------
     runtime_dir : str or None
         The runtime directory of the worker, if it is not the usual one.
+    cache_dir : str or None
+        The directory of compiled kernels (``spark.vispark.cacheDir``), if it is not the user's own.
 
     Returns
     -------
@@ -89,7 +92,8 @@ def examine(runtime_dir: str | None = None) -> list[Finding]:
         lambda: _package("pyarrow", "text files (vispark.read_text)", "text"),
         lambda: _package("fsspec", "grids in file systems with URLs", "files"),
         lambda: _package("mpi4py", "grids over several nodes", "mpi"),
-        lambda: _runtime_directory(runtime_dir), lambda: _daemon(runtime_dir), _descriptors, _shared_memory,
+        lambda: _runtime_directory(runtime_dir), lambda: _kernel_cache(cache_dir), lambda: _daemon(runtime_dir),
+        _descriptors, _shared_memory,
     ]
     return [check() for check in checks]
 
@@ -162,13 +166,46 @@ def _package(name: str, purpose: str, extra: str) -> Finding:
 
 def _runtime_directory(explicit: str | None) -> Finding:
     directory = locate(explicit)
+    another = f"name another one by {VARIABLE}: yours, of mode 0700, with a short path"
+    if exposed := _exposed("runtime directory", directory.path, ANYTHING, another):
+        return exposed
     try:
         directory.ensure()
     except (VisparkError, OSError) as error:
-        return Finding("runtime directory", "missing", str(error),
-                       "name another one by VISPARK_RUNTIME_DIR: yours, of mode 0700, with a short path")
+        return Finding("runtime directory", "missing", str(error), another)
     length = len(os.fsencode(directory.socket))
     return Finding("runtime directory", "ok", f"{directory.path}, sockets of {length} of {MAX_SOCKET_PATH} bytes", "")
+
+
+def _kernel_cache(explicit: str | None) -> Finding:
+    """Look at the directory of compiled kernels, which is made when the first is compiled."""
+    # A link is followed here: what it leads to is looked at.
+    directory = (Path(explicit) if explicit else kernel_cache()).resolve()
+    another = "name another one by spark.vispark.cacheDir or XDG_CACHE_HOME"
+    if exposed := _exposed("kernel cache", directory, WRITE, another):
+        return exposed
+    there = directory
+    while not there.exists() and there != there.parent:
+        there = there.parent
+    if not (there.is_dir() and os.access(there, os.W_OK | os.X_OK)):
+        return Finding("kernel cache", "missing" if explicit else "optional",
+                       f"{there} cannot be written; kernels are compiled anew by each process", another)
+    return Finding("kernel cache", "ok", str(directory), "")
+
+
+def _exposed(name: str, directory: Path, forbidden: int, another: str) -> Finding | None:
+    """Return a finding where a directory is open to other users; None where it is not, or not there yet."""
+    try:
+        found = sorted(exposures(directory, forbidden), key=lambda exposure: not exposure.is_refused)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        return Finding(name, "missing", f"{directory} cannot be looked at: {error.strerror}", another)
+    if not found:
+        return None
+    return Finding(name, "missing" if found[0].is_refused else "optional",
+                   "; ".join(exposure.problem for exposure in found),
+                   "; ".join(dict.fromkeys(exposure.mend or another for exposure in found)))
 
 
 def _daemon(explicit: str | None) -> Finding:

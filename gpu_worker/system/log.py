@@ -20,7 +20,7 @@ class _PrivateLog(logging.handlers.RotatingFileHandler):
     """Log files that only their owner reads, whatever the process's mask for new files is."""
 
     def _open(self) -> io.TextIOWrapper:
-        return open(self.baseFilename, "a", opener=lambda path, flags: os.open(path, flags, 0o600))
+        return open(_opened(self.baseFilename), "a")
 
 
 def to_file(path: Path, level: str) -> None:
@@ -57,7 +57,15 @@ def open_for_output(path: Path) -> int:
     """Return a descriptor for what a process prints, at the end of ``path``; a large file is set aside first."""
     if path.exists() and path.stat().st_size > MAX_BYTES:
         path.replace(path.with_name(path.name + ".1"))
-    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    return _opened(path)
+
+
+def _opened(path: str | Path) -> int:
+    """Return a descriptor for the end of a log that only its owner reads, also where it was there and open to others.
+    """
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    os.fchmod(descriptor, 0o600)
+    return descriptor
 
 
 def tail(path: Path, lines: int) -> str:

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+import platformdirs
+
 from gpu_worker.protocol.errors import ProtocolError, Unauthorized, WorkerUnavailable
 
 VARIABLE = "VISPARK_RUNTIME_DIR"
@@ -39,6 +41,11 @@ def locate(explicit: str | os.PathLike[str] | None = None) -> RuntimeDirectory:
     if system.is_dir():
         return RuntimeDirectory(system / "vispark")
     return RuntimeDirectory(Path(tempfile.gettempdir()) / f"vispark-{os.geteuid()}")
+
+
+def kernel_cache() -> Path:
+    """Return the directory of the user's compiled kernels where no option names one, not made or checked yet."""
+    return Path(platformdirs.user_cache_dir("vispark")) / "kernels"
 
 
 @cache

@@ -39,14 +39,6 @@ def test_what_is_missing_is_named_with_what_mends_it(tmp_path: Path):
     assert "no-such-compiler" in missing["CPU device"]["found"] and "CXX" in missing["CPU device"]["mend"]
 
 
-def test_a_runtime_directory_that_others_may_enter_is_found(tmp_path: Path):
-    open_to_all = tmp_path / "run"
-    open_to_all.mkdir()
-    open_to_all.chmod(0o777)
-    findings = {one.name: one for one in doctor.examine(str(open_to_all))}
-    assert findings["runtime directory"].is_bad and "VISPARK_RUNTIME_DIR" in findings["runtime directory"].mend
-
-
 def test_a_java_that_is_too_old_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     java = tmp_path / "bin" / "java"
     java.parent.mkdir()
@@ -55,3 +47,64 @@ def test_a_java_that_is_too_old_is_found(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     findings = {one.name: one for one in doctor.examine(str(tmp_path / "run"))}
     assert findings["Java"].is_bad and "version 11" in findings["Java"].found
+
+
+def _found(tmp_path: Path, name: str) -> doctor.Finding:
+    return {one.name: one for one in doctor.examine(str(tmp_path / "run"), str(tmp_path / "kernels"))}[name]
+
+
+@pytest.fixture
+def nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checks that start processes are left out."""
+    for name in ("_device", "_java", "_driver"):
+        monkeypatch.setattr(doctor, name, lambda *_: doctor.Finding("other", "ok", "", ""))
+
+
+@pytest.mark.parametrize(("name", "directory"), [("runtime directory", "run"), ("kernel cache", "kernels")])
+def test_wrong_permissions_are_told_with_the_command_that_mends_them(tmp_path: Path, nothing_else, name, directory):
+    private = tmp_path / directory
+    private.mkdir(mode=0o700)
+    assert _found(tmp_path, name).state == "ok"
+    private.chmod(0o777)
+    found = _found(tmp_path, name)
+    assert (found.state, found.found, found.mend) == ("missing", f"{private} has mode 0777", f"chmod 700 {private}")
+    subprocess.run(found.mend, shell=True, check=True)
+    (private / "file").touch()
+    (private / "file").chmod(0o666)
+    found = _found(tmp_path, name)
+    assert (found.state, found.mend) == ("optional", f"chmod go-rwx {private / 'file'}")
+    subprocess.run(found.mend, shell=True, check=True)
+    assert _found(tmp_path, name).state == "ok"
+    tmp_path.chmod(0o777)
+    found = _found(tmp_path, name)
+    assert found.state == "optional" and "anybody may move away" in found.found
+    assert found.mend == f"chmod +t {tmp_path}"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to another user")
+@pytest.mark.parametrize(("name", "directory"), [("runtime directory", "run"), ("kernel cache", "kernels")])
+def test_what_belongs_to_another_user_is_told(tmp_path: Path, nothing_else, name, directory):
+    private = tmp_path / directory
+    private.mkdir(mode=0o700)
+    (private / "planted").touch()
+    os.chown(private / "planted", 65534, 65534)
+    found = _found(tmp_path, name)
+    assert found.is_bad and f"{private / 'planted'} belong" in found.found and found.mend == f"rm {private / 'planted'}"
+    os.chown(private, 65534, 65534)
+    found = _found(tmp_path, name)
+    assert found.is_bad and "belongs to user 65534" in found.found and "name another one" in found.mend
+
+
+def test_a_runtime_directory_that_is_a_link_is_told(tmp_path: Path, nothing_else):
+    (tmp_path / "elsewhere").mkdir(mode=0o700)
+    (tmp_path / "run").symlink_to(tmp_path / "elsewhere")
+    found = _found(tmp_path, "runtime directory")
+    assert found.is_bad and found.mend == f"rm {tmp_path / 'run'}"
+
+
+def test_a_cache_that_cannot_be_made_is_told(tmp_path: Path, nothing_else):
+    (tmp_path / "file").touch()
+    (tmp_path / "kernels").symlink_to(tmp_path / "file" / "kernels")
+    found = _found(tmp_path, "kernel cache")
+    assert found.is_bad and f"{tmp_path / 'file'} cannot be written" in found.found
+    assert "spark.vispark.cacheDir" in found.mend
