@@ -110,7 +110,9 @@ class Daemon:
                 time.sleep(_AFTER_DEFECT_SECONDS)
 
     def _is_idle(self) -> bool:
-        """Do what is due, wait until something happens, and serve that; whether there was no session for long."""
+        """Serve one event: do what is due, wait, and answer; return whether there has been no session for the idle
+        time.
+        """
         expiry, empty_since = self._keeper.expire()
         due = [self._greeters.sweep(), self._keeper.doors.sweep(), expiry]
         if self._idle is not None and empty_since is not None:
@@ -128,7 +130,8 @@ class Daemon:
         self._watcher.wake()
 
     def close(self) -> None:
-        """End all sessions and give everything back; what fails of it does not keep the rest from being done."""
+        """End all sessions and close everything; a part that fails to close does not keep the others from being closed.
+        """
         with ExitStack() as stack:
             stack.callback(self._close_files)
             for part in (self._cluster.close, self._keeper.stop, self._greeters.close, self._close_listener):
@@ -164,7 +167,7 @@ class Daemon:
             sock.close()
 
     def _serve(self, sock: socket.socket) -> None:
-        """Greet a connection, and answer or pass on what it wants."""
+        """Greet a connection, and answer its request or pass the connection on."""
         connection, of, kept = Connection(sock), Greeting, False
         try:
             hello = self._greeting(connection)

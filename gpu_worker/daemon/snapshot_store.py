@@ -60,14 +60,14 @@ class SnapshotStore:
                 return StoredSnapshot(os.dup(found.descriptor), found.offset, found.nbytes)
 
     def discard(self, session: str, numbers: Collection[int]) -> None:
-        """Let go of some of a session's snapshots."""
+        """Close some of a session's snapshots."""
         with self._lock:
             held = self._held.get(session, {})
             for part in [part for part in held if part[0] in numbers]:
                 os.close(held.pop(part).descriptor)
 
     def drop(self, session: str) -> None:
-        """Let go of a session's snapshots."""
+        """Close all of a session's snapshots."""
         with self._lock:
             for snapshot in self._held.pop(session, {}).values():
                 os.close(snapshot.descriptor)

@@ -92,7 +92,7 @@ class Supervisor:
     # -- events -------------------------------------------------------------------------------------------------------
 
     def adopt(self) -> None:
-        """Take over the processes that an earlier daemon left, and clear away what is left of others."""
+        """Take over the processes that an earlier daemon left, and remove the files of processes that have ended."""
         self._directory.sessions.mkdir(mode=0o700, exist_ok=True)
         for name in self._directory.found_sessions():
             try:
@@ -222,7 +222,7 @@ class Supervisor:
         return self._vault.get(request.session, (request.snapshot, request.owner))
 
     def discard(self, request: Discard) -> None:
-        """Let go of a session's snapshots; raises as :meth:`deposit`."""
+        """Discard some of a session's snapshots; raises as :meth:`deposit`."""
         self._check(request)
         self._vault.discard(request.session, request.snapshots)
 
@@ -389,7 +389,9 @@ class Supervisor:
 
     def _end_session(self, name: str, coming: Future[DeviceProcess] | None, before: Future[None] | None,
                      ending: Future[None]) -> None:
-        """End a session's process and remove what is left of it; ``ending`` is done then, whatever failed of that."""
+        """End a session's process and remove its files and snapshots; ``ending`` is done afterwards, even if a step
+        failed.
+        """
         if before is not None:
             before.result()
         for step in (partial(self._end_process, coming), partial(self._remove_files, name),
@@ -489,7 +491,7 @@ class Supervisor:
 
 
 def _report(process: DeviceProcess) -> tuple[int, Reported | None]:
-    """Return the number of a process's clients and what it holds, asked for as any client would."""
+    """Return the number of a process's clients and a report of its content, requested as by a client."""
     with system_call("a pair of sockets"):
         ours, theirs = socket.socketpair()
     with Connection(ours) as connection:

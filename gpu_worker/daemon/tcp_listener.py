@@ -95,7 +95,7 @@ class Doors:
                 return None
 
     def sweep(self) -> float | None:
-        """Refuse those that are too slow; when to call again, on the monotonic clock."""
+        """Refuse connections that greet too slowly; return when to call again, on the monotonic clock."""
         return self._strangers.sweep()
 
     def close(self) -> None:

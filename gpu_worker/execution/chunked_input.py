@@ -136,7 +136,7 @@ class ChunkedInput:
         return buffers
 
     def close(self) -> None:
-        """Give back what nobody took."""
+        """Close the buffers that no plan took."""
         self._streams.settle()
         for buffer in (self._zero, *self.release()):
             buffer.close()

@@ -127,7 +127,7 @@ class Execution:
     # -- the whole plan -----------------------------------------------------------------------------------------------
 
     def run(self) -> tuple[Ran, Payload | None]:
-        """Run the plan; the reply, and the payload with what it fetched, unless that is in the reply.
+        """Run the plan; return the reply, and the payload with the fetched data unless the reply contains the data.
 
         Raises
         ------
@@ -164,7 +164,7 @@ class Execution:
                    placed=placed), payload
 
     def _record(self, recording: Recording, outputs: tuple[Output, ...], data: Data | None) -> None:
-        """Let the recording keep what was done, and bind what it makes of what the plan keeps."""
+        """Keep the pass in the recording, and bind the kept results that the recording holds."""
         fold = self.plan.fold
         if self.grid is not None:
             recording.iterated, recording.has_filled = tuple(self.grid.iterated), self.grid.has_filled
@@ -504,7 +504,7 @@ class Execution:
     # -- the reply ----------------------------------------------------------------------------------------------------
 
     def _reply(self) -> tuple[tuple[Output, ...], Folded | None, Data | None]:
-        """Copy out what was fetched or folded, and wait for all work."""
+        """Copy out fetched records or the fold's result, and wait for all work."""
         if self.plan.fold is not None:
             with self.progress.waiting():
                 if not self._pass_out():

@@ -256,7 +256,8 @@ def results_of(launch: Launch) -> list[str]:
 
 
 def is_as_it_lies(partials: Sequence[PartitionFold]) -> bool:
-    """Return whether what is copied out is the result already: :func:`join` tells the same each time, but for guards.
+    """Return whether the memory copied out is the result already: :func:`join` then gives the same for each pass,
+    except for guards.
     """
     return len(partials) == 1 and all(part.offset >= 0 for part in partials[0].parts)
 
@@ -391,7 +392,7 @@ class Left:
 
 @dataclass
 class Folder:
-    """The launches of one partition's folds, the memory they work in, and what is to be copied out of it."""
+    """Launches of one partition's folds, their memory, and the results to copy out."""
 
     device: Device
     stream: Stream

@@ -102,12 +102,12 @@ class InFlightQueue:
             yield
 
     def _nth(self, place: int) -> Submission | None:
-        """Return a flight by its place, where there are so many."""
+        """Return the submission at a place of the queue; None if the queue is shorter."""
         with self._lock:
             return self._flights[place] if len(self._flights) >= -place else None
 
     def push(self, flight: Submission) -> None:
-        """Take account of what was enqueued within a turn."""
+        """Append work that was enqueued within a turn."""
         with self._lock:
             self._flights.append(flight)
         self.settle()

@@ -37,7 +37,7 @@ _FILLED = 1 << 16
 
 @dataclass(frozen=True)
 class Entry:
-    """A block that a table launch reads, and what it makes of it."""
+    """Block that a table launch reads, with the arrays of its results."""
 
     value: Partition | None
     place: int
@@ -133,7 +133,7 @@ class Launches:
         return launch, inputs, results
 
     def _fill(self, buffer: Buffer, number: bytes, device: Device, stream: Stream) -> None:
-        """Let all elements of a buffer be one number: copy some of them there, and then what is there behind itself."""
+        """Fill a buffer with one number: upload a few copies of it, and double them by copies within the buffer."""
         if not number or not buffer.nbytes:
             return
         there = min(buffer.nbytes, _FILLED // len(number) * len(number))
@@ -194,7 +194,7 @@ class Launches:
 
     def _launch(self, label: str, device: Device, entries: Sequence[Entry],
                 make_partials: Callable[[int], Sequence[Buffer]] = lambda works: ()) -> np.ndarray:
-        """Launch a group's kernel, with partials for so many works; the works."""
+        """Launch a group's kernel, with partials for its works; return the works."""
         launch, stream = entries[0].launch, self.streams.main(device)
         kernel = self._compile(launch, device)
         failpoint("launching")

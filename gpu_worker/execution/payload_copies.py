@@ -64,7 +64,8 @@ class Passages:
             buffer.device.copy_in(buffer, values.data(slot), stream=stream)
 
     def end(self, payload: Payload | None, offset: int) -> np.ndarray | None:
-        """Enqueue the copy of its result, to ``offset`` of the payload where there is room; where it goes.
+        """Enqueue the copy of the result to ``offset`` of the payload, or to ``host`` if there is no room; return the
+        destination.
 
         None where there is no result to be copied.
         """

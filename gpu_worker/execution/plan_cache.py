@@ -39,7 +39,7 @@ ENOUGH_BYTES = 2 << 30
 
 
 class DecodedPlan:
-    """A plan, and what is worked out of it once.
+    """Plan with values that are derived from it once.
 
     Attributes
     ----------
@@ -91,7 +91,9 @@ class DecodedPlan:
         return self.plan.variants[variant].launches[self.positions[id(step)]]
 
     def group(self, step: ExecStep | MapFoldStep, variant: int) -> int:
-        """Return a number that those variants share whose blocks a step's kernel may run over in one launch."""
+        """Return the number of a variant's group: a step's kernel may run over blocks of all variants of a group in one
+        launch.
+        """
         key = id(step), variant
         if key not in self._groups:
             launch = self.launch(step, variant)
@@ -200,8 +202,8 @@ class DecodedPlans:
         return self._held < ENOUGH_BYTES
 
     def rest(self, seconds: float) -> None:
-        """Forget how loops ran that did not go on for some seconds: their values stay, what they work in goes. And how
-        actions ran that did not come again, the one used least recently first, until they hold little.
+        """Drop the recordings of loops that have been idle for some seconds, with their workspaces but not their
+        values; and those of actions that have not run lately, least recently used first, until they hold little memory.
         """
         with self._lock:
             over = [each for each in self._loops.values() if time.monotonic() - each.used > seconds]

@@ -156,7 +156,7 @@ class Recording:
 
     def keep(self, kept: Mapping[tuple[int, str], Sequence[Partition]], allocated: Mapping[int, Buffer],
              alike: Callable[[BoundBuffers], BoundBuffers]) -> None:
-        """Take what the plan keeps, by slot and name, for vessels that are held from now on.
+        """Bind the plan's kept results, by slot and name, to buffers that the recording holds from now on.
 
         ``allocated`` are the buffers that it worked in, by the number of the allocation that gave each last. ``alike``
         gives the vessel that lies where another one does, if there is one.
@@ -221,13 +221,13 @@ class Recording:
 
     @property
     def nbytes(self) -> int:
-        """The device memory that it holds on to, beside what its plan keeps and what that works in."""
+        """Device memory that the recording holds, beside the plan's kept results and its workspace."""
         return sum([buffer.nbytes for buffer in self._buffers])
 
     # -- at every further pass ----------------------------------------------------------------------------------------
 
     def holds(self, names: Registry) -> bool:
-        """Return whether what it reads is what it read when it was made."""
+        """Return whether the content to read is that which the recording was made from."""
         return names.version(self._reads) == self.version
 
     def is_of(self, world: JoinedWorld | None, agreed: tuple[bytes, ...]) -> bool:
@@ -264,7 +264,7 @@ class Recording:
 
     def run(self, request: Run, arguments: SlotValues, box: BlackBox, names: Registry,
             line: InFlightQueue) -> tuple[Ran, Payload | None]:
-        """Do it again, where the answer is what the devices find: the reply, and what is too large to be in it.
+        """Replay the pass of an action; return the reply, and the payload if the result is too large for the reply.
 
         Raises
         ------
@@ -300,7 +300,7 @@ class Recording:
 
     def begin(self, request: Run, arguments: SlotValues, box: BlackBox, names: Registry,
               line: InFlightQueue) -> Submission:
-        """Begin to do it again, in a turn of the line; what it keeps is bound, and coming.
+        """Start a replay within a turn of the queue; its kept results are bound before they are complete.
 
         Raises
         ------
@@ -338,13 +338,13 @@ class Recording:
         return flight
 
     def _settle(self) -> None:
-        """Wait for what was enqueued of a pass that has failed; what fails now is not news."""
+        """Wait for the enqueued work of a failed pass; further errors are ignored."""
         for device, stream in self._streams:
             with suppress(VisparkError):
                 device.synchronize(stream=stream)
 
     def _depart(self, request: Run, place: Place, names: Registry) -> Submission:
-        """Return the flight of a pass, which holds on to what it works on."""
+        """Return the submission of a pass, which holds the content that the pass works on."""
         marks = [(device, stream, device.mark(stream=stream)) for device, stream in self._streams]
         for buffer, ghosts in self._after.items():
             buffer.ghosts = ghosts
@@ -377,7 +377,7 @@ class Recording:
             work.start()
 
     def close(self, give: Callable[[Device, Stream], None]) -> None:
-        """Give back what it holds, and its streams, if they are its own, to whoever takes them; not while it works."""
+        """Close the recording's buffers and give its own streams to ``give``; not while a replay is in flight."""
         for work in self._work:
             work.close()
         for device, stream in () if self.rooms else self._streams:
@@ -532,7 +532,7 @@ class Recordings:
                          if each.place == vessel.place), vessel)
 
     def add(self, recording: Recording) -> list[Recording]:
-        """Keep a recording; those that it displaces, for the caller to close."""
+        """Add a recording; return the recordings that it displaces, for the caller to close."""
         with self.lock:
             self.rooms += [room for room in recording.rooms if room not in self.rooms]
             recording.used = self.used = time.monotonic()
@@ -545,9 +545,8 @@ class Recordings:
             return [self._known.pop(number) for number in gone]
 
     def in_use(self, names: Registry) -> bool:
-        """Return whether something is bound that lies in a room, or in what a recording would go on from: for a loop
-        also what
-        never lay in a room, from which it may begin with other values.
+        """Return whether content is bound that lies in a room or that a recording would go on from; for a loop also
+        content outside of rooms, from which the loop may begin with other values.
         """
         with self.lock:
             return any(room.held for room in self.rooms) or any(
@@ -565,7 +564,7 @@ class Recordings:
             return [self._known.pop(number) for number, each in list(self._known.items()) if each is recording]
 
     def drop(self, version: int) -> list[Recording]:
-        """Forget those that read content of a version, for the caller to close.
+        """Remove and return the recordings that read content of a version, for the caller to close.
 
         What keeps something stays: others are to work where it does, and what they give is to lie where that lies.
         """

@@ -1,4 +1,4 @@
-"""Recordings of loops whose cells decide how they go on: what is done again comes in stretches, with tests between.
+"""Recordings of loops that end by a test of cell values: segments of recorded steps, with tests in between.
 
 Such a loop may end in one of several places, each with its result in other buffers. So each buffer that it writes is a
 room of its own: the next call reads some of them, and takes any others to write to. Its stretches are a graph (see
@@ -86,7 +86,7 @@ class LoopReplay(Recording):
 
     def pursue(self, request: Run, arguments: SlotValues, box: BlackBox, names: Registry,
                alike: Callable[[BoundBuffers], BoundBuffers]) -> Ran | None:
-        """Do it again, in a turn of the line that nobody else is in; None where it is to be done anew.
+        """Replay the loop within an exclusive turn of the queue; return None if the loop has to run anew.
 
         Raises
         ------

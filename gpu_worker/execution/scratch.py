@@ -18,7 +18,7 @@ from gpu_worker.protocol.payload import Payload
 
 
 class Scratch:
-    """Buffers of one plan; those that nobody can name any more serve later work of their stream."""
+    """Buffers of one plan; buffers that are out of use serve later work of their stream."""
 
     def __init__(self, streams: Streams, recording: Recording | None = None):
         self._streams = streams
@@ -71,7 +71,7 @@ class Scratch:
         return buffer
 
     def write(self, buffer: Buffer, array: np.ndarray, device: Device, stream: Stream) -> None:
-        """Copy an array's bytes to a buffer, once: what is recorded finds it there."""
+        """Copy an array's bytes to a buffer once, outside of the recording: replays find the bytes in the buffer."""
         self._reading.append(array)
         with stream.unnoted():
             device.copy_in(buffer, array.reshape(-1).view(np.uint8), stream=stream)
@@ -82,14 +82,14 @@ class Scratch:
         return buffer
 
     def forget(self, buffer: Buffer, stream: Stream) -> None:
-        """End the use of what was uploaded."""
+        """End the use of an uploaded buffer."""
         if self._recording is None:
             self.recycle(buffer, stream)
         else:
             self._spare[stream][-1].append(buffer)      # where nobody looks for one
 
     def close(self) -> None:
-        """Give back what serves nobody."""
+        """Close the buffers that are out of use."""
         for by_size in self._spare.values():
             for buffers in by_size.values():
                 for buffer in buffers:

@@ -121,18 +121,19 @@ class Streams:
         return lane
 
     def beside(self, device: Device) -> Stream:
-        """Return a stream for copies beside a device's own work, in no order with it but for what is waited for."""
+        """Return a stream for copies beside a device's own work, ordered with it by waits alone."""
         return self._stream(device, BESIDE)
 
     def rim(self, device: Device, number: int) -> Stream:
-        """Return a stream for what waits for others' copies while the device's own one goes on, in no order with it but
-        for
-        what is waited for.
+        """Return a stream for work that waits for other devices' copies while the device's own stream goes on, ordered
+        with it by waits alone.
         """
         return self._stream(device, RIMS[number % len(RIMS)])
 
     def before(self, device: Device, stream: Stream) -> list[Stream]:
-        """Return the streams all of whose work so far is behind a stream's next: what they freed may be used there."""
+        """Return the streams whose work so far precedes a stream's next work: buffers that they freed may be used
+        there.
+        """
         main = self._stream(device, MAIN)
         if stream is main:
             return [main, *(lane for (owner, number), lane in self._taken.items() if owner is device and number >= 0)]
@@ -160,7 +161,7 @@ class Streams:
         return max([clock.busy() for clock in (self._clocks or {}).values()], default=0.0)
 
     def settle(self) -> None:
-        """Wait for all work of a plan that has failed; what fails now is not news."""
+        """Wait for all work of a failed plan; further errors are ignored."""
         for (device, _), stream in self._taken.items():
             try:
                 device.synchronize(stream=stream)
@@ -196,7 +197,7 @@ class Streams:
             stream.tape = tape
 
     def again(self, entries: Sequence[Entry]) -> None:
-        """Enqueue again what was noted, without noting it."""
+        """Enqueue recorded entries again, without recording them once more."""
         if self._tape is None:
             enqueue(entries)
             return
@@ -204,7 +205,7 @@ class Streams:
             enqueue(entries)
 
     def note(self, entries: Iterable[Entry]) -> None:
-        """Note what was enqueued otherwise, where there is a tape."""
+        """Append entries that were enqueued otherwise to the tape, if there is one."""
         if self._tape is not None:
             self._tape.extend(entries)
 

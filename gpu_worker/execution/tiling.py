@@ -53,7 +53,7 @@ def _dealt(rows: tuple[int, ...], tile: int, most: int) -> np.ndarray:
 
 
 def _share(tiles: np.ndarray, most: int) -> int:
-    """Return the fewest tiles that a work can have where there are at most so many works, or one a block."""
+    """Return the smallest number of tiles per work that gives at most ``most`` works, or one a block."""
     most = max(most, int(np.count_nonzero(tiles)))
     low, high = 1, max(1, int(tiles.max(initial=1)))
     while low < high:

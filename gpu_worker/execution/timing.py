@@ -16,8 +16,8 @@ _KINDS: dict[type, str] = {ToDeviceStep: "copy_in", ToHostStep: "copy_out", Fetc
 
 
 class Stopwatch:
-    """Seconds that the devices worked, by kind of work, of several the one's that worked longest; what they compiled;
-    and what else the worker did.
+    """Stopwatch of a plan: seconds of device work by kind (of several devices, those of the busiest), of compilation,
+    and of other work.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Verification of plans, before anything of them runs: what they name is there, and what they say fits together.
+"""Verification of plans before they run: that all names are defined, and that shapes, types and slots agree.
 
 A plan comes from a client, whose defects, or whose ill will, are answered by a :class:`PlanError` that says what was
 wrong. It is looked at once, when it comes; what depends on the values and the VRDDs of one pass is looked at by
@@ -133,7 +133,7 @@ def dtype_of(text: str, *, is_argument: bool = False) -> np.dtype:
 
 
 def value_bytes(value: ArgumentValue) -> int:
-    """Return the bytes of a value, which are those that came with it, if some did.
+    """Return the bytes of a value, checked against the data that came with it.
 
     Raises
     ------
@@ -332,7 +332,7 @@ def _verify_launch(plan: Plan, launch: Launch) -> None:
 
 
 def _verify_partials(step: MapFoldStep, launch: Launch) -> None:
-    """Verify that what a fold's kernel leaves is what its fields, and its keys, are made of."""
+    """Verify that the partials of a fold's kernel match the fold's fields and keys."""
     there = {(partial.field, partial.guard): partial for partial in launch.partials}
     wanted = [(described.name, "") for described in launch.outputs]
     wanted += [(step.key, guard) for guard in ("", "least", "greatest")] if step.how == "key" else []

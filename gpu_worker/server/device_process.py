@@ -127,7 +127,7 @@ class Service:
         self._watcher.wake()
 
     def _patience(self) -> float | None:
-        """Return seconds until nobody needs this process any more; ``None`` while somebody does."""
+        """Return the seconds until this process has been unused for its lease; None while it is in use."""
         with self._lock:
             if self._controlled or self._clients or self._anchors:
                 self._lapsed = None
@@ -367,7 +367,7 @@ class UnansweredPlans:
         self._flights.append(flight)
 
     def answer_until_input(self) -> None:
-        """Answer those that are complete, and wait for others as long as there is no further request."""
+        """Answer complete plans, and wait for incomplete ones as long as there is no further request."""
         while self._flights and (self._worker.is_done(self._flights[0]) or not self._connection.wait(0)):
             self._answer_first()
 

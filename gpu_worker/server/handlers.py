@@ -1,4 +1,4 @@
-"""The requests of a device process: what is asked of the session's partitions, and the answers.
+"""Handlers of a device process's requests on the session's partitions.
 
 One :class:`SessionWorker` per device process. Each connection calls :meth:`SessionWorker.handle` from a thread of its
 own.
@@ -341,7 +341,8 @@ class SessionWorker:
         return self._anew(replace(request, seconds=request.seconds - (time.monotonic() - started)), plan, payload)
 
     def _agreed(self, request: Run, plan: DecodedPlan) -> tuple[JoinedWorld | None, tuple[bytes, ...]] | None:
-        """Return the world of a plan, and what its ranks say of it; nothing where the plan was not noted in that world.
+        """Return a plan's world, and the messages of its ranks about the plan; (None, ()) if no recording of the plan
+        is of that world.
 
         One rank may do again what another one does anew: both ask the others once, and then exchange the same cells.
         """
@@ -400,7 +401,7 @@ class SessionWorker:
             and plan.recordings.wanted(self._names.version(source)) and (plan.keeps or self._plans.has_room)
 
     def _has_tried_patches(self, request: Run, plan: DecodedPlan) -> bool:
-        """Return whether a plan may have wanted memory to leave patches in place of what it read, as it does once."""
+        """Return whether a plan may have tried, as it does once, to replace the blocks that it read by patches."""
         return request.world is None and 0 <= plan.source < len(request.vrdds) and \
             self._names.has_tried_patches(request.vrdds[plan.source])
 

@@ -151,18 +151,18 @@ class Payloads:
         return self._intake
 
     def drop(self) -> None:
-        """Let go of blocks that came in pieces, but for what a plan took of them."""
+        """Close uploaded blocks, except those that a plan took."""
         intake, self._intake = self._intake, None
         if intake is not None:
             intake.close()
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Close all memory."""
         self.drop()
         self.rest()
 
     def rest(self) -> None:
-        """Let go of the memory that is kept, unless pieces lie in it. Whoever uses a part of it still has that.
+        """Close the cached memory, unless an upload is in progress in it; views of it stay valid.
 
         Raises
         ------

@@ -56,7 +56,7 @@ _CONNECT_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class SavedBuffer:
-    """Bytes of the snapshot that lay in one buffer, on the device of that number."""
+    """Part of a snapshot that lay in one buffer, on the device of that number."""
 
     offset: int
     nbytes: int
@@ -81,7 +81,7 @@ class SavedWindow:
 
 @dataclass(frozen=True, slots=True)
 class SavedArray:
-    """An array, in a buffer or in a window of it."""
+    """Saved array: its field, and its buffer or a window of one."""
 
     field: Field
     buffer: int
@@ -157,7 +157,7 @@ class ProcessSnapshots:
         return self._saved
 
     def begin(self, save: Save) -> None:
-        """Take a snapshot of what is held of a VRDD now, beside whatever is done next.
+        """Start a snapshot of a VRDD's present content, in the background.
 
         Memory of earlier ones but those needed is used again, pinned as it is. One that fails is in the log, and is
         never said to be complete.
@@ -174,7 +174,7 @@ class ProcessSnapshots:
             log.warning("what concerns snapshots waits: %s", error)
 
     def _do(self, work: Callable[..., None], *arguments: object) -> None:
-        """Do something whose result nobody looks at."""
+        """Run ``work`` in the background, and log its errors."""
         try:
             work(*arguments)
         except Exception:
@@ -193,7 +193,7 @@ class ProcessSnapshots:
         self._saved = (*self._saved, Saved(save.number, nbytes, time.monotonic() - started, copied))[-_TOLD:]
 
     def _copied(self, save: Save, partitions: list[Partition]) -> int:
-        """Copy, and leave it with the daemon; the bytes of it."""
+        """Copy the content, deposit it with the daemon, and return its bytes."""
         try:
             if not partitions:
                 raise PartitionMissing(f"nothing is held of VRDD {save.vrdd}")
@@ -271,8 +271,8 @@ class ProcessSnapshots:
                              [copy.memory.descriptor])
 
     def adopted(self) -> None:
-        """Leave what is complete, and others' copies, with the daemon that just came, once it listens: the one before
-        has taken its with it.
+        """Deposit complete snapshots and replicas with a daemon that adopts this process, once the daemon listens; the
+        earlier daemon's copies went with it.
         """
         self._later(self._leave_all, time.monotonic() + _DAEMON_SECONDS)
 
@@ -360,7 +360,7 @@ class ProcessSnapshots:
                 self.pool.give(device, stream)
 
     def forget(self, numbers: Collection[int]) -> None:
-        """Let go of snapshots, here and in the daemon; numbers of which there is none are passed over."""
+        """Forget snapshots, here and in the daemon; unknown numbers are ignored."""
         ours = self._left.intersection(numbers)
         if ours:
             self._later(self._forget, ours)
@@ -383,7 +383,7 @@ class ProcessSnapshots:
             exchange_descriptors(Discard(self.session, self.secret, tuple(numbers)))
 
     def restore(self, source: int, vrdd: int, name: str, owner: str = "") -> None:
-        """Hold the content of a snapshot as a VRDD of another number: what was held here, or where ``owner`` says.
+        """Restore a snapshot as a VRDD of another number: a snapshot of this process, or the replica of ``owner``.
 
         Raises
         ------
@@ -464,7 +464,7 @@ class ProcessSnapshots:
                          positions=saved.positions)
 
     def close(self) -> None:
-        """Give the memory back; what the daemon holds stays."""
+        """Free the snapshots' memory; the daemon's copies stay."""
         self._thread.shutdown(wait=True, cancel_futures=True)
         self._let_go_of_spare()
         while self._memory:

@@ -30,7 +30,7 @@ class EagerExecution(LineageWalk):
     _behind: float = 0
 
     def _begin(self) -> None:
-        """Let the workers begin with what is to be kept."""
+        """Submit plans for the cached VRDDs that are not computed yet, without waiting."""
         self._begin_here()
         if not self._is_complete():
             before = next((each for each in self._kept() if each is not self), None)
@@ -55,7 +55,7 @@ class EagerExecution(LineageWalk):
         self._let_go_of_inputs()
 
     def _begin_part(self) -> None:
-        """Let workers begin with this part of a loop, where they hold what it starts from."""
+        """Submit this part of a loop, without waiting, if workers hold the state that it starts from."""
         session = Session.of(self.ctx)
         assert self._before is not None and self._residency is not None
         if self._before._is_held() and not session.relays:

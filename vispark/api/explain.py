@@ -1,4 +1,4 @@
-"""A plan in words: what was recorded, what workers do for it, with which kernels, and what they hold of it already."""
+"""Description of a plan: recorded operations, workers' steps, kernels, and content that workers hold already."""
 
 from __future__ import annotations
 
@@ -236,7 +236,7 @@ def _stencils_to_come(chain: LogicalPlan, start: DatasetId | None) -> list[str]:
 # -- kernels ----------------------------------------------------------------------------------------------------------
 
 def _kernels(lowering: Lowering, wanted: Explained) -> Iterator[str]:
-    """Yield each kernel once: how it is launched, and what it reads and writes of all partitions together."""
+    """Yield the description of each kernel once: its launch, and its reads and writes of all partitions together."""
     modules = lowering.modules.modules()
     traffic: dict[tuple[int, str], list[int]] = {}
     for number, blocks in lowering.blocks():

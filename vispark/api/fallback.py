@@ -19,7 +19,7 @@ _told: set[tuple[str, int, str]] = set()
 
 
 def tell(context: SparkContext, action: str, name: object, reason: str) -> None:
-    """Do what ``spark.vispark.fallback`` says: warn, once for a line of the user's code; raise an error; or nothing.
+    """Apply ``spark.vispark.fallback``: warn, once for a line of the user's code; raise an error; or do nothing.
 
     Raises
     ------

@@ -235,7 +235,9 @@ class FoldActions(Foldable):
                             f"{', '.join(map(str, sorted(shapes)))}. Of all cells of a Grid: Grid.sum(blocks)")
 
     def folded(self, request: FoldRequest[_Fold] | str, action: str) -> tuple[_Fold, Folds] | None:
-        """Run a fold in the workers; what they gave. None where it cannot run there, for reasons that are noted."""
+        """Run a fold in the workers and return its result; None, with the reason recorded, if the workers cannot run
+        it.
+        """
         fold: Any = request
         if not isinstance(request, str):
             answer = self._evaluate(range(self.getNumPartitions()), to_fold(fold)) if self._is_held() else None

@@ -116,7 +116,7 @@ def _save_block(path: str, key: BlockKey, block: Any) -> None:
 
 
 def _save_field(blocks: RDD[Any], description: GridSpec, path: str, name: str | None, dtype: np.dtype) -> None:
-    """Write a field in one file, of which the driver has a layer of blocks at a time."""
+    """Write a field to one file, holding one layer of blocks at a time in the driver."""
     def slabs() -> Iterator[np.ndarray]:
         cuts = description.cuts(0)
         for low, high in pairwise(cuts):

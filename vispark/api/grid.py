@@ -323,7 +323,7 @@ class Grid:
 
     @staticmethod
     def coarsen(blocks: RDD[Any], factor: int | tuple[int, ...] = 2, grid: Grid | None = None) -> RDD[Any]:
-        """Average so many cells along each axis to one, as from one level of a multigrid to the next; by the driver.
+        """Average ``factor`` cells along each axis to one, as from one level of a multigrid to the next; by the driver.
 
         Parameters
         ----------
@@ -358,7 +358,7 @@ class Grid:
 
     @staticmethod
     def refine(blocks: RDD[Any], factor: int | tuple[int, ...] = 2, grid: Grid | None = None) -> RDD[Any]:
-        """Repeat each cell so many times along each axis; otherwise as :meth:`coarsen`."""
+        """Repeat each cell ``factor`` times along each axis; otherwise as :meth:`coarsen`."""
         return totals.resized(blocks, factor, grid, finer=True)
 
     @classmethod

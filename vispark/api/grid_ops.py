@@ -206,7 +206,7 @@ class GridOperations(LineageWalk):
         return []
 
     def _check_for_a_grid(self, operation: str) -> None:
-        """Refuse what is known to be no grid's blocks.
+        """Refuse records that are known to be no blocks of a grid.
 
         Raises
         ------
@@ -265,7 +265,9 @@ class GridOperations(LineageWalk):
         return self.halo_append() if self._shuffled else self
 
     def _keep_something(self) -> None:
-        """See to it that a plan has something to start from: what needs neighbours runs on what workers hold."""
+        """Cache this VRDD if none before it is cached: a plan that reads neighbours starts from content that workers
+        hold.
+        """
         each: GridOperations | None = self
         while each is not None and each._residency is None:
             each = each._before
@@ -280,7 +282,7 @@ class GridOperations(LineageWalk):
         return False
 
     def _prepare_grid(self, partitions: Sequence[int]) -> None:
-        """See to it that what needs neighbours is not computed for some partitions alone, nor in one long request."""
+        """Run pending loops in short requests, and keep this VRDD whole if only some partitions are to be computed."""
         self._run_loops()
         if len(partitions) < self.getNumPartitions():
             self._keep_together()
@@ -359,7 +361,7 @@ class GridOperations(LineageWalk):
 
     @abstractmethod
     def _begin_part(self) -> None:
-        """Let workers begin with this part of a loop, where they hold what it starts from."""
+        """Submit this part of a loop, without waiting, if workers hold the state that it starts from."""
 
     @abstractmethod
     def _is_complete(self) -> bool: ...

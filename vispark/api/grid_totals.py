@@ -116,7 +116,7 @@ def _repeated(cells: np.ndarray, factors: tuple[int, ...]) -> np.ndarray:
 
 
 def _averaged(cells: np.ndarray, factors: tuple[int, ...]) -> np.ndarray:
-    """Return the means of so many cells along each axis, in the cells' type where that is one of floats."""
+    """Return the means of ``factors`` cells along each axis, in the cells' type if it is inexact."""
     split = [each for extent, factor in zip(cells.shape, factors, strict=True) for each in (extent // factor, factor)]
     means = cells.reshape(split).mean(tuple(range(1, 2 * cells.ndim, 2)), dtype=_WIDE_MEAN.get(cells.dtype.kind))
     return means.astype(cells.dtype) if cells.dtype.kind in "fc" else means

@@ -17,7 +17,7 @@ from vispark.runtime.driver.session import Session
 
 
 class LineageWalk(RDD[Any]):
-    """The way back from a VRDD: to the VRDDs before it, and to what is left of those that are forgotten."""
+    """Lineage of a VRDD: the VRDDs before it, and the operations of those that are forgotten."""
 
     _op: ops.Op
     _origin: RDD[Any]
@@ -46,7 +46,7 @@ class LineageWalk(RDD[Any]):
         return ops.verify(tuple(reversed(nodes)))
 
     def _nodes(self) -> Iterator[PlanNode]:
-        """Yield the operations, with what is kept and saved of them, the last one first."""
+        """Yield the operations with their cached results and snapshots, newest first."""
         each: LineageWalk | None = self
         while each is not None:
             residency = each._residency
@@ -56,7 +56,9 @@ class LineageWalk(RDD[Any]):
             yield from last._lineage.nodes()
 
     def _is_narrowed(self) -> bool:
-        """Return whether keys or values were taken of the records already: of what is left, Spark takes them."""
+        """Return whether the operations since the last computed result take keys or values; Spark takes items of the
+        records itself then.
+        """
         for op in self._backwards():
             if not isinstance(op, ops.MOVING):
                 break
@@ -78,7 +80,7 @@ class LineageWalk(RDD[Any]):
 
     @property
     def _loader(self) -> RDD[Any]:
-        """The RDD that was sent; once an input is checkpointed, what was saved of that."""
+        """The RDD that was sent, or its checkpoint once it has one."""
         starts = LineageWalk._starts      # before the origin, which may change meanwhile
         if self._before is not None and self._looked_up != starts:
             self._origin = self._first._origin
@@ -90,7 +92,7 @@ class LineageWalk(RDD[Any]):
         return (*(self._first._lineage.past() if self._first._lineage else ()), (tuple(self._since()), 1))
 
     def _since(self) -> list[PlanNode]:
-        """Return the operations that are no mere lineage, with what is kept of them."""
+        """Return the operations of the VRDDs that still exist, with their cached results, oldest first."""
         nodes = []
         each: LineageWalk | None = self
         while each is not None:
@@ -125,8 +127,8 @@ class LineageWalk(RDD[Any]):
         return each._lineage.then(found, saved, lambda saved: saved.number in Session.of(self.ctx).residencies)
 
     def _recent(self) -> LogicalPlan:
-        """Return the chain's end: from the operation on that says where the nearest kept result lies; all of it, if
-        none is.
+        """Return the end of the chain, from the operation that fixes the place of the nearest cached result; all of the
+        chain if none is cached.
 
         What comes before counts only where something has to be computed anew.
         """

@@ -92,7 +92,7 @@ def _vreduce(self: RDD, f: Callable[[Any, Any], Any]) -> VRDD:
 
 
 def _uncache(self: RDD) -> RDD:
-    """Let go of what ``cache`` keeps; the same as ``unpersist``."""
+    """Release the copy that ``cache`` keeps; the same as ``unpersist``."""
     return self.unpersist()
 
 

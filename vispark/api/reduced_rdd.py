@@ -168,7 +168,7 @@ class ReducedRDD(DriverRDD):
         return self.partitioner.numPartitions
 
     def explain(self, *, schema: Any = None, sources: bool = False) -> None:
-        """Print what becomes of it, as ``VRDD.explain`` does: with the fold, and where it runs and why."""
+        """Print the plan as ``VRDD.explain`` does, with the fold, where the fold runs, and why."""
         print(self.explanation(schema=schema, sources=sources))
 
     def explanation(self, *, schema: Any = None, sources: bool = False) -> str:

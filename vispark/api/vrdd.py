@@ -106,7 +106,7 @@ class VRDD(Appearance, EagerExecution, FoldActions, GridOperations):
         return self._then(ops.ToDevice())
 
     def dtoh(self) -> VRDD:
-        """Copy to the worker's host memory; what is on the device stays there if it is cached.
+        """Copy to the worker's host memory; the content on the device stays there if it is cached.
 
         See Also
         --------
@@ -276,11 +276,12 @@ class VRDD(Appearance, EagerExecution, FoldActions, GridOperations):
         return self
 
     def uncache(self) -> VRDD:
-        """Let go of the copy that :meth:`cache` keeps. A plan that is running keeps what it needs to its end."""
+        """Release the copy that :meth:`cache` keeps. A plan that is running keeps the content that it needs to its end.
+        """
         return self.unpersist()
 
     def unpersist(self, blocking: bool = False) -> VRDD:
-        """Let go of the copy that :meth:`cache` keeps."""
+        """Release the copy that :meth:`cache` keeps."""
         with self._lock:
             residency, self._residency = self._residency, None
             self._level = _NOT_KEPT
@@ -341,7 +342,7 @@ class VRDD(Appearance, EagerExecution, FoldActions, GridOperations):
     # -- what is known of the plan ------------------------------------------------------------------------------------
 
     def explain(self, *, schema: Any = None, sources: bool = False) -> None:
-        """Print the plan, what workers do for it, with which kernels, and what is held of it already.
+        """Print the plan, the workers' steps and kernels, and the content that workers hold already.
 
         Parameters
         ----------
@@ -545,7 +546,9 @@ class VRDD(Appearance, EagerExecution, FoldActions, GridOperations):
         Session.of(self.ctx).find(self._recent())
 
     def _let_go_of_inputs(self) -> None:
-        """Once all of it is held, forget the VRDDs it came from; their operations stay, to rebuild what gets lost."""
+        """Forget the VRDDs before this one once its content is complete; their operations stay, to recompute lost
+        content.
+        """
         residency, before = self._residency, self._before
         if residency is not None and before is not None and len(residency.places) == self.getNumPartitions():
             with self._lock:

@@ -1,4 +1,4 @@
-"""A plan that is ready to be sent: what does not change from one pass of a loop to the next, and how the rest fits in.
+"""Executable plans: the parts that stay the same in all passes of a loop, and the values of each pass.
 
 A pass brings the numbers of VRDDs and the values of arguments. A plan serves all passes whose operations are of the
 same shape (:attr:`vispark.plan.ops.RecordedOperation.key`), on content that looks the same.
@@ -99,9 +99,8 @@ def value_of(nodes: LogicalPlan, origin: ArgumentRef) -> ArrayValue:
 @filled
 @dataclass(frozen=True)
 class Invocation:
-    """One pass of a plan for one worker: the numbers of the VRDDs in its slots, its values, whether to profile it,
-    the workers that run it too, what to take a snapshot of behind it, and, where other workers run it too, the epoch of
-    the process that it is for.
+    """Pass of a plan for one worker: the VRDDs in its slots, its values, whether to profile it, its world, the snapshot
+    to take after it, and, if other workers run it too, the epoch of the process that it is for.
     """
 
     prepared: Executable

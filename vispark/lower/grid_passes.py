@@ -109,7 +109,7 @@ def _ways(maps: Maps, description: GridSpec, room: int) -> PassPlans | str:
 
 
 def _joined(maps: Maps, parts: Sequence[ChainPart], counts: Sequence[int], ways: PassPlans) -> Maps:
-    """Return the passes that take so many stencils each."""
+    """Return the passes, given the number of stencils in each."""
     found, at = [], 0
     for count in counts:
         several = [mapped for mapped, _ in maps[at:at + count]]

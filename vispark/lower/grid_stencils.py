@@ -82,7 +82,7 @@ class CellMap:
 
     @property
     def merge(self) -> bool:
-        """Whether the grid's other fields stay beside what it gives."""
+        """Whether the result keeps the grid's fields that the function does not compute."""
         return self.kernel.structure.kind == "dict"
 
     @property
@@ -140,7 +140,7 @@ class Ghosts:
     fresh: dict[str, Reach] = field(default_factory=dict)
 
     def wanted(self, reach: Mapping[str, Reach], signature: Signature) -> tuple[Halo, ...]:
-        """Return the exchange of what is read and not fresh; it is fresh from then on."""
+        """Return the exchange of ghost cells that are read and not fresh, and mark them as fresh."""
         found = []
         for name, widths in reach.items():
             have = self.fresh.get(name, ((0, 0),) * self.description.ndim)

@@ -1,4 +1,4 @@
-"""From what the user recorded to what a worker does: which operations become one step.
+"""Fusion of recorded operations into workers' steps.
 
 A run of ``vmap`` is one kernel, with the ``vreduce`` and the fold behind it, unless something on the way is kept: then
 a step ends there. Transfers are put in where data is not where it is needed: a kernel's input is brought to the device.

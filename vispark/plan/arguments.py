@@ -63,7 +63,7 @@ def _given(value: object, parameter: DeclaredParameter | None, what: str) -> Giv
 
 
 def as_parameter(value: object, parameter: DeclaredParameter | None, what: str) -> ScalarArgument | ArrayValue:
-    """Return a scalar or an array as its parameter takes it; ``what`` is what an error calls it.
+    """Return a scalar or an array converted to its parameter's type; ``what`` names it in errors.
 
     Raises
     ------
@@ -188,7 +188,7 @@ def _check_address(parameter: DeclaredParameter, given: InSymbol | OutSymbol | A
 
 
 def check_elements(parameter: DeclaredParameter, dtype: str, described: str) -> None:
-    """Raise LaunchError where elements of a dtype are not those that a pointer leads to."""
+    """Raise LaunchError if elements of a dtype are not of the type that a pointer parameter points to."""
     if parameter.dtypes is not None and dtype not in parameter.dtypes:
         wanted = np.dtype(parameter.dtypes[0]).name
         raise LaunchError(f"the parameter `{parameter.text}` takes {wanted}, but {described} is"

@@ -42,7 +42,7 @@ class ArrayValue:
 
     @classmethod
     def of(cls, array: np.ndarray | np.generic, what: str) -> ArrayValue:
-        """Copy an array; ``what`` is what an error calls it.
+        """Copy an array; ``what`` names it in errors.
 
         Raises
         ------
@@ -295,7 +295,7 @@ _REFUSED = {
 
 
 def _checked_options(options: Sequence[str]) -> tuple[str, ...]:
-    """Return the options, each in one piece (``"-D", "N=1"`` and ``"-D N=1"`` become ``"-DN=1"``)."""
+    """Return the options, each as one word (``"-D", "N=1"`` and ``"-D N=1"`` become ``"-DN=1"``)."""
     if isinstance(options, str) or not all(isinstance(option, str) for option in options):
         raise PlanError(f"options is a list of strings such as [\"-DD=40\"], not {options!r}")
     checked: list[str] = []
@@ -439,7 +439,7 @@ def _constant(name: str, value: object) -> ArrayValue:
 
 @dataclass(frozen=True, repr=False)
 class Kernel:
-    """A kernel of a source, or an instance of a template of it.
+    """Kernel of a source, or an instance of one of its templates.
 
     Raises
     ------

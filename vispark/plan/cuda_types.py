@@ -45,7 +45,7 @@ class CudaStructure:
 
     @classmethod
     def of_members(cls, members: Sequence[tuple[CudaStructure, int]]) -> CudaStructure:
-        """Lay members out one behind the other as C does; each is repeated so many times."""
+        """Lay out members one after the other as C does, each repeated ``count`` times."""
         numbers: list[tuple[int, str]] = []
         end, alignment = 0, 1
         for member, count in members:
@@ -179,7 +179,7 @@ class Types:
         return Type(depth, dtypes, structure, known, constant)
 
     def _expanded(self, declaration: str, hidden: frozenset[str]) -> tuple[str | None, bool]:
-        """Return a declaration without other names for types, and whether what it points to is ``const``.
+        """Return a declaration with aliases of types expanded, and whether its pointer's target is ``const``.
 
         The text is None where a name is not the same everywhere.
         """
@@ -280,7 +280,7 @@ _STRUCTURE = re.compile(r"(\btypedef\s+)?\b(struct|union|class)\b([^;{}()]*)\{")
 
 
 def _aliases(text: str) -> Iterator[tuple[str, str | None]]:
-    """Yield other names for types, and what they stand for; None for what is no plain type."""
+    """Yield aliases and the types that they stand for; None for other than plain types."""
     for match in _USING.finditer(text):
         yield match[1], match[2]
     for match in _TYPEDEF.finditer(text):

@@ -128,7 +128,7 @@ class ExecSpec:
 
 def record_exec(kernel: object, args: tuple[object, ...], *, out: object = None, init: object = None, grid: object,
                 block: object, shared: object = 0) -> ExecSpec:
-    """Check a call of ``exec`` and fix what it was given.
+    """Check a call of ``exec`` and copy its arguments.
 
     Parameters
     ----------
@@ -252,7 +252,7 @@ def _init(init: object) -> Init:
 
 
 def _check_written(spec: ExecSpec) -> None:
-    """Check that the kernel has somewhere to write, and that ``out=`` and ``init=`` speak of that."""
+    """Check that the kernel has an array to write to, and that ``out=`` and ``init=`` refer to such arrays."""
     written = spec.written
     if spec.init and not written:
         raise LaunchError("without OUT among its arguments a kernel works in place on a copy of its input, and init="
@@ -362,9 +362,7 @@ def compiler_checks(spec: ExecSpec, signature: Signature) -> str:
 
 
 def _argument(given: Given, settled: Any, slots: SlotTable, origin: ArgumentRef) -> Argument:
-    """Return an argument of the launch: what the block settles belongs to the plan, what the call was given to the
-    pass.
-    """
+    """Return an argument of the launch: constants of the block go into the plan, values of the call into each pass."""
     if isinstance(settled, ArrayValue):
         return ArrayArgument(slots.slot(settled))
     if settled is not None:

@@ -60,7 +60,7 @@ class LoopSpec:
 
     @property
     def most_at_once(self) -> int:
-        """How many steps may be done at once: as many as there are between those that something is asked of."""
+        """The most steps that may be done at once: those between two steps with a test."""
         most = self.steps if self.until < 0 else min(self.steps, self.every - 1)
         return max(1, min(most, self.check) if self.check > 0 else most)
 

@@ -24,7 +24,7 @@ class RecordedOperation:
 
     @property
     def key(self) -> Hashable:
-        """What of it a plan depends on: all but the values of arguments, which come with each pass."""
+        """Cache key of the operation in plans: all but the values of arguments, which come with each pass."""
         return type(self).__name__
 
 
@@ -138,7 +138,7 @@ class Iterate(RecordedOperation):
 
 @dataclass(frozen=True)
 class Window(RecordedOperation):
-    """Of a grid's blocks the cells in a window: from, up to (without) and every so many along each axis."""
+    """Window of a grid's cells, out of its blocks: from, up to (without), and the stride along each axis."""
 
     starts: tuple[int, ...]
     stops: tuple[int, ...]
@@ -171,7 +171,7 @@ class DatasetId:
 @filled
 @dataclass(frozen=True)
 class PlanNode:
-    """One operation of a chain, where its result is kept if it is, and the snapshot that was begun of it."""
+    """Node of a chain: an operation, its cached result if there is one, and the snapshot that was begun of it."""
 
     op: Op
     cached: DatasetId | None = None
@@ -213,7 +213,7 @@ _LONGEST_STEP = 32
 
 @dataclass(frozen=True)
 class Lineage:
-    """Operations without their results: what is left of a chain once its end is materialised.
+    """Operations without their results: the lineage that remains of a chain whose end is materialised.
 
     What a loop does again and again is there once, with how many ``times`` it was done, and so are the parts of one
     loop. ``saved`` is the snapshot of what the first operation gives when it is done first.
@@ -323,7 +323,7 @@ def needs_neighbours(chain: Sequence[PlanNode], position: int) -> bool:
 
 
 def together(chain: Sequence[PlanNode], start: DatasetId | None) -> bool:
-    """Return whether what comes after ``start`` in a chain needs neighbours."""
+    """Return whether an operation after ``start`` in a chain needs neighbours."""
     first = next((index for index, node in enumerate(chain) if start is not None and node.cached == start), 0)
     return any(needs_neighbours(chain, position) for position in range(first + 1, len(chain)))
 
@@ -339,7 +339,7 @@ def is_cut(chain: LogicalPlan) -> bool:
 
 
 def loops(chain: Sequence[PlanNode]) -> bool:
-    """Return whether what comes after the last kept result but one in a chain is a loop of unknown length."""
+    """Return whether a chain contains a loop of unknown length after the cached result before its last node."""
     start = max((index for index, node in enumerate(chain[:-1]) if node.cached), default=0)
     return any(isinstance(node.op, Iterate) for node in chain[start + 1:])
 
@@ -380,8 +380,7 @@ def _whole_loops(chain: Sequence[PlanNode]) -> list[PlanNode]:
 
 
 def describe(chain: LogicalPlan) -> str:
-    """Return the chain, one operation a line, the last one first; those that are done again and again once, with a
-    count.
+    """Return the chain as text, one operation a line, newest first; repeated operations are shown once, with a count.
     """
     told, place = [], "host"
     for node in _whole_loops(chain):

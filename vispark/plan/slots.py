@@ -91,7 +91,7 @@ class BoundArguments:
                 payload.memory[start:start + len(value.data)] = bytes(value.data)
 
     def _placed(self, offset: int) -> list[int]:
-        """Return the offset of each large value; -1 for those that are small."""
+        """Return the offset of each large value; -1 for small ones."""
         if len(self.values) == 1 and len(self.values[0].data) > INLINE_BYTES:
             return [aligned(offset)]        # as in most loops
         inline, found = 0, [-1] * len(self.values)

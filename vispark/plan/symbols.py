@@ -91,7 +91,7 @@ def _listed(names: tuple[str, ...]) -> str:
 # -- extents ----------------------------------------------------------------------------------------------------------
 
 class ExtentExpression:
-    """An integer that depends on the input block; ``+``, ``-``, ``*``, ``//`` and ``%`` make others of it."""
+    """Integer that depends on the input block; ``+``, ``-``, ``*``, ``//`` and ``%`` give expressions of it."""
 
     # NumPy's integers leave the operators to this class.
     __array_ufunc__ = None

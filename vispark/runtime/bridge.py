@@ -1,4 +1,5 @@
-"""A Spark task's side: packs a partition into shared memory, sends it with the plan, and unpacks what comes back.
+"""Spark tasks' side of the runtime: packs a partition into shared memory, sends it with the plan, and unpacks the
+results.
 
 The tasks here are shipped to the executors with the session's credentials. Each talks to the worker of its own node,
 over a connection that the Python worker keeps for later tasks. A worker that is lost under a plan is found or started
@@ -158,7 +159,7 @@ def local_client(credentials: Credentials, runtime_dir: str | None = None) -> Cl
 
 @cache
 def _settle() -> None:
-    """Leave what is imported by now out of later collections of garbage: PySpark makes a whole one behind each task."""
+    """Exclude the modules imported so far from later garbage collections: PySpark runs a full one after each task."""
     if TaskContext.get():
         gc.freeze()
 
@@ -286,7 +287,7 @@ def _payload(client: Client, shipment: Invocation, packed: Packed | None, offset
 
 def _sent_in_pieces(client: Client, shipment: Invocation, packed: Packed, request: Run, offset: int,
                     size: int) -> Payload:
-    """Return the payload with keys and values, when the blocks have gone to the worker ahead of it."""
+    """Send the blocks to the worker ahead of the plan, in pieces; return the payload with keys and values."""
     start, whole = room(offset + size)
     with ExitStack() as undo:
         # Then the worker forgets what has come.
@@ -432,13 +433,13 @@ class Receive:
         return self._from_records(chain, partition, records)
 
     def _chains(self) -> Iterator[LogicalPlan]:
-        """Yield the chain; once what it begins with is lost, all of it."""
+        """Yield the chain, and then, for the case that its start is lost, the chain from the send on."""
         yield self.chain
         if ops.is_cut(self.chain):
             yield tuple([node for nodes, times in self.past for _ in range(times) for node in nodes])
 
     def from_token(self, partition: int, tokens: Iterable[PartitionHandle]) -> Iterator:
-        """Take what is held where a token says.
+        """Receive the content at the place that a token names.
 
         Raises
         ------
@@ -451,7 +452,7 @@ class Receive:
 
     def _from(self, chain: LogicalPlan, start: DatasetId, partition: int, home: WorkerAddress | None,
               content: PartitionSchema | None = None) -> Iterator:
-        """Start from what is held; what it looks like is asked of the worker where it is not known."""
+        """Receive content from a worker; its schema is requested from the worker if it is unknown."""
         runtime_dir = home.runtime_dir if home and home.here else None
         if content is None:
             content = answered(self.credentials, runtime_dir,

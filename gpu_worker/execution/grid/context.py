@@ -105,11 +105,11 @@ class GridContext:
         return self._streams.noting()
 
     def again(self, entries: Sequence[Entry]) -> None:
-        """Enqueue again what was noted apart."""
+        """Enqueue recorded entries again."""
         self._streams.again(entries)
 
     def note(self, entries: Iterable[Entry]) -> None:
-        """Note what was enqueued again, where the plan is recorded."""
+        """Add entries that were enqueued again to the plan's recording, if there is one."""
         self._streams.note(entries)
 
     def pattern(self, device: Device, value: bytes) -> Buffer:

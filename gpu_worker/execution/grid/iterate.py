@@ -266,7 +266,7 @@ class Loop:
         return self._noted(reading.operations), PendingTest(reading, names, least)
 
     def _noted(self, operations: Sequence[Operation]) -> list[Entry]:
-        """Do operations, and note what they are."""
+        """Run operations, and return their recorded entries."""
         with self._stepper.desk.noting() as entries:
             for operation in operations:
                 operation()

@@ -164,7 +164,8 @@ class LoopGraph:
     def run(self, state: LoopState, begin: Callable[[LoopState, SegmentShape], Segment | None],
             wait: Callable[[], None],
             world: JoinedWorld | None = None, before: int = 0) -> tuple[Iterated | None, LoopState]:
-        """Do the steps: how the loop ended, and in which state; None where it did not.
+        """Run the loop's steps; return its outcome and its last state. The outcome is None if ``begin`` cannot go on
+        from that state.
 
         Parameters
         ----------

@@ -155,7 +155,7 @@ class Grids:
         return self.present(wanted, deadline)
 
     def end(self, key: bytes) -> None:
-        """Let a world end, because a worker of it is lost: here and on the other nodes nobody waits in it any more."""
+        """End a world that has lost a worker, so that neither this process nor other nodes wait in it any more."""
         with self._turned:
             self._ended.append(key)
             self._next.pop(key, None)
@@ -170,7 +170,7 @@ class Grids:
         return 0 if self._world is None else self._world.sent
 
     def leave(self) -> None:
-        """Leave the world, if there is one; the others learn of it at once."""
+        """Leave the world, if there is one; the other nodes learn of it at once."""
         world, self._world = self._world, None
         if world is not None:
             world.close()

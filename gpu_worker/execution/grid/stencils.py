@@ -33,8 +33,8 @@ _SPLIT = 4
 
 @dataclass(frozen=True)
 class LaunchPart:
-    """Cells of a patch that one launch computes: its grid, what the kernel is told of them, and, where they wait for
-    late ghost cells, the number of those launches on the patch; else -1.
+    """Part of a patch that one launch computes: its grid, its region argument, and, if it waits for late ghost cells,
+    its number among such launches on the patch, else -1.
     """
 
     place: int
@@ -124,8 +124,8 @@ def _cut(launch: StencilLaunch, domain: Domain, late: tuple[Late, ...], slots: t
 
 
 def _is_thick(shape: Triple, launch: StencilLaunch, count: int, slots: int, axis: int) -> bool:
-    """Return whether cells that wait for late ghost cells are to be as thick as a part of so many, and not only as they
-    must.
+    """Return whether the cells that wait for late ghost cells form a part as thick as the others, instead of the
+    thinnest one possible.
 
     Thin ones are computed with as many planes beyond them as a part has, which a part has anyway. But whole parts that
     wait may be the last to be begun: that costs a quarter of a part, as measured.

@@ -191,7 +191,7 @@ class GridSteps:
         return self._cut(values, lambda box: (box.shared(everything), (1, 1, 1)))
 
     def window(self, step: WindowStep, values: Sequence[Partition]) -> dict[int, HeldArray]:
-        """Return copies of those cells that lie in a window, by the identity of the arrays."""
+        """Return copies of the cells within a window, by the identity of the arrays."""
         starts, stops, steps = (lifted(numbers, missing) for numbers, missing in (
             (step.starts, 0), (step.stops, 1), (step.steps, 1)))
         if any(each < 1 for each in steps):
@@ -268,7 +268,7 @@ class GridSteps:
         self._waiting = step.halos
 
     def settle(self, values: Sequence[Partition]) -> None:
-        """Do an exchange that waits, since what comes next is no stencil."""
+        """Run a deferred exchange, if there is one, since the next step is no stencil."""
         if self._waiting:
             halos, self._waiting = self._waiting, ()
             stepper = self._stepper(values)

@@ -36,7 +36,7 @@ _AT_ONCE = 16
 
 
 class GarbageCollector:
-    """Lets workers know what nobody refers to any more, and which copies count.
+    """Background thread that tells workers which VRDDs to free, and which partitions count.
 
     Where a task ran twice (Spark runs twins, and repeats what failed) the driver takes one of the copies and knows
     nothing of the node that holds the other. Once no task of the stage runs any more, tasks on all nodes look for it.
@@ -80,7 +80,7 @@ class GarbageCollector:
 
     @property
     def idle(self) -> bool:
-        """Whether all have been told what they may forget."""
+        """Whether all workers have been told which VRDDs to free."""
         return not (self._released or self._busy or self._strays or any(each.waits for each in self._workers.known()))
 
     def join(self) -> None:
@@ -162,7 +162,7 @@ class GarbageCollector:
         return keep
 
     def _tell(self, waiting: list[Worker], keep: dict[int, dict[WorkerAddress, tuple[int, ...]]]) -> set[WorkerAddress]:
-        """Run the tasks; where they came to."""
+        """Run the Spark tasks that tell workers; return the workers that the tasks reached."""
         self._tries = max(self._tries - 1, 0)
         deferred = {worker: worker.take_deferred() for worker in waiting}
         task = CollectTask(self._credentials, {worker.home: each for worker, each in deferred.items()}, keep)
@@ -197,7 +197,7 @@ class GarbageCollector:
 
 
 def _locked(residency: Residency, stack: ExitStack) -> bool:
-    """Return whether nobody is loading it, and nobody will before the ``stack`` is closed."""
+    """Lock the residency until the ``stack`` is closed; return False if a thread is loading it."""
     if not residency.lock.acquire(blocking=False):
         return False
     stack.callback(residency.lock.release)

@@ -71,7 +71,8 @@ class ChunkController:
             self.steps, self.seconds = steps, max(seconds, 1e-6)
 
     def part(self, left: int, done: int = 0, period: int = 1) -> int:
-        """Return the steps of the next part, where so many are left, up to one after which the same is asked again.
+        """Return the number of steps of the next part, of ``left`` ones, rounded down to whole periods of the loop's
+        tests if possible.
 
         Parameters as for :func:`run_parts`.
         """

@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 
 class MpiWorlds:
-    """The present world of a session, whose plans have turns, so that they reach all workers in one order."""
+    """Present MPI world of a session; its plans have turns, so that they reach all workers in one order."""
 
     def __init__(self) -> None:
         self._homes: tuple[WorkerAddress, ...] = ()

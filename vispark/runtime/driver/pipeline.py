@@ -77,8 +77,8 @@ class PendingRequest:
 
 
 def _alone(action: Callable[Concatenate[Pipeline, _P], _Given]) -> Callable[Concatenate[Pipeline, _P], _Given]:
-    """Lets one thread at a time use a lane. What is no error of ours, such as Ctrl-C, breaks the connection off: nobody
-    knows how far it is then.
+    """Serialise a pipeline's method. An exception other than ours, such as Ctrl-C, closes the connection, since its
+    state is unknown.
     """
     @functools.wraps(action)
     def alone(lane: Pipeline, *arguments: _P.args, **named: _P.kwargs) -> _Given:
@@ -188,8 +188,8 @@ class Pipeline:
             self._known.popitem(last=False)
 
     def _loan(self, shipment: Invocation, nbytes: int) -> BufferLease:
-        """Return memory with a plan's values and so many bytes in all: what they were captured into, where that will
-        do.
+        """Return shared memory of at least ``nbytes`` that contains the plan's values: the memory that they were
+        captured into, if it is large enough.
         """
         found = shipment.values.loan() if self.client.shares_memory else None
         if found is not None and found.take():
@@ -211,7 +211,7 @@ class Pipeline:
 
     @_alone
     def release(self, numbers: tuple[int, ...]) -> None:
-        """Let the worker forget VRDDs, after what it was sent before. Raises as :meth:`send` does."""
+        """Request the release of VRDDs, after the plans sent before. Raises as :meth:`send` does."""
         request = Release(self.client.next_number(), numbers)
         ticket = PendingRequest(request.number, None, numbers)
         self._transmit(request, ticket)
@@ -371,7 +371,7 @@ class Pipeline:
             self.heard(each)
 
     def _given_up(self, error: VisparkError) -> list[PendingRequest]:
-        """Close the connection; what was on its way."""
+        """Close the connection; return the requests that were in flight."""
         self.client.close()
         found = list(self._waiting)
         for each in found:

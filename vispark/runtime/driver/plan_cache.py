@@ -1,4 +1,4 @@
-"""The plans of a session, kept by what they depend on, so that a loop's later passes only fill in their values.
+"""Cache of a session's plans, so that a loop's later passes only bind their values.
 
 A plan depends on the operations' shapes (:attr:`vispark.plan.ops.RecordedOperation.key`), on what is wanted, and on
 what the content that it starts from looks like and where it is: not on VRDDs' numbers, nor on the values of arguments.
@@ -47,7 +47,7 @@ class PlacementKey:
 
     @cached_property
     def nbytes(self) -> int:
-        """The bytes of all of it."""
+        """Size of the content in bytes."""
         return sum(content.nbytes for content in self.contents)
 
 

@@ -32,7 +32,7 @@ _AT_ONCE = 32
 
 
 class Holding(Protocol):
-    """A session, to what computes lost content anew: what its workers hold, and how they are reached.
+    """Interface of a session for recovery: the content that its workers hold, and the connections to the workers.
 
     Attributes
     ----------

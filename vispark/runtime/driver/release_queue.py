@@ -13,7 +13,7 @@ _PATIENCE = 0.005
 
 
 class Released:
-    """The numbers of VRDDs that nobody refers to any more; finalizers put them here, anywhere, and do nothing else."""
+    """Thread-safe queue of VRDDs' numbers that finalizers fill from any thread."""
 
     def __init__(self) -> None:
         self._numbers: deque[int] = deque()
@@ -59,7 +59,8 @@ class Released:
         return tuple(found)
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Wait until some have been there for a while, or for so many seconds; False once no more are to come."""
+        """Wait until the queue has had entries for a while, or for ``seconds``; return False once the queue is closed.
+        """
         self._some.wait(seconds)
         self._some.clear()
         if not self._closed.is_set():

@@ -94,13 +94,15 @@ class Residency:
             self._changed()
 
     def _changed(self) -> None:
-        """Forget what followed from the places before, last: nobody remembers it under the new number."""
+        """Invalidate values that were derived from the places; called after each change, so that no thread caches an
+        outdated value.
+        """
         self._changes += 1
         self._shape = None
 
     @property
     def has_failed(self) -> bool:
-        """Whether a plan that was to bring it failed, and was not merely lost, which nobody was told of yet."""
+        """Whether a plan that was to compute the content failed, other than by a loss, and no caller has been told."""
         errors = [sent.ticket.error for _, sent in self.pending if sent.ticket is not None]
         return any(error is not None and not isinstance(error, LOST) for error in errors)
 
@@ -111,7 +113,7 @@ class Residency:
 
     @property
     def processes(self) -> frozenset[tuple[WorkerAddress, int]]:
-        """The processes that hold some of it."""
+        """The processes that hold a part of the content."""
         with self._mutex:
             if self._processes[0] != self._changes:
                 self._processes = self._changes, frozenset(self.places.values())
@@ -141,7 +143,7 @@ class Residency:
         self._shape = shape
 
     def rename(self, name: str) -> None:
-        """Call it so from now on; what workers hold already keeps its name there."""
+        """Change the name; workers keep the old name of content that they hold already."""
         self.cached = DatasetId(self.cached.number, name)
 
     def close(self) -> None:

@@ -41,7 +41,8 @@ def check_open(session: Repeating) -> None:
 
 
 def until_done(session: Repeating, once: Callable[[], None]) -> None:
-    """Do something, and once more after a loss, as often as is allowed; anew where something came of it meanwhile.
+    """Call ``once``, and repeat it after losses up to the allowed number of attempts; progress in between resets the
+    count.
 
     Raises
     ------
@@ -86,7 +87,7 @@ class RetryLog:
 
 
 def shortened(error: VisparkError) -> str:
-    """Return an error in one short line.
+    """Return an error as one short line of text.
 
     Examples
     --------

@@ -136,7 +136,7 @@ class Session:
             session.close()
 
     def close(self) -> None:
-        """Let go of everything; the workers give all of the session's memory back."""
+        """Close the session; the workers free all of its memory."""
         atexit.unregister(self.close)
         self.released.close()
         self.errands.join()
@@ -187,13 +187,13 @@ class Session:
 
     def ensure(self, loader, start: DatasetId, partitions: Sequence[int],
                trail: LineageWalker) -> dict[int, PartitionSchema]:
-        """Materialise what is to be kept under a number in some partitions; what it looks like there."""
+        """Materialise some partitions of a cached result; return their schemas."""
         residency = self.residencies[start.number]
         self.complete(loader, residency, partitions, trail)
         return {partition: residency.contents[partition] for partition in partitions}
 
     def complete(self, loader, residency: Residency, partitions: Sequence[int], trail: LineageWalker) -> None:
-        """Wait for what is to be kept, and materialise it where it did not come."""
+        """Wait for the plans that compute a cached result, and compute the partitions that are missing afterwards."""
         def once() -> None:
             self._settle_pending(residency)
             if self.missing(residency, partitions):
@@ -329,7 +329,7 @@ class Session:
         return self.context.parallelize(found, max(len(found), 1))
 
     def find(self, chain: LogicalPlan) -> None:
-        """Ask all workers anew what they hold of a chain's last cached node."""
+        """Ask all workers for the partitions that they hold of a chain's last cached node."""
         residency = self._last(chain)
         with residency.lock:
             residency.lose(residency.places)
@@ -450,7 +450,7 @@ class Session:
 
     def _send(self, loader, ready: DistributedExecutable, nodes: LogicalPlan, start: DatasetId, residency: Residency,
               errors: list[VisparkError] | None = None) -> list[tuple[Worker, Executable, Sent]]:
-        """Send each worker its part; what fails goes with the ``errors``, where they are given."""
+        """Send each worker its part; errors are appended to ``errors``, if it is given."""
         if residency.pending and not all(worker.mine(sent) for worker, sent in residency.pending):
             self._settle_pending(residency)     # what another thread sent may be done after this
         if not ready.shares:
@@ -601,7 +601,8 @@ class Session:
                 residency.bind(token.home, token.epoch, {token.partition: content})
 
     def _settle(self, chain: LogicalPlan, coming: Sequence[int] = ()) -> None:
-        """Let workers hold of a chain's cached nodes what is known to be there and what is coming, no twin's copies."""
+        """Let workers release copies of the chain's cached partitions, except those that are known or that are coming.
+        """
         for residency in self._kept(chain):
             # Workers were told nothing yet of what has never been anywhere.
             for worker in self.workers.known() if residency.contents else ():

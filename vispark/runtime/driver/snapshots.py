@@ -80,7 +80,7 @@ class SnapshotSchedule:
         return cost
 
     def ended(self, expected: float, seconds: float, nbytes: int) -> None:
-        """Learn what a snapshot cost."""
+        """Update the estimated cost per byte by the time that a snapshot took."""
         self.spent += seconds - expected
         self.seconds_per_byte = seconds / max(nbytes, 1)
 
@@ -129,7 +129,7 @@ class Snapshot:
 
     @property
     def is_copied(self) -> bool:
-        """Whether all of it is on two nodes."""
+        """Whether all parts are held on two nodes."""
         return self.holders.keys() >= set(self.places.values())
 
     def lost_a_copy(self, epochs: Mapping[WorkerAddress, int]) -> bool:
@@ -146,7 +146,7 @@ class _Loop:
 
 
 class Snapshots:
-    """The snapshots of a session's loops, a loop being what is computed from one RDD.
+    """Snapshots of a session's loops; a loop is identified by the RDD that it is computed from.
 
     Parameters
     ----------
@@ -163,7 +163,7 @@ class Snapshots:
         self._lock = threading.Lock()
 
     def wanted(self, loader: RDD, nbytes: int, epochs: Mapping[WorkerAddress, int]) -> bool:
-        """Return whether the plan of a loop that is sent now is to save what it keeps.
+        """Return whether the loop's plan that is about to be sent is to take a snapshot.
 
         Parameters
         ----------
@@ -192,7 +192,7 @@ class Snapshots:
     def begin(self, loader: RDD, residency: Residency, vrdd: int, places: Mapping[int, WorkerAddress], nbytes: int,
               epochs: Mapping[WorkerAddress, int],
               holders: Mapping[WorkerAddress, WorkerAddress] | None = None) -> Save:
-        """Take note of a snapshot that a plan begins; what the plan is to say of it.
+        """Record a snapshot that a plan begins; return the snapshot request for the plan.
 
         Parameters
         ----------
@@ -219,7 +219,7 @@ class Snapshots:
             return Save(vrdd, loop.taking.number, tuple(needed))
 
     def learn(self, home: WorkerAddress, saved: Iterable[Saved]) -> None:
-        """Take note of what is complete on a node."""
+        """Record the snapshots that are complete on a node."""
         complete = {each.snapshot: each for each in saved}
         if not complete:
             return

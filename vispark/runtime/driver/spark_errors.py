@@ -34,7 +34,7 @@ class Attempts:
 
     @property
     def started(self) -> int:
-        """How many attempts there were so far."""
+        """The number of attempts so far."""
         return self.active + self.ended
 
 
@@ -51,7 +51,8 @@ def attempts_of(context: SparkContext, stage: int) -> Attempts | None:
 
 
 def worker_crashed(error: Exception) -> bool:
-    """Return whether a job failed because a Python worker or an executor ended under it, not because of what it ran."""
+    """Return whether a job failed because a Python worker or an executor ended, and not because of an error in a task.
+    """
     text = str(error)
     # One that ends before it has said who it is leaves no other words.
     unborn = "java.io.EOFException" in text and "PythonWorkerFactory.create" in text

@@ -203,7 +203,7 @@ class Worker:
             self._settle(lane)
 
     def receive(self, sent: Sent) -> tuple[int, Ran, Data]:
-        """Return the answer to a plan: the worker's epoch, its reply, and what was fetched.
+        """Return the answer to a plan: the worker's epoch, its reply, and the fetched data.
 
         Raises
         ------
@@ -284,7 +284,7 @@ class Worker:
                 self._retained[number] = tuple(partitions)
 
     def release(self, numbers: tuple[int, ...]) -> None:
-        """Let the worker forget VRDDs, after the plans on their way; where it is relayed to, with the next plan."""
+        """Release VRDDs in the worker, after the plans in flight; a relayed worker is told with the next plan."""
         if not self.direct:
             self._defer(numbers)
             return
@@ -327,7 +327,7 @@ class Worker:
         return Deferred(released, retained)
 
     def not_told(self, deferred: Deferred) -> None:
-        """No task came to the worker's node: what it had to tell goes with the next one."""
+        """Put back messages that no task delivered to the worker's node, for the next task."""
         with self._lock:
             self._released.extend(deferred.released)
             self._retained = deferred.retained | self._retained
@@ -368,7 +368,7 @@ class Worker:
 
     def restore(self, snapshot: int, target: DatasetId, relay: Relayed,
                 owner: str = "") -> tuple[int, dict[int, PartitionSchema]]:
-        """Have a snapshot's content held under a number: what was held there, or the copy of what the ``owner`` held.
+        """Restore a snapshot under a number: the worker's own, or the replica of a part of ``owner``.
 
         Gives the worker's epoch, and what it holds of that number then.
 
@@ -406,7 +406,7 @@ class Worker:
     # -- connections --------------------------------------------------------------------------------------------------
 
     def _lane(self) -> Pipeline:
-        """Return the calling thread's lane, or one that nobody uses."""
+        """Return the calling thread's pipeline, or an unused one."""
         thread = threading.current_thread()
         with self._lock:
             found = self._busy.get(thread) or (self._idle.pop() if self._idle else None)
@@ -501,7 +501,7 @@ class Worker:
 
 
 def as_answered(sent: Sequence[Sent]) -> Iterator[int]:
-    """Yield the numbers of some plans as they are answered, so that nobody waits for one where another has failed."""
+    """Yield the numbers of plans as they are answered, so that an error of one is seen before others are waited for."""
     if len(sent) == 1:
         yield 0
         return
@@ -522,7 +522,7 @@ def as_answered(sent: Sequence[Sent]) -> Iterator[int]:
 
 
 def await_all(under_way: Sequence[tuple[Worker, Executable, Sent]], began: float) -> None:
-    """Wait for plans that were sent since they ``began``, and whose answers nobody needs yet, for a profile to note.
+    """Wait for the answers of plans that were sent since ``began``, so that a profile contains them.
 
     What is wrong with one is told to whoever needs its answer.
     """
@@ -594,7 +594,7 @@ class Workers:
 
 
 def trying(errors: list[VisparkError], action: Callable[..., _Given], *arguments: Any) -> _Given | None:
-    """Return the action's result; where it fails, nothing, and the error goes with the others."""
+    """Return the action's result; if it fails, append the error to ``errors`` and return None."""
     try:
         return action(*arguments)
     except VisparkError as error:

@@ -1,1 +1,1 @@
-"""Spark's tasks: what an executor's Python worker does."""
+"""Spark tasks: the code that runs in an executor's Python worker."""

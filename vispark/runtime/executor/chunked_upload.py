@@ -33,7 +33,7 @@ _PART_BYTES = 1 << 19
 
 
 class Pieces:
-    """Takes what is written to it, from first to last, to the worker.
+    """File-like writer that uploads its content, from first to last, to the worker.
 
     Parameters
     ----------

@@ -33,7 +33,7 @@ class Deferred:
 
 @dataclass(frozen=True)
 class Relay:
-    """The task that carries a plan to the worker of a node for a driver that cannot reach it, and what it may forget.
+    """Task that carries a plan, and the deferred messages, to the worker of a node that the driver cannot reach.
 
     It gives the worker's epoch, the reply or the error, and what was fetched; None on another node.
     """
@@ -90,7 +90,8 @@ class Ask:
 
 @dataclass(frozen=True)
 class CollectTask:
-    """The task that tells the worker of its node what it may forget, if the session is there; gives where that is.
+    """Task that tells the worker of its node which VRDDs to free, if the session runs there; returns the worker's
+    address.
 
     Attributes
     ----------
@@ -117,7 +118,7 @@ class CollectTask:
 
 def _use_up(records: Iterable) -> None:
     """Read all of a task's input: a Python worker that leaves some of it unread ends with the task, and the next task
-    has to wait for another one, with all that it imports and a new connection.
+    has to wait for another Python worker, with all imports and a new connection.
     """
     for _ in records:
         pass

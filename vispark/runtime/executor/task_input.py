@@ -86,7 +86,7 @@ class DeferredInput:
 
 
 class SkippingFunction:
-    """A task's function that may do without its records: those of ``before``, or what Spark feeds where it is None."""
+    """Task function that may skip its input: the records of ``before``, or, if it is None, those that Spark feeds."""
 
     def __init__(self, before: _PartitionFunction | None, function: _PartitionFunction):
         self._before, self._function = before or _as_fed, function
