@@ -185,7 +185,7 @@ class Client:
         return BufferLease(payload, self.recycle)
 
     def recycle(self, payload: Payload) -> None:
-        """Take a payload back that nobody uses any more; finalizers may, in any thread."""
+        """Take back a payload that is out of use, for later requests; finalizers may call this, in any thread."""
         if self.shares_memory and payload.size <= RECYCLED_BYTES and self.fileno() >= 0:
             self._spare.append(payload)
             while len(self._spare) > KEPT_MEMORIES:
@@ -240,12 +240,12 @@ class Client:
         return reply, descriptors
 
     def wait_until(self, done: Callable[[], bool]) -> None:
-        """Wait until the worker has done what it gives no answer to. Raises as :meth:`request` does."""
+        """Wait until the worker has done something that it does not answer. Raises as :meth:`request` does."""
         if not self._connection.wait_until(done):
             self.receive(_NOBODY)
 
     def _lost(self, error: WorkerLost) -> WorkerLost:
-        """Return the loss of the process, with what became of it as far as can be told from here."""
+        """Return the error for the loss of the process, with its fate as far as it is known here."""
         if self._way is None or self._way.reach is not None:
             return WorkerLost(f"the worker {self.worker}, process {self.pid} there, is not reached any more: "
                               f"{error.message}; see daemon.log there")
@@ -279,7 +279,7 @@ class Client:
 
     @property
     def has_more(self) -> bool:
-        """Whether bytes are here already that nobody who waits on the socket's descriptor is told of."""
+        """Whether bytes have been deciphered already, of which polling the socket's descriptor does not tell."""
         sock = self._connection.socket
         return isinstance(sock, ssl.SSLSocket) and sock.fileno() >= 0 and sock.pending() > 0
 
@@ -297,7 +297,7 @@ class Client:
 
 def connect(hello: Hello, *, runtime_dir: str | None = None, reach: Reach | None = None, start: bool = True,
             timeout: float = 60.0) -> Client:
-    """Connect to the session's device process, on this node starting what is not there.
+    """Connect to the session's device process; on this node, start the daemon and the process if they are missing.
 
     Parameters
     ----------
@@ -355,7 +355,7 @@ class Lease:
             undo.pop_all()
 
     def close(self) -> None:
-        """Let go; the session ends after its lease time."""
+        """Close the lease; the session ends after its lease time."""
         self._closed.set()
         # Its thread, which waits on the socket, closes it.
         with contextlib.suppress(OSError):

@@ -61,7 +61,7 @@ class Buffer:
         return self
 
     def part(self, offset: int, nbytes: int) -> Buffer:
-        """Return some of its bytes, to copy to; nobody's to close, and there for as long as this one."""
+        """Return a part of the buffer, to copy to; it is not closed, and valid as long as this buffer."""
         return Buffer(self.device, self.address + offset, nbytes)
 
     def close(self) -> None:
@@ -105,7 +105,7 @@ class Stream:
 
     @contextmanager
     def unnoted(self) -> Iterator[None]:
-        """Suspend the recording of what is enqueued on the stream, within the context."""
+        """Suspend the recording of work on the stream, within the context."""
         tape, self.tape = self.tape, None
         try:
             yield
@@ -147,7 +147,7 @@ LOADED_KERNELS = 256
 
 @dataclass(frozen=True)
 class Late:
-    """An argument by value that may be another one the next time: what stands in a slot."""
+    """Argument by value from a slot, which may differ at each replay."""
 
     slot: int
     value: np.generic
@@ -180,7 +180,7 @@ class BufferCopy:
 
 @dataclass(frozen=True)
 class Wait:
-    """A stream of one device that waits for all that another, of its own device, has so far."""
+    """Recorded wait of a stream for all work so far of another stream, of the same or another device."""
 
     device: Device
     other: Stream
@@ -199,7 +199,7 @@ Entry = tuple[Stream, PackedLaunch | BufferCopy | Wait | Act]
 
 
 def enqueue(entries: Sequence[Entry]) -> None:
-    """Do again what was noted, in order."""
+    """Enqueue recorded entries again, in order."""
     for stream, entry in entries:
         if isinstance(entry, PackedLaunch):
             entry.kernel.device.start(entry, stream=stream)
@@ -246,7 +246,7 @@ class RecordedWork:
         enqueue(self.entries)
 
     def close(self) -> None:
-        """Forget it."""
+        """Free the recorded work."""
 
 
 @dataclass(frozen=True)
@@ -391,12 +391,14 @@ class Device(ABC):
         return RecordedWork(entries)
 
     def mark(self, *, stream: Stream) -> int:
-        """Put a mark behind all work enqueued so far; its number, counted from 1."""
+        """Put a mark behind all work enqueued so far; return its number, counted from 1."""
         stream.marks += 1
         return stream.marks
 
     def wait(self, other: Stream, *, stream: Stream, of: Device | None = None) -> None:
-        """Let a stream of this device wait for all work enqueued so far on another one, which may be ``of`` another."""
+        """Let a stream of this device wait for all work enqueued so far on another stream, which may be of device
+        ``of``.
+        """
         if stream.tape is not None:
             stream.tape.append((stream, Wait(self, other, of or self)))
         self.order(other, stream=stream, of=of or self)

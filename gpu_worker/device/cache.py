@@ -84,7 +84,7 @@ class KernelCache:
         return path
 
     def put(self, payload: bytes, *parts: str | bytes) -> None:
-        """Keep what was made of these parts. A disk without room for it is no error: it is made again the next time."""
+        """Store the entry of the given key parts. A full disk is no error: the entry is made again the next time."""
         try:
             handle, temporary = tempfile.mkstemp(prefix=".new-", dir=self.directory)
         except OSError:
@@ -103,7 +103,7 @@ class KernelCache:
                 self.trim()
 
     def trim(self) -> None:
-        """Delete what was not used for longest, where there is more than the bound; others may do so at once."""
+        """Delete the least recently used entries beyond the bound; other processes may do so concurrently."""
         entries = []
         with os.scandir(self.directory) as found:
             for entry in found:

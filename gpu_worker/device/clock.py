@@ -12,7 +12,7 @@ UNTIMED: AbstractContextManager[None] = nullcontext()
 
 
 class Clock:
-    """Takes down from when to when a device works: on what it is given within the contexts that :meth:`of` gives.
+    """Clock of a device's busy time, which is that of the work enqueued within contexts of :meth:`of`.
 
     This one is for a device that does at once what it is told. One that never enters its streams' contexts does
     nothing that takes time.
@@ -49,7 +49,7 @@ class Clock:
         return found
 
     def close(self) -> None:
-        """Give back what it takes the time with."""
+        """Free the clock's events."""
 
 
 def united(spans: Iterable[tuple[float, float]]) -> float:

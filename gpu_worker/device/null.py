@@ -1,4 +1,4 @@
-"""The device that does nothing: for tests of what is above devices, in microseconds and without a compiler."""
+"""Device that does nothing: for tests of the layers above devices, in microseconds and without a compiler."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MULTIPROCESSORS = 4
 
 
 class NullDevice(Device):
-    """A device that accepts everything, moves nothing but marks, as zeros, and remembers what it was asked.
+    """Device that accepts all work, moves no bytes but marks, which are zeros, and records the requests.
 
     Attributes
     ----------

@@ -29,7 +29,7 @@ D = TypeVar("D")
 
 
 class Binding(Protocol[D]):
-    """All that is to be bound to a VRDD, in one."""
+    """Binding of all partitions of a VRDD at once."""
 
     name: str
     version: int
@@ -141,7 +141,7 @@ class Bindings(Generic[C]):
         return True
 
     def give_back(self, vrdds: Iterable[int]) -> None:
-        """End a use that :meth:`borrow` began; what was unbound meanwhile is closed after the last one."""
+        """End a use that :meth:`borrow` began; content that was unbound meanwhile is closed after the last use."""
         for vrdd in vrdds:
             self._borrowed[vrdd] -= 1
             if not self._borrowed[vrdd]:
@@ -178,7 +178,7 @@ class Bindings(Generic[C]):
         self._versions[vrdd] = vessel.version
 
     def replace(self, vrdd: int, contents: Iterable[C]) -> None:
-        """Hold all that is held of a VRDD, and not in a vessel, as it lies elsewhere."""
+        """Replace a VRDD's partitions, other than those in a buffer set, by copies of equal content elsewhere."""
         gone, self._held[vrdd] = self._held[vrdd], {content.index: content for content in contents}
         self._change(vrdd)
         self._part(vrdd, list(gone.values()))
@@ -195,7 +195,7 @@ class Bindings(Generic[C]):
             self._part(vrdd, [vessel])
 
     def release(self, vrdds: Iterable[int]) -> None:
-        """Unbind whole VRDDs, for good: what a late twin still brings is dropped."""
+        """Unbind whole VRDDs for good: content that a late task brings is dropped."""
         for vrdd in vrdds:
             self._released.add(vrdd)
             self._only.pop(vrdd, None)
@@ -212,7 +212,7 @@ class Bindings(Generic[C]):
         self._drop(vrdd, [index for index in self._held.get(vrdd, {}) if index not in keep])
 
     def held(self, vrdd: int, partitions: Iterable[int] = ()) -> list[C]:
-        """Return the content of a VRDD in the order of its partitions, all of it when none are named; not shared."""
+        """Return the content of a VRDD in the order of its partitions, all of it if none are named; not shared."""
         bound = self._held.get(vrdd, {})
         wanted = sorted(bound) if not partitions else [index for index in partitions if index in bound]
         return [bound[index] for index in wanted]
@@ -240,7 +240,7 @@ class Bindings(Generic[C]):
         self._part(vrdd, gone)
 
     def _part(self, vrdd: int, gone: Sequence[Closable]) -> None:
-        """Close what is unbound, once nobody borrows it."""
+        """Close unbound content, after its last borrower is done."""
         if vrdd in self._borrowed:
             self._parting.setdefault(vrdd, []).extend(gone)
             return

@@ -56,7 +56,7 @@ class BufferSet:
             self._held -= 1
 
     def regain(self) -> None:
-        """End the uses that a plan has left which took this room and failed: nobody else has any."""
+        """End the uses that a failed plan has left of this set, which no other plan uses."""
         for buffer, known in self._known.items():
             while buffer.users > known:
                 buffer.close()
@@ -72,7 +72,7 @@ class BufferSet:
         return found
 
     def close(self) -> None:
-        """Let go of the memory; vessels that lie here have it still."""
+        """Release the memory; partitions in the set still hold theirs."""
         with _lock:
             self._closed = True
         for buffer in self.buffers.values():
@@ -81,7 +81,7 @@ class BufferSet:
 
 
 class BorrowedPartition(Partition):
-    """A partition in a vessel: those who share it have uses of the memory of their own."""
+    """Partition in a buffer set; sharing it takes uses of the memory."""
 
     def share(self) -> Partition:
         blocks = [tuple(array.only("device") for array in block) for block in self.blocks]

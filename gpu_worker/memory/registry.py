@@ -60,7 +60,8 @@ class Registry:
             return all(array.window is not None for content in self._state.held(vrdd) for array in content.arrays)
 
     def keeps_patches(self, vrdd: int, count: int) -> bool:
-        """Return whether a plan that makes patches of so many partitions is to :meth:`replace` what is held by them.
+        """Return whether a plan that copies all ``count`` partitions to patches is to :meth:`replace` the partitions by
+        them.
 
         The second one is that makes them of all of it, where it is on devices alone.
         """
@@ -74,7 +75,9 @@ class Registry:
             return known == version
 
     def has_tried_patches(self, vrdd: int) -> bool:
-        """Return whether :meth:`keeps_patches` has said so, and what is held is not replaced."""
+        """Return whether :meth:`keeps_patches` has returned true for the present content, and the content is not
+        replaced.
+        """
         return self._copied.get(vrdd, 0) == -self.version(vrdd) < 0
 
     def replace(self, vrdd: int, version: int, blocks: Mapping[int, Sequence[Block]]) -> bool:
@@ -124,17 +127,17 @@ class Registry:
             self._state.bind_all(vrdd, vessel)
 
     def is_coming(self, vrdd: int) -> bool:
-        """Return whether what is bound is not complete yet."""
+        """Return whether the bound content is not complete yet."""
         return vrdd in self._coming
 
     def complete(self, vrdd: int) -> None:
-        """Wait until what is bound is complete."""
+        """Wait until the bound content is complete."""
         wait = self._coming.get(vrdd)
         if wait is not None:
             wait()
 
     def came(self, vrdds: Iterable[int]) -> None:
-        """Take note that what is bound is complete."""
+        """Record that the bound content is complete."""
         for vrdd in vrdds:
             self._coming.pop(vrdd, None)
 

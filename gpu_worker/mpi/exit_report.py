@@ -13,7 +13,7 @@ from gpu_worker.protocol.wire import Connection
 
 
 class LastWords:
-    """Tells of the exception that ends what is done within: the node's log and the device process.
+    """Context that reports the exception that ends a rank: to the node's log and the device process.
 
     What the rank prints goes by way of mpirun, which ends it before all of it has arrived.
     """

@@ -26,7 +26,9 @@ class SharedRange:
 
 @dataclass(frozen=True, slots=True)
 class StagedExchange:
-    """Shared memory, whose descriptor comes beside, and what is moved between it and the peers at each :class:`Go`."""
+    """Request to register shared memory, whose descriptor comes with the message, and the ranges that each :class:`Go`
+    moves between the memory and the peers.
+    """
 
     number: int
     sends: tuple[SharedRange, ...]
@@ -35,7 +37,7 @@ class StagedExchange:
 
 @dataclass(frozen=True, slots=True)
 class Forget:
-    """Let go of a stage."""
+    """Request to forget a staged exchange."""
 
     number: int
 
@@ -59,7 +61,7 @@ Order = StagedExchange | Forget | Go | Gather
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """It is done; ``sent`` are the bytes that this rank has given to MPI so far."""
+    """Reply that a staged exchange is done; ``sent`` are the bytes that this rank has given to MPI so far."""
 
     sent: int
 
@@ -73,7 +75,7 @@ class Gathered:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The rank ends, which nobody asked for: the exception that it dies of, with its place, and the traceback."""
+    """Report that the rank ends by an exception, with the exception's place and traceback."""
 
     said: str
     traceback: str

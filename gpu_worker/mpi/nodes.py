@@ -123,7 +123,7 @@ def arguments_of_prted(words: Sequence[str]) -> tuple[str, ...]:
 
 
 def checked(arguments: Sequence[str]) -> tuple[str, ...]:
-    """Return the arguments, if they are such as prted may be given; those that would make it run commands are left out.
+    """Return prted's arguments if they are allowed, without those that would make prted run commands.
 
     Raises
     ------

@@ -121,7 +121,7 @@ class JoinedWorld:
         return RecordedExchange(self, said, self._agreed, tuple(self._used))
 
     def has(self, stages: Sequence[Staged]) -> bool:
-        """Return whether what was staged still is; it counts as used now."""
+        """Return whether the stages are still registered, and mark them as used."""
         known = {staged: key for key, staged in self._stages.items()}
         if any(staged not in known for staged in stages):
             return False
@@ -141,7 +141,8 @@ class JoinedWorld:
 
     def stage(self, sends: Sequence[SharedRange], receives: Sequence[SharedRange], nbytes: int,
               device: Device) -> Staged:
-        """Return memory of so many bytes, and what is moved each time; the same for equal arguments."""
+        """Return a registered exchange: memory of ``nbytes`` and the ranges to move; the same one for equal arguments.
+        """
         key = tuple(sends), tuple(receives), nbytes
         if key not in self._stages:
             self._numbers += 1
@@ -154,14 +155,14 @@ class JoinedWorld:
         return self._stages[key]
 
     def forget_old(self) -> None:
-        """Let go of the stages used least recently; between plans, as one that runs moves all that it has staged."""
+        """Forget the stages used least recently; called between plans, as a running plan uses all of its stages."""
         while len(self._stages) > KEPT:
             _, oldest = self._stages.popitem(last=False)
             self._tell(Forget(oldest.number))
             oldest.device.unpin(oldest.memory.array)
 
     def go(self, staged: Staged, ready: Any) -> Future:
-        """Move what is staged, once ``ready()`` returns, beside whatever this thread does."""
+        """Start a staged exchange in the background, once ``ready()`` returns."""
         return self._thread.submit(self._go, staged, ready)
 
     def result(self, future: Future) -> Any:
@@ -331,6 +332,6 @@ def _accepted(listener: socket.socket, wanted: Wanted, launcher: subprocess.Pope
 
 
 def _end(launcher: subprocess.Popen) -> None:
-    """End an mpirun and what it started."""
+    """End an mpirun and the processes that it started."""
     launcher.stdin.close()
     launcher.wait()

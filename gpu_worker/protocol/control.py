@@ -36,7 +36,7 @@ class Door:
 
     @property
     def reach(self) -> Reach:
-        """What a client has to know of it."""
+        """The address and certificate for clients."""
         return Reach(self.host, self.port, self.pair.certificate)
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class GridShape:
-    """Cells and blocks along each axis, and the width of the ghost cells that blocks have on both sides of it.
+    """Shape of a grid: cells and blocks along each axis, and the width of the ghost cells on both sides of blocks.
 
     An axis is cut as :func:`numpy.array_split` cuts it: the first blocks are those that are one longer. ``ghosts`` says
     how many ghost cells there are in memory, at least as many as the halo has; left out, just as many.
@@ -46,7 +46,7 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Halo:
-    """The ghost cells of a field: how many below and above each axis, and how it continues there.
+    """Ghost cells of a field: their number below and above each axis, and the boundary rules.
 
     ``sides`` has two for each axis, below and above.
     """
@@ -112,7 +112,7 @@ class IterateStep:
 
 @dataclass(frozen=True, slots=True)
 class WindowStep:
-    """Of each block only those cells that lie in a window of the grid: from, to (without) and every so many cells.
+    """Step that takes the cells of each block within a window of the grid: from, to (without), and the stride.
 
     Along each axis. The steps are 1 or more. What is left are plain blocks, some of which may have no cells.
     """

@@ -68,8 +68,8 @@ class ArgumentValue:
 
 @dataclass(frozen=True, slots=True)
 class CopyTo:
-    """The worker on another node that is to hold a copy of what is ``owner``'s: its runtime directory, or where it is
-    reached over TCP.
+    """Address of the worker on another node that is to hold a replica of a part of ``owner``: its runtime directory, or
+    its TCP address.
     """
 
     owner: str
@@ -79,7 +79,7 @@ class CopyTo:
 
 @dataclass(frozen=True, slots=True)
 class Save:
-    """Copy what is held of a VRDD to memory that outlives the process, as the snapshot of that number.
+    """Request to copy a VRDD's content to memory that outlives the process, as the snapshot of that number.
 
     That is done beside what follows. Of the session's snapshots, those that are not ``needed`` are let go of then.
     ``copy`` says which other node is to have it too.
@@ -157,7 +157,7 @@ class Describe:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Let go of whole VRDDs, and of snapshots of these numbers."""
+    """Request to release whole VRDDs, and snapshots of these numbers."""
 
     number: int
     vrdds: tuple[int, ...]
@@ -196,7 +196,9 @@ class Restore:
 
 @dataclass(frozen=True, slots=True)
 class HoldCopy:
-    """Hold a copy of the ``owner``'s part of a snapshot, which comes beside, and of those before but the ``needed``."""
+    """Request to hold a replica of the ``owner``'s part of a snapshot, whose data comes with the message, and to forget
+    earlier ones except the ``needed``.
+    """
 
     number: int
     snapshot: int
@@ -359,7 +361,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class HeldVrdd:
-    """One line of ``status``: what a session holds under one VRDD's number."""
+    """Line of ``status`` about the content that a session holds under one VRDD's number."""
 
     vrdd: int
     name: str
@@ -459,7 +461,7 @@ Greeting = Welcome | Failure
 
 @dataclass(frozen=True, slots=True)
 class Challenge:
-    """A device process's first message over TLS: what the client has to answer to."""
+    """Challenge of a device process, its first message over TLS, which the client answers by a proof."""
 
     nonce: bytes
 
@@ -479,7 +481,7 @@ Admission = Challenge | Proof | Failure
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """Ask for the daemon's sessions and what they hold."""
+    """Request for the daemon's sessions and their content."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -525,7 +527,7 @@ class Deposit:
 
 @dataclass(frozen=True, slots=True)
 class Withdraw:
-    """Ask for a session's snapshot: this node's part of it, or the ``owner``'s."""
+    """Request for a session's snapshot: this node's part of it, or the replica of the ``owner``'s."""
 
     session: str
     secret: bytes = field(repr=False)
@@ -535,7 +537,7 @@ class Withdraw:
 
 @dataclass(frozen=True, slots=True)
 class Discard:
-    """Let go of some of a session's snapshots, whoever's parts of them there are."""
+    """Request to discard some of a session's snapshots, with all replicas."""
 
     session: str
     secret: bytes = field(repr=False)

@@ -1,4 +1,4 @@
-"""Plans: what a worker does with partitions, and what the data in them looks like.
+"""Plans: a worker's steps on partitions, and the layout of the partitions' data.
 
 A plan is what does not change from one pass of a loop to the next. What does change, the numbers of VRDDs and the
 values of arguments, stands in the request, and the plan refers to it by position, its *slot*. So a plan is sent once,
@@ -115,7 +115,7 @@ class FoldInsideStep:
 
 @dataclass(frozen=True, slots=True)
 class MapFoldStep:
-    """Launch a kernel on every block that folds what it computes; its variant's launch says what it leaves.
+    """Step that launches on every block a kernel which folds its results; the variant's launch lists the partials.
 
     ``how`` is "inside": each block becomes its folded record; "all": as :class:`FoldStep`; "key": as
     :class:`FoldByKeyStep`, for keys below ``groups`` that the kernel calls ``key``. The kernel stands among those of
@@ -254,7 +254,7 @@ class Preparation:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """A kernel, and what it is launched with on blocks of one signature.
+    """Launch of a kernel on blocks of one signature.
 
     ``outputs`` are the fields it writes; with ``merge`` the input's other fields stay beside them. ``module`` is an
     index among the plan's. A ``keyless`` result has keys of its own, which replace the input's.
@@ -296,7 +296,7 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class StencilLaunch:
-    """A kernel that computes the cells of a region anew, and what it is launched with.
+    """Launch of a kernel that computes the cells of a region anew.
 
     It takes the addresses of the fields ``inputs``, of those ``outputs`` (of the shape of a cell), a region, and
     ``arguments``. It reads up to ``below`` and ``above`` cells further along each axis of the grid. ``block`` are its

@@ -1,4 +1,4 @@
-"""Memory that goes back and forth between a client and a worker, and what is captured straight into it.
+"""Shared memory that is lent between a client and a worker, and values that are captured into it.
 
 An argument that is as large as a payload is fixed when the call is made, in memory that the worker has mapped, so that
 it need not be copied once more when it is sent. The memory is used again once nobody has the argument, nor the results
@@ -91,7 +91,7 @@ class BufferPool(Protocol):
     """Pool of shared memory that a worker has mapped."""
 
     def lend(self, size: int) -> BufferLease | None:
-        """Return memory of at least so many bytes, if there is some that nobody uses."""
+        """Return a lease of unused memory of at least ``size`` bytes; None if there is none."""
 
 
 class _Lenders(threading.local):

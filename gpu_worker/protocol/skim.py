@@ -1,4 +1,4 @@
-"""A look over a long frame before anything is built of it: objects of Python take up to 75 times the bytes of a frame.
+"""Check of a long frame's size before it is decoded: Python's objects take up to 75 times the bytes of a frame.
 
 Whoever sends arrays in arrays where a number belongs is refused at the first of them, and what fits its annotation at
 the first object above :data:`MAX_OBJECTS`. Short frames are not looked at: what they can cost is little.

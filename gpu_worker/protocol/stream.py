@@ -65,7 +65,7 @@ class StreamConnection(Connection):
         self.until = until
 
     def send(self, message: object, of: object, descriptors: Sequence[int] = ()) -> None:
-        """Send a message of the type or union ``of``, and behind it what is in the memfd that goes with it.
+        """Send a message of the type or union ``of``, followed by the content of its memfd.
 
         Raises
         ------

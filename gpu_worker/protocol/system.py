@@ -102,7 +102,7 @@ def system_call(asked: str, otherwise: type[VisparkError] = OutOfResources) -> I
 
 
 class _Started(threading.Event):
-    """Event of a thread that runs, for which nobody waits for ever."""
+    """Event that a thread has started; waiting for it is bounded."""
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait at most as long as a thread may take to start."""
@@ -110,7 +110,9 @@ class _Started(threading.Event):
 
 
 class Thread(threading.Thread):
-    """A daemon thread. Where there is no memory for it, it may end before its first line, and nobody waits for that."""
+    """Daemon thread whose start raises an error, and does not wait for ever, if the system has no memory for the
+    thread.
+    """
 
     def __init__(self, target: Callable[..., None], args: Sequence[object] = (), *, name: str):
         super().__init__(target=target, args=args, name=name, daemon=True)

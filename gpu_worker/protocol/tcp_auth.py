@@ -30,7 +30,7 @@ TLS = ssl.TLSVersion.TLSv1_3
 
 
 def nonce() -> bytes:
-    """Return a challenge that nobody has seen."""
+    """Return a random challenge."""
     return secrets.token_bytes(NONCE_BYTES)
 
 

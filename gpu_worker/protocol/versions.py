@@ -60,7 +60,7 @@ def other_version(version: int) -> ProtocolError:
 
 
 def _refusal(body: bytes | bytearray) -> Failure | None:
-    """Return a failure that came as a member of another union, from a daemon that could not tell what was wanted."""
+    """Decode a failure that came as a member of another union, from a daemon that could not read the request."""
     for union in (Greeting, AdminReply):
         try:
             found = decode(body, union)

@@ -110,7 +110,7 @@ class Connection:
             self._send_rest(memoryview(frame)[sent:])
 
     def _send_rest(self, rest: memoryview) -> None:
-        """Send what is left of a frame, which the peer would wait for."""
+        """Send the rest of a frame, for which the peer waits."""
         while rest:
             rest = rest[_patiently(lambda: self.socket.send(rest)):]    # noqa: B023 - called at once
 
@@ -176,7 +176,7 @@ class Connection:
         return bool(looking.poll(1000 * seconds))
 
     def wait_until(self, done: Callable[[], bool]) -> bool:
-        """Wait until something is done that nobody tells of, or there is input; whether it is done.
+        """Poll until ``done`` returns true, or there is input; return whether it did.
 
         It is looked for again and again, for as long as an answer is where processors are to spare, else after naps.
         """

@@ -1,4 +1,4 @@
-"""Asks a daemon, by its socket, what concerns no session; the daemon uses it too, so nothing here loads NumPy."""
+"""Administrative requests to a daemon, by its socket; the daemon uses this module too, so nothing here loads NumPy."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def open_connection(directory: RuntimeDirectory, start: bool, log_level: str, ti
 
 
 def _connected(path: os.PathLike[str], timeout: float) -> socket.socket | None:
-    """Return a socket connected to the daemon; ``None`` where nobody listens."""
+    """Return a socket connected to the daemon; ``None`` if none listens there."""
     with system_call("a socket to the worker"):
         sock = socket.socket(socket.AF_UNIX)
     try:

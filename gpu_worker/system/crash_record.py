@@ -167,7 +167,7 @@ class BlackBox:
                         self._end_process(slot)
 
     def _is_late(self, slot: int, deadline: float, late: Callable[[], Place | None] | None) -> bool:
-        """Return whether a kernel runs past its deadline; where it is, is noted then."""
+        """Return whether a kernel runs past its deadline; if so, record its place."""
         if late is not None:
             place = late()
             if place is None:

@@ -1,4 +1,4 @@
-"""Examination of a machine: what vispark needs, what is there, and the command that mends what is missing."""
+"""Examination of a machine: vispark's requirements, the findings, and the commands that mend them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ print(json.dumps([[device.name, device.memory().total] for device in devices]))
 
 @dataclass(frozen=True)
 class Finding:
-    """Result of one check: what was looked at, what is there, and how to mend it.
+    """Result of one check: its subject, the finding, and the way to mend it.
 
     Attributes
     ----------
@@ -245,7 +245,7 @@ def _version(package: str) -> str | None:
 
 
 def _output(command: list[str]) -> str | None:
-    """Run a command and return what it printed; None where it is missing, fails or does not end."""
+    """Run a command and return its output; None if it is missing, fails or does not end."""
     try:
         ran = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
     except (OSError, subprocess.TimeoutExpired):

@@ -37,7 +37,7 @@ class Greeters:
             return self._refused.pop(sock, "")
 
     def sweep(self) -> float | None:
-        """Refuse those that took too long; when to call again, on the monotonic clock."""
+        """Refuse connections that have not greeted in time; return when to call again, on the monotonic clock."""
         now = time.monotonic()
         with self._lock:
             for sock in [sock for sock, since in self._since.items() if now - since >= GREETING_SECONDS]:

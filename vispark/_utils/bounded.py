@@ -21,7 +21,8 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 class BoundedCache(Generic[_Value]):
-    """Values by key; the one used least recently goes first, and what is too large alone is not kept.
+    """Cache bounded by bytes: the least recently used values are dropped first, and a value that is too large alone is
+    not kept.
 
     Parameters
     ----------

@@ -20,7 +20,7 @@ import numpy as np
 
 @dataclass(frozen=True, eq=False, repr=False)
 class UserFunction:
-    """A function with what it captured; equal by code and captured values."""
+    """User's function with its captured values; equal by code and captured values."""
 
     function: Callable[..., Any]
     key: Hashable

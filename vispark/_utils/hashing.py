@@ -8,7 +8,7 @@ _Class = TypeVar("_Class", bound=type)
 
 
 def hashed_once(of: _Class) -> _Class:
-    """Let the records of a frozen dataclass keep their hash, as what they are made of is hashed each time else.
+    """Cache the hash of a frozen dataclass's records, which is computed from all of their fields otherwise.
 
     Examples
     --------

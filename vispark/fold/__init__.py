@@ -1,4 +1,4 @@
-"""Folds with functions of two records: which have kernels, and what they mean for records of some layout.
+"""Folds by functions of two records: recognition of those that kernels can run, and their lowering.
 
 ``spec`` reads what a function does; ``inside`` says what ``vreduce`` makes of a record, ``lowering`` what the folds of
 whole VRDDs ask of the workers and make of their answers. Nothing here knows Spark.

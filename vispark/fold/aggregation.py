@@ -1,4 +1,4 @@
-"""Reads from the functions given to ``aggregate`` what it computes of each record, and how that is joined.
+"""Reader of the functions given to ``aggregate``: what they compute of each record, and the fold of the results.
 
 ``seqOp(total, record)`` must join each part of its total, by one associative operator, with something that it computes
 of the record alone: ``(total[0] + x, total[1] + 1)`` joins ``x`` and ``1`` by ``add``. That becomes a ``vmap`` and a

@@ -72,7 +72,9 @@ def _items(items: ast.expr, names: list[str], function: types.FunctionType) -> s
 
 def _is_call(node: ast.expr | None, name: str, arguments: int, function: types.FunctionType,
              strict: bool = False) -> TypeGuard[ast.Call]:
-    """Return whether a node calls the builtin of this name, with so many arguments and no others (but ``strict=``)."""
+    """Return whether a node calls the builtin of this name with ``arguments`` arguments and no others (but
+    ``strict=``).
+    """
     if not isinstance(node, ast.Call) or len(node.args) != arguments or _name(node.func) != name:
         return False
     if any(not strict or keyword.arg != "strict" for keyword in node.keywords):

@@ -176,7 +176,7 @@ _Lowered = TypeVar("_Lowered", FoldStep, FoldByKeyStep, covariant=True)
 
 
 class FoldRequest(Protocol[_Lowered]):
-    """One of those above: hashable, equal by content."""
+    """Interface of fold requests: hashable, equal by content."""
 
     def lower(self, contents: Sequence[PartitionSchema]) -> _Lowered | str:
         """Return the step for partitions of some contents, or why workers cannot fold them, as :meth:`Reduce.lower`

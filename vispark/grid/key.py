@@ -10,7 +10,7 @@ from vispark.grid.spec import GridSpec
 
 
 class GridLike(Protocol):
-    """A grid, to its keys: what has a description."""
+    """Interface of a grid for its keys: the grid's description."""
 
     @property
     def description(self) -> GridSpec:

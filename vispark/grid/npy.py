@@ -84,7 +84,7 @@ def check_splits(directory: str, splits: tuple[int, ...]) -> None:
 
 
 def check_there(paths: Iterable[str]) -> None:
-    """See to it that local files are there; what is at URLs is seen when it is read.
+    """Check that local files exist; missing files at URLs are found when they are read.
 
     Raises
     ------
@@ -98,7 +98,7 @@ def check_there(paths: Iterable[str]) -> None:
 
 
 def read(path: str) -> np.ndarray:
-    """Return the array in a file; of a local one only what is used of it is read.
+    """Return the array in a file; a local file is mapped, and read as far as it is used.
 
     Raises
     ------

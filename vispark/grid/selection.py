@@ -18,7 +18,7 @@ from vispark.grid.spec import GridSpec
 
 @dataclass(frozen=True)
 class CellSelection:
-    """Some of a grid's cells: from, up to (without) and every so many along each axis.
+    """Selection of a grid's cells: from, up to (without), and the stride along each axis.
 
     ``dropped`` are the axes that a whole number was given for.
     """
@@ -52,7 +52,7 @@ class CellSelection:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The extents of what is gathered, with an extent of 1 for axes that are dropped."""
+        """The extents of the gathered array, with an extent of 1 for axes that are dropped."""
         return tuple(len(range(*each)) for each in zip(self.starts, self.stops, self.steps, strict=True))
 
     def within(self, key: BlockKey) -> tuple[tuple[slice, ...], tuple[slice, ...]]:

@@ -1,4 +1,4 @@
-"""A grid in numbers: what every process that deals with its blocks has to know, as plain records.
+"""Specification of a grid: plain records that every process knows which works on the grid's blocks.
 
 A description holds no code. Functions that give boundary values are referred to by a digest; see
 :mod:`vispark.grid.boundary`.
@@ -93,7 +93,7 @@ class GridSpec:
 
     @property
     def grid_shape(self) -> GridShape:
-        """What messages say of it."""
+        """The grid's shape as messages describe it."""
         return GridShape(self.shape, self.splits, self.halo, self.ghosts)
 
     @property

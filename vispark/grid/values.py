@@ -1,4 +1,5 @@
-"""Values of cells as ones of a field's dtype: what that cannot hold is an error that names the cell."""
+"""Conversion of values of cells to a field's dtype; a value that the dtype cannot hold is an error that names the cell.
+"""
 
 from __future__ import annotations
 

@@ -186,7 +186,7 @@ class Profile:
                                 event.seconds)
 
     def _spark_spans(self) -> Iterator[dict[str, Any]]:
-        """Yield jobs, stages and tasks, those that overlap on tracks beside each other."""
+        """Yield the trace's slices of jobs, stages and tasks; overlapping ones are on separate tracks."""
         stages = [stage for job in self.jobs for stage in job.stages]
         tasks = [task for stage in stages for task in stage.tasks]
         yield from self._on_tracks("Spark jobs", [(f"job {job.number}: {job.name}", job, {}) for job in self.jobs])

@@ -52,7 +52,7 @@ class SparkStage:
 
 @dataclass(frozen=True)
 class Job:
-    """A job, from when Spark took it to its end; ``known`` says whether Spark remembers all of it."""
+    """Spark job, from its submission to its end; ``known`` says whether Spark remembers all of it."""
 
     number: int
     name: str

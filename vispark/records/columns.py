@@ -123,7 +123,7 @@ def _column(values: list[Any], name: str, subject: Subject) -> Column:
 
 
 def _check_types(values: list[Any], subject: Subject) -> None:
-    """Check that all values are of the first one's type, and that it is one that can be held."""
+    """Check that all values are of the first value's type, and that workers can hold it."""
     first = values[0]
     kind = type(first)
     whole = not subject.part

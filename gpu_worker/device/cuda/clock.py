@@ -63,7 +63,7 @@ class EventClock(Clock):
         return super().busy()
 
     def _read(self) -> None:
-        """Wait for what is pending, and note when it began and ended."""
+        """Wait for pending events, and record the spans between them."""
         check(bindings.cuEventSynchronize(self._start))
         for first, last in self._pending:
             check(bindings.cuEventSynchronize(last))

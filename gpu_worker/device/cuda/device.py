@@ -119,7 +119,7 @@ class CudaBuffer(Buffer):
 
 
 class CudaKernel(CompiledKernel):
-    """A function of a loaded module, what it takes, and what its launches may ask for."""
+    """Function of a loaded module, with its parameters and the limits of its launches."""
 
     def __init__(self, device: CudaDevice, source: Source, name: str, function: Any, parameters: Parameters):
         super().__init__(device, source, name)

@@ -1,4 +1,4 @@
-"""CUDA's driver through cuda-bindings: what PyCUDA lacks, and errors with their codes."""
+"""Bindings of CUDA's driver by cuda-bindings: functions that PyCUDA lacks, and errors with their codes."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 
 
 class Graph(RecordedWork):
-    """Recorded work as a CUDA graph: one launch for all of it.
+    """Recorded work as a CUDA graph, launched as a whole.
 
     The graph has the values that the work had first; with others it is enqueued piece by piece.
     """

@@ -68,7 +68,7 @@ class Cubin:
     constants: tuple[tuple[str, str], ...] = ()
 
     def to_bytes(self) -> bytes:
-        """Return the cubin in one piece, for a file."""
+        """Return the cubin as bytes, for a file."""
         return json.dumps([self.symbol, self.constants]).encode() + b"\n" + self.code
 
     @classmethod

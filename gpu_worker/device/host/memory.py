@@ -46,7 +46,7 @@ def host_memory() -> int:
 
 
 class HostMemory:
-    """A bounded amount of memory and what of it lies ready for reuse.
+    """Bounded pool of host memory, with the memory that lies ready for reuse.
 
     Parameters
     ----------

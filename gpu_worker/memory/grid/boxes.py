@@ -115,7 +115,7 @@ def _block(lattice: Lattice, position: Triple) -> Box:
 
 
 def bisected(lattice: Lattice, parts: int) -> list[Box]:
-    """Return boxes of blocks for so many devices, with nearly equal numbers of cells and short surfaces.
+    """Return boxes of blocks for ``parts`` devices, with nearly equal numbers of cells and short surfaces.
 
     Recursive coordinate bisection: the box is cut across its longest side, in cells, where the numbers of cells on
     either side are nearest to the numbers of devices that they are for (M. J. Berger and S. H. Bokhari, IEEE
@@ -170,7 +170,7 @@ def covered(positions: Collection[Triple]) -> list[Box]:
 
 
 def shells(box: Box, below: Sequence[int], above: Sequence[int]) -> tuple[Box, list[Box]]:
-    """Return the cells of a box that are so far from its sides, and disjoint boxes with all the others.
+    """Return the cells of a box at the given distances from its sides, and disjoint boxes with all other cells.
 
     Slabs across z come first and are whole, those across x last and shortest, since these are slow to read.
     """

@@ -62,7 +62,7 @@ class Filled:
 
 @dataclass(frozen=True, slots=True)
 class _Range:
-    """Cells along one axis, and the first of those that they come from; ``side`` where their values are given."""
+    """Range of cells along one axis, and the first of their source cells; ``side`` is set if their values are given."""
 
     low: int
     high: int

@@ -112,7 +112,7 @@ class Domain:
 
     @cached_property
     def device_numbers(self) -> tuple[int, ...]:
-        """The number of the device that each patch is on, among those that have patches."""
+        """The number of each patch's device, among the devices that have patches."""
         devices = list(dict.fromkeys(patch.device for patch in self.patches))
         return tuple(devices.index(patch.device) for patch in self.patches)
 
@@ -198,7 +198,7 @@ def number_of(lattice: Lattice, at: Triple) -> int:
 
 
 def device_for(grid: GridShape, numbers: Iterable[int], devices: Sequence[Device]) -> Device:
-    """Return the device for a partition with these blocks: that of most of them, where blocks are dealt as boxes."""
+    """Return the device for a partition with these blocks: the owner of most of them in the division into boxes."""
     lattice = lattice_of(grid)
     owners = dealt(lattice, len(devices))
     wanted = [owners[position(lattice, number)] for number in numbers]

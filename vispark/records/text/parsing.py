@@ -86,7 +86,7 @@ class Format:
         return next(csv.reader([line], delimiter=self.delimiter), []) if self.delimiter else line.split()
 
     def fault(self, data: bytes) -> tuple[int, str]:
-        """Return the number of the first bad line of some, from 0, and what is wrong with it."""
+        """Return the number of the first bad line, from 0, and the fault."""
         lines = data.split(b"\n")
         # Up to a line, all is good or not.
         number = bisect_left(range(len(lines) - 1), True, key=lambda last: not self._good(lines[:last + 1]))

@@ -98,7 +98,8 @@ def fsspec_of(path: str):
 
 
 def _files(path: str) -> list[tuple[str, int]]:
-    """Return the files of one path with their bytes, sorted; those whose names begin with ``_`` or ``.`` only by name.
+    """Return the files of one path with their sizes in bytes, sorted; files whose names begin with ``_`` or ``.`` only
+    if named.
     """
     found = _remote(path) if "://" in path else _local(path)
     if not found:
