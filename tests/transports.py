@@ -1,7 +1,7 @@
 """Runs the tests that use Spark on the ways from the driver to workers, and prints what came of each file.
 
 ``python -m tests.transports`` (an hour on two calm cores), or with files and ``--ways relay``; the rows are those of
-docs/transports.md. What fails is shown as pytest shows it.
+docs/reference/transports.md. What fails is shown as pytest shows it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The options ``spark.vispark.*``: one table, from which docs/options.md is generated."""
+"""The options ``spark.vispark.*``: one table, from which docs/reference/options.md is generated."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ OPTIONS = (
     Option("check", "none", _choice("none", "bounds"), "",
            "`bounds`: on `host` (which `auto` is then), each read and write of an `exec` kernel is checked against the "
            "buffers that it was given, and one out of their bounds is a `KernelFault`; slow. See "
-           "[kernels.md](kernels.md#out-of-bounds)."),
+           "[kernels.md](../guide/kernels.md#out-of-bounds)."),
     Option("logLevel", "info", _choice("debug", "info", "warning", "error"), "",
            "What the device process writes to its log; `debug` has a line per plan."),
 )
@@ -170,7 +170,7 @@ def _find(name: str) -> Option:
 
 
 def markdown() -> str:
-    """Return the table as docs/options.md shows it."""
+    """Return the table as docs/reference/options.md shows it."""
     rows = [f"| `{PREFIX}{option.name}` | {_shown(option)} | {option.meaning} |" for option in OPTIONS]
     return "\n".join(["| name | default | meaning |", "|---|---|---|", *rows]) + "\n"
 

@@ -1,1 +1,1 @@
-"""Protocol between clients and workers: errors, messages, frames and payloads. See docs/protocol.md."""
+"""Protocol between clients and workers: errors, messages, frames and payloads. See docs/reference/protocol.md."""

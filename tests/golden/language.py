@@ -1,4 +1,4 @@
-"""The tables of docs/translator.md, made from the cases that cover the language and from the library's lists."""
+"""The tables of docs/guide/translator.md, made from the cases that cover the language and from the library's lists."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/translator.md holds the tables that the cases make. ``VISPARK_UPDATE_GOLDEN=1`` writes them anew."""
+"""docs/guide/translator.md holds the tables that the cases make. ``VISPARK_UPDATE_GOLDEN=1`` writes them anew."""
 
 from __future__ import annotations
 
@@ -23,4 +23,4 @@ def test_the_language_table_is_that_of_the_cases():
         DOCUMENT.write_text(wanted)
         text = wanted
     assert _GENERATED.search(text)
-    assert text == wanted, "docs/translator.md differs; VISPARK_UPDATE_GOLDEN=1 writes it anew"
+    assert text == wanted, "docs/guide/translator.md differs; VISPARK_UPDATE_GOLDEN=1 writes it anew"

@@ -161,10 +161,10 @@ class VRDD(Appearance, EagerExecution, FoldActions, GridOperations):
     def vmap(self, f: Callable[..., Any], *arguments: Any, of: str | None = None) -> VRDD:
         """Apply a plain Python function to every element, on the device.
 
-        The function is translated (see docs/translator.md), never called. Elements are the records, as for ``map``, but
-        of pairs that were sent the values, as for ``mapValues``, and of records of two dimensions or more their rows:
-        what lies along the leading axis. On a grid's blocks they are its cells, and a ``@stencil`` reads their
-        neighbours too (see docs/grids.md).
+        The function is translated (see docs/guide/translator.md), never called. Elements are the records, as for
+        ``map``, but of pairs that were sent the values, as for ``mapValues``, and of records of two dimensions or more
+        their rows: what lies along the leading axis. On a grid's blocks they are its cells, and a ``@stencil`` reads
+        their neighbours too (see docs/guide/grids.md).
 
         Parameters
         ----------
