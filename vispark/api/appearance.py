@@ -20,7 +20,7 @@ _MOST = 64
 
 
 class Appearance(LineageWalk):
-    """The texts of a VRDD for people."""
+    """Mix-in of a VRDD's display texts."""
 
     @abstractmethod
     def _shown(self) -> str: ...

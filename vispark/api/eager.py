@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 class EagerExecution(LineageWalk):
-    """A VRDD whose content workers begin with where it is to be kept.
+    """Mix-in of a VRDD that submits plans for cached results before an action asks for them.
 
     Where they hold what it is made of, that is at once. Otherwise results are taken note of, up to as many as may be
     under way; then what they begin with is loaded as an action would, and they follow. So a loop without actions is
@@ -63,7 +63,8 @@ class EagerExecution(LineageWalk):
             session.submit(self._loader, chain, range(self.getNumPartitions()), self._chain)
 
     def _load_ahead(self) -> None:
-        """Compute the first result that waits, by a Spark job where nothing is held, and begin with those behind it.
+        """Compute the oldest result that is waiting, by a Spark job if workers hold nothing, and submit the plans of
+        later ones.
 
         Whatever is wrong with it is told by the first action that needs it, and until then it is not tried again.
         """

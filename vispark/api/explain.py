@@ -68,7 +68,7 @@ class Explained:
 
 
 def explain(session: Session, wanted: Explained) -> str:
-    """Return the text that ``VRDD.explain`` prints, and ``ReducedRDD.explain``."""
+    """Return the text that ``VRDD.explain`` and ``ReducedRDD.explain`` print."""
     chain, goal = wanted.chain, FETCH
     folds: dict[str, FoldStep | FoldByKeyStep | str | None] = dict(wanted.folds)
     start = next((node.cached for node in reversed(chain) if node.cached), None)
@@ -134,7 +134,7 @@ def content_of(schema: Any) -> PartitionSchema:
 
 @brief
 def translate(f: Callable[..., Any], *arguments: Any, schema: Any, of: str | None = None) -> str:
-    """Return the CUDA C++ that a Python function becomes where ``vmap`` is given it; needs neither Spark nor a worker.
+    """Return the CUDA C++ of a Python function as ``vmap`` translates it; needs neither Spark nor a worker.
 
     Parameters
     ----------
@@ -207,7 +207,7 @@ def _lowered(chain: LogicalPlan, start: DatasetId | None, goal: RequestedOutput,
 
 def _rewritten(chain: LogicalPlan, start: DatasetId | None, goal: RequestedOutput,
                lowering: Lowering | None) -> Iterator[str]:
-    """Yield the protocol's steps; without content only what becomes one step."""
+    """Yield the protocol's steps; for unknown content only the operations that become one step."""
     if lowering is not None:
         numbers = lowering.numbers()
         yield from (f"{type(step).__name__.removesuffix('Step')}{_details(step, numbers)}" for step in lowering.steps)
@@ -271,7 +271,7 @@ def _kernels_of(action: str, lowering: Lowering | None, wanted: Explained) -> It
 
 
 def _stencils(lowering: GridLowering, wanted: Explained) -> Iterator[str]:
-    """Yield the kernels of functions of a grid's cells, each once, and how loops go over them."""
+    """Yield the kernels of functions of a grid's cells, each once, and the passes of loops over them."""
     yield from lowering.passes
     modules = lowering.modules.modules()
     for launch in dict.fromkeys(lowering.stencils):
@@ -316,7 +316,7 @@ def _held(session: Session, chain: LogicalPlan) -> Iterator[str]:
 
 def _moved(chain: LogicalPlan, start: DatasetId | None, lowering: Lowering | None,
            contents: Mapping[int, PartitionSchema]) -> Iterator[str]:
-    """Yield the bytes that go between host and device, and to the driver."""
+    """Yield the bytes that are copied between host and device, and to the driver."""
     if lowering is None:
         return
     position = next((index for index, node in enumerate(chain) if start and node.cached == start), 0)

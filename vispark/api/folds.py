@@ -78,7 +78,7 @@ class FoldActions(Foldable):
         return self._total("fold", zeroValue, op, self, spec, lambda: self._spark("fold", zeroValue, op))
 
     def aggregate(self, zeroValue: Any, seqOp: Callable[[Any, Any], Any], combOp: Callable[[Any, Any], Any]) -> Any:
-        """Join each record with a total, each partition's from ``zeroValue`` on, and these with each other.
+        """Fold each record into a total, each partition's from ``zeroValue`` on, and combine the partitions' totals.
 
         On cached elements this is a ``vmap`` and a fold in the workers, where ``seqOp`` joins each part of its total
         with something that it computes of the record alone, ``combOp`` joins by the same operators, and Python's
@@ -163,11 +163,11 @@ class FoldActions(Foldable):
         return total.astype(np.float64)[()] if single else total
 
     def min(self, key: Callable[[Any], Any] | None = None) -> Any:
-        """Return the least record, or that of the least ``key``."""
+        """Return the least record, or the one with the least ``key``."""
         return self.reduce(min) if key is None else self._spark("min", key)
 
     def max(self, key: Callable[[Any], Any] | None = None) -> Any:
-        """Return the greatest record, or that of the greatest ``key``."""
+        """Return the greatest record, or the one with the greatest ``key``."""
         return self.reduce(max) if key is None else self._spark("max", key)
 
     def mean(self) -> Any:

@@ -1,4 +1,4 @@
-"""From an RDD of a grid's blocks to arrays and files."""
+"""Gathering of a grid's blocks from an RDD to arrays and files."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def gather(blocks: RDD[Any], cells: Any = ...) -> Any:
 
 
 def _description(blocks: RDD[Any]) -> GridSpec:
-    """Return the grid that blocks are of, by the first of their keys."""
+    """Return the grid of some blocks, from the first of their keys."""
     key = blocks.keys().first()
     _check_key(key)
     return key.grid.description
@@ -56,7 +56,7 @@ def _check_key(key: Any) -> None:
 
 
 def _assembled(records: list[Any], window: CellSelection | None, *, is_whole: bool = True) -> Any:
-    """Return the array that records make, of which all of the grid's blocks have one, where it ``is_whole``."""
+    """Return the array of the records' blocks; if it ``is_whole``, all of the grid's blocks must be among them."""
     if not records:
         raise PlanError("there are no blocks to gather")
     for record in records:

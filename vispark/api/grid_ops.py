@@ -33,12 +33,14 @@ Blocks = TypeVar("Blocks", bound="GridOperations")
 @brief_errors
 @dataclass(frozen=True)
 class Halos(Generic[Blocks]):
-    """The outermost cells of each block of a grid, on their way to the neighbours; see :meth:`VRDD.halo_extract`."""
+    """Extracted halos: the outermost cells of each block of a grid, to be sent to the neighbours; see
+    :meth:`VRDD.halo_extract`.
+    """
 
     blocks: Blocks
 
     def halo_shuffle(self) -> Blocks:
-        """Exchange them, for this version of the grid.
+        """Exchange the halos, for this version of the grid.
 
         Returns
         -------
@@ -51,7 +53,7 @@ class Halos(Generic[Blocks]):
 
 @brief_errors
 class GridOperations(LineageWalk):
-    """The operations of a VRDD whose records are a grid's blocks."""
+    """Mix-in of operations of a VRDD whose records are a grid's blocks."""
 
     _shuffled = False
     _progress: bool | None = None
@@ -88,7 +90,7 @@ class GridOperations(LineageWalk):
         return Halos(self)
 
     def shuffle_halos(self) -> None:
-        """Let the neighbours' cells be at hand for this version of the grid; see :meth:`halo_extract`."""
+        """Exchange the halos of this version of the grid; see :meth:`halo_extract`."""
         self._keep_something()
         self._shuffled = True
 
@@ -111,7 +113,7 @@ class GridOperations(LineageWalk):
     def iterate(self, f: Callable[..., Any] | Sequence[tuple[Any, ...]], *arguments: Any, steps: int,
                 until: float | None = None, every: int = 10, check: bool | int = False,
                 progress: bool | None = None) -> Self:
-        """Do an exchange and a stencil, or several of them, many times over, without leaving the workers.
+        """Run an exchange and a stencil, or several of them, repeatedly, without leaving the workers.
 
         Parameters
         ----------
@@ -177,7 +179,7 @@ class GridOperations(LineageWalk):
 
     @property
     def iterated(self) -> EndedLoop:
-        """How the loop ended whose result this is; runs it, if that has not been done.
+        """The outcome of the loop that computes this VRDD; the loop is run if it has not been.
 
         Raises
         ------
@@ -191,7 +193,7 @@ class GridOperations(LineageWalk):
         return self._loop
 
     def described(self) -> GridSpec | None:
-        """Return the grid that the blocks are of, where that is known without asking for one."""
+        """Return the grid of the blocks, if it is known without asking for a block."""
         return next((content.layout.grid for content in self._known() if content.layout.grid is not None), None)
 
     def _known(self) -> list[PartitionSchema]:
@@ -224,8 +226,7 @@ class GridOperations(LineageWalk):
         return self._then(ops.Window(starts, stops, steps))
 
     def windowed(self, window: CellSelection) -> list[Any] | None:
-        """Return the records that have cells in a window, cut to it, of blocks that are held; None where they are not.
-        """
+        """Return the records that have cells in a window, cut to the window, if workers hold the blocks; else None."""
         self._run_loops()
         residency, description = self._residency, self.described()
         contents = residency.contents if residency is not None else {}
@@ -288,7 +289,7 @@ class GridOperations(LineageWalk):
             self._keep_together()
 
     def _compute_grid(self) -> None:
-        """Compute what needs neighbours: Spark's tasks, each for a partition, cannot."""
+        """Compute the operations that read neighbours, which Spark's tasks cannot, as each sees one partition."""
         if self._reaches():
             self._run_loops()
             self._keep_together()
@@ -296,7 +297,8 @@ class GridOperations(LineageWalk):
                 self._contents()
 
     def _keep_together(self) -> None:
-        """Keep the last result that needed neighbours; where that is forgotten, the first one behind it that is not."""
+        """Cache the last result that needed neighbours; if that VRDD is forgotten, the first one after it that is not.
+        """
         chain = self._recent()
         start = max((index for index, node in enumerate(chain) if node.cached), default=-1)
         last = max((index for index in range(len(chain)) if ops.needs_neighbours(chain, index)), default=-1)
@@ -307,7 +309,7 @@ class GridOperations(LineageWalk):
             each.persist()
 
     def _run_loops(self) -> None:
-        """Run the loops that the result comes from and that were not run yet, the first one first."""
+        """Run the pending loops that the result is computed from, the first one first."""
         loops: list[tuple[GridOperations, LoopSpec]] = []
         each: GridOperations | None = self
         while each is not None:

@@ -1,4 +1,4 @@
-"""Numbers of a whole grid (sum, extremes, norm, inner product), and grids of larger or smaller cells."""
+"""Reductions of a whole grid (sum, extremes, norm, inner product), and grids of coarser or finer cells."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def _grid_of(blocks: RDD[Any]) -> Any:
 
 
 def _on_device(blocks: RDD[Any], action: str) -> VRDD:
-    """Return the blocks where workers hold them, if they are a grid's."""
+    """Return the blocks that workers hold, if they are a grid's."""
     held = blocks if isinstance(blocks, VRDD) else send(blocks).htod().cache()
     if not any(content.layout.grid is not None for content in held._results()):
         raise PlanError(f"{action} is of the blocks of a Grid, under their keys: start from "
@@ -153,7 +153,7 @@ def _on_device(blocks: RDD[Any], action: str) -> VRDD:
 
 
 def _fields(held: VRDD, field: str | None, action: str) -> dict[str, np.dtype]:
-    """Return the dtypes of the fields that are asked for, by name; one without a name has the empty one."""
+    """Return the dtypes of the requested fields, by name; a field without a name has the empty one."""
     layout = next(content.layout for content in held._results() if content.count)
     dtypes = {part.name: part.dtype for part in layout.parts}
     if field is None:

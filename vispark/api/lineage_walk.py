@@ -32,9 +32,8 @@ class LineageWalk(RDD[Any]):
     _looked_up: int = 0
 
     def _chain(self, is_enough: Callable[[PlanNode], bool] | None = None) -> LogicalPlan:
-        """Return the operations up to here: from the send on, or from the last one on whose result is enough to start
-        from,
-        and from before that as far as it says where the result lies.
+        """Return the plan up to here: from the send on, or from the last node whose result is enough to start from and,
+        before that node, as far back as its place is decided.
         """
         nodes: list[PlanNode] = []
         found = False
@@ -67,7 +66,7 @@ class LineageWalk(RDD[Any]):
         return False
 
     def _backwards(self) -> Iterator[ops.Op]:
-        """Yield the operations, the last one first."""
+        """Yield the operations, newest first."""
         each: LineageWalk | None = self
         while each is not None:
             yield each._op
@@ -75,7 +74,7 @@ class LineageWalk(RDD[Any]):
         yield from last._earlier()
 
     def _earlier(self) -> Iterator[ops.Op]:
-        """Return the operations before this one that are left as lineage, the last one first."""
+        """Return an iterator over the operations before this VRDD that are left as lineage, newest first."""
         return self._lineage.backwards() if self._lineage else iter(())
 
     @property
@@ -102,19 +101,19 @@ class LineageWalk(RDD[Any]):
 
     @property
     def _first(self) -> LineageWalk:
-        """The first one that is not forgotten."""
+        """The oldest VRDD of the lineage that is not forgotten."""
         each = self
         while each._before is not None:
             each = each._before
         return each
 
     def _reaches(self) -> bool:
-        """Return whether some operation takes neighbours' cells."""
+        """Return whether an operation reads neighbours' cells."""
         lineage = self._first._lineage
         return (lineage is not None and lineage.reaches) or any(ops.reaches(node.op) for node in self._since())
 
     def _link(self) -> Lineage:
-        """Return the operations up to this one, without anything that is kept."""
+        """Return the lineage up to this operation, without cached results."""
         operations = [self._op]
         each = self
         while each._before is not None:
@@ -158,7 +157,7 @@ class LineageWalk(RDD[Any]):
         return found
 
     def _before_here(self) -> Iterator[PlanNode]:
-        """Yield the nodes before this one, the last one first."""
+        """Yield the nodes before this one, newest first."""
         last, each = self, self._before
         while each is not None:
             yield PlanNode(each._op, each._residency.cached if each._residency else None)
@@ -167,19 +166,20 @@ class LineageWalk(RDD[Any]):
             yield PlanNode(op)
 
     def _nearest(self) -> DatasetId:
-        """Return the nearest result that is kept, of which there is one."""
+        """Return the nearest cached result; at least one must be cached."""
         each: LineageWalk = self
         while each._residency is None:
             each = each._before
         return each._residency.cached
 
     def _held(self) -> LogicalPlan:
-        """Return the chain, from the last operation on whose result is held."""
+        """Return the chain from the last operation whose result workers hold."""
         session, everything = Session.of(self.ctx), range(self.getNumPartitions())
         return self._chain(lambda node: is_held(session, node, everything))
 
     def _receive(self, chain: LogicalPlan) -> Receive:
-        """Return the task that gives a partition's records to Spark, from what the chain begins with, or else from all.
+        """Return the task that gives a partition's records to Spark, from the chain's start if it is held, or else from
+        the send on.
         """
         session = Session.of(self.ctx)
         return Receive(session.credentials, chain, session.places(self._since()), self._past())

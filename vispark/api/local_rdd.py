@@ -1,4 +1,4 @@
-"""An RDD of records that the driver has: PySpark's own actions on these, without a Spark job.
+"""RDD of records in the driver: PySpark's own actions on these, without a Spark job.
 
 What workers cannot answer costs a Spark job and a way through Python workers for each record. Of no more than a million
 records the same Python code is done sooner in the driver, with the same result, as it is PySpark's own and takes the
@@ -37,7 +37,7 @@ class LocalRDD(RDD[Any]):
 
     def mapPartitionsWithIndex(self, f: Callable[[int, Iterable[Any]], Iterable[Any]],
                                preservesPartitioning: bool = False) -> LocalRDD:
-        """Apply a Python function to each partition's records, now."""
+        """Apply a Python function to each partition's records immediately."""
         return LocalRDD(self.ctx, [list(f(number, iter(each))) for number, each in enumerate(self._partitions)])
 
     def collect(self) -> list[Any]:

@@ -1,4 +1,4 @@
-"""Adds vispark's operations to :class:`pyspark.RDD`."""
+"""Installer of vispark's operations in :class:`pyspark.RDD`."""
 
 from __future__ import annotations
 

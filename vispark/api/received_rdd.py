@@ -28,18 +28,20 @@ log = logging.getLogger(__name__)
 
 
 class TokenSource(Protocol):
-    """A VRDD, to the RDDs over its records."""
+    """Interface of a VRDD for the RDDs over its records."""
 
     def tokens(self) -> tuple[RDD, Callable[[int, Iterable], Iterable]] | None:
-        """Return an RDD of tokens, and what takes a partition's records by them; None where nothing is cached."""
+        """Return an RDD of tokens, and the function that takes a partition's records by a token; None if nothing is
+        cached.
+        """
 
     def forget_places(self) -> None:
-        """Ask the workers anew where the data is."""
+        """Ask the workers again for the places of the data."""
 
 
 @dataclass(frozen=True)
 class _Pipeline:
-    """One function of a partition after another."""
+    """Composition of functions of a partition."""
 
     first: Callable[[int, Iterable], Iterable]
     second: Callable[[int, Iterable], Iterable]
@@ -50,7 +52,7 @@ class _Pipeline:
 
 @brief_errors
 class ReceivedRDD(PipelinedRDD):
-    """An RDD over a VRDD's records, or what a Python function makes of them.
+    """RDD over a VRDD's records, or over the results of a Python function of them.
 
     It refers to the VRDD, whose data stays for as long as this RDD can run.
     """
@@ -65,7 +67,9 @@ class ReceivedRDD(PipelinedRDD):
             self._skip_what_is_fed(before, function)
 
     def _skip_what_is_fed(self, before, function: Callable) -> None:
-        """Compute ``before``'s records where ``function`` asks for them, and leave no record in Spark's stream."""
+        """Make a task of ``function`` that skips the records which Spark feeds unless the function reads its input,
+        computed by ``before``.
+        """
         joined = isinstance(before, PipelinedRDD) and before._is_pipelinable()
         self.func = SkippingFunction(before.func if joined else None, function)
         reads = before._prev_jrdd_deserializer if joined else before._jrdd_deserializer
@@ -95,7 +99,7 @@ class ReceivedRDD(PipelinedRDD):
         self._saved_locally = True
 
     def collect(self) -> list:
-        """Return the records, by the workers' data where Spark has none of its own of this RDD."""
+        """Return the records, from the workers' data unless Spark has stored this RDD itself."""
         # PySpark's is_checkpointed says nothing of localCheckpoint, which saves the records of this RDD alone.
         if not self._is_pipelinable() or self._saved_locally:
             return super().collect()

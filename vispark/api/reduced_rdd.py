@@ -27,7 +27,7 @@ from vispark.records import RecordLayout
 
 @brief_errors
 class DriverRDD(RDD[Any]):
-    """An RDD whose records the driver may have; see :class:`ReducedRDD`."""
+    """RDD whose records the driver may have; see :class:`ReducedRDD`."""
 
     def __init__(self, context: Any):
         self.ctx = context
@@ -88,7 +88,7 @@ class DriverRDD(RDD[Any]):
         return self._ordinary().getNumPartitions()
 
     def id(self) -> int:
-        """Return the number of the RDD that Spark is given."""
+        """Return the number of the equivalent ordinary RDD."""
         return self._ordinary().id()
 
     def getStorageLevel(self) -> StorageLevel:
@@ -114,11 +114,11 @@ class DriverRDD(RDD[Any]):
 
 
 class Foldable(RDD[Any]):
-    """An RDD whose records workers can fold by key."""
+    """Interface of an RDD whose records workers can fold by key."""
 
     @abstractmethod
     def folded(self, request: Any, action: str) -> tuple[Any, ...] | None:
-        """Return the fold of its records, by the workers; None where Spark is to fold them."""
+        """Return the fold of the records, by the workers; None if Spark is to fold them."""
 
     @abstractmethod
     def _explained(self, by_key: ByKey | str, schema: Any, sources: bool) -> str:
@@ -127,7 +127,7 @@ class Foldable(RDD[Any]):
 
 @brief_errors
 class ReducedRDD(DriverRDD):
-    """The pairs that ``reduceByKey`` of a VRDD gives.
+    """RDD of the pairs that ``reduceByKey`` of a VRDD returns.
 
     The fold runs at the first action, or where something other than an action asks Spark for the records, and once.
     """
@@ -147,7 +147,7 @@ class ReducedRDD(DriverRDD):
 
     @cached_property
     def partitioner(self) -> Partitioner:  # type: ignore[override]
-        """Where Spark's shuffle would put a pair; the JVM is asked for it, so not before somebody wants to know."""
+        """The partitioner of Spark's shuffle; created when it is first asked for, as that takes a call of the JVM."""
         partitions, place = self._places
         return Partitioner(self._source._defaultReducePartitions() if partitions is None else partitions, place)
 
@@ -164,7 +164,7 @@ class ReducedRDD(DriverRDD):
         return _Items(self, 1)
 
     def getNumPartitions(self) -> int:
-        """Return the number of partitions that was asked for."""
+        """Return the number of partitions that was requested."""
         return self.partitioner.numPartitions
 
     def explain(self, *, schema: Any = None, sources: bool = False) -> None:
@@ -202,7 +202,7 @@ class ReducedRDD(DriverRDD):
 
 
 class _Items(DriverRDD):
-    """The keys or the values of a :class:`ReducedRDD`."""
+    """RDD of the keys or the values of a :class:`ReducedRDD`."""
 
     def __init__(self, pairs: ReducedRDD, item: int):
         super().__init__(pairs.ctx)

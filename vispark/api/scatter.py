@@ -1,4 +1,4 @@
-"""From arrays, functions and files to an RDD of a grid's blocks."""
+"""Scattering of arrays, functions and files to an RDD of a grid's blocks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from vispark.grid.values import called, evaluate, first_cell, fitted, held
 
 
 class Scattered(GridLike, Protocol):
-    """A grid, to what deals it out."""
+    """Interface of a grid for its scattering."""
 
     @property
     def splits(self) -> tuple[int, ...]:
@@ -52,7 +52,7 @@ def scatter(grid: Scattered, sc: SparkContext, what: Any, partitions: int | None
 
 @dataclass(frozen=True)
 class _Blocks:
-    """Makes the records of a partition."""
+    """Function that makes the records of a partition."""
 
     names: tuple[str, ...]
 

@@ -1,4 +1,4 @@
-"""The virtual RDD: an RDD whose records live in GPU workers.
+"""Virtual RDD: an RDD whose records live in GPU workers.
 
 Each method records one operation. What Spark itself is asked of a VRDD (a shuffle, a ``map``, a save) it is given by
 :meth:`VRDD.recv`; what can be answered from cached data is answered by the workers, without a Spark job.
@@ -226,7 +226,7 @@ class VRDD(Appearance, EagerExecution, FoldActions, GridOperations):
         return self._then(ops.FoldInside(fold_for_kernel(f, "vreduce()")))
 
     def recv(self) -> RDD[Any]:
-        """Back to an ordinary RDD.
+        """Return an ordinary RDD of the records.
 
         Its tasks take the records from where they are held; where they are not, they compute them from the RDD that was
         sent, like Spark does for a partition that it has lost.
@@ -258,7 +258,7 @@ class VRDD(Appearance, EagerExecution, FoldActions, GridOperations):
         return self.persist(level)
 
     def persist(self, storageLevel: str | StorageLevel = "GPU") -> VRDD:
-        """Keep a copy, as :meth:`cache` does; a Spark storage level is taken note of and means the same.
+        """Keep a copy, as :meth:`cache` does; a Spark storage level is recorded and means the same.
 
         Raises
         ------
@@ -474,8 +474,8 @@ class VRDD(Appearance, EagerExecution, FoldActions, GridOperations):
         return received if self._profile is None else received.withResources(self._profile)
 
     def _inner(self) -> ReceivedRDD:
-        """Return the RDD that stands for this VRDD where Spark asks for it; made anew where something else is held than
-        then.
+        """Return the RDD that stands for this VRDD where Spark asks for one; made again if workers have come to hold
+        other results.
 
         It does not keep this VRDD alive: that is for what :meth:`recv` gives.
         """
@@ -528,8 +528,8 @@ class VRDD(Appearance, EagerExecution, FoldActions, GridOperations):
         return list(work.results().values())
 
     def tokens(self) -> tuple[RDD[Any], Callable[[int, Iterable[Any]], Iterable[Any]]] | None:
-        """Make sure of the nearest cached result; an RDD with the token of each of its partitions, and the function of
-        a task that takes a partition's records by it.
+        """Compute the nearest cached result, if necessary; return an RDD with a token for each partition, and the
+        function of a task that takes a partition's records by its token.
 
         For the RDDs that :meth:`recv` gives. None if nothing is cached, or there are no partitions.
         """
@@ -542,7 +542,7 @@ class VRDD(Appearance, EagerExecution, FoldActions, GridOperations):
         return session.tokens(recent), Receive(session.credentials, recent, {}, ()).from_token
 
     def forget_places(self) -> None:
-        """Ask the workers anew where the nearest cached result is; a plan did not find it where it should be."""
+        """Ask the workers again for the places of the nearest cached result, after a plan did not find it."""
         Session.of(self.ctx).find(self._recent())
 
     def _let_go_of_inputs(self) -> None:
@@ -573,7 +573,7 @@ class VRDD(Appearance, EagerExecution, FoldActions, GridOperations):
         return Session.of(self.ctx).job(lambda: getattr(RDD, action)(self, *arguments, **named))
 
     def _near(self, action: str, arguments: tuple[Any, ...], named: dict[str, Any]) -> LocalRDD | None:
-        """Return the records in the driver, where they are few and an action needs no Spark; None otherwise."""
+        """Return an RDD of the records in the driver, if they are few and the action needs no Spark; else None."""
         if action not in ACTIONS or not all(map(is_harmless, (*arguments, *named.values()))):
             return None
         results = self._results()
@@ -590,7 +590,7 @@ class VRDD(Appearance, EagerExecution, FoldActions, GridOperations):
         return saved
 
     def _save_checkpoint(self) -> None:
-        """Let Spark save the records if that was asked for, and start the lineage from there."""
+        """Let Spark save the records if a checkpoint was requested, and start the lineage from the checkpoint."""
         saved = self._checkpoint
         if saved is None or self._origin is saved:
             return
@@ -632,5 +632,5 @@ for _name in _SPARK_ACTIONS:
 
 
 def send(rdd: RDD[Any]) -> VRDD:
-    """Return the VRDD that ``rdd.send()`` gives; see :func:`vispark.api.patch_pyspark.install`."""
+    """Return the VRDD of ``rdd.send()``; see :func:`vispark.api.patch_pyspark.install`."""
     return VRDD(rdd, ops.Send(), None)

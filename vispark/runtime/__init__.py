@@ -1,1 +1,3 @@
-"""Plans on their way to workers, and cached data kept alive: in the driver, and in Spark's tasks (``executor``)."""
+"""Runtime of plans: their transport to workers and the life of cached data; in the driver, and in Spark's tasks
+(``executor``).
+"""

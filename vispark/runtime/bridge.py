@@ -81,7 +81,8 @@ class Credentials:
                      self.options.for_worker(), reach)
 
     def reached_at(self) -> str:
-        """Return the address of this node at which the driver is to reach the worker over TCP; empty where it need not.
+        """Return the address of this node at which the driver is to reach the worker over TCP; empty if it reaches the
+        worker otherwise.
         """
         transport = self.options.transport
         if transport == "tcp" or (transport == "auto" and self.machine != machine()):
@@ -101,7 +102,7 @@ class WorkerAddress:
 
     @property
     def here(self) -> bool:
-        """Whether its socket can be opened from this process."""
+        """Whether the worker's socket can be opened from this process."""
         return self.machine == machine() and Path(self.runtime_dir, "daemon.sock").parent.is_dir()
 
 
@@ -126,7 +127,7 @@ class PartitionHandle:
 
 @cache
 def _address_towards(host: str) -> str:
-    """Return this node's address from which packets to a host leave; empty where none would."""
+    """Return this node's address for packets to a host; empty if there is no route."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, kind, protocol) as sock:
@@ -141,8 +142,8 @@ _clients: dict[tuple[int, str, str], Client] = {}
 
 
 def local_client(credentials: Credentials, runtime_dir: str | None = None) -> Client:
-    """Return this process's connection to a worker, of its own node unless a directory is given; the worker starts by
-    itself.
+    """Return this process's connection to a worker, of its own node unless a directory is given; starts the worker if
+    none runs.
 
     Raises
     ------
@@ -165,7 +166,7 @@ def _settle() -> None:
 
 
 def forget(client: Client) -> None:
-    """Close a connection that is of no more use."""
+    """Close a connection and drop it from the process's cache."""
     for key, known in list(_clients.items()):
         if known is client:
             del _clients[key]
@@ -274,7 +275,7 @@ def answered(credentials: Credentials, runtime_dir: str | None, ask: Callable[[C
 
 
 def _payload(client: Client, shipment: Invocation, packed: Packed | None, offset: int, size: int) -> Payload | None:
-    """Return the payload with the records, and behind them, from ``offset`` on, ``size`` bytes of values."""
+    """Return a payload with the records, and with ``size`` bytes of values from ``offset`` on."""
     if not offset + size and not (packed and packed.signatures):     # blocks may be of no bytes
         return None
     retained = shipment.prepared.retains
@@ -340,7 +341,7 @@ _FINAL = RecordError, PlanError, CompileError, NotFinite, OutOfMemory, OptionErr
 
 @dataclass(frozen=True)
 class RefusedTask:
-    """The result of a task where no attempt at it can go well.
+    """Result of a task that no retry would make succeed: the error and its trace.
 
     Spark has nothing to repeat and nothing to write to its log then.
     """
@@ -374,7 +375,7 @@ def checked(results: list) -> list:
 
 @dataclass(frozen=True)
 class LoadTask:
-    """The task that brings a partition into the worker of its node and keeps what the chain says."""
+    """Task that loads a partition into the worker of its node and keeps the chain's cached results."""
 
     credentials: Credentials
     chain: LogicalPlan
@@ -403,7 +404,7 @@ def _not_alone(partition: int, what: str = "") -> PartitionMissing:
 
 @dataclass(frozen=True)
 class Receive:
-    """The task that gives a partition's records to Spark.
+    """Task that gives a partition's records to Spark.
 
     It starts from the nearest result that is held: where ``places`` say (as the driver knew them, with what is there),
     or in the worker of its node. Where there is none, it starts from the records, and keeps what the chain says on the

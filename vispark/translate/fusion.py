@@ -133,7 +133,7 @@ def _of_rows(written: Callable[[int], RowFunction], folding: Folding | None, roo
 
 
 def _folded(function: RowFunction, folding: Folding, but: str | None = None) -> tuple[AccumulatedField, ...]:
-    """Return the outputs with what is accumulated of each."""
+    """Return the folded outputs of a function, each with its accumulators."""
     return tuple(AccumulatedField(port, accumulated(port.parameter.name, Scalar(port.parameter.dtype), port.count,
                                                     folding.fields))
                  for port in function.outputs if port.parameter.name != but)

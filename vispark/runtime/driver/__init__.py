@@ -1,1 +1,1 @@
-"""The driver: sessions, connections to workers, plans in flight, recovery."""
+"""Driver's side of the runtime: sessions, connections to workers, plans in flight, recovery."""

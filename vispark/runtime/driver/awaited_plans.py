@@ -1,4 +1,6 @@
-"""Plans whose answers threads wait for: after a while a log line says which, and where the program waits."""
+"""Watch over plans whose answers threads wait for: after a while a log line names the plan and the waiting line of the
+program.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ _LOOK_SECONDS = 1.0
 
 @dataclass
 class _Awaited:
-    """A plan that a thread waits for, since when, and in how many seconds that is said again."""
+    """Plan that a thread waits for, with the start of the wait and the seconds to the next log line."""
 
     what: tuple[str, ...]
     thread: int
@@ -49,7 +51,7 @@ class AwaitedPlans:
         self._thread: threading.Thread | None = None
 
     def begin(self, what: tuple[str, ...]) -> int:
-        """Note that the calling thread waits for the operations ``what``; the number is for :meth:`end`."""
+        """Register that the calling thread waits for the operations ``what``; return the number for :meth:`end`."""
         if self._thread is None:
             self._start()
         awaited = _Awaited(what, threading.get_ident(), time.monotonic())
@@ -57,7 +59,7 @@ class AwaitedPlans:
         return id(awaited)
 
     def end(self, number: int) -> None:
-        """Note that it waits no more."""
+        """Remove a registered wait."""
         self._awaited.pop(number, None)
 
     @contextmanager

@@ -71,7 +71,7 @@ class GarbageCollector:
         self._thread = start_thread(self._keep_house, name="vispark keeper")
 
     def loaded(self, stages: Iterable[int], numbers: Iterable[int]) -> None:
-        """Take note of what the tasks of some stages have brought; if some of them ran twice, of the copies too."""
+        """Record the VRDDs that the tasks of some stages loaded; tasks that ran twice may have left stray copies."""
         for stage in stages:
             attempts = attempts_of(self._context, stage)
             if attempts is not None and attempts.started > attempts.tasks:
@@ -84,7 +84,7 @@ class GarbageCollector:
         return not (self._released or self._busy or self._strays or any(each.waits for each in self._workers.known()))
 
     def join(self) -> None:
-        """Wait for the thread, once nothing more is to come."""
+        """Wait for the thread, after the queue is closed."""
         if self._thread is not threading.current_thread():
             self._thread.join(timeout=5)
 
@@ -117,11 +117,11 @@ class GarbageCollector:
                 undo.pop_all()
 
     def _is_over(self, error: Exception) -> bool:
-        """Return whether a job failed as its context stops, or has stopped, or Spark ended it."""
+        """Return whether a job failed because its context is stopping, or has stopped, or Spark cancelled it."""
         return isinstance(error, SPARK_JOB_FAILED) or self._context._jsc is None or self._released.is_closed
 
     def _pause(self) -> float | None:
-        """Return the seconds until there is something to be done, if nothing happens."""
+        """Return the seconds to the next work, if nothing happens before."""
         if self._strays and self._tries == _TRIES:
             return _PATIENCE
         waits = self._strays or (self._tries and any(worker.waits for worker in self._workers.known()))

@@ -66,7 +66,7 @@ class ChunkController:
     _count: int = FIRST_STEPS
 
     def learn(self, steps: int, seconds: float) -> None:
-        """Take note of what some steps took."""
+        """Update the estimate by the seconds that some steps took."""
         if steps:
             self.steps, self.seconds = steps, max(seconds, 1e-6)
 

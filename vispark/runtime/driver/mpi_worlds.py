@@ -1,4 +1,4 @@
-"""The MPI worlds of a session: who exchanges halos with whom, and in which order plans do so."""
+"""MPI worlds of a session: which workers exchange halos, and the order of their plans."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class MpiWorlds:
         self._lock = threading.Lock()
 
     def of(self, epochs: Mapping[WorkerAddress, int], nodes: LogicalPlan) -> list[World | None]:
-        """Return the world of a plan for each of its workers; none where it needs no neighbours, or one worker has them
-        all.
+        """Return the world of a plan for each of its workers; none if the plan needs no neighbours, or one worker has
+        them all.
 
         Parameters
         ----------
@@ -49,13 +49,13 @@ class MpiWorlds:
             return [World(self._key, members.index(home), names, turn) for home in epochs]
 
     def renew(self) -> None:
-        """Let the next plan have a new world: something was lost, or a plan has failed."""
+        """Start a new world with the next plan, after a loss or the failure of a plan."""
         with self._lock:
             self._key = b""
 
     def end(self, world: World) -> list[WorkerAddress]:
-        """Let the next plan have a new world than that one; the workers that may wait in it, where it was the present
-        one.
+        """Start a new world with the next plan, and return the workers that may wait in the given one, if it is the
+        present one.
         """
         with self._lock:
             if self._key != world.key:

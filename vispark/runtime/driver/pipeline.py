@@ -1,4 +1,4 @@
-"""A connection to a worker on which plans follow one another like work on a CUDA stream.
+"""Pipelined connection to a worker, on which plans follow one another like work on a CUDA stream.
 
 A plan is sent without waiting for those before it; the worker does them in order, so a plan may start from what an
 earlier one will have kept. Answers are taken in the same order, when somebody needs one of them.
@@ -46,7 +46,7 @@ Blame = Callable[[Client, Invocation, int], None]
 
 @dataclass(eq=False)
 class PendingRequest:
-    """A request on its way to a worker with its memory, and its answer once that was taken.
+    """Request in flight with its shared memory, and its answer once that is received.
 
     ``released`` are the VRDDs that the worker may forget before it does the request.
     """
@@ -100,7 +100,7 @@ def _alone(action: Callable[Concatenate[Pipeline, _P], _Given]) -> Callable[Conc
 
 @dataclass
 class Pipeline:
-    """Requests to one worker over one connection, by one thread at a time.
+    """Pipeline of requests to one worker over one connection, for one thread at a time.
 
     Parameters
     ----------
@@ -135,7 +135,7 @@ class Pipeline:
 
     @property
     def idle(self) -> bool:
-        """Whether no answer is to come."""
+        """Whether no request is in flight."""
         return not self._waiting
 
     def close(self) -> None:
@@ -145,12 +145,12 @@ class Pipeline:
         self.client.close()
 
     def uses(self, number: int) -> bool:
-        """Return whether a plan on its way starts from a VRDD."""
+        """Return whether a plan in flight starts from a VRDD."""
         return any(ticket.shipment and number in ticket.shipment.vrdds for ticket in list(self._waiting))
 
     @_alone
     def send(self, shipment: Invocation, released: tuple[int, ...] = ()) -> PendingRequest:
-        """Send a plan, and what the worker may let go of before it.
+        """Send a plan, and the VRDDs that the worker may free before it.
 
         Raises
         ------
@@ -203,9 +203,8 @@ class Pipeline:
         return found
 
     def _has_mapped(self, payload: Payload) -> bool:
-        """Return whether the worker has some memory mapped, as far as is known; a request behind which there is no
-        other can
-        be sent anew if it has not.
+        """Return whether the worker has some memory mapped, as far as is known; if it has not, the last request in
+        flight can be sent again.
         """
         return payload.number in self._mapped and not self._waiting and time.monotonic() < self._mapped_until
 
@@ -219,8 +218,7 @@ class Pipeline:
 
     @_alone
     def ask(self, request: Callable[[Client], Request]) -> Any:
-        """Return the answer to a small request, after those on their way, as to a release that another thread just
-        sent.
+        """Send a small request and return its answer, after those of all requests in flight.
 
         Raises
         ------
@@ -247,7 +245,7 @@ class Pipeline:
 
     @_alone
     def wait(self, ticket: PendingRequest) -> tuple[Ran, Data]:
-        """Return the answer to a plan.
+        """Wait for the answer to a plan, and return it.
 
         Raises
         ------
@@ -261,7 +259,7 @@ class Pipeline:
         return ticket.answer
 
     def _take(self) -> None:
-        """Take the oldest answer."""
+        """Receive the oldest answer."""
         ticket = self._waiting[0]       # which is on its way, and uses what it starts from, until it is answered
         try:
             if not self._answered(ticket):
@@ -280,7 +278,8 @@ class Pipeline:
             self._failed.clear()
 
     def _answered(self, ticket: PendingRequest) -> bool:
-        """Take the answer to a request; False where it was sent anew, with its plan and the memory of its values.
+        """Handle the answer to a request; return False if the request was sent again, with its plan and the memory of
+        its values.
 
         It is not where others behind it may have started from what it was to keep.
         """

@@ -36,7 +36,7 @@ class PlacementKey:
 
     @classmethod
     def of(cls, homes: Mapping[int, WorkerAddress], contents: Mapping[int, PartitionSchema]) -> PlacementKey:
-        """Return the shape of the partitions that are in ``homes``."""
+        """Return the key of the partitions that are in ``homes``."""
         partitions = sorted(homes)
         where = tuple([(partition, homes[partition]) for partition in partitions])
         what = tuple([contents[partition] for partition in partitions])
@@ -53,7 +53,7 @@ class PlacementKey:
 
 @dataclass(frozen=True)
 class DistributedExecutable:
-    """A plan for each worker.
+    """Executable plans of one chain, one for each worker.
 
     Attributes
     ----------
@@ -73,12 +73,12 @@ class DistributedExecutable:
     kept: tuple[PlacementKey, ...]
 
     def fits(self, nodes: LogicalPlan) -> bool:
-        """Return whether its kernels were made for the numbers that these operations have."""
+        """Return whether the kernels were compiled for the numbers in these operations."""
         return not self.shares or self.shares[0][1].fits(nodes)
 
 
 class PlanCache:
-    """The plans of one session; bounded."""
+    """Cache of the plans of one session; bounded."""
 
     def __init__(self) -> None:
         self._plans: BoundedCache[tuple[DistributedExecutable, ...]] = BoundedCache(_PLANS)
@@ -90,7 +90,7 @@ class PlanCache:
         self.made = 0
 
     def shape(self, homes: Mapping[int, WorkerAddress], contents: Mapping[int, PartitionSchema]) -> PlacementKey:
-        """Return the shape of content; equal ones are one object."""
+        """Return the placement key of content; equal keys are one object."""
         found = PlacementKey.of(homes, contents)
         with self._lock:
             known = self._shapes.setdefault(found, found)
@@ -102,7 +102,7 @@ class PlanCache:
     def ready(self, chain: LogicalPlan, start: DatasetId, nodes: LogicalPlan, shape: PlacementKey,
               goal: RequestedOutput,
               partitions: Sequence[int], room: int) -> DistributedExecutable:
-        """Return the plan for some partitions of content of a shape.
+        """Return the plan for some partitions of content with a placement key.
 
         Parameters
         ----------

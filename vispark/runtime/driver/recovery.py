@@ -47,26 +47,28 @@ class Holding(Protocol):
 
     @property
     def residencies(self) -> Mapping[int, Residency]:
-        """What is kept, by number."""
+        """The residencies of cached results, by number."""
 
     def residency(self, name: str) -> Residency:
-        """Return a new number for content to be kept."""
+        """Return a residency with a new number."""
 
     def missing(self, residency: Residency, partitions: Iterable[int]) -> list[int]:
         """Return the partitions that no worker holds, as far as is known."""
 
     def materialise(self, loader: RDD, trail: LineageWalker, wanted: DatasetId, partitions: Sequence[int]) -> None:
-        """Have a node's content computed where it is missing."""
+        """Compute a node's content in the partitions that no worker holds."""
 
     def computed(self, loader: RDD, chain: LogicalPlan, start: DatasetId, partitions: Sequence[int]) -> None:
-        """Have what a chain keeps computed from a node that is held."""
+        """Compute a chain's cached results from a node that workers hold."""
 
     def relayed(self, residency: Residency, partition: int) -> Relayed:
         """Return a function that runs a task at the place of a partition's token."""
 
 
 def enough(session: Holding, wanted: DatasetId, partitions: Sequence[int]) -> Callable[[PlanNode], bool]:
-    """Says of nodes, the last one first, whether some partitions of one that is wanted can be had from there."""
+    """Return a predicate of nodes, asked the last one first: whether partitions of the wanted node can be computed from
+    the node.
+    """
     is_before = False
 
     def is_enough(node: PlanNode) -> bool:
@@ -94,7 +96,7 @@ class Position:
 
 @dataclass(frozen=True)
 class SnapshotAt:
-    """A snapshot that was taken on the way, at a point."""
+    """Snapshot of a loop's state at a position of the chain."""
 
     position: int
     steps: int
@@ -102,7 +104,7 @@ class SnapshotAt:
 
 
 class Recovery:
-    """Computes the content of a chain's last node anew.
+    """Recovery of the content of a chain's last node.
 
     Parameters
     ----------
@@ -133,7 +135,7 @@ class Recovery:
         self._was_there = max((index for index, node in enumerate(chain) if self._has_been(node)), default=-1)
 
     def run(self, whole: Callable[[], LogicalPlan]) -> None:
-        """Compute it; after an error this may be called again, and goes on as far as it was.
+        """Compute the content; after an error, another call continues from the last position that is done.
 
         ``whole`` gives the chain from the send on, for the case that what it begins with is lost, too.
 
@@ -157,8 +159,8 @@ class Recovery:
     # -- where to start -----------------------------------------------------------------------------------------------
 
     def _start(self, whole: Callable[[], LogicalPlan]) -> Position:
-        """Return the latest point whose content is there, or can be had from a snapshot; else what the RDD's records
-        give.
+        """Return the latest position whose content is held, or can be restored from a snapshot; else that of the RDD's
+        records.
         """
         if self._point is not None and not self._is_missing(self._point.residency):
             return self._point
@@ -217,7 +219,7 @@ class Recovery:
         return target
 
     def _take_back(self, snapshot: Snapshot, home: WorkerAddress, target: Residency) -> None:
-        """Have a worker's part of a snapshot held there, or, where that is lost, by the one that has a copy."""
+        """Restore a worker's part of a snapshot there, or, if that part is lost, at the holder of its replica."""
         worker, holder = self._session.workers.at(home), snapshot.holders.get(home)
         partition = next(partition for partition, place in snapshot.places.items() if place == home)
         relay = self._session.relayed(snapshot.residency, partition)
@@ -257,7 +259,7 @@ class Recovery:
     # -- parts --------------------------------------------------------------------------------------------------------
 
     def _advanced(self, point: Position) -> Position:
-        """Compute the next part."""
+        """Compute the next part, and return the position after it."""
         position = point.position + 1
         node, is_last = self._chain[position], position == len(self._chain) - 1
         match node.op:
@@ -275,7 +277,7 @@ class Recovery:
         return Position(stop, 0, target)
 
     def _looped(self, point: Position, spec: LoopSpec) -> Position:
-        """Return some steps of a loop."""
+        """Compute some steps of a loop, and return the position after them."""
         target = self._session.residency(spec.label)
         target.pace = self._pace
         done = spec.done + point.steps
@@ -289,13 +291,13 @@ class Recovery:
         return Position(point.position, done, target)
 
     def _target(self, position: int) -> Residency:
-        """Return the number that a node's content is kept under."""
+        """Return the residency for a node's content."""
         node = self._chain[position]
         residency = self._session.residencies.get(node.cached.number) if node.cached else None
         return residency or self._session.residency(str(node.op))
 
     def _round(self, point: Position, nodes: LogicalPlan) -> None:
-        """Have nodes computed that come behind a point."""
+        """Compute the nodes after a position."""
         before = point.position
         op = self._chain[before + 1].op if point.steps else self._chain[before].op
         while before and isinstance(self._chain[before].op, ops.MOVING):

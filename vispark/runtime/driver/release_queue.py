@@ -21,7 +21,7 @@ class Released:
         self._closed = threading.Event()
 
     def __bool__(self) -> bool:
-        """Return whether there are some."""
+        """Return whether the queue has entries."""
         return bool(self._numbers)
 
     def put(self, *numbers: int) -> None:
@@ -68,7 +68,7 @@ class Released:
         return not self._closed.is_set()
 
     def closes(self, seconds: float) -> bool:
-        """Let some time pass; whether no more are to come."""
+        """Wait some time; return whether the queue is closed."""
         return self._closed.wait(seconds)
 
     def wake(self) -> None:
@@ -77,7 +77,7 @@ class Released:
 
     @property
     def is_closed(self) -> bool:
-        """Whether no more are to come."""
+        """Whether the queue is closed."""
         return self._closed.is_set()
 
     def close(self) -> None:

@@ -72,7 +72,7 @@ class Residency:
         self._release.atexit = False
 
     def bind(self, home: WorkerAddress, epoch: int, contents: Mapping[int, PartitionSchema]) -> None:
-        """Take note of where some partitions are."""
+        """Record the places of some partitions."""
         with self._mutex:
             Residency.came += 1
             self.contents = {**self.contents, **contents}
@@ -81,7 +81,7 @@ class Residency:
             self.pending = ()
 
     def ended(self, reply: Ran) -> None:
-        """Take note of how the loop ended that brought it, if one did."""
+        """Record the outcome of the loop that computed the content, if there was one."""
         if reply.iterated:
             self.iterated = reply.iterated[-1]
             if self.pace is not None:
@@ -108,7 +108,7 @@ class Residency:
 
     @property
     def is_whole(self) -> bool:
-        """Whether all partitions that were there, or on their way, are."""
+        """Whether all partitions that were held or coming still are."""
         return self.contents.keys() == self.places.keys()
 
     @property
@@ -139,7 +139,7 @@ class Residency:
         return found
 
     def known_shape(self, shape: PlacementKey) -> None:
-        """Spare working it out, where it is known."""
+        """Set the placement key, if it is known already."""
         self._shape = shape
 
     def rename(self, name: str) -> None:

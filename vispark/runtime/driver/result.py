@@ -24,7 +24,7 @@ class PartialResult:
     fold: FoldStep | FoldByKeyStep | str | None = None
 
     def add(self, prepared: Executable, reply: Ran, data: Data, keyring: Keyring) -> None:
-        """Add what one worker gave for its partitions."""
+        """Add the records or the fold of one worker."""
         contents = prepared.results
         self.done.update(contents)
         if reply.folded is not None:

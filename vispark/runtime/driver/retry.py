@@ -25,7 +25,7 @@ _SHORT = 200
 
 
 class Repeating(Protocol):
-    """A session, to what repeats its plans."""
+    """Interface of a session for the retry loop."""
 
     options: Options
     released: Released
@@ -70,13 +70,13 @@ def until_done(session: Repeating, once: Callable[[], None]) -> None:
 
 
 class RetryLog:
-    """The time since something was lost under an action; nothing is said before that."""
+    """Log of losses under an action, and of the time until recovery; silent without losses."""
 
     def __init__(self) -> None:
         self._began = 0.0
 
     def met(self, error: VisparkError, attempt: int, most: int) -> None:
-        """Tell of a loss, after which it is tried once more."""
+        """Log a loss, after which the plan is tried again."""
         self._began = self._began or time.monotonic()
         log.warning("lost under a plan, which is repeated (%d of %d): %s", attempt, most, shortened(error))
 

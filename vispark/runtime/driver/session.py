@@ -1,4 +1,4 @@
-"""The driver's side: which partition is where, and how a plan gets there and back.
+"""Session of a Spark application: placement of partitions, and plans sent to workers.
 
 A plan on cached data goes straight to the workers that hold it, one request and one reply for all partitions of a
 worker. Spark jobs run for what is not there yet, or no more: lost partitions are found when a worker does not answer
@@ -72,7 +72,7 @@ _PACES = 64
 
 
 class Session:
-    """One Spark application's stay in the workers.
+    """Session of one Spark application in the workers.
 
     There is one for each SparkContext, made when it is first needed and ended with it; see :meth:`of`.
     """
@@ -130,7 +130,7 @@ class Session:
 
     @classmethod
     def end(cls, context: SparkContext) -> None:
-        """End the session of a SparkContext that is about to stop, if it has one; it gets no other."""
+        """End the session of a SparkContext that is about to stop, if it has one; the context gets no other."""
         session = cls._sessions.get(context)
         if session:
             session.close()
@@ -143,7 +143,7 @@ class Session:
         self.workers.close()
 
     def residency(self, name: str) -> Residency:
-        """Return a new number for content to be kept."""
+        """Return a residency with a new number."""
         residency = Residency(self.released, DatasetId(next(self._numbers), name))
         self.residencies[residency.cached.number] = residency
         return residency
@@ -212,7 +212,7 @@ class Session:
         return paces[shape]
 
     def submit(self, loader, chain: LogicalPlan, partitions: Sequence[int], trail: LineageWalker) -> None:
-        """Let workers begin with what the last node of a chain is to keep, and do not wait, if its input is there.
+        """Submit the plan of a chain's last node without waiting, if workers hold its input.
 
         Whatever is wrong with it is told by the first action that needs it. Where it needs neighbours and something was
         lost, it is computed now, all that was lost before it too, rather than all of a loop at its end.
@@ -246,11 +246,11 @@ class Session:
 
     @property
     def relays(self) -> bool:
-        """Whether some worker is relayed to."""
+        """Whether a worker is reached by relay only."""
         return not all(worker.direct for worker in self.workers.known())
 
     def catch_up(self, loader, trail: LineageWalker, partitions: Sequence[int], waiting: Sequence[Residency]) -> None:
-        """Compute what waits to be kept, where it has become much: relayed plans do not run ahead, but in batches.
+        """Compute the waiting cached results once they are many: relayed plans run in batches, not ahead.
 
         Whatever is wrong with it is told by the first action that needs it.
 
@@ -286,7 +286,7 @@ class Session:
             await_all(under_way, began)
 
     def _settle_pending(self, residency: Residency) -> None:
-        """Take the answers to the plans that bring some content.
+        """Receive the answers to the plans that compute some content.
 
         Raises
         ------
@@ -308,7 +308,7 @@ class Session:
         raise_gravest(errors)
 
     def _make_sure(self, residency: Residency) -> None:
-        """Ask the workers that may hold some content all the same for it."""
+        """Ask the workers whose connections broke whether they hold the content."""
         while residency.unsure:
             worker = self.workers.at(residency.unsure.pop())
             with suppress(*LOST, WorkerUnavailable):
@@ -316,7 +316,7 @@ class Session:
                     self._discover(residency, worker)
 
     def tokens(self, chain: LogicalPlan):
-        """Return an RDD with the token of each partition of a chain's last cached node, which is materialised.
+        """Materialise a chain's last cached node; return an RDD with the token of each partition.
 
         Where a worker is out of the driver's reach it is the one in Spark's storage: its tasks come to the right node.
         """
@@ -353,7 +353,7 @@ class Session:
         return found
 
     def _heard(self, home: WorkerAddress, ticket: PendingRequest) -> None:
-        """Take note of what came of a plan, whether somebody waits for its answer or not."""
+        """Record the outcome of a plan, whether a thread waits for its answer or not."""
         if ticket.answer is not None:
             reply, _ = ticket.answer
             self.snapshots.learn(home, reply.saved)
@@ -377,7 +377,7 @@ class Session:
             self._end_world(ticket.shipment)
 
     def _end_world(self, shipment: Invocation) -> None:
-        """Tell the workers that may wait for one that is lost."""
+        """End the world in the workers that may wait for a lost one."""
         if shipment.world is not None:
             for home in self.worlds.end(shipment.world):
                 self.workers.at(home).abandon(shipment.world.key)
@@ -418,7 +418,7 @@ class Session:
                 self._load(loader, chain, missing)
 
     def computed(self, loader, chain: LogicalPlan, start: DatasetId, partitions: Sequence[int]) -> None:
-        """Have what a chain keeps computed from a node that is held."""
+        """Compute a chain's cached results from a node that workers hold."""
         self._round(loader, chain, start, KEEP, partitions, PartialResult())
 
     def missing(self, residency: Residency, partitions: Iterable[int]) -> list[int]:
@@ -433,7 +433,7 @@ class Session:
 
     def _round(self, loader, chain: LogicalPlan, start: DatasetId, goal: RequestedOutput, partitions: Sequence[int],
                answer: PartialResult) -> None:
-        """Send a plan to each worker that holds some of the partitions, then take the answers."""
+        """Send a plan to each worker that holds some of the partitions, and receive the answers."""
         residency = self.residencies[start.number]
         nodes = after_start(chain, start)
         ready = self.plans.ready(chain, start, nodes, residency.shape(self.plans), goal, partitions, self.workers.room)
@@ -489,11 +489,11 @@ class Session:
         return found
 
     def _is_used(self, number: int) -> bool:
-        """Return whether a plan that another thread sent starts from a VRDD: workers may not forget it yet."""
+        """Return whether another thread's plan in flight starts from a VRDD, so that workers may not free it yet."""
         return any(worker.uses(number) for worker in self.workers.known())
 
     def _meet(self, ready: DistributedExecutable, worlds: Sequence[World | None], residency: Residency) -> None:
-        """See whether a world that is to begin can be: tasks that wait for it cannot be told that it cannot."""
+        """Check that a world can begin before tasks wait for it, as these cannot be told of a failure."""
         for (home, prepared), world in zip(ready.shares, worlds, strict=True):
             if world is not None and (world.rank, world.turn) == (0, 0) and self.relays:
                 try:
@@ -529,7 +529,7 @@ class Session:
 
     def _take(self, worker: Worker, prepared: Executable, sent: Sent, answer: PartialResult, residency: Residency,
               kept: Sequence[Residency | None], began: float) -> None:
-        """Take one worker's answer, for which the driver waits since ``began``."""
+        """Receive one worker's answer, for which the driver waits since ``began``."""
         try:
             epoch, reply, data = worker.receive(sent)
         except PartitionMissing:
@@ -547,14 +547,14 @@ class Session:
         answer.add(prepared, reply, data, self.credentials.keyring)
 
     def _discover(self, residency: Residency, worker: Worker) -> None:
-        """Learn anew what a worker holds of a VRDD."""
+        """Ask a worker for the partitions of a VRDD that it holds."""
         epoch, contents = worker.held(residency.cached.number)
         residency.bind(worker.home, epoch, contents)
 
     # -- Spark jobs ---------------------------------------------------------------------------------------------------
 
     def _load(self, loader, chain: LogicalPlan, partitions: Sequence[int]) -> None:
-        """Bring partitions into the workers by a Spark job over the RDD before the send."""
+        """Load partitions into the workers by a Spark job over the RDD before the send."""
         profile = profiling.current()
         load = HandingBack(LoadTask(self.credentials, chain, profile is not None))
         tokens = loader.mapPartitionsWithIndex(load, preservesPartitioning=True)
@@ -584,7 +584,7 @@ class Session:
             profile.told(token.stage, token.partition, token.seconds or {})
 
     def relayed(self, residency: Residency, partition: int) -> Relayed:
-        """Runs a task where the token of a partition lies."""
+        """Return a function that runs a task at the place of a partition's token."""
         def relayed(task: Relay | Ask):
             self.relayed_jobs += 1
             carried = residency.tokens.mapPartitionsWithIndex(task)
@@ -615,7 +615,7 @@ class Session:
         return [residency for residency in found if residency is not None]
 
     def job(self, action: Callable[[], object]):
-        """Run a Spark job, again where a Python worker crashed under it, and raise vispark's errors as themselves.
+        """Run a Spark job, again if a Python worker crashed under it, and raise vispark's errors as themselves.
 
         Spark repeats failed tasks itself on a cluster, but not in local mode.
         """

@@ -74,7 +74,7 @@ class SnapshotSchedule:
         return since + step / 2 >= self.interval(nbytes)
 
     def begun(self, nbytes: int) -> float:
-        """Count a snapshot that begins; the seconds that it is expected to take."""
+        """Count the expected seconds of a snapshot that begins, and return them."""
         cost = self.cost(nbytes)
         self.spent += cost
         return cost
@@ -87,7 +87,7 @@ class SnapshotSchedule:
 
 @dataclass(eq=False)
 class Snapshot:
-    """A snapshot of one version of a loop.
+    """Snapshot of one version of a loop's state.
 
     Attributes
     ----------
@@ -124,7 +124,7 @@ class Snapshot:
 
     @property
     def number(self) -> int:
-        """What workers know it by."""
+        """The snapshot's number in the workers."""
         return self.residency.cached.number
 
     @property
@@ -246,18 +246,18 @@ class Snapshots:
                          if loop.newest is not None and loop.newest.number == saved.number), None)
 
     def latest(self) -> Snapshot | None:
-        """Return the complete one, of any loop, that was begun last."""
+        """Return the complete snapshot, of any loop, that was begun last."""
         with self._lock:
             complete = [loop.newest for loop in self._loops.values() if loop.newest is not None]
         return max(complete, key=lambda snapshot: snapshot.began, default=None)
 
     def is_taking(self) -> bool:
-        """Return whether one is on its way, as far as is known."""
+        """Return whether a snapshot is being taken, as far as is known."""
         with self._lock:
             return any(loop.taking is not None for loop in self._loops.values())
 
     def lost(self, snapshot: Snapshot) -> None:
-        """Forget a snapshot that is not there any more."""
+        """Forget a snapshot that is lost."""
         with self._lock:
             for loop in self._loops.values():
                 if loop.newest is snapshot:

@@ -39,8 +39,8 @@ class Attempts:
 
 
 def attempts_of(context: SparkContext, stage: int) -> Attempts | None:
-    """Return the attempts at a stage's tasks; None where Spark, which remembers the last stages only, knows them no
-    more.
+    """Return the attempts at a stage's tasks; None if Spark, which remembers recent stages only, has forgotten the
+    stage.
     """
     try:
         found = context._jsc.sc().statusStore().lastStageAttempt(stage)
@@ -60,7 +60,7 @@ def worker_crashed(error: Exception) -> bool:
 
 
 def reraise(error: Exception) -> None:
-    """Raise the vispark error that made a job fail, from Spark's; or Spark's own, where there is none."""
+    """Raise the vispark error that made a job fail, if Spark's error contains one, or else Spark's error."""
     python, _, _ = str(error).partition("\n\tat ")
     found = _OURS.findall(python)
     if found:

@@ -1,4 +1,4 @@
-"""The workers that hold a session's data, as the driver reaches them: by socket, over TCP, or through a Spark task."""
+"""Workers of a session, as the driver reaches them: by socket, over TCP, or through a Spark task."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ Relayed = Callable[[Relay | Ask], Carried]
 @filled
 @dataclass(frozen=True)
 class Sent:
-    """A plan that was sent to a worker: over a lane, or to go with a Spark task."""
+    """Plan in flight to a worker: in a pipeline, or in a Spark task."""
 
     lane: Pipeline | None
     ticket: PendingRequest | None
@@ -69,7 +69,7 @@ class Sent:
 
 
 class Worker:
-    """One worker.
+    """Worker of a session, with the driver's connections to it.
 
     Attributes
     ----------
@@ -122,7 +122,7 @@ class Worker:
 
     @property
     def transport(self) -> str:
-        """How plans get there from here: "unix", "tcp", or "relay"."""
+        """The transport of plans from here to the worker: "unix", "tcp", or "relay"."""
         wanted = self._credentials.options.transport
         if wanted != "auto":
             return wanted
@@ -132,11 +132,11 @@ class Worker:
 
     @property
     def direct(self) -> bool:
-        """Whether plans go there without a Spark task."""
+        """Whether plans reach the worker without a Spark task."""
         return self.transport != "relay"
 
     def learn(self, epoch: int, room: int = 0) -> None:
-        """Take note of the epoch that the worker is in, and of its thread blocks' shared memory, where that is said."""
+        """Record the worker's epoch, and the shared memory of its thread blocks, if that is given."""
         with self._lock:
             before, self.epoch = self.epoch, max(self.epoch, epoch)
         self.room = room or self.room
@@ -145,7 +145,7 @@ class Worker:
                         "says how it ended", self.home.runtime_dir)
 
     def reached(self, reach: Reach | None) -> None:
-        """Take note of where the worker is reached over TCP, if it is, and try that once.
+        """Record the worker's TCP address, if it has one, and try the address once.
 
         Raises
         ------
@@ -179,7 +179,7 @@ class Worker:
     # -- plans --------------------------------------------------------------------------------------------------------
 
     def send(self, shipment: Invocation, relay: Relayed, released: tuple[int, ...] = ()) -> Sent:
-        """Send a plan. ``relay`` is used where the worker cannot be reached from here.
+        """Send a plan; ``relay`` is used if the worker cannot be reached from here.
 
         Raises
         ------
@@ -225,13 +225,13 @@ class Worker:
         return lane.client.epoch, reply, data
 
     def mine(self, sent: Sent) -> bool:
-        """Return whether a plan that the calling thread sends now is run after that one, which did not fail."""
+        """Return whether a plan that the calling thread sends now runs after the sent one, which did not fail."""
         ticket = sent.ticket
         return ticket is not None and ticket.error is None and (
             ticket.done or (self.direct and self._busy.get(threading.current_thread()) is sent.lane))
 
     def _relay(self, task: Relay, relay: Relayed) -> Carried:
-        """Run the task that carries a plan there, and what the worker is to be told."""
+        """Run the task that carries a plan and the deferred messages to the worker."""
         answer: Carried = None
         try:
             answer = relay(task)
@@ -271,7 +271,7 @@ class Worker:
         return epoch, contents(reply)
 
     def retain(self, number: int, partitions: list[int]) -> None:
-        """Let the worker forget all other partitions of a VRDD, and take no others.
+        """Release all other partitions of a VRDD in the worker, which then accepts no others.
 
         Where it is relayed to, with the next plan; it may take others after that, for it hears too late of those that
         are coming.
@@ -301,7 +301,7 @@ class Worker:
                 self._ask(lambda client: Release(client.next_number(), numbers))
 
     def uses(self, number: int) -> bool:
-        """Return whether a plan on its way that what the calling thread sends now may overtake starts from a VRDD."""
+        """Return whether a plan in flight that a plan of the calling thread may overtake starts from a VRDD."""
         mine = threading.current_thread()
         with self._lock:
             others = [lane for thread, lane in self._busy.items() if thread != mine or not self.direct]
@@ -315,7 +315,7 @@ class Worker:
 
     @property
     def waits(self) -> bool:
-        """Whether there is something that a worker that is relayed to may forget and does not know of."""
+        """Whether messages to a relayed worker are waiting for a task."""
         with self._lock:
             return bool(self._released)
 
@@ -333,7 +333,9 @@ class Worker:
             self._retained = deferred.retained | self._retained
 
     def abandon(self, world: bytes) -> None:
-        """Let plans that wait in an MPI world, or for it, know that it lost a worker. Not where it is relayed to."""
+        """Notify plans that wait in an MPI world, or for it, that it lost a worker; a relayed worker cannot be
+        notified.
+        """
         if self.direct:
             # Over a connection of its own: others may be those that wait.
             with suppress(WorkerError), closing(self._open()) as lane:
@@ -351,7 +353,7 @@ class Worker:
         return self.reach or self._door
 
     def meet(self, workers: tuple[str, ...], relay: Relayed) -> None:
-        """See whether the worker's daemon knows those of all workers of an MPI world.
+        """Check that the worker's daemon knows the daemons of all workers of an MPI world.
 
         Raises
         ------
@@ -389,7 +391,7 @@ class Worker:
         return epoch, contents(reply)
 
     def _ask(self, request: Callable[[Client], Request]) -> tuple[int, Any]:
-        """Return the answer to a small request, of the process after it where one is lost, and its epoch.
+        """Return the answer to a small request and the worker's epoch, asking the next process if one is lost.
 
         A connection that waited may lead to a process that is gone, while tasks have brought data to the next one.
         """
@@ -419,7 +421,7 @@ class Worker:
         return lane
 
     def _settle(self, lane: Pipeline) -> None:
-        """Let others use a lane on which nothing is on its way."""
+        """Make a pipeline available to other threads once nothing is in flight on it."""
         if not lane.idle:
             return
         with self._lock:
@@ -458,7 +460,7 @@ class Worker:
         return Pipeline(client, options.deadline, blame, self._heard, self._awaited)
 
     def _drop(self, lane: Pipeline) -> None:
-        """Close a connection that broke, and with it all that wait: they lead to the same process."""
+        """Close a broken connection, and all idle ones: they lead to the same process."""
         lane.close()
         with self._lock:
             self._dropped = lane.client.epoch
@@ -471,7 +473,7 @@ class Worker:
 
     @contextmanager
     def _borrowed(self) -> Iterator[Pipeline]:
-        """Yield a connection for one request; closed where that fails."""
+        """Yield a connection for one request; it is closed if the request fails."""
         with self._lock:
             lane = self._idle.pop() if self._idle else None
         lane = lane or self._open()
@@ -486,7 +488,7 @@ class Worker:
                     self._idle.append(lane)
 
     def close(self) -> None:
-        """Close all connections; the worker gives back all that the session holds."""
+        """Close all connections; the worker frees the session's content."""
         with self._lock:
             lanes, self._idle = [*self._idle, *self._busy.values()], []
             self._busy.clear()
@@ -535,7 +537,7 @@ def await_all(under_way: Sequence[tuple[Worker, Executable, Sent]], began: float
 
 
 def _started(action: Callable[[], _Given]) -> Callable[[], _Given]:
-    """Waits for an action, which another thread has started."""
+    """Start an action in a thread of its own, and return a function that waits for its result."""
     pool = ThreadPoolExecutor(1, thread_name_prefix="vispark relay")
     try:
         future = pool.submit(action)
@@ -546,7 +548,7 @@ def _started(action: Callable[[], _Given]) -> Callable[[], _Given]:
 
 
 class Workers:
-    """All workers that a session knows of."""
+    """Registry of the workers that a session knows."""
 
     def __init__(self, credentials: Credentials, heard: Callable[[WorkerAddress, PendingRequest], None]):
         self._credentials = credentials
@@ -556,7 +558,7 @@ class Workers:
         self._lock = threading.Lock()
 
     def at(self, home: WorkerAddress) -> Worker:
-        """Return the worker at a place."""
+        """Return the worker at an address."""
         found = self._known.get(home)
         if found is None:
             with self._lock:
@@ -575,12 +577,12 @@ class Workers:
         return min([worker.room for worker in self.known()], default=ROOM)
 
     def alive(self, home: WorkerAddress, epoch: int) -> bool:
-        """Return whether the process that got some content then is, as far as is known, the one that is there now."""
+        """Return whether the process that received some content is, as far as is known, still the worker's process."""
         worker = self.at(home)
         return not worker.gone and worker.epoch <= epoch
 
     def release(self, numbers: tuple[int, ...]) -> None:
-        """Let all workers forget VRDDs."""
+        """Release VRDDs in all workers."""
         for worker in self.known():
             worker.release(numbers)
 
@@ -603,7 +605,7 @@ def trying(errors: list[VisparkError], action: Callable[..., _Given], *arguments
 
 
 def raise_gravest(errors: list[VisparkError]) -> None:
-    """Raise one of the errors, if there are any; no loss, where there is something else.
+    """Raise one of the errors, if there are any; a loss only if there is no other error.
 
     No frame that it passes refers to it afterwards: its traceback would keep them, and their data on the devices.
     """

@@ -1,4 +1,4 @@
-"""A partition on its way to a device in pieces: one is copied there while the next is packed.
+"""Chunked upload of a partition to a device: one piece is copied there while the next is packed.
 
 The pieces lie in two places of one small memory, in turn, which both sides keep mapped: new memory of a partition's
 size would cost a fault for each page, on both sides, which takes longer than the copies. A mark of each place, which is
@@ -71,7 +71,7 @@ class Pieces:
         self._reach(offset)
 
     def finish(self, size: int) -> None:
-        """Send the rest of ``size`` bytes; the request that follows waits for them."""
+        """Send the rest of ``size`` bytes; the request that follows waits for all pieces."""
         self._reach(size)
         if size > self._piece.offset:
             self._send(size - self._piece.offset)

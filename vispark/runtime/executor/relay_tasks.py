@@ -1,4 +1,4 @@
-"""Spark tasks on behalf of a driver that cannot reach a worker: they carry plans to it, ask it, and tell it things."""
+"""Spark tasks for a driver that cannot reach a worker: they carry plans, requests and deferred messages to it."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Relay:
 
 @dataclass(frozen=True)
 class Ask:
-    """The task that asks the worker of a node something small for a driver that cannot reach it.
+    """Task that sends a small request to the worker of a node for a driver that cannot reach it.
 
     It gives the worker's epoch, the reply or the error, and no bytes; None on another node.
     """

@@ -1,4 +1,4 @@
-"""The records that Spark feeds to a task that takes a worker's results in their stead.
+"""Input of tasks that take a worker's results in place of the records that Spark feeds.
 
 Spark keeps a Python worker for the next task only if the last one has read all of its input. A task that has no use for
 that input skips it here, as bytes: nothing is unpickled, and no function of the RDD that was sent is called.
@@ -23,7 +23,7 @@ _PartitionFunction = Callable[[int, Iterable[Any]], Iterable[Any]]
 
 
 class SkippableRecords(Iterator[Any]):
-    """Records that a stream brings, which are read as they are asked for; :meth:`skip` leaves out the rest."""
+    """Stream of records that are decoded on demand; :meth:`skip` skips the rest."""
 
     def __init__(self, stream: Any, records: Iterable[Any]):
         self._stream, self._records = stream, iter(records)
@@ -32,7 +32,7 @@ class SkippableRecords(Iterator[Any]):
         return next(self._records)
 
     def skip(self, budget: float = BUDGET) -> bool:
-        """Read to the end, and say whether that is reached; it stops after ``budget`` seconds, between two frames.
+        """Read to the end, and return whether it was reached; stops after ``budget`` seconds, between two frames.
 
         Notes
         -----
@@ -56,7 +56,7 @@ class SkippableRecords(Iterator[Any]):
 
 
 class SkippableSerializer(Serializer):
-    """A deserializer of Spark's, whose records can be skipped."""
+    """Deserializer of Spark's, whose records can be skipped."""
 
     def __init__(self, of: Serializer):
         self._of = of
@@ -69,7 +69,7 @@ class SkippableSerializer(Serializer):
 
 
 class DeferredInput:
-    """A partition's records, which nothing computes before they are iterated over."""
+    """Iterator of a partition's records, which are computed once iteration starts."""
 
     def __init__(self, function: _PartitionFunction, partition: int, fed: Iterable[Any]):
         self._function, self._partition, self._fed = function, partition, fed

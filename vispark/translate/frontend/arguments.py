@@ -26,7 +26,7 @@ def of_decorated(fn: types.FunctionType, error: TranslationError) -> Translation
 
 
 def constants(args: tuple[Any, ...], definition: Definition | None, fn: Any = None) -> tuple[nodes.Constant, ...]:
-    """Return the arguments by value; what is wrong is told at the function, which may not have been read."""
+    """Return the arguments by value; errors are reported at the function, which may not have been read yet."""
     try:
         return tuple([constant(value, f"argument {number}") for number, value in enumerate(args, 1)])
     except Refusal as error:

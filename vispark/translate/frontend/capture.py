@@ -32,8 +32,7 @@ class Unbound(Exception):
 
 
 def constant(value: Any, what: str) -> Constant:
-    """Return a number or an array by value; of a list or a tuple of numbers or arrays, the array that NumPy makes of
-    it.
+    """Return a number or an array by value; lists and tuples of numbers or arrays are converted as NumPy does.
 
     Raises
     ------

@@ -270,7 +270,7 @@ def _is_list(node: nodes.Expression | None) -> bool:
 
 
 def _is_view(node: nodes.Expression) -> bool:
-    """Return whether an array that this gives is another's, or a part of it."""
+    """Return whether an array expression is a view of another array."""
     if isinstance(node, nodes.Index):
         return any(isinstance(index, nodes.Slice) for index in node.indices)
     return isinstance(node, nodes.Local)

@@ -109,7 +109,7 @@ class Recipe:
         self._checks[number] = functools.partial(_take_number, name)
 
     def finished(self) -> tuple[_Step, ...]:
-        """Return the lookups with what is expected of them."""
+        """Return the lookups with their checks."""
         return tuple((*step, self._checks.get(number, _anything)) for number, step in enumerate(self._steps))
 
 
@@ -148,9 +148,9 @@ def default(function: types.FunctionType, name: str) -> Any:
 
 
 def inside(value: Any) -> str:
-    """Return the attribute in which an object that stands for a function has that function: what Numba compiles, an
-    object
-    that can be called; empty for others."""
+    """Return the attribute that contains the function of a callable object, such as a function compiled by Numba; empty
+    for others.
+    """
     if isinstance(getattr(value, "py_func", None), types.FunctionType):
         return "py_func"
     written = any(isinstance(vars(kind).get("__call__"), types.FunctionType) for kind in type(value).__mro__)
@@ -158,7 +158,7 @@ def inside(value: Any) -> str:
 
 
 def code_of(function: Any) -> types.CodeType | None:
-    """Return the code by which recipes are kept; None of what is no function."""
+    """Return the code object that is the key of a callable's recipes; None for other than Python functions."""
     while not isinstance(function, types.FunctionType):
         if isinstance(function, Stencil):
             function = function.function
@@ -207,7 +207,7 @@ class Recipes:
         self._lock = threading.Lock()
 
     def known(self, function: Any) -> tuple[Definition, tuple[Capture, ...]] | None:
-        """Return the definition of a function and what it captures now, if one is known that is right."""
+        """Return the known definition of a function and its present captures, if a recipe's checks hold; else None."""
         for kept in self._kept.get(code_of(function), ()):
             captures = kept.again(function)
             if captures is not None:

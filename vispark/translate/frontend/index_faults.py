@@ -78,7 +78,7 @@ def without_number(message: str) -> str:
 
 
 def subscript(definition: nodes.Definition, node: nodes.Index) -> int:
-    """Return the number of a function's subscript, by what it says and how often the function says it before; never 0.
+    """Return the number of a function's subscript, from its text and the count of equal ones before it; never 0.
 
     Examples
     --------
@@ -113,7 +113,7 @@ def _at(definition: nodes.Definition, wanted: int) -> str:
 
 
 def computed(definition: nodes.Definition) -> Iterator[str]:
-    """Yield the places of a function, and of those it calls, with an index that is not known from its text alone.
+    """Yield the places in a function, and in those that it calls, of indices that do not follow from the text alone.
 
     Examples
     --------
@@ -141,7 +141,7 @@ def _is_computed(index: nodes.Expression, turns: set[str]) -> bool:
 
 
 def _turns(body: nodes.Block) -> Iterator[str]:
-    """Yield the variables of loops, which stay inside what they go over."""
+    """Yield the variables of loops, which stay within the range of their iterables."""
     for node in nodes.nodes_of(body):
         if isinstance(node, nodes.For | nodes.Each | nodes.Listed):
             yield from liveness.stored(node.target)

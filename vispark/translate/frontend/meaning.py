@@ -84,7 +84,7 @@ def _uses(names: frozenset[str], part: object) -> list[bool]:
 
 
 def _others(names: frozenset[str], block: tuple[object, ...]) -> frozenset[str]:
-    """Return the names that a block gives an element beside those that it has."""
+    """Return further names that a block binds to an element."""
     return frozenset([target.name for statement in block if isinstance(statement, nodes.Assign)
                       and _is_one_of(statement.value, names) for target in statement.targets
                       if isinstance(target, nodes.Local)])
@@ -111,7 +111,7 @@ def _is_two(target: Expression) -> bool:
 # -- arrays -----------------------------------------------------------------------------------------------------------
 
 def same_by_rows(function: nodes.Function, arguments: Sequence[nodes.Constant], axes: Mapping[str, int]) -> bool:
-    """Return whether what a function gives of an array is what it gives of the array's rows, one after the other.
+    """Return whether a function's result for an array consists of its results for the array's rows.
 
     Parameters
     ----------

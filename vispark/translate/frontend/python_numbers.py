@@ -50,7 +50,7 @@ def meaning_of_numbers(function: Function, numbers: Mapping[str, str]) -> str:
 
 
 class _Reading:
-    """Goes over a function and those that it calls with numbers of Python's."""
+    """Analysis of a function, and of those that it calls, for operations on Python's numbers."""
 
     def __init__(self, function: Function):
         self.captures = function.captures

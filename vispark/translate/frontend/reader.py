@@ -1,4 +1,4 @@
-"""Reads a Python function into the intermediate form; what the language lacks is an error at the user's line."""
+"""Reader of Python functions into the intermediate form; what the language lacks is an error at the user's line."""
 
 from __future__ import annotations
 
@@ -547,7 +547,7 @@ class _Reader:
         return form.Called(self._placed(found.value, found.found, at), at=at)
 
     def _placed(self, value: Any, found: int, at: form.At) -> Definition:
-        """Return a function from around this one; where it is no function of Python's, that is told here."""
+        """Read a function from the surroundings; if it is no Python function, report the error at its use."""
         try:
             return self.pool.read(value, found)
         except TranslationError as error:

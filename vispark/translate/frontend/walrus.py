@@ -1,4 +1,4 @@
-"""Spells out ``:=``: what it names is assigned on a line of its own, before the statement that it stands in.
+"""Lowering of ``:=`` to assignments of their own, before the statement that contains it.
 
 That is the same where the expression is always evaluated, and the name is not read before it in the statement;
 elsewhere it is an error.
@@ -83,8 +83,7 @@ def _turns(node: ast.stmt) -> dict[tuple[int, int], int]:
 
 
 def _evaluated(node: ast.AST) -> Iterator[ast.expr]:
-    """Yield the names and the ``:=`` of an expression in the order of evaluation, a test before what it chooses from.
-    """
+    """Yield the names and the ``:=`` of an expression in the order of evaluation, a test before its alternatives."""
     if isinstance(node, ast.Name | ast.NamedExpr):
         yield node      # what a := reads itself is what its name was before
     if isinstance(node, ast.IfExp):

@@ -213,7 +213,7 @@ class Index(Expression):
 
 @dataclass(frozen=True)
 class Slice(Expression):
-    """``start:stop:step``; what was left out is None."""
+    """Slice ``start:stop:step``; omitted parts are None."""
 
     start: Expression | None
     stop: Expression | None
@@ -341,7 +341,7 @@ class Return(Statement):
 
 @dataclass(frozen=True)
 class Parameter:
-    """A parameter, and what it is where no argument is given; ``many`` takes the arguments that others do not."""
+    """Parameter of a function, with its default; ``many`` marks one that takes all remaining arguments."""
 
     name: str
     default: Expression | None = field(default=None, repr=False)
@@ -386,7 +386,7 @@ class Definition:
 @filled
 @dataclass(frozen=True)
 class Function:
-    """A traced function: what a plan carries. Hashable, picklable, equal by content.
+    """Traced function, as a plan carries it. Hashable, picklable, equal by content.
 
     Attributes
     ----------

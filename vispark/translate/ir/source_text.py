@@ -1,4 +1,4 @@
-"""Finds a function's source and its syntax tree, and reprints lines of it in errors."""
+"""Lookup of a function's source and syntax tree, and printing of its lines in errors."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ NUMPY_BOOL = Scalar("bool")
 
 
 def scalar_of(dtype: np.dtype | str, what: str) -> Scalar:
-    """Return the type of elements of a dtype; ``what`` is what an error calls them."""
+    """Return the type of elements of a dtype; ``what`` names them in errors."""
     name = np.dtype(dtype).newbyteorder("=").name
     if name not in C_TYPES:
         raise Refusal(f"{what} has dtype {np.dtype(dtype)}; a kernel takes bool, integers, floats and complex numbers"

@@ -136,7 +136,7 @@ def is_call(text: str) -> bool:
 
 
 def bared(text: str) -> str:
-    """Return a text without parentheses around all of it."""
+    """Return a text without parentheses that enclose all of it."""
     if text.startswith("(") and text.endswith(")") and is_call(f"f{text}"):
         return text[1:-1]
     return text

@@ -174,7 +174,7 @@ class KeyedFrame(RowKernel):
 
     @property
     def _mine(self) -> str:
-        """A key's number among those that a block's cells are for."""
+        """The number of a key among the cells of a block, in C++."""
         return "mine" if self.cells.parts > 1 else "key"
 
     # -- cells --------------------------------------------------------------------------------------------------------
@@ -337,7 +337,9 @@ class KeyedFrame(RowKernel):
             text.add(f"rows::leave_{self.cells.place}_cells<{functor}, {width}, {table.block}>({partial}, {name});")
 
     def _leave_together(self, text: IndentedText) -> None:
-        """Cells that a thread block has become its partial; those of all blocks that of the last one that gets here."""
+        """Write the code that stores shared cells: a thread block's as its partial; those of all blocks by the last
+        block.
+        """
         cells, device, parts = self._shared_cells(), self.cells.place == "device", self.cells.parts > 1
         if any(each.near for each in cells):
             text.add("rows::barrier();")

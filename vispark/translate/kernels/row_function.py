@@ -162,7 +162,7 @@ class RowFunction:
 
     @property
     def read(self) -> tuple[Port, ...]:
-        """The inputs that the function itself reads: not those that are only multiplied."""
+        """The inputs that the function reads itself, without those that are only multiplied by a matrix."""
         words = _words([*self.lines, *(line for stage in self.stages for line in stage.lines)])
         return tuple(port for port in self.inputs if port.local in words)
 
@@ -317,7 +317,7 @@ class ChainWriter(Products):
         return self.expression(parameter.default)
 
     def _taken(self, wanted: str, field: Value | ElementField) -> Value:
-        """Return a field as a value: what an earlier function gave, or an input."""
+        """Return a field as a value: the result of an earlier function, or an input."""
         if not isinstance(field, ElementField):
             return field
         kind = scalar_of(field.dtype, f"the field {field.name}" if field.name else "the element")

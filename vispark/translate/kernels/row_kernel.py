@@ -33,7 +33,7 @@ class IndentedText:
     depth: int = 1
 
     def add(self, *lines: str) -> None:
-        """Add lines; those that end in a brace open or close a block."""
+        """Add lines of code; a closing brace at the start and an opening one at the end of a line change the indent."""
         for line in lines:
             if line.startswith("}"):
                 self.depth -= 1
@@ -60,7 +60,7 @@ class AccumulatedField:
 
 @dataclass(frozen=True)
 class RowKernel:
-    """A kernel: its row functions for the GPU and for the host, its table, and what it folds."""
+    """Kernel over rows: its row functions for the GPU and the host, its schedule, and its folds."""
 
     name: str
     function: RowFunction

@@ -1,5 +1,4 @@
-"""Decides how rows meet threads: how many threads share a row, how many rows lie in shared memory at once, and how many
-thread blocks there are.
+"""Schedules of kernels: the number of threads for a row, of rows in shared memory at once, and of thread blocks.
 
 Decided from sizes alone: the bytes of a row, the registers of accumulators, the shared memory of a thread block.
 """
@@ -152,7 +151,7 @@ def lanes_for(widths: Sequence[tuple[int, int]], accumulated: Sequence[Accumulat
 
 
 def usable(room: int) -> int:
-    """Return the bytes of shared memory that a table may take, where a thread block can have so many."""
+    """Return the bytes of shared memory that a schedule may use, out of the ``room`` of a thread block."""
     return room - _LEFT_BYTES
 
 
@@ -179,7 +178,8 @@ def lanes_for_key(width: int) -> int:
 
 
 def keyed_table(function: RowFunction, lanes: int, cells: int, room: int = ROOM) -> tuple[Table, str]:
-    """Return the table for a fold by key whose cells take so many bytes, and who has cells in shared memory.
+    """Return the schedule of a fold by key with ``cells`` bytes of accumulators, and the owner of accumulators in
+    shared memory.
 
     Each thread has its own if these are few, so that none waits for another; or each warp. Where even these do not fit,
     a thread block is one warp with its cells in memory, which is "".
@@ -249,7 +249,7 @@ def together(function: RowFunction, table: Table, place: str, nbytes: Sequence[i
 
 
 def _with_block_cells(function: RowFunction, table: Table, flat: bool, nbytes: int, room: int) -> Table | None:
-    """Return the table with most threads where a block has so many bytes of cells; none if they do not fit."""
+    """Return the schedule with most threads whose blocks have ``nbytes`` of cells; None if they do not fit."""
     tables = _flat_with_cells(function, nbytes, room) if flat else \
         _with_cells(function, table.lanes, lambda _: nbytes, _OWN_THREADS, room, (512, 256, 128))
     return max(tables, key=lambda one: one.resident * one.block, default=None)
@@ -405,7 +405,8 @@ def _joined_bytes(block: int, accumulated: Sequence[Accumulated]) -> int:
 
 
 def _resident(block: int, shared: int, registers: int, room: int, others: int = _OTHER_REGISTERS) -> int:
-    """Return the thread blocks that a multiprocessor has room for, with so many registers for accumulators, and others.
+    """Return the number of resident thread blocks of a multiprocessor, for ``registers`` of accumulators and other
+    ones.
     """
     each = min(255, others + registers + registers // 2)
     by_registers = _REGISTERS // (block * -(-each // 8) * 8)

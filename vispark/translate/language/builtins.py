@@ -1,4 +1,4 @@
-"""The mathematical functions that translated code may use, for those who want them in one import.
+"""Mathematical functions of the language, importable from one module.
 
 They are NumPy's own, so a function that uses them also runs untranslated.
 

@@ -143,7 +143,7 @@ def _written(name: str) -> str:
 
 
 def bind(name: str, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return a call's arguments, in the order of what is called.
+    """Return a call's arguments in the order of the function's parameters.
 
     Returns
     -------

@@ -134,9 +134,8 @@ def _why_no_field(reads: list[Read]) -> tuple[str, nodes.At] | None:
 
 def _reads(definition: Definition, grids: dict[str, str], around: Mapping[str, Definition] | None = None,
            within: tuple[Definition, ...] = ()) -> Iterator[Read]:
-    """Yield the reads in a function, in those inside it and in those that it calls; their names for what may be fields
-    become
-    those that the stencil has for them.
+    """Yield the reads of grids in a function, in functions inside it and in those that it calls; names of parameters
+    that may be fields are replaced by the stencil's names for them.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Python's operators as the intermediate form has them, and what is said of all that the language lacks."""
+"""Error messages for what the language lacks, and the names of Python's operators in the intermediate form."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernels that find the nearest centre of a row by matrix work, and by rows what else a function makes of it.
+"""Kernels that find the nearest centre of a row by matrix work, and compute the rest of the function row by row.
 
 The labels of a chunk of rows are found first (``vispark/nearest.h``); then the rest of the function, as
 :mod:`vispark.translate.nearest.split` has it, goes over these rows as the translator writes it, with its rounding. What

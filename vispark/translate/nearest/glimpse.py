@@ -35,7 +35,7 @@ def glimpsed(function: nodes.Function, arguments: Sequence[Argument] = ()) -> tu
 
 @dataclass
 class _Glimpse(SymbolicRun):
-    """A run that goes on after what it does not understand."""
+    """Symbolic run that goes on after statements that are not recognised."""
 
     seen: bool = False
 

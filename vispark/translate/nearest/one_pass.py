@@ -1,4 +1,4 @@
-"""The shapes of the kernels that label rows by their nearest centres and add them up in one pass over them.
+"""Shapes of kernels that label rows by their nearest centres and sum them up in one pass.
 
 The device's sides are ``vispark/nearest_roles.h``, which says what roles the warps of a thread block have, and
 ``vispark/nearest_pair.h``, for two thread blocks.
@@ -70,7 +70,7 @@ class Roles:
 
     @property
     def shared(self) -> int:
-        """Bytes of shared memory: those of ``Room``, or a few more."""
+        """Bytes of shared memory: at least those of ``Room``."""
         steps = -(-self.columns // 16)
         ring = self.slots * (TILE * self.columns * 4 + TILE + 6 * 8)
         of_centres = self.padded * (steps * 32 + _MULTIPLIERS * 64 + 16 + 4) + steps * 64
@@ -121,7 +121,7 @@ class Pair:
 
     @property
     def shared(self) -> int:
-        """Bytes of shared memory: those of ``Room``, or a few more."""
+        """Bytes of shared memory: at least those of ``Room``."""
         ring = self.slots * (TILE * (self._own_steps | 1) * 64 + 16 + 6 * 8)
         scores = 2 * _MULTIPLIERS * (32 * self.padded + 128)
         of_centres = self.padded * (self._own_steps * 32 + 16 + 4) + -(-self.columns // 16) * 64
@@ -164,7 +164,9 @@ def _operands(outs: list[str], ins: list[str]) -> list[str]:
 
 
 def one_pass_for(centres: int, columns: int) -> Roles | Pair | None:
-    """Return the shape for so many centres of so many columns, or None where one pass gains nothing or has no room."""
+    """Return the shape of a one-pass kernel for the numbers of centres and columns, or None if one pass gains nothing
+    or has no room.
+    """
     return roles_for(centres, columns) or pair_for(centres, columns)
 
 

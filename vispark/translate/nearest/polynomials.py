@@ -186,7 +186,7 @@ def moved(value: object, place: str) -> object:
 
 
 def at(poly: Poly, axis: int, place: str) -> Poly:
-    """Return the items at one place along an axis: that of a loop's variable."""
+    """Return the items at one place along an axis, the place of a loop's variable."""
     name = poly.axes[axis]
     if name not in ("d", "k"):
         raise Other
@@ -195,8 +195,9 @@ def at(poly: Poly, axis: int, place: str) -> Poly:
 
 
 def distance(poly: Poly) -> int:
-    """1 if this is, for each k, the squared distance of the row from the centre k, times something positive, but for
-    what is the same for all k; -1 for that times something negative; 0 for anything else."""
+    """Return 1 if a polynomial is, for each k, the squared distance of the row from the centre k, times a positive
+    factor and plus a term that is the same for all k; -1 for a negative factor; 0 for other polynomials.
+    """
     varying = {term: value for term, value in poly.terms.items() if isinstance(term, str) or term[1]}
     if len(varying) != 2 or any(isinstance(term, str) for term in poly.terms):
         return 0

@@ -455,7 +455,7 @@ class SymbolicRun:
         return self.call(definition, given)
 
     def _least_of(self, over: nodes.Expression, key: nodes.Expression, values: dict[str, object]) -> Nearest:
-        """Return ``min(range(len(c)), key=lambda k: ...)``: what centre 0 has stays, even if it is NaN."""
+        """Recognise ``min(range(len(c)), key=lambda k: ...)``, in which centre 0 wins against NaN."""
         steps = self.steps(over, values)
         place = LoopIndex(steps.axis, f"loop{next(self.names)}")
         if steps.axis != "k" or steps.start or steps.values(place) != place or not isinstance(key, nodes.Called):

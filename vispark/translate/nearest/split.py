@@ -43,7 +43,7 @@ class Computed:
 
 @dataclass(frozen=True)
 class Key:
-    """A whole number that is the label and so much more."""
+    """Whole number that is the label plus an offset."""
 
     offset: int
 
@@ -108,7 +108,7 @@ _LEAST = ("numpy.min", "numpy.amin", "numpy.minimum.reduce")
 
 @dataclass
 class _Parting(SymbolicRun):
-    """A run that goes on past what it does not understand, and writes the rest."""
+    """Symbolic run that goes on after statements that are not recognised, and writes the rest of the function."""
 
     #: What each expression was when it was last run, by its identity; what became of the functions of calls; and the
     #: names of labels that a loop over the centres leaves, by the identity of its body.
@@ -172,7 +172,7 @@ class _Parting(SymbolicRun):
     # -- the run ------------------------------------------------------------------------------------------------------
 
     def value(self, node: form.Expression, values: dict[str, object]) -> object:
-        """Return a value; what is not understood is unknown if it saw nothing of the centres."""
+        """Return the value of an expression; unrecognised ones are unknown if they use nothing of the centres."""
         for part in form.parts(node):
             self.notes.pop(id(part), None)
         found = self._nearest_item(node, values)
@@ -497,7 +497,7 @@ def _names(definition: form.Definition) -> Iterator[str]:
 
 
 def _needed(body: form.Block) -> form.Block:
-    """Return a body without what nobody reads; expressions have no effects."""
+    """Return a body without unread assignments; expressions have no effects."""
     kept: list[form.Statement] = []
     after = liveness.NONE
     for statement in reversed(body):

@@ -1,4 +1,4 @@
-"""Kernels that look for nearest centres by matrix work, in place of those that the translator writes row by row.
+"""Kernels that find nearest centres by matrix work, in place of the translator's kernels by rows.
 
 The device's side is ``vispark/nearest.h``. One kernel gives the labels, another folds the rows by them; both are for
 rows of float32 or float64. What does not fit them keeps the translator's own kernel.
@@ -74,7 +74,7 @@ def instead_of(kernel: TableKernel, calls: Sequence[TracedCall], record: Element
 
 
 def is_matrix_work(source: str) -> bool:
-    """Return whether a kernel's source is one of those that look for nearest centres by matrix work."""
+    """Return whether a kernel's source is one of those that find nearest centres by matrix work."""
     return _HEADER in source
 
 
@@ -300,7 +300,7 @@ class NearestShape:
 
     @property
     def shared(self) -> int:
-        """Bytes of shared memory: those of ``Room``, or a few more."""
+        """Bytes of shared memory: at least those of ``Room``."""
         image = (2 * self.ring or self.steps) * self.padded * 32
         waiting = 5 if self.products == 1 and self.ring else 3
         lists = waiting * _CHUNK + self.centres * (self.threads // 32 * 4 + 4 + 8)
@@ -352,7 +352,7 @@ class NearestShape:
         return self._source("nearest_fold", partials, 1, [*body, "});", *last])
 
     def types(self) -> list[str]:
-        """Return the C++ types, and what they need."""
+        """Return the C++ types of the kernel, with the code that they need."""
         numbers = (self.padded, self.centres, self.columns, self.threads, self.ring, _CHUNK, self.ahead, _ROWS_AHEAD)
         row, kind, nan = KINDS[self.rows], KINDS[self.dtype], f"nearest::{self.nan.upper()}"
         return [
@@ -398,15 +398,15 @@ class NearestShape:
 
 def _fold_for(centres: int, columns: int, rows: str, dtype: str, nearest: Nearest,
               room: int = ROOM) -> NearestShape | None:
-    """Return the shape of a fold, in one pass where that gains."""
+    """Return the shape of a fold, in one pass if that is faster."""
     shape = one_pass(centres, columns, dtype, nearest, room) if rows == "float32" else None
     return shape or shape_for(centres, columns, rows, dtype, nearest, folds=True, room=room)
 
 
 def one_pass(centres: int, columns: int, dtype: str, nearest: Nearest, room: int = ROOM) -> NearestShape | None:
-    """Return the shape of one pass over rows of float32 for so many centres of so many columns, or None where that
-    gains
-    nothing or has no room."""
+    """Return the shape of one pass over rows of float32 for the numbers of centres and columns, or None if one pass
+    gains nothing or has no room.
+    """
     # It is for Hopper, whose thread blocks have no less than this.
     way = one_pass_for(centres, columns) if room >= ROOM else None
     found = NearestShape(centres, columns, "float32", dtype, nearest.nan, THREADS, 0, _AHEAD, way) if way else None
@@ -415,7 +415,8 @@ def one_pass(centres: int, columns: int, dtype: str, nearest: Nearest, room: int
 
 def shape_for(centres: int, columns: int, rows: str, dtype: str, nearest: Nearest, *, folds: bool,
               room: int = ROOM) -> NearestShape | None:
-    """Return the shape for so many centres of so many columns, or None where matrix work gains nothing or has no room.
+    """Return the shape of matrix work for the numbers of centres and columns, or None if it gains nothing or has no
+    room.
     """
     least = _LEAST_CENTRES_OF_MANY if folds and centres * columns > _MANY_SUMS else LEAST_CENTRES
     wide = 16 // np.dtype(rows).itemsize

@@ -206,7 +206,7 @@ class CellWriter(Calls):
         return super().call(function, arguments, keywords)
 
     def library(self, name: str, arguments: tuple[Value, ...], keywords: dict[str, Value]) -> Value:
-        """Return a call of one of the library's functions; those of places are known here."""
+        """Return a call of one of the library's functions, or of the functions of positions that are handled here."""
         module, _, short = name.partition(".")
         if module != "grid":
             return super().library(name, arguments, keywords)

@@ -67,13 +67,13 @@ class Version:
 
     @property
     def continued(self) -> bool:
-        """Whether cells beyond the grid are read of it."""
+        """Whether cells beyond the grid are read."""
         return any(any(offset) for _, offsets in self.reads for offset in offsets)
 
 
 @dataclass(frozen=True)
 class ChainStage:
-    """A stencil of a chain: its function, the versions of what it reads and writes, and its delay."""
+    """Stencil of a chain: its function, the versions that it reads and writes, and its delay."""
 
     cell: Cell
     reads: tuple[tuple[FieldRead, Version], ...]
@@ -83,7 +83,7 @@ class ChainStage:
 
 @dataclass(frozen=True)
 class Chain:
-    """Stencils that are done in one pass over memory.
+    """Chain of stencils that run in one pass over memory.
 
     Attributes
     ----------
@@ -192,9 +192,8 @@ def _turns(stages: Sequence[ChainStage], versions: Sequence[Version], ahead: int
 
 
 def own_names(cells: Sequence[Cell]) -> tuple[list[Cell], str]:
-    """Return the cells with names of their own for what they are given, and their text once each, in a name space,
-    which also
-    has the types that C++ lacks.
+    """Return the cells with parameters renamed apart, and the text of each distinct cell once, in a namespace, which
+    also has the types that C++ lacks.
     """
     spaces: dict[str, str] = {}
     found = []

@@ -82,7 +82,7 @@ def why_not_chained(parts: Sequence[ChainPart], beyond: Beyond, *, dims: int) ->
 
 
 def specialise_chain(parts: Sequence[ChainPart], beyond: Beyond, *, dims: int) -> StencilKernel:
-    """Return the kernel that does some stencils one after the other in one pass over memory.
+    """Return the kernel that runs some stencils one after the other in one pass over memory.
 
     It gives, bit for bit, what they give one by one, each with the ghost cells of what it reads filled anew.
 

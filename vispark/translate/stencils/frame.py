@@ -129,7 +129,7 @@ class Cell:
 
     @property
     def both(self) -> list[FieldRead | Write]:
-        """What it reads and what it writes."""
+        """The reads and the writes."""
         return [*self.reads, *self.writes]
 
     def call(self, target: Callable[[Write], str], neighbour: Callable[[FieldRead, Offset], str],
@@ -160,7 +160,7 @@ def offset_name(read: str, offset: Offset, dims: int) -> str:
 
 
 def axes_of(dims: int) -> tuple[int, int]:
-    """Return the axes of (z, y, x) that threads go along, and that their rows lie across."""
+    """Return the axes of (z, y, x) along which threads march, and across which their rows lie."""
     return (1, 0) if dims == 2 else (0, 1)
 
 
@@ -286,7 +286,7 @@ class Tile:
 
     @classmethod
     def of(cls, itemsize: int, how: TimeSteps) -> Tile:
-        """Return the tile of a block, for fields with cells of so many bytes."""
+        """Return the tile of a block, for fields with cells of ``itemsize`` bytes."""
         lanes = ACCESS_BYTES // itemsize
         width, height, side = WARP * lanes, how.warps * how.rows, -(-how.steps // lanes) * lanes
         return cls(lanes, width, height, side, (width - 2 * side, height - 2 * how.steps))

@@ -143,7 +143,7 @@ def specialise_stencil(function: Function, fields: Sequence[ElementField], args:
 
 def specialised(function: Function, fields: tuple[ElementField, ...], args: Sequence[Any], dims: int,
                  halo: Halo | None) -> Made:
-    """Return the function of a cell; a number becomes part of it only where it must."""
+    """Translate a function of a cell; numbers become constants only where they must."""
     definition = function.definition
     values: dict[tuple[str, int], Constant] = {("capture", i): one.value for i, one in enumerate(function.captures)}
     values |= {("argument", i): argument(definition, arg, i) for i, arg in enumerate(args)}

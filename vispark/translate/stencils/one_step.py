@@ -1,4 +1,4 @@
-"""The frame of one time step: threads go along the slowest axis and keep in registers what they will read again.
+"""Frame of one time step: threads march along the slowest axis and keep planes that they read again in registers.
 
 A thread has ``lanes`` neighbouring cells along x, in ``rows`` neighbouring rows. Of each row that it reads at several
 planes it keeps these planes, so that memory is read once and 16 bytes at a time. Rows that it reads at one plane only
@@ -69,7 +69,7 @@ def march(cell: Cell, kernel: str, how: March) -> str:
 
 
 def registers_of(cell: Cell, how: March) -> int:
-    """Return the registers, of 4 bytes, that a thread needs for what it has read."""
+    """Return the registers, of 4 bytes, that a thread needs for the planes that it has read."""
     found = 0
     for read in cell.reads:
         field = _Field(cell, read, how)

@@ -162,7 +162,9 @@ class _Stripper:
                 self._load(1, each, row, row)
 
     def _load(self, depth: int, version: Version, rows: int, turn: int) -> None:
-        """Bring the row so many behind the turn's newest, in a turn counted from the loop's first."""
+        """Write the load of a version's row, ``rows`` behind the turn's newest, in a turn counted from the loop's
+        first.
+        """
         (low, high), at = version.needed[0], shifted("begin" if depth == 1 else "s", rows - version.delay)
         self.add(depth, f"vp_load<{self.how.lanes}>({version.name}[{turn % version.depth}], {version.name}_in + "
                         f"(long long)min(max({at}, region.low[1] - {low}), region.high[1] - 1 + {high}) * region.pitch"
@@ -231,7 +233,7 @@ class _Stripper:
                    for i in range(right)))
 
     def _settle(self, version: Version, row: str, turn: int) -> None:
-        """Give a row of a version its cells beyond the grid: those of whole rows first, then those along x."""
+        """Write the cells beyond the grid in a row of a version: whole rows first, then cells along x."""
         new, sides, lanes = self._slot(version, 0, turn), self.sides[version.field], self.how.lanes
         self.add(3, "if (rims) {")
         before = self._slot(version, 1, turn)

@@ -1,4 +1,4 @@
-"""The host's body of a chain of stencils: what they pass on stays in the processor's cache."""
+"""Host body of a chain of stencils: intermediate rows stay in the processor's cache."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _STRIP = 2048
 
 def host_strips(chain: Chain, side: int, lanes: int, sides: Mapping[str, Sides],
                 place: Callable[[int, str], str]) -> list[str]:
-    """Return the lines of the body: the first thread of the first block of a row of blocks goes through all strips of
-    it.
+    """Return the lines of the body: the first thread of the first block of a row of blocks goes through all of the
+    strips.
 
     Parameters
     ----------
@@ -51,7 +51,9 @@ def host_strips(chain: Chain, side: int, lanes: int, sides: Mapping[str, Sides],
 
 
 def _passes_on(stage: ChainStage) -> bool:
-    """Return whether what it makes is kept for others, or for nobody; else it is written straight to memory."""
+    """Return whether a stage's results are kept in rows for other stages or dropped; if not, they are written straight
+    to memory.
+    """
     return any(version.reads or not version.stored for _, version in stage.writes)
 
 
@@ -106,7 +108,7 @@ def _staged(stage: ChainStage, rim: int, sides: Mapping[str, Sides], place: Call
 
 
 def _settled(version: Version, new: str, sides: Sides) -> list[str]:
-    """Return cells beyond the grid: those of whole rows first, then those along x."""
+    """Return the code for cells beyond the grid: whole rows first, then cells along x."""
     lines, before = [], _row(version, "row - 1")
     if sides[0] != "periodic":
         if sides[0] != "mirrored":

@@ -69,7 +69,7 @@ def why_not_stepped(parts: Sequence[ChainPart], around: Around, room: int = ROOM
 
 
 def specialise_steps(parts: Sequence[ChainPart], around: Around, room: int = ROOM) -> StencilKernel:
-    """Return the kernel that does some stencils one after the other in one pass over memory, on a grid of three axes.
+    """Return the kernel that runs some stencils one after the other in one pass over memory, on a grid of three axes.
 
     It gives, bit for bit, what they give one by one, each with the ghost cells of what it reads filled anew.
 

@@ -43,7 +43,7 @@ class Arrays(Reductions):
     # -- elementwise --------------------------------------------------------------------------------------------------
 
     def elementwise(self, operation: Callable[..., Number], *operands: Value) -> Any:
-        """Return an operation on numbers, for numbers, arrays, or both in one shape."""
+        """Apply an operation on numbers to numbers, arrays, or both in one broadcast shape."""
         parts = [self.plain(operand) for operand in operands]
         if all(isinstance(part, Number) for part in parts):
             return operation(*parts)
@@ -101,7 +101,7 @@ class Arrays(Reductions):
         return method(*arguments, **keywords)
 
     def _kept_axes(self, name: str, arguments: tuple[Value, ...], keywords: dict[str, Value]) -> Value:
-        """Return a reduction's result with axes of one item in place of those that it goes along."""
+        """Return a reduction's result with an axis of one item in place of each reduced axis."""
         kept = keywords.pop("keepdims")
         axis = keywords.get("axis", arguments[1] if len(arguments) > 1 and name != "numpy.linalg.norm" else Nothing())
         found: Any = self.library(name, arguments, keywords)

@@ -43,7 +43,7 @@ class Subscripts(Norms):
 
 
 def _parsed(subscripts: str, count: int) -> tuple[list[str], str]:
-    """Return the letters of each operand, and of the result: without ->, those that stand once, in order."""
+    """Return the letters of each operand, and of the result: without ->, the letters that occur once, in order."""
     found = _SUBSCRIPTS.fullmatch(subscripts.replace(" ", ""))
     if found is None:
         raise Refusal(f"{subscripts!r} is not supported; np.einsum takes letters, as in 'ij,j->i'")

@@ -173,7 +173,8 @@ class Reductions(Sums):
 
     @contextlib.contextmanager
     def _joining(self) -> Iterator[str]:
-        """Yield the steps in which the lanes of a row join what they have, so that all have the same."""
+        """Yield the lane distance of each step of a butterfly reduction, after which all lanes have the joined value.
+        """
         apart = self.name("apart")
         self.line("VISPARK_UNROLL")
         with self.block(f"for (int {apart} = {self.lanes // 2}; {apart} > 0; {apart} /= 2)"):

@@ -110,7 +110,7 @@ class Ordering(Numerical):
         return numbers.where(scalars.ufunc("isnan", last), cast(last, found.type), found)
 
     def _at_share(self, a: Value, share: Number, name: str) -> Number:
-        """Between the two numbers of the sorted row that a share of it lies between."""
+        """Interpolate between the two numbers of the sorted row next to a share of it."""
         if share.type.kind == "c" or (share.known and not 0 <= share.value <= 1):
             raise Refusal(f"{name}'s q is from 0 to {1 if name == 'np.quantile' else 100}, and this is not")
         row = self._sorted_row(a, name)

@@ -26,7 +26,7 @@ def compare_python(symbol: str, a: Number, b: Number) -> Number:
 
 
 def compare_floats(symbol: str, given: Sequence[Number], texts: list[str], kind: Scalar) -> str:
-    """Return a comparison, of which a compiler for GPUs that knows one side makes what is not so of NaN or of -0.
+    """Return a comparison of floats that compilers for GPUs do not simplify wrongly for NaN or -0 if one side is known.
 
     Where 0 would pass, float32 is compared with NaN in mind; of a zero that does not pass nothing may be known: less()
     and opaque() in the prelude say why.

@@ -1,4 +1,6 @@
-"""Leaves out lines of C++ that compute what nobody reads, so that what only they read is not loaded."""
+"""Elimination of dead C++ code: lines that compute unread values are left out, and so are the loads that only these
+lines use.
+"""
 
 from __future__ import annotations
 

@@ -114,7 +114,8 @@ class KernelParameter:
 
 @dataclass(frozen=True)
 class PreparingKernel:
-    """A kernel of the same source that runs once before another, and what it leaves for it; see the protocol's.
+    """Kernel of the same source that runs once before another, and the buffer that it leaves for the other; see the
+    protocol's.
 
     Attributes
     ----------

@@ -503,7 +503,8 @@ _NAME = re.compile(r"^(?:template <[^\n]*?> |template <> )?"
 
 
 def _parts() -> tuple[tuple[str, str], ...]:
-    """Return each function or struct with its name, in order; comments and specialisations go with what they belong to.
+    """Return each function or struct of the prelude with its name, in order; comments and specialisations stay with
+    theirs.
     """
     found: list[tuple[str, str]] = []
     for paragraph in _definitions(_SOURCES.strip()):

@@ -316,7 +316,8 @@ def _call(function: str) -> Callable[[list[str], Scalar, tuple[Number, ...]], st
 
 
 def extreme(function: str, texts: list[str], kind: Scalar) -> str:
-    """Return the lesser or greater of two; those of 8 and 16 bits are compared in 32: opaque() in the prelude says why.
+    """Return the lesser or greater of two numbers; those of 8 and 16 bits are compared in 32: opaque() in the prelude
+    says why.
     """
     a, b = texts
     if kind.kind in "iu" and kind.numpy.itemsize <= SHORT:

@@ -93,7 +93,9 @@ class Branches(Assignments):
                          lambda: self.statements(statement.orelse, after), after)
 
     def ways(self, test: Number, yes: Callable[[], bool], no: Callable[[], bool], live: Names) -> bool:
-        """Return ``if (test)`` with both ways, and after it what they have in common; whether any way goes on."""
+        """Write ``if (test)`` with both branches, and the merge of their variables; return whether a branch goes on
+        after it.
+        """
         before = self.frame.variables
         tests, ways = self.tests, []
         self.tests = (*tests, test)
@@ -429,7 +431,7 @@ class Branches(Assignments):
 
     @contextmanager
     def counted(self, count: int) -> Iterator[Number]:
-        """Yield a loop of so many turns."""
+        """Write a loop of ``count`` turns, and yield its index."""
         with self._range(literal(0), literal(count), 1) as index:
             yield index
 

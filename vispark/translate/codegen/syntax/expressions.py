@@ -43,7 +43,7 @@ from vispark.translate.language.library import COMPARISONS, METHODS, OPERATORS, 
 
 @dataclasses.dataclass
 class CallFrame:
-    """One call of a function: its variables, and what is known of their use."""
+    """Frame of one call of a function: its variables, and their uses."""
 
     definition: form.Definition
     variables: dict[str, Value]
@@ -60,7 +60,7 @@ class Expressions(Windows):
     captures: tuple[Value, ...]
 
     def expression(self, node: form.Expression) -> Any:
-        """Return the value of an expression; what is wrong with it is told at its place."""
+        """Return the value of an expression; an error is reported at the expression's place."""
         with self.told_at(node):
             return getattr(self, f"_{type(node).__name__}")(node)
 
@@ -407,7 +407,7 @@ class Expressions(Windows):
         return reindexed(array, tuple(shape), where)
 
     def _expanded(self, array: Array, nodes: tuple[form.Expression, ...]) -> list[form.Expression]:
-        """Return the indices with ``...`` and what was left out written as slices."""
+        """Return the indices with ``...`` and missing ones written as slices."""
         whole = form.Slice(None, None, None)
         given = sum(not (isinstance(node, form.Literal) and node.value in (None, Ellipsis)) for node in nodes)
         missing = len(array.shape) - given
