@@ -13,6 +13,7 @@ from tests.golden import (  # noqa: F401 - they fill CASES
     cases_idioms,
     cases_lists,
     cases_numbers,
+    cases_numpy,
     cases_rows,
 )
 from tests.golden.case import CASES, Case
@@ -23,7 +24,8 @@ _DTYPES = re.compile(r"\b(?:bool|u?int(?:8|16|32|64)|float(?:16|32|64))\b")
 _HEAD = "| construct | for example | becomes | cases |\n|---|---|---|---|"
 _SECTIONS = {"Numbers": "cases_numbers", "Branches, loops, locals, calls, results": "cases_control",
              "Rows and arrays": "cases_rows", "Tuples, lists, arrays made of others": "cases_lists",
-             "Arguments of functions": "cases_calls", "Idioms of NumPy and Python": "cases_idioms"}
+             "Arguments of functions": "cases_calls", "Idioms of NumPy and Python": "cases_idioms",
+             "More functions of NumPy and math": "cases_numpy"}
 
 
 def tables() -> str:
@@ -117,5 +119,6 @@ def _functions() -> str:
         "| `functools` | `reduce`; `partial` and `cache` around a function |",
         f"| `operator` | {listed(name for name in library.OPERATORS if name != 'abs')} |",
         f"| `numpy`, ufuncs | {listed((*library.UFUNC_C, *library.UFUNC_OTHER))} |",
-        f"| `numpy` | {listed((*library.FUNCTIONS, *composed.NUMPY, *linalg))} |",
+        f"| `numpy` | {listed((*library.FUNCTIONS, *library.ALIASES, *composed.NUMPY, *linalg))} |",
+        "| `numpy.lib.stride_tricks` | `sliding_window_view` |",
         f"| `numpy`, types | {listed(library.TYPES)} |"])

@@ -237,6 +237,12 @@ def _module(x):
     return np
 
 
+def _broadened(p):
+    o = np.zeros(4)
+    o[:] += p[None]
+    return o
+
+
 def _huge(x):
     return x + 100000000000000000000000
 
@@ -299,7 +305,7 @@ LACKING = [
     (_open, 12, "open is "),
     (_unsupported_numpy, 12, "np.fft.fft is not among"),
     (_mapped, 16, "map is not supported; write a generator"),
-    (_unsupported_numpy_function, 12, "np.unique is not among"),
+    (_unsupported_numpy_function, 12, "np.unique has as many items as there are distinct"),
     (_module, 12, "the module np is no value"),
     (_huge, 16, "does not fit 64 bits"),
     (_nonlocal, 9, "nonlocal is not supported"),
@@ -479,6 +485,10 @@ FORBIDDEN = [
     (lambda p: np.linspace(0, 1, int(p[0])), ROWS, (), "must be known"),
     (lambda p: np.cross(p, p), ROWS, (), "two rows of three"),
     (lambda p: np.sort(p + 1j), ROWS, (), "sorting complex numbers is not supported; sort .real"),
+    (lambda p: np.flip(p, 1), ROWS, (), "has no axis 1"),
+    (lambda p: np.expand_dims(p, 3), ROWS, (), "has no axis 3"),
+    (lambda p: np.diag(np.outer(p, p)[None]), ROWS, (), "axes"),
+    (_broadened, ROWS, (), r"\+= of an array of shape \(1, 4\) does not fit the shape \(4,\)"),
     (lambda p: np.sort(p, 1), ROWS, (), "has no axis 1"),
     (lambda p: sorted((p[0], 1)), ROWS, (), r"sorted\(\) is of numbers of one type here"),
     (lambda p: np.interp(p, p, p[1:]), ROWS, (), "as many values as places"),

@@ -19,6 +19,7 @@ from tests.golden import (  # noqa: F401 - they fill CASES
     cases_idioms,
     cases_lists,
     cases_numbers,
+    cases_numpy,
     cases_rows,
 )
 from tests.golden.case import CASES, Case

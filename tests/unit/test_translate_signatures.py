@@ -26,7 +26,8 @@ _SPECIAL = {"int", "range", "enumerate", "zip", "reversed", "numpy.einsum", "gri
 def _object(name: str) -> Any:
     """What a name of the library stands for."""
     module, _, short = name.rpartition(".")
-    there = {"numpy": np, "numpy.linalg": np.linalg, "math": math, "functools": functools}.get(module, __builtins__)
+    there = {"numpy": np, "numpy.linalg": np.linalg, "math": math, "numpy.lib.stride_tricks": np.lib.stride_tricks,
+             "functools": functools}.get(module, __builtins__)
     return there[short] if isinstance(there, dict) else getattr(there, short, None)
 
 
@@ -39,7 +40,7 @@ def _compared() -> list[str]:
     names |= {f"numpy.{name}" for name in composed.NUMPY} | {f"math.{name}" for name in composed.MATH}
     names |= {"functools.reduce"}
     types = {f"numpy.{np.dtype(getattr(np, name)).name}" for name in library.TYPES}
-    return sorted(name for name in names - types - {"numpy.einsum", "float"} if _theirs(name) is not None)
+    return sorted(name for name in names - types - {"numpy.einsum", "numpy.pad", "float"} if _theirs(name) is not None)
 
 
 def _theirs(name: str) -> list[inspect.Parameter] | None:

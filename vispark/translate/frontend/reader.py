@@ -195,7 +195,7 @@ class _Pool:
 
 
 #: What takes a string that is no dtype's name.
-_OF_STRINGS = form.Library("numpy.linalg.norm"), form.Library("numpy.einsum")
+_OF_STRINGS = tuple(map(form.Library, ("numpy.linalg.norm", "numpy.einsum", "numpy.pad", "numpy.convolve")))
 
 
 @dataclass(frozen=True)

@@ -37,8 +37,92 @@ def triu(m, k=0):
 
 
 def diag(v):
-    return np.einsum("ii->i", v) if v.ndim == 2 else np.where(np.arange(len(v))[:, None] == np.arange(len(v)), v,
+    return np.einsum("ii->i", v) if v.ndim != 1 else np.where(np.arange(len(v))[:, None] == np.arange(len(v)), v,
                                                                 np.zeros_like(v))
+
+
+def average(a, axis=None, weights=None):
+    a = np.asarray(a)
+    if weights is None:
+        return np.mean(a, axis)
+    weights = np.asarray(weights)
+    if axis == 0 and weights.ndim == 1 and a.ndim == 2:
+        return (a * weights[:, None]).sum(0) / weights.sum()
+    return (a * weights).sum(axis) / (weights.sum() if weights.ndim == 1 else weights.sum(axis))
+
+
+def nanvar(a, axis=None, ddof=0):
+    seen = np.logical_not(np.isnan(a))
+    middle = np.nansum(a, axis, keepdims=True) / seen.sum(axis, keepdims=True).astype((a / 1).dtype)
+    apart = np.where(seen, a - middle, 0)
+    count = seen.sum(axis) - ddof
+    total = (apart * apart).sum(axis)
+    return np.where(count > 0, total / count.astype(total.dtype), total * math.nan)
+
+
+def nanstd(a, axis=None, ddof=0):
+    return np.sqrt(nanvar(a, axis, ddof=ddof))
+
+
+def isin(element, test_elements):
+    tests = np.ravel(np.asarray(test_elements))
+    return np.any(element == tests) if np.asarray(element).ndim == 0 else np.any(
+        np.asarray(element)[..., None] == tests, -1)
+
+
+def column_stack(tup):
+    return np.concatenate([one.T if one.ndim > 1 else one[None, :] for one in tup]).T
+
+
+def ediff1d(ary, to_end=None, to_begin=None):
+    apart = np.diff(np.ravel(ary))
+    if to_begin is not None:
+        apart = np.append(np.asarray(to_begin).astype(apart.dtype), apart)
+    return apart if to_end is None else np.append(apart, np.asarray(to_end).astype(apart.dtype))
+
+
+def unwrap(p, discont=None, *, period=2 * math.pi):
+    half = period / 2
+    apart = np.diff(p)
+    turned = (apart + half) % period - half
+    turned = np.where((turned == -half) & (apart > 0), half, turned) - apart
+    turned = np.where(np.abs(apart) < (half if discont is None else discont), 0, turned)
+    return np.concatenate((p[:1], p[1:] + np.cumsum(turned)))
+
+
+def vecdot(x1, x2):
+    x1 = np.conjugate(x1)
+    if x1.ndim == 1 and x2.ndim == 1:
+        return np.dot(x1, x2)
+    if x1.ndim == 1:
+        return np.einsum("j,ij->i", x1, x2)
+    return np.einsum("ij,j->i", x1, x2) if x2.ndim == 1 else np.einsum("ij,ij->i", x1, x2)
+
+
+def matvec(x1, x2):
+    return x1 @ x2 if x2.ndim == 1 else np.einsum("ij,kj->ki", x1, x2)
+
+
+def vecmat(x1, x2):
+    x1 = np.conjugate(x1)
+    return x1 @ x2 if x1.ndim == 1 else np.einsum("ki,ij->kj", x1, x2)
+
+
+def fsum(seq):
+    total, lost = 0.0, 0.0
+    for value in seq:
+        part = float(value)
+        more = total + part
+        lost += (total - more) + part if abs(total) >= abs(part) else (part - more) + total
+        total = more
+    return total + lost if math.isfinite(lost) else total
+
+
+def ulp(x):
+    x = abs(float(x))
+    if x == 1.7976931348623157e308:
+        return x - math.nextafter(x, 0.0)
+    return math.nextafter(x, math.inf) - x if x < math.inf else x
 
 
 def reduce(function, sequence, initial=None):
@@ -89,11 +173,21 @@ def comb(n, k):
     return found
 
 
+def perm(n, k=None):
+    n = int(n)
+    k = n if k is None else int(k)
+    found = 1 if k <= n else 0
+    for i in range(min(k, n)):
+        found = found * (n - i)
+    return found
+
+
 #: By their names in math.
-MATH: dict[str, Callable[..., Any]] = {one.__name__: one for one in (gcd, lcm, isqrt, factorial, comb)}
+MATH: dict[str, Callable[..., Any]] = {one.__name__: one for one in (gcd, lcm, isqrt, factorial, comb, perm, fsum, ulp)}
 #: By their names in NumPy, of which an older one lacks some.
 NUMPY: dict[str, Callable[..., Any]] = {one.__name__: one for one in (
-    trapezoid, select, tril, triu, diag)}
+    trapezoid, select, tril, triu, diag, average, nanvar, nanstd, isin, column_stack, ediff1d, unwrap, vecdot, matvec,
+    vecmat)}
 _WRITTEN = {getattr(np, name): one for name, one in NUMPY.items() if hasattr(np, name)} | {
     getattr(math, name): one for name, one in MATH.items()} | {functools.reduce: reduce}
 

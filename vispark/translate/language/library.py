@@ -41,9 +41,9 @@ FUNCTION_OF: dict[str, Callable[[Any, Any], Any]] = {
 MATH = {name: name for name in (
     "exp", "expm1", "log2", "log10", "log1p", "sqrt", "cbrt", "exp2", "sin", "cos", "tan", "asin", "acos", "atan",
     "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "fabs", "erf", "erfc", "lgamma", "atan2", "pow",
-    "fmod", "copysign")} | {"gamma": "tgamma", "remainder": "remainder", "hypot": "hypotenuse<double>"}
+    "fmod", "copysign", "nextafter")} | {"gamma": "tgamma", "remainder": "remainder", "hypot": "hypotenuse<double>"}
 MATH_OTHER = ("log", "floor", "ceil", "trunc", "isnan", "isinf", "isfinite", "radians", "degrees", "prod", "dist",
-              "isclose")
+              "isclose", "frexp", "modf", "ldexp")
 
 #: NumPy's ufuncs that are a C function of floats, to its name.
 UFUNC_C = {"exp": "exp", "exp2": "exp2", "expm1": "expm1", "log": "log", "log2": "log2", "log10": "log10",
@@ -56,7 +56,9 @@ UFUNC_OTHER = ("add", "subtract", "multiply", "divide", "floor_divide", "remaind
                "logical_and", "logical_or", "logical_xor", "logical_not", "less", "less_equal", "greater",
                "greater_equal", "equal", "not_equal", "maximum", "minimum", "fmax", "fmin", "floor", "ceil", "trunc",
                "rint", "sign", "square", "reciprocal", "isnan", "isinf", "isfinite", "signbit", "deg2rad", "rad2deg",
-               "radians", "degrees", "conjugate", "logaddexp", "heaviside", "hypot")
+               "radians", "degrees", "conjugate", "logaddexp", "heaviside", "hypot", "logaddexp2", "gcd", "lcm",
+               "ldexp", "nextafter", "spacing", "float_power",
+               *(["bitwise_count"] if hasattr(np, "bitwise_count") else []))
 FUNCTIONS = ("dot", "sum", "prod", "mean", "argmin", "argmax", "min", "max", "any", "all", "where", "clip", "zeros",
              "ones", "full", "empty", "array", "asarray", "zeros_like", "ones_like", "copy", "real", "imag", "inner",
              "vdot", "outer", "matmul", "arange", "transpose", "var", "std", "cumsum", "cumprod", "diff", "ptp",
@@ -64,7 +66,9 @@ FUNCTIONS = ("dot", "sum", "prod", "mean", "argmin", "argmax", "min", "max", "an
              "hstack", "vstack", "stack", "append", "flip", "roll", "reshape", "ravel", "trace", "cross", "angle",
              "isclose", "allclose", "round", "around", "sort", "argsort", "median", "searchsorted", "digitize",
              "interp", "einsum", "nansum", "nanmin", "nanmax", "nanmean", "squeeze", "expand_dims", "gradient",
-             "quantile", "percentile")
+             "quantile", "percentile", "repeat", "tile", "pad", "convolve", "divmod", "modf", "frexp")
+#: Names that NumPy has a second function under, to those above.
+ALIASES = {"amin": "min", "amax": "max"}
 LINALG = ("norm",)
 TYPES = ("bool_", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32",
          "float64", "complex64", "complex128")
@@ -85,6 +89,8 @@ def _table() -> dict[Hashable, str]:
     found: dict[Hashable, str] = {getattr(builtins, name): name for name in BUILTINS}
     found |= {getattr(math, name): f"math.{name}" for name in (*MATH, *MATH_OTHER) if hasattr(math, name)}
     found |= {getattr(np, name): f"numpy.{name}" for name in (*FUNCTIONS, *UFUNC_C, *UFUNC_OTHER)}
+    found |= {getattr(np, name): f"numpy.{meant}" for name, meant in ALIASES.items()}
+    found |= {np.lib.stride_tricks.sliding_window_view: "numpy.lib.stride_tricks.sliding_window_view"}
     found |= {getattr(np.linalg, name): f"numpy.linalg.{name}" for name in LINALG}
     found |= {getattr(np, name): f"numpy.{np.dtype(getattr(np, name)).name}" for name in TYPES}
     found |= {getattr(operator, name): f"operator.{name}" for name in OPERATORS if name != "abs"}

@@ -72,13 +72,26 @@ WRITTEN = {
     "numpy.gradient": "f varargs! axis! edge_order!", "numpy.select": "condlist choicelist default=",
     "numpy.quantile": _ORDER, "numpy.percentile": _ORDER, "numpy.tril": "m k=", "numpy.triu": "m k=",
     "numpy.diag": "v k!", "numpy.linalg.norm": "x ord= axis= keepdims=",
+    "numpy.repeat": "a repeats axis=", "numpy.tile": "A reps",
+    "numpy.pad": "array pad_width mode= * constant_values=", "numpy.convolve": "a v mode=",
+    "numpy.lib.stride_tricks.sliding_window_view": "x window_shape axis! * subok! writeable!",
+    "numpy.modf": "x /", "numpy.frexp": "x /", "numpy.divmod": "x1 x2 /",
+    "math.ldexp": "x i /", "math.modf": "x /", "math.frexp": "x /", "math.nextafter": "x y /",
+    "math.perm": "n k= /", "math.fsum": "seq /", "math.ulp": "x /",
+    "numpy.average": "a axis= weights= returned! * keepdims!", 
+    "numpy.isin": "element test_elements assume_unique! invert! * kind!",
+    "numpy.nanvar": "a axis= dtype! out! ddof= keepdims! * where! mean! correction!",
+    "numpy.nanstd": "a axis= dtype! out! ddof= keepdims! * where! mean! correction!",
+    "numpy.column_stack": "tup", "numpy.ediff1d": "ary to_end= to_begin=",
+    "numpy.unwrap": "p discont= axis! * period=", "numpy.vecdot": "x1 x2 /", "numpy.matvec": "x1 x2 /",
+    "numpy.vecmat": "x1 x2 /",
     # Methods whose parameters are not those of NumPy's function of that name.
     "astype": "value dtype order! casting! subok! copy!", "item": "value", "flatten": "value order!",
     "clip": "value min= max= out!", "reshape": "value *shape order! copy!",
 }
 
 #: Functions of Python that a generator is given to.
-TAKES_GENERATORS = ("sum", "min", "max", "tuple", "list", "any", "all")
+TAKES_GENERATORS = ("sum", "math.fsum", "min", "max", "tuple", "list", "any", "all")
 
 #: What to write in place of a parameter that is refused.
 _INSTEAD = {

@@ -57,6 +57,25 @@ def attribute_lacks(name: str) -> str:
     return f"values have no .{name} here; {instead}there are .{there}"
 
 
+_INSTEAD_OF_NUMPY = {
+    "unique": "has as many items as there are distinct values, which is not known before the kernel runs; their number "
+              "is 1 + np.count_nonzero(np.diff(np.sort(p)))",
+    "nonzero": "has as many items as are not zero, which is not known before the kernel runs; np.where(p != 0, a, b), "
+               "and np.argmax(p != 0) for the first",
+    "histogram": "is not supported; np.array([((p >= a) & (p < b)).sum() for a, b in zip(edges[:-1], edges[1:])])",
+    "solve": "is not supported; write the elimination as loops over an array of np.zeros, or use exec with a kernel",
+    "correlate": "is not supported; np.convolve(a, v[::-1], mode) is that of real numbers",
+    "nan_to_num": "is not supported; write np.where(np.isnan(p), 0, p)",
+    "array_equal": "is not supported; write np.all(a == b)",
+    "indices": "is not supported; write np.arange(n)[:, None] and np.arange(m)",
+    "meshgrid": "is not supported; write x[None, :] and y[:, None]",
+    "broadcast_to": "is not supported; arithmetic broadcasts by itself",
+}
+for _same, _as in (("flatnonzero", "nonzero"), ("argwhere", "nonzero"), ("compress", "nonzero"), ("extract", "nonzero"),
+                   ("inv", "solve"), ("det", "solve"), ("lstsq", "solve"), ("cholesky", "solve")):
+    _INSTEAD_OF_NUMPY[_same] = _INSTEAD_OF_NUMPY[_as]
+
+
 def why_not(value: Any, name: str) -> str:
     """Return the reason why an object from a function's surroundings is no value of the language, with an alternative.
     """
@@ -73,6 +92,9 @@ def why_not(value: Any, name: str) -> str:
     if library.is_random(value):
         return (f"{name} is not supported: a kernel draws no random numbers; draw them before, and make them a field "
                 "or an argument")
+    instead = _INSTEAD_OF_NUMPY.get(getattr(value, "__name__", ""), "") if library.is_library(value) else ""
+    if instead:
+        return f"{name} {instead}"
     if library.is_library(value):
         return f"{name} is not among the functions that can be translated; python -m vispark.translate lists them"
     if isinstance(value, types.MethodType):

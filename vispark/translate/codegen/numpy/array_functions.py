@@ -227,12 +227,20 @@ class Numerical(Arrays):
             found = reindexed(found, (1, *found.shape), lambda first, *rest: rest)
         return found
 
+    def _axis(self, array: Array, axis: Value | None, more: int = 0) -> int:
+        """Return the number of an axis, counted from 0, of those that there are and ``more``."""
+        number = self.static(self.plain(axis or Nothing()), "the axis must be known before the kernel runs")
+        axes = len(array.shape) + more
+        if not -axes <= number < axes:
+            raise Refusal(f"{describe(array)} has no axis {number}")
+        return number % axes
+
     # -- the same array, seen differently -----------------------------------------------------------------------------
 
     def _flip(self, m: Value, axis: Value | None = None) -> Value:
         array = self._array_of(m, "np.flip")
         chosen = range(len(array.shape)) if axis is None or isinstance(axis, Nothing) else [
-            self.static(self.plain(axis), "the axis must be known before the kernel runs") % len(array.shape)]
+            self._axis(array, axis)]
         return reindexed(array, array.shape, lambda *indices: tuple(
             f"{array.shape[place] - 1} - ({index})" if place in chosen else index
             for place, index in enumerate(indices)))
@@ -282,7 +290,7 @@ class Numerical(Arrays):
 
     def _expand_dims(self, a: Value, axis: Value) -> Value:
         array = self._array_of(a, "np.expand_dims")
-        place = self.static(self.plain(axis), "the axis must be known before the kernel runs") % (len(array.shape) + 1)
+        place = self._axis(array, axis, 1)
         return reindexed(array, (*array.shape[:place], 1, *array.shape[place:]),
                          lambda *indices: (*indices[:place], *indices[place + 1:]))
 

@@ -95,6 +95,8 @@ class Arrays(Reductions):
         if module == "math":
             given = tuple(self._float_argument(name, argument) for argument in arguments)
             return numbers.math(short, given)
+        if module == "numpy.lib.stride_tricks":
+            return getattr(self, f"_{short}")(*arguments, **keywords)
         method = getattr(self, f"_{short}" if module in ("numpy", "numpy.linalg") else f"_python_{short}", None)
         if method is None or (module == "numpy" and short not in FUNCTIONS):
             raise Refusal(f"{name} is not supported here")

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from vispark.translate.codegen.numpy.array_functions import Numerical
+from vispark.translate.codegen.numpy.rearranged import Rearranged
 from vispark.translate.codegen.scalar import numbers, scalars
 from vispark.translate.codegen.scalar.casts import cast, literal
 from vispark.translate.codegen.scalar.writer import Serial
@@ -18,7 +18,7 @@ from vispark.translate.ir.values import Array, List, Nothing, Number, Value, des
 _KNOWN = "the axis must be known before the kernel runs"
 
 
-class Ordering(Numerical):
+class Ordering(Rearranged):
     """Functions of the order of numbers."""
 
     # -- sorting ------------------------------------------------------------------------------------------------------

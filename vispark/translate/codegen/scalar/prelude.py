@@ -262,6 +262,76 @@ template <class T> __device__ __forceinline__ T log_add_exp(T a, T b)
     const double apart = (double)a - b;
     return apart > 0 ? a + (T)log1p(exp(-apart)) : apart <= 0 ? b + (T)log1p(exp(apart)) : (T)apart;
 }
+template <class T> __device__ __forceinline__ T log_add_exp2(T a, T b)
+{
+    if (a == b) return a + T(1);
+    const double apart = (double)a - b, scale = 1.4426950408889634;
+    return apart > 0 ? a + (T)(scale * log1p(exp2(-apart))) : apart <= 0 ? b + (T)(scale * log1p(exp2(apart))) :
+           (T)apart;
+}
+template <class T> __device__ __forceinline__ unsigned long long magnitude(T a)
+{
+    return a < 0 ? 0ULL - (unsigned long long)a : (unsigned long long)a;
+}
+// Euclid's algorithm, of numbers without their signs.
+template <class T> __device__ __forceinline__ T greatest_divisor(T a, T b)
+{
+    unsigned long long first = magnitude<T>(a), second = magnitude<T>(b);
+    while (second != 0) {
+        const unsigned long long rest = first % second;
+        first = second;
+        second = rest;
+    }
+    return (T)first;
+}
+template <class T> __device__ __forceinline__ T least_multiple(T a, T b)
+{
+    unsigned long long first = magnitude<T>(a), second = magnitude<T>(b);
+    const unsigned long long product = first, factor = second;
+    while (second != 0) {
+        const unsigned long long rest = first % second;
+        first = second;
+        second = rest;
+    }
+    return first == 0 ? T(0) : (T)(product / first * factor);
+}
+template <class T> __device__ __forceinline__ unsigned char bits_of(T a)
+{
+    unsigned long long bits = magnitude<T>(a);
+    bits -= bits >> 1 & 0x5555555555555555ULL;
+    bits = (bits & 0x3333333333333333ULL) + (bits >> 2 & 0x3333333333333333ULL);
+    bits = bits + (bits >> 4) & 0x0f0f0f0f0f0f0f0fULL;
+    return (unsigned char)(bits * 0x0101010101010101ULL >> 56);
+}
+template <class T> __device__ __forceinline__ T next_after(T a, T b) { return nextafter(a, b); }
+template <> __device__ __forceinline__ float next_after<float>(float a, float b) { return nextafterf(a, b); }
+// How far the next number away from zero is.
+template <class T> __device__ __forceinline__ T spacing_of(T a)
+{
+    if (a - a != 0) return a - a;
+    const T far = (T)__longlong_as_double(0x7ff0000000000000LL);
+    return next_after<T>(a, a < 0 ? -far : far) - a;
+}
+template <class T> __device__ __forceinline__ T load_exponent(T a, long long power)
+{
+    return (T)ldexp((double)a, (int)(power < -4096 ? -4096 : power > 4096 ? 4096 : power));
+}
+template <class T> __device__ __forceinline__ T fraction(T a)
+{
+    return (T)copysign(a == a && a - a != 0 ? 0.0 : (double)a - trunc((double)a), (double)a);
+}
+template <class T> __device__ __forceinline__ T whole_part(T a) { return (T)trunc((double)a); }
+template <class T> __device__ __forceinline__ T significand(T a)
+{
+    int power;
+    return a - a != 0 ? a : (T)frexp((double)a, &power);
+}
+template <class T> __device__ __forceinline__ int binary_exponent(T a)
+{
+    int power = 0;
+    if (a - a == 0) frexp((double)a, &power);
+    return power;
+}
 template <class T> __device__ __forceinline__ T heaviside(T a, T b) { return a != a ? a : a == 0 ? b : T(a > 0); }
 
 // The sum of a row's parts with what rounding took from it: D. E. Knuth, TAOCP 2, 4.2.2, theorem B. Where the sum is

@@ -373,6 +373,14 @@ def _classify(function: str, integer: str) -> Callable[[list[str], Scalar, tuple
     return emit
 
 
+def _not_of_half(name: str, function: str) -> Callable[[list[str], Scalar, tuple[Number, ...]], str]:
+    def emit(texts: list[str], kind: Scalar, numbers: tuple[Number, ...]) -> str:
+        if numbers[0].type.dtype == "float16":
+            raise Refusal(f"np.{name} of float16 is not supported; write np.float32(x)")
+        return f"{function}<{kind.c}>({', '.join(map(bared, texts))})"
+    return emit
+
+
 def _scaled(factor: float) -> Callable[[list[str], Scalar, tuple[Number, ...]], str]:
     return lambda texts, kind, numbers: f"{texts[0]} * {text_of(factor, kind)}"
 
@@ -384,7 +392,10 @@ _EMIT: dict[str, Callable[[list[str], Scalar, tuple[Number, ...]], str]] = {
     "floor": _rounding("floor"), "ceil": _rounding("ceil"),
     "trunc": _rounding("trunc"), "rint": _rounding("rint"), "square": _call("square"),
     "reciprocal": _call("reciprocal"), "logaddexp": _call("log_add_exp"), "heaviside": _call("heaviside"),
-    "hypot": _call("hypotenuse"),
+    "hypot": _call("hypotenuse"), "logaddexp2": _call("log_add_exp2"), "gcd": _call("greatest_divisor"),
+    "lcm": _call("least_multiple"), "bitwise_count": _call("bits_of"), "ldexp": _call("load_exponent"),
+    "nextafter": _not_of_half("nextafter", "next_after"), "spacing": _not_of_half("spacing", "spacing_of"),
+    "float_power": lambda texts, kind, numbers: _power(texts[0], texts[1], kind, numbers),
     "isnan": _classify("is_nan", "false"), "isinf": _classify("is_inf", "false"),
     "isfinite": _classify("is_finite", "true"), "signbit": _classify("sign_bit", "{} < 0"),
     "deg2rad": _scaled(math.pi / 180), "radians": _scaled(math.pi / 180), "rad2deg": _scaled(180 / math.pi),

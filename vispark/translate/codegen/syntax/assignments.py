@@ -234,7 +234,11 @@ class Assignments(Expressions):
         if isinstance(current, Array) and isinstance(statement.target, nodes.Local):
             self._augment_array(statement, current, value)
             return True
-        self.store(statement.target, self.operate(statement.operator, current, value))
+        found = self.operate(statement.operator, current, value)
+        if isinstance(current, Array) and isinstance(found, Array) and found.shape != current.shape:
+            raise Refusal(f"{statement.operator}= of an array of shape {found.shape} does not fit the shape "
+                          f"{current.shape} of what it changes")
+        self.store(statement.target, found)
         return True
 
     def _augment_array(self, statement: nodes.Augment, current: Array, value: Value) -> None:

@@ -502,6 +502,9 @@ class Expressions(Windows):
 
     def _given(self, argument: form.Expression) -> tuple[Value, ...]:
         """Return the arguments that one written one stands for: several after ``*``."""
+        if isinstance(argument, form.Each):
+            return (self.array_of(form.Listed(argument.value, argument.target, argument.iterable, argument.conditions,
+                                              at=argument.at)),)
         if not isinstance(argument, form.Spread):
             return (self.expression(argument),)
         value = self.expression(argument.value)
