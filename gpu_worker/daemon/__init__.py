@@ -1,1 +1,1 @@
-"""The node's daemon: sessions, device processes, snapshots kept; it loads neither CUDA, MPI nor NumPy."""
+"""Daemon of a node: sessions, device processes, snapshots; it loads neither CUDA, MPI nor NumPy."""

@@ -1,4 +1,4 @@
-"""The long-lived process of a node: it greets clients, keeps sessions and hands connections on.
+"""Long-lived process of a node, which greets clients, keeps sessions and hands connections on.
 
 One thread waits for everything that just happens (connections, processes that end, leases that close, time); one more
 per connection reads its greeting and answers it. It never imports CUDA, MPI or NumPy and never runs a user's code, and
@@ -186,13 +186,13 @@ class Daemon:
                 sock.close()
 
     def _refuse(self, connection: Connection, error: VisparkError, of: object) -> None:
-        """Tell a client, which may be gone, why it is refused."""
+        """Send a client, which may be gone, the reason why it is refused."""
         with suppress(VisparkError, OSError):
             connection.socket.settimeout(_SEND_SECONDS)
             connection.send(failure_of(error), of)
 
     def _greeting(self, connection: Connection) -> Hello:
-        """Return the connection's first message, from one of our user."""
+        """Return the connection's first message, after a check that the peer is of our user."""
         refused = ""
         try:
             failpoint("accepted")
@@ -209,7 +209,7 @@ class Daemon:
             self._greeters.remove(connection.socket)
 
     def _greeted(self, hello: Hello, connection: Connection) -> bool:
-        """Serve a greeted connection; whether its socket stays open here."""
+        """Serve a greeted connection; return whether its socket stays open here."""
         if hello.role == "admin" and hello.version != VERSION:
             self._administer_other(connection, hello.version)
             return False
@@ -278,7 +278,7 @@ class Daemon:
                 return
 
     def _administer_other(self, connection: Connection, version: int) -> None:
-        """Do the one thing that is done for a client of another version."""
+        """Serve a client of another version, which may only stop the daemon."""
         try:
             request, descriptors = connection.receive(AdminRequest, cap=MAX_GREETING)
         except ProtocolError as error:

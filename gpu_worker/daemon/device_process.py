@@ -1,4 +1,4 @@
-"""The daemon's side of a device process: start it or find it, hand connections on to it, learn how it ended."""
+"""Daemon's side of a device process: start or adopt it, hand connections to it, record its death."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ class DeviceProcess:
         return cls(directory, found, control, pidfd, child)
 
     def reconnect(self) -> None:
-        """Connect anew to the process, which lives and has closed the connection.
+        """Connect again to the process, which lives and has closed the connection.
 
         Raises
         ------
@@ -157,7 +157,8 @@ class DeviceProcess:
             self._control = control
 
     def hand_over(self, message: HandOver, client: socket.socket, seconds: float = HAND_OVER_SECONDS) -> int:
-        """Pass a client's connection on with a message, which gets a number here; the process's clients then.
+        """Pass a client's connection to the process with a message, which is numbered here; return the number of the
+        process's clients.
 
         Raises
         ------
@@ -204,7 +205,7 @@ class DeviceProcess:
 
 
 def _controlled(directory: RuntimeDirectory, session: str, seconds: float) -> tuple[Connection, Registration]:
-    """Return a connection to a session's process, and what that says of itself. Raises as :meth:`adopt`."""
+    """Return a connection to a session's process, and the process's registration. Raises as :meth:`adopt`."""
     with ExitStack() as undo, system_call(f"session {session} has no device process", WorkerLost):
         sock = undo.enter_context(socket.socket(socket.AF_UNIX))
         sock.settimeout(seconds)

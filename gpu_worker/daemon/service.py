@@ -1,4 +1,4 @@
-"""The daemon's process: one per runtime directory, in the foreground or detached."""
+"""Process of the daemon: one per runtime directory, in the foreground or detached."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _TOLD_BYTES = 64 << 10
 
 def serve(directory: RuntimeDirectory, idle: float | None, *, cluster: Cluster | None = None, port: int = 0,
           ready: int | None = None) -> bool:
-    """Be the daemon of a runtime directory until it is stopped; ``False`` if there is a live one already.
+    """Run the daemon of a runtime directory until it is stopped; return ``False`` if one is running already.
 
     A daemon that was killed leaves its lock file, in which it says what it knew of other nodes. ``ready`` is a
     descriptor that gets a byte once clients can connect.
@@ -54,7 +54,8 @@ def serve(directory: RuntimeDirectory, idle: float | None, *, cluster: Cluster |
 
 
 def detach(directory: RuntimeDirectory, idle: float | None, cluster: Cluster | None = None, port: int = 0) -> bool:
-    """Start a daemon in a process of its own and wait until clients can connect; ``False`` if there is a live one.
+    """Start a daemon in a process of its own and wait until clients can connect; return ``False`` if one is running
+    already.
 
     Raises
     ------
@@ -104,7 +105,7 @@ def _leave_terminal(directory: RuntimeDirectory) -> None:
 
 
 def _acquire(directory: RuntimeDirectory) -> int | None:
-    """Return the lock of the only daemon, or ``None`` when a live one answers."""
+    """Return the lock of the only daemon, or ``None`` if a running daemon answers."""
     until = time.monotonic() + _LOCK_SECONDS
     while True:
         lock = os.open(directory.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

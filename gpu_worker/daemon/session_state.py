@@ -42,7 +42,7 @@ _UNKNOWN_DEATH = Death(False, 0, None)
 
 @dataclass(frozen=True)
 class Start:
-    """Start a device process of this epoch."""
+    """Instruction to start a device process of this epoch."""
 
     session: str
     epoch: int
@@ -50,7 +50,7 @@ class Start:
 
 @dataclass(frozen=True)
 class Watch:
-    """Report when this process ends."""
+    """Instruction to report when this process ends."""
 
     session: str
     pid: int
@@ -58,7 +58,7 @@ class Watch:
 
 @dataclass(frozen=True)
 class End:
-    """End the session's process, if it has one, and remove the session's files."""
+    """Instruction to end the session's process, if it has one, and to remove the session's files."""
 
     session: str
 
@@ -70,7 +70,9 @@ Instruction = Start | Watch | End
 
 @dataclass
 class SessionState:
-    """One application's stay. ``leased`` says that its driver has held a lease, ``lapsed`` since when none is held."""
+    """State of one application's session. ``leased`` says that its driver has held a lease, ``lapsed`` since when none
+    is held.
+    """
 
     name: str
     application: str
@@ -91,7 +93,7 @@ class SessionState:
 
 
 class SessionStateMachine:
-    """The daemon's sessions.
+    """State machine of the daemon's sessions.
 
     Parameters
     ----------
@@ -116,7 +118,7 @@ class SessionStateMachine:
     # -- events -------------------------------------------------------------------------------------------------------
 
     def greet(self, hello: Hello) -> list[Instruction]:
-        """Take the greeting of a client, whose first one makes the session.
+        """Admit a greeting client; a session's first greeting creates the session.
 
         Raises
         ------
@@ -138,7 +140,7 @@ class SessionStateMachine:
         return [*self._anchored(session, [hello.anchor]), *self._started(session)]
 
     def visit(self, name: str) -> list[Instruction]:
-        """Somebody names a session over TCP, and is handed on to its process, which asks for the secret.
+        """Hand a TCP peer that names a session on to the session's process, which asks for the secret.
 
         Raises
         ------
@@ -156,7 +158,7 @@ class SessionStateMachine:
             self._sessions[name].door = door
 
     def finish(self, hello: Hello) -> list[Instruction]:
-        """End the session of a driver that says that its application is over. Raises as :meth:`greet` does."""
+        """End the session of a driver whose application is over. Raises as :meth:`greet` does."""
         check(hello)
         return [self._remove(self._authenticated(hello).name)] if hello.session in self._sessions else []
 
@@ -191,7 +193,7 @@ class SessionStateMachine:
         return self._anchored(session, found.anchors)
 
     def expire(self) -> list[Instruction]:
-        """Time passed: end the sessions whose lease has run out."""
+        """End the sessions whose lease has run out by now."""
         now = self._clock()
         ended = [session.name for session in self if self._expiry(session) <= now]
         return [self._remove(name) for name in ended]
@@ -228,7 +230,7 @@ class SessionStateMachine:
         return "driver" if session.leased else "executors"
 
     def validate(self) -> None:
-        """Assert what must always hold."""
+        """Assert the invariants of the sessions."""
         assert (self._empty_since is None) == bool(self._sessions)
         for name, session in self._sessions.items():
             assert name == session.name

@@ -1,4 +1,4 @@
-"""Snapshots that outlive the device processes which took them: shared memory that the daemon holds on to.
+"""Store of snapshots that outlive the device processes which took them: shared memory held by the daemon.
 
 The daemon never looks into it. Which of them are of use, those who ask for new ones say.
 """
@@ -17,7 +17,7 @@ from gpu_worker.protocol.system import system_call
 
 @dataclass(frozen=True)
 class StoredSnapshot:
-    """A memfd, and where in it lies what describes it."""
+    """Snapshot in a memfd, and the place of its description in it."""
 
     descriptor: int
     offset: int
@@ -29,14 +29,16 @@ Part = tuple[int, str]
 
 
 class SnapshotStore:
-    """The snapshots of a daemon's sessions. May be used by several threads."""
+    """Store of the snapshots of a daemon's sessions. May be used by several threads."""
 
     def __init__(self) -> None:
         self._held: defaultdict[str, dict[Part, StoredSnapshot]] = defaultdict(dict)
         self._lock = threading.Lock()
 
     def put(self, session: str, part: Part, snapshot: StoredSnapshot, needed: Collection[int] = ()) -> None:
-        """Hold on to a snapshot, whose descriptor is the vault's now, and of the others to those ``needed``."""
+        """Store a snapshot, whose descriptor belongs to the store from then on, and close all others but the
+        ``needed``.
+        """
         with self._lock:
             held = self._held[session]
             for other in [other for other in held if other == part or other[0] not in (part[0], *needed)]:

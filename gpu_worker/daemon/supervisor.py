@@ -1,4 +1,6 @@
-"""Carries out what :mod:`gpu_worker.daemon.session_state` decides: processes, leases and anchors of all sessions."""
+"""Supervisor of device processes, leases and anchors of all sessions, by the decisions of
+:mod:`gpu_worker.daemon.session_state`.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,7 @@ _END_AGAIN_SECONDS = 1.0
 
 
 class Supervisor:
-    """The daemon's sessions with their processes. Its methods may be called from any thread.
+    """Supervisor of the daemon's sessions and their processes. Its methods may be called from any thread.
 
     Parameters
     ----------
@@ -138,7 +140,7 @@ class Supervisor:
         self._watcher.wake()
 
     def hand_over(self, hello: Hello, client: socket.socket) -> None:
-        """Hand a client's connection to its session's process, which is started if need be.
+        """Hand a client's connection to its session's process, starting the process if necessary.
 
         Raises
         ------
@@ -153,7 +155,7 @@ class Supervisor:
         self._hand_over(hello.session, first, coming, HandOver(0, hello.role, hello.anchor, door), client)
 
     def visit(self, session: str, client: socket.socket) -> None:
-        """Hand on a connection over TCP, of somebody who names a session. Raises as :meth:`hand_over`."""
+        """Hand over a TCP connection whose peer names a session. Raises as :meth:`hand_over`."""
         def coming() -> Future[DeviceProcess] | None:
             return self._admit(session, lambda: self._sessions.visit(session))
 
@@ -195,7 +197,7 @@ class Supervisor:
             return door
 
     def deposit(self, request: Deposit, descriptors: list[int]) -> None:
-        """Hold on to a snapshot until it is of no more use, or its session ends.
+        """Store a snapshot until it is discarded, or its session ends.
 
         Raises
         ------
@@ -232,7 +234,7 @@ class Supervisor:
                 raise Unauthorized(f"session {request.session} is not known here under this secret")
 
     def expire(self) -> tuple[float | None, float | None]:
-        """End the sessions whose lease has run out; when to call again, and since when there is no session."""
+        """End the sessions whose lease has run out; return when to call again, and since when there is no session."""
         with self._lock:
             instructions = self._sessions.expire()
         self._carry_out(instructions)
@@ -245,7 +247,7 @@ class Supervisor:
         return expiry, empty_since
 
     def stop(self) -> None:
-        """End all sessions and take no more; returns when nothing is left of them."""
+        """End all sessions and admit no more; returns when all processes have ended."""
         self.doors.close()
         with self._lock:
             self._stopped = True
@@ -279,7 +281,9 @@ class Supervisor:
     # -- instructions -------------------------------------------------------------------------------------------------
 
     def _admit(self, name: str, decide: Callable[[], list[Instruction]]) -> Future[DeviceProcess] | None:
-        """Decide on a greeting, and start a process if need be; the session's, which another thread may be starting."""
+        """Decide on a greeting, and start a process if necessary; return the session's process, which another thread
+        may be starting.
+        """
         with self._lock:
             if self._stopped:
                 raise WorkerLost("the daemon stops")
@@ -306,7 +310,7 @@ class Supervisor:
 
     def _handed_over(self, coming: Future[DeviceProcess], session: str, message: HandOver,
                      client: socket.socket) -> bool:
-        """Hand over, unless the process turns out to be dead."""
+        """Hand a connection over; return False if the process is found dead."""
         try:
             process = coming.result()
         except WorkerLost:
@@ -325,7 +329,7 @@ class Supervisor:
             raise
 
     def _reconnect(self, process: DeviceProcess) -> None:
-        """Speak again to a process that closed its connection, or end it where it does not answer."""
+        """Reconnect to a process that closed its connection, or end the process if it does not answer."""
         try:
             process.reconnect()
             _log.info("process %d is connected to anew", process.found.pid)
@@ -374,7 +378,9 @@ class Supervisor:
         self._end_threads()
 
     def _end_threads(self) -> None:
-        """Start a thread for each end that waits for one; :meth:`expire` tries again where there is none."""
+        """Start a thread for each session's end that is pending; :meth:`expire` tries again if no thread can be
+        started.
+        """
         while self._unended:
             try:
                 end = self._unended.popleft()
@@ -412,7 +418,7 @@ class Supervisor:
             self._process_ended(coming.result())
 
     def _clear_worlds(self) -> None:
-        """Remove the sockets of worlds that did not come to be."""
+        """Remove the sockets of MPI worlds that failed to start."""
         for path in self._directory.sessions.glob("*.world"):
             path.unlink(missing_ok=True)
 
@@ -459,7 +465,7 @@ class Supervisor:
         process.is_watched = True
 
     def _process_ended(self, process: DeviceProcess) -> None:
-        """Learn how a process ended. Whoever notices first does it, others wait until it is done."""
+        """Record the death of a process, once; other threads wait until it is recorded."""
         found = process.found
         with process.burial:
             if process.buried or not process.ended():

@@ -1,4 +1,4 @@
-"""Makes a session's key pair: ``python -m gpu_worker.daemon.tcp_keys`` writes it to its standard output.
+"""Generator of a session's key pair: ``python -m gpu_worker.daemon.tcp_keys`` writes it to its standard output.
 
 It is a process of its own, so that the library is loaded only where a session spans nodes, and never by the daemon.
 """

@@ -1,4 +1,4 @@
-"""The daemon's side of TCP: it listens where a session asks for it, and reads one line of whoever connects.
+"""Daemon's side of TCP: it listens at the addresses that sessions ask for, and reads one line of each peer.
 
 Nothing is believed of a stranger but which session it names; its connection goes on to that session's device process,
 which does the rest (:mod:`gpu_worker.server.tcp`).
@@ -71,7 +71,7 @@ class Doors:
         self._lock = threading.Lock()
 
     def open(self, host: str) -> Door:
-        """Listen at an address, if that is not done yet, and make a key pair for a session.
+        """Listen at an address, unless the daemon does already, and make a key pair for a session.
 
         Raises
         ------
@@ -83,7 +83,7 @@ class Doors:
             return Door(host, port, _new_pair(self._directory))
 
     def open_again(self, door: Door) -> Door | None:
-        """Listen where an earlier daemon did, for a session that is adopted; None where that cannot be.
+        """Listen at the address of an earlier daemon, for an adopted session; return None if that fails.
 
         At another port where somebody has taken that one: then the driver hears of it from the next task.
         """
@@ -154,7 +154,7 @@ class Doors:
 
 
 def _listening(host: str, port: int) -> socket.socket:
-    """Return a socket that listens, at another port where that one cannot be had."""
+    """Return a listening socket, at another port if the given one is not available."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family, backlog=_BACKLOG)
@@ -168,7 +168,7 @@ def _listening(host: str, port: int) -> socket.socket:
 
 
 def _named(sock: socket.socket) -> str:
-    """Return the session that a stranger names in its line; nothing behind that is read."""
+    """Return the session that a peer names in its first line; no byte after the line is read."""
     sock.settimeout(ADMISSION_SECONDS)
     line, byte = bytearray(), b"."
     try:

@@ -1,1 +1,1 @@
-"""A plan's run on devices: launches, reductions, copies, captures that are replayed."""
+"""Execution of plans on devices: launches, reductions, copies, recordings that are replayed."""

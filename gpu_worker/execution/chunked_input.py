@@ -1,4 +1,4 @@
-"""A partition that comes in pieces, ahead of the plan that starts from it.
+"""Chunked input: a partition that arrives in pieces, ahead of the plan that starts from it.
 
 While a client packs a piece, the one before is copied to the device, and the memory that both share is of two pieces'
 size. A piece is only handed to the device: behind it, the device itself tells the client that it is copied, by a mark
@@ -24,7 +24,7 @@ from gpu_worker.system.failpoints import failpoint
 
 
 class ChunkedInput:
-    """The blocks of the partition that a plan will start from, on their device, as far as they have come.
+    """Blocks of a partition, on their device, that arrive in pieces ahead of their plan.
 
     Parameters
     ----------
@@ -86,11 +86,11 @@ class ChunkedInput:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all pieces have come."""
+        """Whether all pieces have arrived."""
         return self._came == self._whole
 
     def take(self, piece: Chunk) -> None:
-        """Have a piece copied to the device, and then its mark cleared.
+        """Enqueue the copy of a piece to the device, and the clearing of its mark.
 
         Raises
         ------
@@ -118,7 +118,7 @@ class ChunkedInput:
         failpoint("piece-taken")
 
     def wait(self) -> None:
-        """Wait until what has come is copied.
+        """Wait until the pieces that have arrived are copied.
 
         Raises
         ------
@@ -131,7 +131,7 @@ class ChunkedInput:
         self.seconds += time.monotonic() - started
 
     def release(self) -> list[Buffer]:
-        """Return the buffers of the blocks' fields, in order, now the caller's."""
+        """Return the buffers of the blocks' fields, in order; the caller owns them."""
         buffers, self._buffers = self._buffers, []
         return buffers
 

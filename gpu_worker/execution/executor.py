@@ -1,4 +1,4 @@
-"""Runs a plan on the partitions of one request, step by step over all of them.
+"""Executor of a plan on the partitions of one request, step by step.
 
 Everything a plan asks of a device is enqueued on the device's stream, and work on single partitions on lanes beside it,
 so that their copies and kernels overlap; the streams are waited for once, and only then are results bound to their
@@ -68,7 +68,7 @@ _Item = TypeVar("_Item", Input, Partition)
 
 
 class Execution:
-    """One plan on its way through the worker.
+    """Execution of one plan in the worker.
 
     Parameters
     ----------
@@ -193,7 +193,7 @@ class Execution:
                 self.stopwatch.lap(step)
 
     def _undo(self) -> None:
-        """Give back all that a plan that failed had allocated."""
+        """Free the allocations of a failed plan."""
         self.streams.settle()
         self._give_back()
         self.scratch.discard()
@@ -270,7 +270,7 @@ class Execution:
         raise PlanError(f"a plan starts with Put or Load, not with {type(step).__name__}")
 
     def _step(self, step: Step, values: list[Partition]) -> list[Partition]:
-        """Return the values after a step, which takes those before it."""
+        """Run a step on the values of the step before, and return its values."""
         if self.grid is not None:
             values = self._on_grid(self.grid, step, values)
         match step:
@@ -301,7 +301,9 @@ class Execution:
     # -- blocks of a grid ---------------------------------------------------------------------------------------------
 
     def _on_grid(self, grid: GridSteps, step: Step, values: list[Partition]) -> list[Partition]:
-        """Return the values as a step takes them: windows of patches, with ghost cells around them, or contiguous."""
+        """Return the values in the layout that a step takes: windows of patches, with ghost cells around them, or
+        contiguous.
+        """
         match step:
             case ToDeviceStep() | KeysStep() | ValuesStep() | WindowStep() | KeepStep(place="device"):
                 return values
@@ -316,7 +318,7 @@ class Execution:
         return self._with_arrays(values, self._together(step, values, lambda _, given: cut(given)))
 
     def _with_patches(self, grid: GridSteps, step: Step, values: list[Partition]) -> list[Partition]:
-        """Return the values as windows of patches that they are copied to; held so, where that was done before."""
+        """Copy the values to patches, and return windows of these; reuse earlier copies that are held."""
         as_loaded = [id(value) for value in values] == [id(value) for value in self.loaded]
         values = self._with_blocks(values, self._together(step, values, lambda _, given: grid.assembled(given)))
         if as_loaded and self.recording is None and self.request.world is None and self.names.keeps_patches(
@@ -350,7 +352,7 @@ class Execution:
         return value
 
     def _after(self, before: Partition, after: Partition, *, own: bool) -> Partition:
-        """Go on with another value; a buffer that only the one before used serves later work of the stream.
+        """Replace a value by its successor; buffers of the old one alone serve later work of the stream.
 
         ``own`` says that the work was on the partition's own lane.
         """
@@ -402,7 +404,7 @@ class Execution:
                          device_of(self.plan.plan, part, self.streams), part.blocks, part.positions)
 
     def _in_payload(self, signatures: Sequence[Signature], start: int) -> Iterator[Block]:
-        """Yield blocks that lie in the payload, from ``start`` on."""
+        """Yield the blocks in the payload, from ``start`` on."""
         for signature in signatures:
             yield tuple([HeldArray(described, host=self._given(offset, field_bytes(described)))
                          for described, offset in field_offsets(signature, start)])
@@ -473,7 +475,7 @@ class Execution:
         return values
 
     def _replaced(self, step: ExecStep | MapFoldStep, values: Sequence[Partition], blocks: dict) -> list[Partition]:
-        """Return the partitions with the blocks that a launch over all of them made."""
+        """Return the partitions with the blocks of a launch over all of them."""
         found = []
         for value in values:
             after = value.with_blocks([blocks[value.index, place] for place in range(len(value.blocks))])
@@ -523,7 +525,7 @@ class Execution:
         return tuple(outputs), None, data
 
     def _pass_out(self) -> bool:
-        """Copy out a large result that further passes leave in their payload; whether that was done."""
+        """Copy out a large result, directly to the payload in further passes; return whether this was done."""
         passages = self.recording.passages if self.recording is not None else None
         if passages is None or not folds.is_as_it_lies(self.partials):
             return False
@@ -535,7 +537,7 @@ class Execution:
         return True
 
     def _room(self, nbytes: int) -> Data:
-        """Return memory for results that are fetched."""
+        """Return host memory for fetched results."""
         if self.recording is None or nbytes > INLINE_BYTES:
             if self.recording is not None:
                 self.recording.refused = True       # each reply takes a memfd of its own with it
@@ -559,12 +561,12 @@ class Execution:
 
 
 def _room(nbytes: int) -> Data:
-    """Return memory for results: of the reply itself where they are small."""
+    """Return memory for results; small ones go into the reply itself."""
     return Data(np.zeros(nbytes, np.uint8)) if nbytes <= INLINE_BYTES else Payload.create(nbytes)
 
 
 def _first(step: FetchStep, value: Partition) -> Partition:
-    """Return the first records of a partition, where no more are wanted and they have no keys."""
+    """Return the first records of a partition, if the request is limited to these and they have no keys."""
     if step.limit < 0 or value.keys is not None:
         return value
     if step.over == "rows":

@@ -34,7 +34,7 @@ def folded(fold: FoldStep | FoldByKeyStep | MapFoldStep,
 
 
 def again(fold: FoldStep | FoldByKeyStep | MapFoldStep, partials: Sequence[PartitionFold]) -> Answer:
-    """Gives the same of each further pass that copies them out anew.
+    """Return a function that returns the same result of further passes, each of which copies its partials out.
 
     Where they are the result as they lie, it is described once, and only their keys and guards are looked at again.
     """

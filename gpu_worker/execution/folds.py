@@ -1,4 +1,4 @@
-"""Folds records with the operators that have a kernel in ``fold.cu``: all of them, those of a key, or inside each.
+"""Folds of records by the operators of ``fold.cu``: of all records, of those with a key, or inside each.
 
 Each partition is folded on its device; the partial results are joined on the host in the order of the partitions. What
 the works of a fused kernel leave is joined on its device first. The order of every step depends on sizes alone, so a
@@ -59,7 +59,7 @@ _MAX_GRID = 65535
 
 @dataclass(frozen=True)
 class FoldedArray:
-    """A folded field: of one record, or with the keys along its first axis."""
+    """Folded field: of one record, or with the keys along its first axis."""
 
     field: Field
     values: np.ndarray
@@ -69,7 +69,8 @@ class FoldedArray:
 
 @dataclass(frozen=True)
 class FoldResult:
-    """A fold's result over all partitions of a worker; ``counts`` has the records of each key, where there are keys.
+    """Result of a fold over all partitions of a worker; ``counts`` has the number of records of each key, if there are
+    keys.
 
     Where ``lies`` is given, its bytes are the reply's data, and ``offsets`` say where the fields are there, and behind
     them the counts.
@@ -84,7 +85,7 @@ class FoldResult:
 
 @dataclass
 class FieldTotal:
-    """One field's fold of one partition; ``values`` are accumulators, of shape (elements, 1 or 2).
+    """Fold of one field of one partition; ``values`` are accumulators, of shape (elements, 1 or 2).
 
     Those that nothing is joined with are of the field's own dtype and shape, and lie at ``offset`` of what is copied
     out; below 0 they are accumulators.
@@ -99,7 +100,7 @@ class FieldTotal:
 
 @dataclass
 class PartitionFold:
-    """The fold of one partition, on its device until it is copied out and the stream is synchronized.
+    """Fold of one partition, on its device until it is copied out and the stream is synchronized.
 
     Its index is -1 where it is the fold of several.
     """
@@ -124,7 +125,7 @@ class PartitionFold:
 
 
 def enqueue(step: FoldStep | FoldByKeyStep, value: Partition, stream: Stream, scratch: Scratch) -> PartitionFold | None:
-    """Fold one partition on its device, in memory from ``scratch``; nothing where it has no records.
+    """Fold one partition on its device, in memory from ``scratch``; do nothing if it has no records.
 
     Raises
     ------
@@ -152,7 +153,7 @@ def enqueue(step: FoldStep | FoldByKeyStep, value: Partition, stream: Stream, sc
 
 
 def join(step: FoldStep | FoldByKeyStep | MapFoldStep, partials: Sequence[PartitionFold]) -> FoldResult | None:
-    """Join the partitions' partial results, in order; None where no partition had a record.
+    """Join the partitions' partial results, in order; return None if no partition had a record.
 
     Raises
     ------
@@ -231,8 +232,7 @@ def _enqueue_by_key(step: FoldByKeyStep, block: Block, partial: PartitionFold) -
 
 def left_by_works(step: MapFoldStep, launch: Launch, left: Sequence[Left], folder: Folder, index: int,
                   count: int) -> PartitionFold:
-    """Return the partial result that the joined accumulators of a launch's ``partials`` are, once they are copied out.
-    """
+    """Return the partial result of a launch's ``partials``, joined; valid once they are copied out."""
     found = PartitionFold(index, count, [], folder)
     named = {(each.field, each.guard): (each, one) for each, one in zip(launch.partials, left, strict=True)}
     for described in launch.outputs:
@@ -269,7 +269,7 @@ def looked_at(partial: PartitionFold) -> list[np.ndarray]:
 
 
 def check_keys(step: FoldStep | FoldByKeyStep | MapFoldStep, partial: PartitionFold) -> None:
-    """Raise PlanError where a record's key, as it was copied out, is out of range."""
+    """Raise PlanError if a record's key, as it was copied out, is out of range."""
     if partial.keys is None or isinstance(step, FoldStep):
         return
     groups = step.groups
@@ -295,7 +295,7 @@ def _how(folds: Sequence[FieldFold], described: Field) -> FieldFold:
 
 @dataclass(frozen=True)
 class _Operation:
-    """A fold in C++: the functor, what of an element is folded, the types of elements and of accumulators."""
+    """Fold in C++: the functor, the part of an element that is folded, and the types of elements and accumulators."""
 
     functor: str
     of: str
@@ -305,7 +305,7 @@ class _Operation:
 
     @property
     def onward(self) -> _Operation:
-        """The same on its own results."""
+        """The fold of this operation's own results."""
         return replace(self, of="Value", element=self.carried)
 
 
@@ -371,7 +371,7 @@ def guarded(parts: Sequence[FieldTotal]) -> tuple[float, bool]:
 
 
 def _sum(parts: Sequence[np.ndarray]) -> np.ndarray:
-    """Return the sums that Twofolds stand for, added as fold.cu adds them."""
+    """Return the sums that Twofolds represent, added as fold.cu adds them."""
     total, lost = parts[0][:, 0], parts[0][:, 1]
     for part in parts[1:]:
         added = total + part[:, 0]
@@ -417,7 +417,7 @@ class Folder:
         return self._out(target, size, operation)
 
     def by_key(self, keys: HeldArray, array: HeldArray, groups: int, operation: _Operation) -> np.ndarray:
-        """Fold the rows of an array that have the same key; the results one behind the other."""
+        """Fold the rows of an array that have the same key; the results lie one after the other."""
         rows, columns = array.field.shape[0], math.prod(array.field.shape[1:]) * operation.parts
         if not columns:
             return np.empty((0, 1))
@@ -456,7 +456,7 @@ class Folder:
     # -- what works leave ---------------------------------------------------------------------------------------------
 
     def accumulators(self, partial: messages.Accumulators, works: int) -> Buffer:
-        """Return memory for what some works leave."""
+        """Return memory for the accumulators of works."""
         if partial.accumulator not in _ACCUMULATORS or partial.operator not in OPERATORS:
             raise PlanError(f"no fold {partial.operator!r} in {partial.accumulator!r} on the device")
         return self._allocate(works * partial.width, partial.accumulator)
@@ -482,7 +482,7 @@ class Folder:
 
     def join(self, partial: messages.Accumulators, left: Buffer, table: tuple[int, int], segments: int,
              dtype: str = "") -> None:
-        """Join what works left of one array of accumulators.
+        """Join the accumulators of works, of one array.
 
         Parameters
         ----------
@@ -544,7 +544,7 @@ class Folder:
 
 
 def _element_bytes(dtype: str) -> int:
-    """Return the bytes of an element that an accumulator becomes; of a complex number those of a part."""
+    """Return the bytes of an accumulator's element; of a complex number those of a part."""
     given = np.dtype(dtype)
     return given.itemsize // 2 if given.kind == "c" else given.itemsize
 
@@ -555,7 +555,7 @@ def _itemsize(carried: str) -> int:
 
 
 def _across(columns: int) -> int:
-    """Threads side by side, a power of two."""
+    """Return the number of threads side by side, a power of two."""
     return min(32, 1 << max(columns - 1, 0).bit_length())
 
 

@@ -1,4 +1,4 @@
-"""Plans that are under way on the devices while the next one is begun: a worker's run-ahead.
+"""Plans in flight on the devices while the next one is prepared: a worker's run-ahead.
 
 The work of such plans is enqueued on the same streams, one plan behind the other, as on a CUDA stream. So a plan may
 read what the one before it writes, and write where the one before it reads. Nobody else sees a result before it is
@@ -33,7 +33,7 @@ _NAP = 5e-5
 
 @dataclass(eq=False)
 class Submission:
-    """A plan all of whose work is enqueued.
+    """Plan whose work is enqueued completely.
 
     Attributes
     ----------
@@ -61,12 +61,12 @@ class Submission:
 
     @property
     def has_passed(self) -> bool:
-        """Whether the devices have done its work."""
+        """Whether the devices have completed the plan's work."""
         return all(stream.passed >= mark for _, stream, mark in self.marks)
 
 
 class InFlightQueue:
-    """The plans under way, in order.
+    """Queue of the plans in flight, in order.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ class InFlightQueue:
     # -- beginning ----------------------------------------------------------------------------------------------------
 
     def stream(self, device: Device, number: int) -> Stream:
-        """Return a stream of the line."""
+        """Return a stream of the queue."""
         if (device, number) not in self._streams:
             self._streams[device, number] = device.stream()
         return self._streams[device, number]
@@ -115,7 +115,7 @@ class InFlightQueue:
     # -- ending -------------------------------------------------------------------------------------------------------
 
     def settle(self) -> None:
-        """Take account of the plans that are complete by now."""
+        """Remove the plans that are complete by now, and run their callbacks."""
         with self._lock:
             while self._flights and self._flights[0].has_passed:
                 flight = self._flights.popleft()
@@ -139,7 +139,7 @@ class InFlightQueue:
         return None if flight.done else flight.place
 
     def finish(self, flight: Submission) -> None:
-        """Wait until a plan is complete, for whoever is to have its answer.
+        """Wait until a plan is complete, on behalf of the thread that answers it.
 
         Raises
         ------
@@ -170,11 +170,11 @@ class InFlightQueue:
             self.settle()
 
     def drain(self) -> None:
-        """Wait until nothing is under way."""
+        """Wait until no plan is in flight."""
         while (last := self._nth(-1)) is not None:
             self.wait(last)
 
     def suspect(self) -> Submission | None:
-        """Return the plan that the devices were working on when a kernel failed, if it was one of these."""
+        """Return the plan whose kernel failed, if it is one of those in flight."""
         with self._lock:
             return next((flight for flight in self._flights if not flight.has_passed), None)

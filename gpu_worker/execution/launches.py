@@ -54,7 +54,7 @@ class Entry:
 
     @property
     def rows(self) -> int:
-        """The block's leading extent; 1 where the launch takes the block as a whole."""
+        """The block's leading extent; 1 if the launch takes the block as a whole."""
         if self.launch.whole:
             return 1
         first = next((argument for argument in self.launch.arguments if isinstance(argument, In)), None)
@@ -71,7 +71,7 @@ class Entry:
 
 @dataclass
 class Launches:
-    """The launches of one plan.
+    """Launcher of one plan's kernels.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ class Launches:
         return all(not self.plan.launch(step, variant).tile for variant in value.variants)
 
     def raw(self, step: ExecStep, value: Partition) -> list[Block]:
-        """Launch on each block of a partition; the blocks after it."""
+        """Launch a kernel on each block of a partition; return the resulting blocks."""
         launches = [self.plan.launch(step, variant) for variant in value.variants]
         kernels = [self._compile(launch, value.device) for launch in launches]
         failpoint("launching")
@@ -148,7 +148,9 @@ class Launches:
     # -- table launches -----------------------------------------------------------------------------------------------
 
     def table(self, step: ExecStep, values: Sequence[Partition]) -> dict[tuple[int, int], Block]:
-        """Launch on all blocks of some partitions; the blocks after it, by the partition's and the block's number."""
+        """Launch a kernel on all blocks of some partitions; return the resulting blocks, by the numbers of partition
+        and block.
+        """
         after = {}
         for device, entries in self._groups(step, values):
             self._launch(step.label, device, entries)
@@ -166,7 +168,9 @@ class Launches:
         return after
 
     def fold(self, step: MapFoldStep, values: Sequence[Partition]) -> list[PartitionFold]:
-        """Fold all that some partitions' blocks become, on each device; partial results to be copied out."""
+        """Fold the results of a kernel on some partitions' blocks, on each device; return partial results, to be copied
+        out.
+        """
         found = []
         counted = [value for value in values if value.count]
         groups = self._groups(step, counted, results=False)
@@ -234,7 +238,8 @@ class Launches:
 
     def _fold(self, label: str, device: Device, entries: Sequence[Entry], inside: bool,
               alone: bool = False) -> tuple[folds.Folder, list[folds.Left]]:
-        """Launch a group's kernel and join what its works leave: in the entries' results, or in arrays to come.
+        """Launch a group's kernel and join the accumulators of its works: in the entries' results, or in arrays to copy
+        out.
 
         Of a group that is ``alone`` these are the result, and no accumulators.
         """

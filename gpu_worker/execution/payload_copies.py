@@ -1,4 +1,4 @@
-"""Copies between a request's payload and devices, which each pass of a recorded plan makes by itself.
+"""Copies between a request's payload and devices, which each replay of a plan makes anew.
 
 Large values come in a payload and large results go back in it, and the next pass may bring another one. What is noted
 of a plan has its addresses for good, so these copies are no part of it: they are enqueued before it and behind it,
@@ -35,7 +35,7 @@ class Result:
 
 
 class Passages:
-    """The copies of one recorded plan, whose passes are waited for before their payload is anybody else's."""
+    """Payload copies of one recorded plan; each pass is complete before its payload is reused."""
 
     def __init__(self) -> None:
         self.values: list[tuple[int, Buffer, Stream]] = []

@@ -1,4 +1,4 @@
-"""Plans that a device process knows, by their digest: decoded once, with what follows from them."""
+"""Cache of decoded plans in a device process, by digest, with values derived from them."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def label(step: Step) -> str:
 
 
 class DecodedPlans:
-    """The plans of a session that were used last.
+    """Cache of a session's recently used plans.
 
     Parameters
     ----------
@@ -134,7 +134,7 @@ class DecodedPlans:
         self._lock = threading.Lock()
 
     def get(self, key: bytes, encoded: bytes) -> DecodedPlan:
-        """Return the plan of a digest, which ``encoded`` brings unless it is empty.
+        """Return the plan of a digest, decoding ``encoded`` unless it is empty.
 
         Raises
         ------
@@ -166,7 +166,7 @@ class DecodedPlans:
         return prepared
 
     def keep(self, plan: DecodedPlan, vrdd: int, recording: Recording) -> None:
-        """Keep how a plan ran on a VRDD."""
+        """Keep the recordings of a plan on a VRDD."""
         with self._lock:
             if recording.source is None:
                 self._reading.setdefault(vrdd, set()).add((plan.recordings, recording.version))
@@ -177,7 +177,7 @@ class DecodedPlans:
         self._close_all(plan.recordings.add(recording))
 
     def release(self, vrdds: Sequence[int], names: Registry) -> None:
-        """Forget how plans ran on VRDDs that are no more, and what loops worked in that are over."""
+        """Drop the recordings of plans on released VRDDs, and the workspaces of loops that are over."""
         if not vrdds:
             return
         with self._lock:
@@ -193,7 +193,7 @@ class DecodedPlans:
 
     @property
     def may_rest(self) -> bool:
-        """Whether memory is held that :meth:`rest` gives back one day."""
+        """Whether memory is held that :meth:`rest` would release."""
         return bool(self._loops) or self._held > RESTING_BYTES
 
     @property
@@ -238,7 +238,7 @@ class DecodedPlans:
             self._forget_readers()
 
     def _forget_readers(self) -> None:
-        """Keep of what reads a VRDD only recordings that there still are."""
+        """Drop references to recordings that are gone."""
         with self._lock:
             for vrdd, reading in list(self._reading.items()):
                 reading.intersection_update([each for each in reading if each[0].has(each[1])])
@@ -246,7 +246,7 @@ class DecodedPlans:
                     del self._reading[vrdd]
 
     def forget(self) -> bool:
-        """Forget how all plans ran, which gives memory back; whether there were any that had."""
+        """Drop the recordings of all plans, which frees memory; return whether there were any."""
         with self._lock:
             plans = list(self._known.values())
             self._reading.clear()
@@ -262,12 +262,12 @@ class DecodedPlans:
 
 
 def _is_one_loop(steps: Sequence[Step]) -> bool:
-    """Return whether a plan is a loop whose result is kept, and nothing else."""
+    """Return whether a plan consists of a loop whose result is kept."""
     kinds = [type(step) for step in steps if not isinstance(step, ToDeviceStep)]
     return kinds[:2] == [LoadStep, IterateStep] and len(kinds) > len((LoadStep,
                                                                       IterateStep)) and set(kinds[2:]) == {KeepStep}
 
 
 def _once(steps: Sequence[Step]) -> bool:
-    """Return whether a plan is not likely to come again: one that brings records."""
+    """Return whether a plan is unlikely to be repeated, as one that brings records."""
     return not steps or isinstance(steps[0], PutStep) or not isinstance(steps[0], LoadStep)

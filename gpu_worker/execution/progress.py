@@ -13,7 +13,7 @@ from gpu_worker.system.crash_record import BlackBox
 
 @dataclass
 class Progress:
-    """The marks that a plan leaves on its streams.
+    """Marks that a plan leaves on its streams.
 
     Parameters
     ----------
@@ -32,7 +32,7 @@ class Progress:
     marks: list[tuple[Stream, int, Sequence[int], str, str]] = field(default_factory=list)
 
     def mark(self, label: str, partitions: Sequence[int], device: Device, stream: Stream) -> None:
-        """Note that a launch was enqueued."""
+        """Record that a launch was enqueued."""
         self.marks.append((stream, device.mark(stream=stream), partitions, label, device.name))
 
     def launching(self, label: str, partitions: Sequence[int], device: Device) -> AbstractContextManager[None]:

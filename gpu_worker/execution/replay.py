@@ -1,4 +1,4 @@
-"""Plans that come again and again: their work on the devices is noted once and then only told to start.
+"""Recordings of repeated plans: their work on the devices is recorded once and then replayed.
 
 A recording holds for as long as what it reads lies where it lay, and the values in its slots have the same types. It
 keeps what the plan allocated, tables of launches among it, so addresses stay as they are. What does change from one
@@ -124,7 +124,7 @@ class Recording:
     # -- while the plan runs ------------------------------------------------------------------------------------------
 
     def host(self, nbytes: int, device: Device) -> np.ndarray:
-        """Return host memory that stays where it is, and is fast to copy from and to."""
+        """Return host memory at a fixed address, which is fast to copy from and to."""
         with system_call(f"{nbytes:,} bytes of memory"):
             memory = mmap.mmap(-1, max(nbytes, 1))
         array = np.frombuffer(memory, np.uint8)[:nbytes]
@@ -133,23 +133,25 @@ class Recording:
         return array
 
     def stage(self, slot: int, data: np.ndarray, device: Device) -> np.ndarray:
-        """Return host memory with an array argument, from which it is copied at every pass."""
+        """Return host memory with an array argument, from which each replay copies the argument."""
         if slot not in self._staged:
             self._staged[slot] = self.host(data.nbytes, device)
             self._staged[slot][:] = data
         return self._staged[slot]
 
     def fix(self, slot: int, data: bytes) -> None:
-        """Hold only for this value in a slot, which the work depends on."""
+        """Restrict the recording to this value in a slot, as the work depends on it."""
         self._fixed[slot] = data
 
     def given(self, place: int, nbytes: int, device: Device) -> Buffer | None:
-        """Return the buffer for the plan's allocation of this number, of the room or lent, shared with the caller."""
+        """Return the buffer for the plan's allocation of this number, from the room or the workspace, shared with the
+        caller.
+        """
         buffer = next((room.buffers[place] for room in self.rooms if place in room.buffers), self._lent.get(place))
         return buffer.share() if buffer and buffer.nbytes == nbytes and buffer.device is device else None
 
     def reads(self, partition: Partition) -> None:
-        """Note what the plan starts from."""
+        """Record the partition that the plan starts from."""
         for array in partition.arrays:
             if array.buffer is not None:
                 self._found[array.buffer] = array.buffer.ghosts
@@ -191,16 +193,16 @@ class Recording:
 
     @property
     def ends(self) -> list[BoundBuffers]:
-        """All that it may keep."""
+        """All results that the recording may keep."""
         return list(self.vessels.values())
 
     def fail(self) -> None:
-        """Take the rooms back from a plan that has failed."""
+        """Take the rooms back from a failed plan."""
         for room in self.rooms:
             room.regain()
 
     def complete(self, streams: Streams, buffers: Sequence[Buffer], place: Place, answer: Answer) -> None:
-        """Keep what the plan did, once it is done, unless that would take too much memory."""
+        """Keep the recorded work of a plan that is done, unless it would hold too much memory."""
         own = {*self.workspace.values(), *self._roomy()}
         needed = [buffer for buffer in buffers if buffer not in own]
         self.refused |= sum(buffer.nbytes for buffer in needed) > MOST_BYTES or len(streams.noted) > MOST_WORK
@@ -216,7 +218,7 @@ class Recording:
 
     @property
     def is_complete(self) -> bool:
-        """Whether there is something to be done again."""
+        """Whether there is recorded work to replay."""
         return self._answer is not None
 
     @property
@@ -231,15 +233,14 @@ class Recording:
         return names.version(self._reads) == self.version
 
     def is_of(self, world: JoinedWorld | None, agreed: tuple[bytes, ...]) -> bool:
-        """Return whether the other nodes, if there are any, do their part of the same now."""
+        """Return whether the other nodes, if there are any, replay their parts of the same recording."""
         if self.joint is None or world is None:
             return self.joint is None and world is None
         return self.joint.world is world and self.joint.holds(agreed)
 
     def fits(self, request: Run, arguments: SlotValues, names: Registry) -> bool:
-        """Return whether the plan can be done so with these values, while nothing else does; then :meth:`run` must
-        follow, or
-        :meth:`begin` where it keeps something.
+        """Return whether the plan can be replayed with these values, and reserve the recording; :meth:`run` must
+        follow, or :meth:`begin` if results are kept.
         """
         if self.has_filled or _shapes(request.values) != self._shapes:
             return False
@@ -412,7 +413,7 @@ def _shapes(values: Sequence[ArgumentValue]) -> list[tuple]:
 
 
 class Recordings:
-    """The recordings of one plan, and the rooms that they write.
+    """Recordings of one plan, and the rooms that they write.
 
     Parameters
     ----------
@@ -449,8 +450,8 @@ class Recordings:
 
     def find(self, request: Run, arguments: SlotValues, names: Registry, source: int, world: JoinedWorld | None = None,
              agreed: tuple[bytes, ...] = ()) -> Recording | None:
-        """Return the recording that a request can be done with, in a ``world`` whose ranks have ``agreed`` on it; it is
-        locked, and its names are borrowed.
+        """Return a recording that can serve a request, in a ``world`` whose ranks have ``agreed`` on it; it is locked,
+        and its names are borrowed.
         """
         if not self._known:
             return None
@@ -476,17 +477,17 @@ class Recordings:
 
     @property
     def of_actions(self) -> list[Recording]:
-        """Those that keep nothing."""
+        """The recordings that keep no results."""
         with self.lock:
             return [each for each in self._known.values() if not each.rooms]
 
     @property
     def is_empty(self) -> bool:
-        """Whether there are none."""
+        """Whether there are no recordings."""
         return not self._known
 
     def has(self, version: int) -> bool:
-        """Return whether one reads content of a version."""
+        """Return whether a recording reads content of a version."""
         with self.lock:
             return any(each.version == version for each in self._known.values())
 
@@ -508,7 +509,7 @@ class Recordings:
             return False
 
     def room(self) -> BufferSet | None:
-        """Return a room to write to, held; None where a new one is needed."""
+        """Return a room to write to, held; None if a new one is needed."""
         with self.lock:
             return next((room for room in self.rooms if room.take()), None)
 
@@ -526,7 +527,7 @@ class Recordings:
             return {place: buffer.share() for place, buffer in found.items()}
 
     def alike(self, vessel: BoundBuffers) -> BoundBuffers:
-        """Return the vessel that lies where another one does, if a recording has one; else that one."""
+        """Return a recording's result in the same buffers as the given one, if there is one; else the given one."""
         with self.lock:
             return next((each for recording in self._known.values() for each in recording.ends
                          if each.place == vessel.place), vessel)
@@ -554,12 +555,12 @@ class Recordings:
                 for each in self._known.values())
 
     def reads(self, rooms: Set[BufferSet]) -> bool:
-        """Return whether one reads what lies in some rooms, as it will again when that is written anew."""
+        """Return whether a recording reads content in some rooms, as it will again after they are rewritten."""
         with self.lock:
             return any(room in rooms for each in self._known.values() if each.source for room in each.source.rooms)
 
     def discard(self, recording: Recording) -> list[Recording]:
-        """Forget one, for the caller to close."""
+        """Remove a recording, for the caller to close."""
         with self.lock:
             return [self._known.pop(number) for number, each in list(self._known.items()) if each is recording]
 
@@ -574,7 +575,7 @@ class Recordings:
                     if each.version == version and not each.rooms]
 
     def clear(self) -> list[Recording]:
-        """Forget all of them, for the caller to close, and the rooms."""
+        """Remove all recordings, for the caller to close, and the rooms."""
         with self.lock:
             gone, self._known = list(self._known.values()), OrderedDict()
             rooms, self.rooms = self.rooms, []

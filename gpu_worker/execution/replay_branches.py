@@ -29,7 +29,7 @@ from gpu_worker.system.failpoints import failpoint
 
 
 class LoopReplay(Recording):
-    """A recording of a loop that asks its cells; parameters as for :class:`~gpu_worker.execution.replay.Recording`.
+    """Recording of a loop with tests of cell values; parameters as for :class:`~gpu_worker.execution.replay.Recording`.
 
     Attributes
     ----------
@@ -172,7 +172,7 @@ def _ghosts(buffers: Iterable[Buffer]) -> dict[Buffer, tuple | None]:
 
 
 def _begun(state: LoopState, shape: SegmentShape) -> Segment | None:
-    """Begin a stretch that is known."""
+    """Start a recorded segment; return None if the state has none of this shape."""
     stretch = state.stretches.get(shape)
     if stretch is not None:
         for work in stretch.work:

@@ -1,4 +1,4 @@
-"""The device memory that one plan works in, and the values of its arguments there."""
+"""Scratch memory of a plan on devices, and its arguments' values there."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Scratch:
         return buffer
 
     def numbered(self) -> dict[int, Buffer]:
-        """Return the buffers that allocations gave, by the number of the last that gave each."""
+        """Return the allocated buffers, each by the number of its last allocation."""
         numbers = {buffer: number for number, buffer in enumerate(self._gave)}
         return {number: buffer for buffer, number in numbers.items()}
 
@@ -77,7 +77,7 @@ class Scratch:
             device.copy_in(buffer, array.reshape(-1).view(np.uint8), stream=stream)
 
     def adopt(self, buffer: Buffer) -> Buffer:
-        """Take account of a buffer that was allocated elsewhere; :meth:`forget` takes it back."""
+        """Register a buffer that was allocated elsewhere; :meth:`forget` takes it back."""
         self.allocated.append(buffer)
         return buffer
 
@@ -98,13 +98,13 @@ class Scratch:
         self._reading.clear()
 
     def discard(self) -> None:
-        """Give back all that was allocated, whoever uses it: the plan has failed."""
+        """Free all allocations of a failed plan, whoever uses them."""
         for buffer in self.allocated:
             buffer.discard()
 
 
 class Arguments:
-    """The values in the slots of one request."""
+    """Values in the slots of one request."""
 
     def __init__(self, values: Sequence[ArgumentValue], payload: Payload | None, progress: Progress | None = None,
                  recording: Recording | None = None):

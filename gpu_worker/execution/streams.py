@@ -27,7 +27,7 @@ PIN_FROM = 4 << 20
 
 
 class StreamPool:
-    """The devices of a worker and their idle streams."""
+    """Pool of a worker's devices and their idle streams."""
 
     def __init__(self, devices: Sequence[Device]):
         self.devices = tuple(devices)
@@ -45,7 +45,7 @@ class StreamPool:
             self._idle[device].append(stream)
 
     def among(self, addresses: Sequence[str]) -> Sequence[Device]:
-        """Return the devices at the GPU addresses that Spark assigned; all, where it assigned none.
+        """Return the devices at the GPU addresses that Spark assigned; all devices if it assigned none.
 
         Raises
         ------
@@ -103,7 +103,7 @@ class Streams:
         return self._pool.among(addresses)
 
     def main(self, device: Device) -> Stream:
-        """Return a device's own stream, behind all that was given to its lanes."""
+        """Return a device's own stream, ordered behind all work in its lanes."""
         main = self._stream(device, MAIN)
         for lane in self._forked.pop(device, ()):
             device.wait(lane, stream=main)
@@ -154,9 +154,8 @@ class Streams:
             device.synchronize(stream=stream)
 
     def busy(self) -> float:
-        """Return seconds for which the device worked that worked longest since this was asked last, where that is
-        timed; all
-        work must be complete.
+        """Return the busy seconds of the busiest device since the last call, if devices are timed; all work must be
+        complete.
         """
         return max([clock.busy() for clock in (self._clocks or {}).values()], default=0.0)
 
@@ -169,7 +168,7 @@ class Streams:
                 continue
 
     def close(self) -> None:
-        """Give the streams back."""
+        """Return the streams to the pool."""
         for device, stream in self.keep():
             if self._line is None:
                 self._pool.give(device, stream)
@@ -178,7 +177,7 @@ class Streams:
 
     @property
     def noted(self) -> list[Entry]:
-        """The launches, copies and waits that were noted."""
+        """The recorded launches, copies and waits."""
         return self._tape or []
 
     @contextmanager
@@ -219,7 +218,7 @@ class Streams:
                 for (device, _), stream in self._taken.items() if any(each is stream for each, _ in tape)]
 
     def keep(self) -> list[tuple[Device, Stream]]:
-        """Return the streams that were used, now the caller's to give back."""
+        """Return the used streams, which the caller owns from then on."""
         taken = [(device, stream) for (device, _), stream in self._taken.items()]
         self._taken.clear()
         for _, stream in taken:
@@ -228,7 +227,7 @@ class Streams:
 
     @contextmanager
     def pinned(self, payload: Data | None) -> Iterator[None]:
-        """Pin a payload, where there is one that is worth it, for as long as its copies run."""
+        """Pin a payload, if it is large enough, while its copies run."""
         first = self._pool.devices[0]
         if not isinstance(payload, Payload) or payload.size < PIN_FROM:
             yield

@@ -1,4 +1,4 @@
-"""Deals the rows of blocks to the thread blocks of a table launch."""
+"""Distribution of blocks' rows over the thread blocks of a table launch."""
 
 from __future__ import annotations
 

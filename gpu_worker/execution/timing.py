@@ -38,7 +38,7 @@ class Stopwatch:
 
     @property
     def compiled(self) -> float:
-        """Seconds that the devices compiled since it started."""
+        """Seconds of compilation since the start."""
         return self._compiling() - self._before
 
     def lap(self, step: Step | None) -> None:

@@ -109,7 +109,7 @@ def slots_of(plan: Plan) -> int:
 
 
 def verify_request(request: Run, slots: int) -> None:
-    """Verify that a request brings the VRDDs that its plan names. Raises PlanError where it does not."""
+    """Verify that a request brings the VRDDs that its plan names. Raises PlanError if it does not."""
     if len(request.vrdds) < slots:
         raise PlanError(f"the plan names VRDD {slots - 1} of the request, which brings {len(request.vrdds)}")
 

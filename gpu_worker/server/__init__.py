@@ -1,1 +1,1 @@
-"""The device process: connections, requests, snapshots."""
+"""Server side of a device process: connections, requests, snapshots."""

@@ -1,4 +1,4 @@
-"""Pieces of partitions, taken by one thread for all connections that bring some.
+"""Reader thread of uploaded pieces, shared by all connections that upload some.
 
 If each connection's own thread took them, as many threads would want the interpreter's lock as tasks load. Each lets go
 of it in every call of the system or the driver, and has to be woken to have it again, which takes longer than the call.
@@ -29,7 +29,7 @@ Asked = tuple[Request, list[int]]
 
 @dataclass(frozen=True, eq=False)
 class _Followed:
-    """A connection by which pieces come, and where to leave what else does."""
+    """Connection on which pieces arrive, and the future of its next other message."""
 
     connection: Connection
     take: Callable[[Asked], bool]
@@ -38,7 +38,7 @@ class _Followed:
 
 
 class Arrivals:
-    """The connections by which pieces come, and their thread, which starts with the first."""
+    """Registry of the connections on which pieces arrive, and their reader thread, which starts with the first."""
 
     def __init__(self) -> None:
         self._watcher = Watcher()
@@ -48,7 +48,7 @@ class Arrivals:
         self._followed: set[_Followed] = set()
 
     def follow(self, connection: Connection, take: Callable[[Asked], bool], rest: Callable[[], None]) -> Asked | None:
-        """Leave a connection to the thread until something else than a further piece comes.
+        """Leave a connection to the reader thread until a message other than a further piece arrives.
 
         Parameters
         ----------
@@ -79,7 +79,7 @@ class Arrivals:
         return followed.other.result()
 
     def close(self) -> None:
-        """End the thread, which follows no connection any more."""
+        """End the reader thread, which follows no connection any more."""
         self._closed = True
         self._watcher.wake()
         if self._thread is not None:
@@ -119,7 +119,7 @@ class Arrivals:
         self._leave(followed, partial(followed.other.set_exception, as_error(error)))
 
     def _leave(self, followed: _Followed, tell: Callable[[], None]) -> None:
-        """Leave a connection to its own thread, which is told behind that, and in any case."""
+        """Return a connection to its own thread, which is woken in any case."""
         with ExitStack() as stack, self._lock:
             stack.callback(tell)
             self._followed.discard(followed)

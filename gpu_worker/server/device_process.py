@@ -1,4 +1,4 @@
-"""The device process of a session: takes connections from the daemon and answers requests, until it is told to end.
+"""Main loop of a session's device process: it takes connections from the daemon and answers requests until told to end.
 
 It goes on when its daemon dies, and a new daemon adopts it. Without a daemon nobody watches the driver's lease, so the
 process keeps a rule of its own: it lives while a client is connected or an anchor process of one of its clients lives,
@@ -58,7 +58,7 @@ _AFTER_DEFECT_SECONDS, _REFUSED_SECONDS = 0.1, 5.0
 
 
 class Service:
-    """Everything a device process does, but for the requests themselves.
+    """Service of a device process: everything but the requests themselves.
 
     Parameters
     ----------
@@ -95,7 +95,7 @@ class Service:
     # -- life ---------------------------------------------------------------------------------------------------------
 
     def run(self) -> bool:
-        """Serve until told to end or no longer needed; whether everything could be given back."""
+        """Serve until told to end or no longer needed; return whether all memory could be freed."""
         start_thread(self._take_connections, name="control")
         try:
             self._worker.set_result(self._opened())
@@ -137,7 +137,7 @@ class Service:
             return self._lapsed + self._configuration.options.lease - now
 
     def _drain(self, seconds: float) -> bool:
-        """Let running requests end; whether they did."""
+        """Wait for running requests to end; return whether they did."""
         until = time.monotonic() + seconds
         with self._lock:
             # Those that have started; the daemon is gone or about to end this process, so no more will.
@@ -172,7 +172,7 @@ class Service:
                 time.sleep(_AFTER_DEFECT_SECONDS)
 
     def _controlled_by(self, connection: Connection) -> None:
-        """Serve a daemon until it goes."""
+        """Serve a daemon until it disconnects."""
         self._set_controlled(True)
         try:
             check_peer(connection.socket, "the daemon")
@@ -228,7 +228,7 @@ class Service:
             self._called.set()
 
     def _answer_daemon(self, connection: Connection, taken: Taken) -> None:
-        """Answer a daemon, which would end this process if it heard nothing."""
+        """Answer a daemon, which would end this process without an answer."""
         until = time.monotonic() + _REFUSED_SECONDS
         while True:
             try:
@@ -239,7 +239,7 @@ class Service:
             time.sleep(_AFTER_DEFECT_SECONDS)
 
     def _begin(self, sock: socket.socket, message: HandOver) -> None:
-        """Start a client's thread; where there is none, the client hears that."""
+        """Start a client's thread; if none can be started, tell the client."""
         with self._lock:
             thread = self._clients[sock]
         try:
@@ -322,7 +322,7 @@ class Service:
             failpoint("welcomed")
             with contextlib.closing(worker.payloads()) as payloads, UnansweredPlans(connection, worker) as ahead:
                 def served(asked: Asked) -> bool:
-                    """Answer a request; whether further pieces are to come that are only to be enqueued."""
+                    """Answer a request; return whether further pieces are to come that are only to be enqueued."""
                     _answer(connection, asked, worker, payloads, ahead)
                     return payloads.in_pieces_aside and connection.shares_memory
 
@@ -356,7 +356,7 @@ class Service:
 
 
 class UnansweredPlans:
-    """The plans of a connection that were begun and not answered, in order."""
+    """Queue of a connection's plans that are begun and not answered, in order."""
 
     def __init__(self, connection: Connection, worker: SessionWorker):
         self._connection = connection
@@ -372,7 +372,7 @@ class UnansweredPlans:
             self._answer_first()
 
     def answer_all(self) -> None:
-        """Answer all of them."""
+        """Answer all plans in the queue."""
         while self._flights:
             self._answer_first()
 
@@ -392,7 +392,7 @@ class UnansweredPlans:
 
 def _answer(connection: Connection, asked: Asked, worker: SessionWorker, payloads: Payloads,
             ahead: UnansweredPlans) -> None:
-    """Answer one request, after those before it, unless it is only begun."""
+    """Answer one request, after those before it, or only begin it."""
     request, descriptors = asked
     with _Handling(request.number) as handling:
         failpoint("request-received")
@@ -419,7 +419,7 @@ def _reply(connection: Connection, handling: _Handling) -> None:
 
 
 class _Handling:
-    """A request on its way to an answer: its reply, or what went wrong, a defect of ours included.
+    """Context of a request's handling, which turns errors, our own defects included, into its reply.
 
     The worker outlives its defects, whose trace is in the log; what was held before the request is still held.
     """
@@ -449,7 +449,7 @@ def _send(connection: Connection, reply: Reply, descriptors: list[int]) -> None:
 
 
 def main() -> None:
-    """Be the device process that a daemon starts."""
+    """Run the device process that a daemon starts."""
     listener = socket.socket(fileno=int(sys.argv[1]))
     listener.setblocking(True)
     configuration = decode(sys.stdin.buffer.read(), Configuration)

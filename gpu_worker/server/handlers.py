@@ -81,7 +81,7 @@ POISONED = 70
 
 
 class SessionWorker:
-    """One session's partitions on one node.
+    """Worker of one session: its partitions on one node, and the handlers of requests.
 
     Parameters
     ----------
@@ -129,7 +129,7 @@ class SessionWorker:
         return self.finish(begun) if isinstance(begun, Submission) else begun
 
     def begin(self, request: Request, descriptors: list[int], payloads: Payloads | None = None) -> Answer | Submission:
-        """Answer one request, or begin with it, for :meth:`finish` to give the answer.
+        """Answer one request, or begin it, so that :meth:`finish` returns the answer.
 
         ``descriptors`` become the worker's; those returned are to be sent with the reply and closed by the caller.
         ``payloads`` are those of the connection that it came by, if it is to come by one again.
@@ -158,7 +158,8 @@ class SessionWorker:
             self._running.discard(request.number)
 
     def take(self, piece: Chunk, descriptors: list[int], payloads: Payloads) -> None:
-        """Have a piece copied to its device; there is no answer. What came of the partition goes where one cannot be.
+        """Enqueue the copy of a piece to its device, without an answer; if that fails, drop the pieces of the
+        partition.
 
         Arguments and errors are those of :meth:`begin`.
         """
@@ -199,7 +200,7 @@ class SessionWorker:
         self._snapshots.adopted()
 
     def rest(self, seconds: float, payloads: Payloads | None = None) -> None:
-        """Give back memory that plans worked in which did not come again for some seconds, and a connection's."""
+        """Release the workspaces of plans that were idle for some seconds, and a connection's payload memory."""
         if payloads is not None:
             try:
                 payloads.rest()
@@ -209,11 +210,11 @@ class SessionWorker:
 
     @property
     def may_rest(self) -> bool:
-        """Whether plans have memory to work in that is given back."""
+        """Whether plans have workspaces that :meth:`rest` would release."""
         return self._plans.may_rest
 
     def _end(self, fault: KernelFault, number: int) -> NoReturn:
-        """End the process, whose device is of no more use, with word of the kernel that failed.
+        """End the process, whose device is unusable, with a report of the kernel that failed.
 
         A device tells whoever waits for it, whether it was his kernel or not.
         """
@@ -233,7 +234,7 @@ class SessionWorker:
                         self._repeated)
 
     def close(self) -> None:
-        """Give everything back."""
+        """Free all memory."""
         self._snapshots.close()
         self._line.drain()
         self._plans.forget()
@@ -290,19 +291,18 @@ class SessionWorker:
         return self._told(reply), [] if fetched is None else [fetched.release()]
 
     def _save(self, save: Save, found: tuple[Ran, Payload | None] | Submission) -> None:
-        """Take a snapshot of what a plan keeps, which is bound once the plan is complete."""
+        """Take a snapshot of a plan's kept result, once the plan is complete."""
         if isinstance(found, Submission):
             self._line.finish(found)
         self._snapshots.begin(save)
 
     def _told(self, reply: Ran) -> Ran:
-        """Return a reply that says which snapshots are complete."""
+        """Return a reply with the numbers of the snapshots that are complete."""
         return replace(reply, saved=self._snapshots.saved) if self._snapshots.saved else reply
 
     def _again(self, request: Run, plan: DecodedPlan,
                payload: Payload | None) -> tuple[Ran, Payload | None] | Submission | None:
-        """Return the answer to a plan that was recorded; None where it was not, or holds no more, or is to be profiled.
-        """
+        """Replay a recorded plan and return the answer; None if it has no valid recording, or is to be profiled."""
         if request.profile or not 0 <= plan.source < len(request.vrdds):
             return None
         arguments = Arguments(request.values, payload)
@@ -390,7 +390,7 @@ class SessionWorker:
                 self._keep(request, plan, recording)
 
     def _may_record(self, request: Run, plan: DecodedPlan) -> bool:
-        """Return whether to note how a plan runs, as it is likely to come again."""
+        """Return whether to record a plan, as it is likely to be repeated."""
         if request.profile or not plan.may_be_recorded or plan.source >= len(request.vrdds):
             return False
         if request.world is not None and (plan.branches or not plan.keeps):
@@ -406,7 +406,7 @@ class SessionWorker:
             self._names.has_tried_patches(request.vrdds[plan.source])
 
     def _joined(self, request: Run, plan: DecodedPlan) -> JoinedWorld | None:
-        """Return the MPI world that a plan wants, which is joined if need be."""
+        """Return the MPI world of a plan, joining it if necessary."""
         wanted, first = request.world, plan.plan.steps[0] if plan.plan.steps else None
         if wanted is not None and not self._grids.is_joined(wanted) and isinstance(first, LoadStep):
             # A process that lacks the data need not come, and the others need not wait until it did.
@@ -415,7 +415,7 @@ class SessionWorker:
         return self._grids.world(wanted, now + request.seconds, now + min(request.seconds, _WORLD_SECONDS))
 
     def _keep(self, request: Run, plan: DecodedPlan, recording: Recording) -> None:
-        """Keep a recording, if it became one that is of use."""
+        """Keep a recording, if it is complete and valid."""
         plan.recordings.refused |= recording.refused
         if recording.has_kept_lent:
             # Nothing may write again to where a result lies now.

@@ -18,7 +18,7 @@ KEPT_SECONDS = 2.0
 
 
 class Payloads:
-    """The payloads that come by one connection.
+    """Cache of the payloads of one connection.
 
     A client that fills the same memory again and again spares both sides its pages' faults and their pinning, which
     take longer than the copies themselves.
@@ -37,7 +37,7 @@ class Payloads:
         self._intake: ChunkedInput | None = None
 
     def receive(self, descriptor: int, number: int = 0) -> Payload:
-        """Return the memory of a descriptor, mapped, and pinned where it is large; :meth:`done` must follow.
+        """Return the memory of a descriptor, mapped, and pinned if it is large; :meth:`done` must follow.
 
         It may come again under its ``number``, unless that is 0.
 
@@ -60,7 +60,7 @@ class Payloads:
         return payload
 
     def find(self, number: int) -> Payload | None:
-        """Return the memory that came under a number before, if it is still here; :meth:`done` must follow then."""
+        """Return the cached memory of a number, if it is still mapped; :meth:`done` must follow then."""
         return self._again(number) if number in self._kept else None
 
     def _again(self, name: Hashable) -> Payload:
@@ -75,7 +75,7 @@ class Payloads:
             payload.pinned = True
 
     def done(self, *, again: bool) -> None:
-        """End the use of the last payload; ``again`` says that the client may bring it once more."""
+        """End the use of the last payload; ``again`` says that the client may send it once more."""
         (name, payload), self._current = self._current, None
         # Of blocks that come in pieces there are more to come.
         if again and (payload.size <= RECYCLED_BYTES or self._intake is not None):
@@ -94,21 +94,21 @@ class Payloads:
 
     @property
     def any(self) -> bool:
-        """Whether memory is kept."""
+        """Whether memory is cached."""
         return bool(self._kept)
 
     @property
     def in_pieces(self) -> bool:
-        """Whether a partition comes in pieces whose plan is still to come."""
+        """Whether a partition is being uploaded in pieces, ahead of its plan."""
         return self._intake is not None
 
     @property
     def in_pieces_aside(self) -> bool:
-        """Whether one does whose copies go on by themselves."""
+        """Whether a partition is being uploaded whose copies go on without this thread."""
         return self._intake is not None and self._intake.device.asynchronous
 
     def begin(self, descriptor: int, begun: Callable[[Payload], ChunkedInput]) -> None:
-        """Have the pieces of a partition come, which lie in this memory.
+        """Begin the upload of a partition in pieces, which lie in this memory.
 
         Raises
         ------
@@ -123,7 +123,7 @@ class Payloads:
             self.done(again=True)
 
     def take(self, piece: Chunk) -> None:
-        """Add a piece to the blocks that come so.
+        """Add a piece to the partition that is being uploaded.
 
         Raises
         ------
@@ -135,7 +135,7 @@ class Payloads:
         self._intake.take(piece)
 
     def blocks(self, request: Run) -> ChunkedInput | None:
-        """Return the blocks that a plan starts from, where they came in pieces, all copied; others go.
+        """Return the uploaded blocks that a plan starts from, all copied; close those of other partitions.
 
         Raises
         ------

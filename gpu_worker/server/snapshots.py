@@ -1,4 +1,4 @@
-"""Snapshots of what a device process holds: copied beside the computation, and left with the daemon.
+"""Snapshots of a device process's content: copied in the background, and deposited with the daemon.
 
 Content never changes under a name, so a snapshot needs no pause: it copies buffers as they lie in device memory while
 plans go on. What windows of patches share is copied once. Ghost cells in it hold nothing.
@@ -90,7 +90,7 @@ class SavedArray:
 
 @dataclass(frozen=True, slots=True)
 class SavedPartition:
-    """A partition; ``keys`` are bytes of its keys' blob at ``offset``, or -1 where it has none."""
+    """Saved partition; ``keys`` are bytes of its keys' blob at ``offset``, or -1 if it has none."""
 
     index: int
     count: int
@@ -112,7 +112,7 @@ class SnapshotDescription:
 
 @dataclass(frozen=True)
 class Kept:
-    """A snapshot's memory, where in it lies what describes it, and whether all is there."""
+    """Snapshot's memory, the place of its description in it, and whether it is complete."""
 
     memory: Payload
     offset: int
@@ -122,7 +122,7 @@ class Kept:
 
 @dataclass
 class ProcessSnapshots:
-    """The snapshots of a device process.
+    """Snapshots of a device process.
 
     Parameters
     ----------
@@ -153,7 +153,7 @@ class ProcessSnapshots:
 
     @property
     def saved(self) -> tuple[Saved, ...]:
-        """The newest ones that are complete."""
+        """The newest complete snapshots."""
         return self._saved
 
     def begin(self, save: Save) -> None:
@@ -166,7 +166,7 @@ class ProcessSnapshots:
         self._later(self._take, save, partitions)
 
     def _later(self, work: Callable[..., None], *arguments: object) -> None:
-        """Have the thread do something, behind all that it was told before."""
+        """Queue work for the background thread, behind all earlier work."""
         try:
             self._thread.submit(self._do, work, *arguments)
         except RuntimeError as error:
@@ -219,13 +219,13 @@ class ProcessSnapshots:
         return size
 
     def _leave(self, number: int, kept: Kept, needed: tuple[int, ...]) -> None:
-        """Leave a snapshot with the daemon."""
+        """Deposit a snapshot with the daemon."""
         self._left.add(number)
         exchange_descriptors(Deposit(self.session, self.secret, number, needed, kept.offset, kept.nbytes),
                              [kept.memory.descriptor])
 
     def _sent(self, save: Save, to: CopyTo, kept: Kept) -> bool:
-        """Have another node hold a copy; whether it does."""
+        """Send a replica to another node; return whether that node holds it."""
         hello = Hello(VERSION, "driver", self.session, self.secret, "", 0, self.options)
         try:
             with connect(hello, runtime_dir=to.runtime_dir or None, reach=to.reach, start=False,
@@ -239,7 +239,7 @@ class ProcessSnapshots:
         return True
 
     def hold(self, request: HoldCopy, descriptor: int) -> None:
-        """Hold on to another node's copy, and leave it with the daemon.
+        """Hold another node's replica, and deposit it with the daemon.
 
         Raises
         ------
@@ -395,7 +395,7 @@ class ProcessSnapshots:
 
     @contextmanager
     def _copy_of(self, source: int, owner: str) -> Iterator[Kept]:
-        """Yield another node's part of a snapshot, which the daemon has."""
+        """Yield the replica of another node's part of a snapshot, from the daemon."""
         failpoint("copy-restoring")
         reply, descriptors = exchange_descriptors(Withdraw(self.session, self.secret, source, owner))
         with Payload.receive(descriptors[0]) as memory:
@@ -403,7 +403,7 @@ class ProcessSnapshots:
 
     @contextmanager
     def _found(self, source: int) -> Iterator[Kept]:
-        """Yield a complete snapshot: ours, or the daemon's, which is ours too from then on."""
+        """Yield a complete snapshot: this process's, or the daemon's, which this process holds from then on."""
         with self._lock:
             kept = self._memory.get(source)
             if kept is not None and kept.is_complete:
@@ -416,7 +416,7 @@ class ProcessSnapshots:
             yield found
 
     def _take_over(self, number: int, found: Kept) -> None:
-        """Hold what only the daemon has, so that it is not lost with that, and its memory is used again."""
+        """Hold a snapshot that only the daemon has, so that it survives the daemon, and its memory can be reused."""
         memory = found.memory.share()
         self.pool.devices[0].pin(memory.array)
         with self._lock:
@@ -474,7 +474,7 @@ class ProcessSnapshots:
 
 
 def _persist(leave: Callable[[], None], until: float) -> None:
-    """Leave something with a daemon, which may not listen yet."""
+    """Deposit a snapshot with a daemon, which may not listen yet."""
     while True:
         try:
             return leave()

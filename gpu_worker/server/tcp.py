@@ -1,4 +1,4 @@
-"""The device process's side of TCP: TLS, the challenge, and what a driver that is let in may ask the daemon for."""
+"""Device process's side of TCP: TLS, the challenge, and administrative requests of an admitted driver to the daemon."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from gpu_worker.system.handshake_limiter import Greeters
 
 
 class Guard:
-    """Lets those in who have the session's secret.
+    """Authenticator of TCP peers, which have to know the session's secret.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ class Guard:
         self._context: tuple[KeyPair, ssl.SSLContext] | None = None
 
     def admit(self, sock: socket.socket, door: Door) -> tuple[StreamConnection, Hello]:
-        """TLS and the challenge with whoever is at the other end, and its greeting.
+        """Perform the TLS handshake and the challenge with a peer, and receive its greeting.
 
         ``sock`` stays open, and shutting it down ends the connection.
 
@@ -116,7 +116,7 @@ class Guard:
     # -- what the daemon answers --------------------------------------------------------------------------------------
 
     def attend(self, hello: Hello, connection: StreamConnection) -> None:
-        """Do for a driver on another node what the daemon does for one on this node.
+        """Serve a driver on another node in place of its daemon, as the daemon serves a driver on this node.
 
         Raises
         ------

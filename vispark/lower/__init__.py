@@ -1,1 +1,1 @@
-"""From the recorded plan to the protocol's: stages that are fused, launches, and the executable plan."""
+"""Lowering of recorded plans to the protocol's: fused stages, launches, and executable plans."""

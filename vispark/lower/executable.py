@@ -26,7 +26,7 @@ from vispark.records.partition_schema import PartitionSchema
 
 @dataclass(frozen=True)
 class Executable:
-    """A plan for the partitions of one worker.
+    """Executable plan for the partitions of one worker.
 
     Attributes
     ----------
@@ -62,7 +62,7 @@ class Executable:
     to_device: bool = False
 
     def fits(self, nodes: LogicalPlan) -> bool:
-        """Return whether the plan is right for operations of the same shape."""
+        """Return whether the plan is valid for operations of the same shape."""
         return all(value_of(nodes, origin) == value for origin, value in self.settled)
 
     def values(self, nodes: LogicalPlan) -> BoundArguments:

@@ -1,4 +1,4 @@
-"""Lowers a chain that starts on a grid's blocks, up to where they are a grid's no more."""
+"""Lowering of a chain that starts on a grid's blocks, up to the operation whose results are a grid's no more."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def lowering(chain: LogicalPlan, start: DatasetId | None, goal: RequestedOutput,
 
 
 class GridLowering(Lowering):
-    """A chain on a grid's blocks on its way to becoming a plan.
+    """Lowering of a chain on a grid's blocks to a plan.
 
     Parameters
     ----------

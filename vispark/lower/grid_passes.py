@@ -47,7 +47,7 @@ class PassPlans:
 
 
 def passes(maps: Maps, description: GridSpec, most: int, room: int = ROOM) -> tuple[Maps, Maps, int]:
-    """Return the passes of a step; and those of several steps, and how many these are, or nothing and 1.
+    """Return the passes of a step; and the passes of several steps with their number, or none and 1.
 
     They are the cheapest ones, by what they are estimated to move for a step.
 
@@ -119,7 +119,7 @@ def _joined(maps: Maps, parts: Sequence[ChainPart], counts: Sequence[int], ways:
 
 
 def _pass(several: Sequence[CellMap], parts: Sequence[ChainPart], ways: PassPlans) -> CellMap:
-    """Return some stencils as one."""
+    """Return one stencil for several that share a pass."""
     kernel = ways.kernel(parts)
     given = [origin for each in several for parameter, origin in zip(each.kernel.parameters, each.origins, strict=True)
              if parameter.kind in ("argument", "capture")]

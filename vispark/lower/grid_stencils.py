@@ -26,7 +26,7 @@ Reach = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True)
 class CellMap:
-    """A function of a grid's cells, for fields of given dtypes.
+    """Function of a grid's cells, for fields of given dtypes.
 
     Attributes
     ----------
@@ -51,7 +51,7 @@ class CellMap:
     @classmethod
     def of(cls, spec: MapSpec, signature: Signature, description: GridSpec, position: int,
            before: Sequence[MapSpec] = ()) -> CellMap:
-        """Return the function at a position of a chain, where ``before`` it are phases of the same loop.
+        """Return the function at a position of a chain, with ``before`` phases of the same loop before it.
 
         Raises
         ------
@@ -87,7 +87,7 @@ class CellMap:
 
     @property
     def reach(self) -> dict[str, Reach]:
-        """How far it reads of each field."""
+        """The reach of the reads of each field."""
         return dict(zip(self.kernel.fields, self.kernel.reach, strict=True))
 
     def after(self, layout: RecordLayout, signature: Signature) -> tuple[RecordLayout, Signature]:
@@ -183,7 +183,7 @@ class Ghosts:
 
 def loop_maps(spec: LoopSpec, layout: RecordLayout, signature: Signature, description: GridSpec,
               position: int) -> list[tuple[CellMap, Signature]]:
-    """Return the phases of a loop, each with what blocks look like before it.
+    """Return the phases of a loop, each with the signature of blocks before it.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Lowers a chain to a plan for many partitions.
+"""Lowering of a chain to a plan for many partitions.
 
 What a chain means depends on what a block looks like, so it is worked out once for each layout and signature among the
 partitions: what the result looks like behind each operation, and then, for what becomes one step, its launch. Where a
@@ -58,7 +58,7 @@ else:
 
 
 class CannotFuse(Exception):
-    """The node at a position cannot be part of the step before it."""
+    """Signal that the node at a position cannot be part of the step before it."""
 
     def __init__(self, position: int):
         super().__init__(position)
@@ -84,7 +84,7 @@ class OperatorOutput:
 
 
 class Lowering:
-    """A chain on its way to becoming a plan.
+    """Lowering of a chain to a plan.
 
     Parameters
     ----------
@@ -198,7 +198,7 @@ class Lowering:
         return states[0].content(content, states)
 
     def finish(self) -> str:
-        """Work out the steps and their launches; why the fold that is wanted cannot run in the workers, if it cannot.
+        """Compute the steps and their launches; return why the requested fold cannot run in the workers, if it cannot.
 
         Raises
         ------
@@ -238,7 +238,7 @@ class Lowering:
             self.steps.append(messages.FetchStep(self._limit(), self._over() if self._limit() >= 0 else ""))
 
     def _keep(self, chain: LogicalPlan) -> None:
-        """Keep the chain's result where it lies, under the number in the next slot."""
+        """Append the step that keeps the chain's result under the number in the next slot."""
         slot = sum(isinstance(step, messages.LoadStep | messages.KeepStep) for step in self.steps)
         self.steps.append(messages.KeepStep(slot, chain[-1].cached.name, ops.place_of(chain)))
 
@@ -250,7 +250,7 @@ class Lowering:
         return "rows" if self._kinds == {"elements"} else "blocks"
 
     def blocks(self) -> Iterator[tuple[int, int]]:
-        """Return the variants, and how many blocks each has."""
+        """Return the variants, each with its number of blocks."""
         found = Counter(block for _, _, blocks in self._given.values() for block in blocks)
         return iter(found.items())
 
@@ -282,7 +282,7 @@ class Lowering:
                         yield f"{node.op} finds nearest centres row by row: {reason}"
 
     def folded_bytes(self, fold: FoldByKeyStep) -> int:
-        """Return the bytes that a worker's fold by key gives: the folded fields, and how many records each key has."""
+        """Return the bytes of a worker's fold by key: the folded fields, and the number of records of each key."""
         step = messages.MapFoldStep("", fold.fields, "key", fold.key, fold.groups)
         signature = next(states[-1].signature for states in self._states)
         return 8 * fold.groups + sum(map(field_bytes, _folded_outputs(step, signature)))
@@ -297,7 +297,7 @@ class Lowering:
         return (node for node in (*first, *self.nodes) if node.cached)
 
     def prepare(self, partitions: Sequence[int] | None = None, devices: Sequence[str] = ()) -> Executable:
-        """Return the plan for some of the partitions; for all, when none are named."""
+        """Return the plan for some of the partitions; for all if none are named."""
         named = tuple(self._given) if partitions is None else tuple(partitions)
         key, encoded = sealed(self._plan(named, devices))
         labels = [step.label for step in self.steps
@@ -316,7 +316,7 @@ class Lowering:
                     tuple(self._inputs(partitions)), tuple(devices))
 
     def ship(self, devices: Sequence[str] = ()) -> Invocation:
-        """Return the plan for all partitions, with the values that the chain has."""
+        """Return the plan for all partitions, with the values in the chain."""
         self.finish()
         prepared = self.prepare(devices=devices)
         return Invocation(prepared, self.numbers(), prepared.values(self.nodes))
@@ -428,7 +428,7 @@ class Lowering:
         return replace(record_map(function, (), "row"), label=str(op))
 
     def _is_dead(self, stage: FusedStage) -> bool:
-        """Return whether nothing of what a run of ``vmap`` computes is wanted."""
+        """Return whether no result of a run of ``vmap`` is used."""
         return isinstance(self.nodes[stage.stop - 1].op, ops.Keys) and all(
             states[stage.stop - 1].layout.keyed for states in self._states)
 
@@ -455,7 +455,7 @@ class Lowering:
         return messages.MapFoldStep(label, self.fold.fields, "all")
 
     def _has_rows(self, position: int) -> bool:
-        """Return whether every block has a row, so that something is folded in every worker."""
+        """Return whether every block has a row, so that each worker has something to fold."""
         return all(field.shape[0] for states in self._states for field in states[position].signature.fields)
 
     def _folding_launch(self, calls: list[Call], inside: int | None, step: messages.MapFoldStep, stage: FusedStage,
@@ -514,7 +514,7 @@ class Lowering:
         return launch_of(mapped, calls, outputs, self.slots, self.modules, keyless=before.layout.keyed and paired)
 
     def _taken_item(self, stage: FusedStage, last: int, after: OperatorOutput) -> str:
-        """Return the item that keys() or values() takes of the pairs that the stage's last function makes."""
+        """Return the item that keys() or values() takes of the pairs of the stage's last function."""
         if last + 1 >= stage.stop or after.layout.keyed or not after.layout.tupled:
             return ""
         op = self.nodes[last + 1].op
@@ -543,7 +543,7 @@ def _item(op: ops.Op) -> str:
 
 
 def _of_item(signature: Signature, item: str) -> Signature:
-    """Return the fields of one item of a tuple, called as if it were alone."""
+    """Return the fields of one item of a tuple, named as if the item were alone."""
     return Signature(tuple([replace(each, name=name_in(item, each.name)) for each in signature.fields
                             if each.name.split(".")[0] == item]))
 

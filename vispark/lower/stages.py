@@ -45,7 +45,9 @@ KEEP = RequestedOutput(fetch=False)
 
 @dataclass(frozen=True)
 class FusedStage:
-    """The nodes from ``first`` up to ``stop``, which one step does; with ``fold`` it folds all records behind them."""
+    """Fused nodes from ``first`` up to ``stop``, which run as one step; with ``fold`` the step folds all records after
+    them.
+    """
 
     first: int
     stop: int
@@ -53,8 +55,7 @@ class FusedStage:
 
 
 def after_start(chain: LogicalPlan, start: DatasetId | None) -> LogicalPlan:
-    """Return the part of a chain that is still to be done from ``start``: a node's number, or None for the RDD's
-    records.
+    """Return the part of a chain that is to be computed from ``start``: a node's number, or None for the RDD's records.
     """
     if start is None:
         return chain[1:]
@@ -112,12 +113,12 @@ def _joins(nodes: Sequence[PlanNode], position: int, folded: bool) -> bool:
 
 
 def _narrows(nodes: Sequence[PlanNode], position: int) -> bool:
-    """Return whether a node takes an item of the pairs that the ``vmap`` before it makes, and keeps nowhere else."""
+    """Return whether a node takes an item of the pairs of the ``vmap`` before it, whose result is not cached."""
     before = nodes[position - 1]
     return isinstance(nodes[position].op, ops.Keys | ops.Values) and isinstance(before.op, ops.Map) \
         and before.cached is None
 
 
 def narrows(nodes: Sequence[PlanNode], position: int) -> bool:
-    """Return whether keys() or values() at a position may be taken of pairs as a ``vmap`` makes them."""
+    """Return whether keys() or values() at a position may be fused with the ``vmap`` that makes the pairs."""
     return position > 0 and _narrows(nodes, position)

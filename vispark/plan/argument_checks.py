@@ -1,4 +1,5 @@
-"""Assertions behind a kernel's source, with which the compiler checks arguments of types that the text does not settle.
+"""C++ assertions appended to a kernel's source, with which the compiler checks arguments of types that the text does
+not settle.
 
 Template parameters, and names that are not the same under all conditions, have their types only in the compiler. It is
 the same on every device, and what it refuses is an error before anything is launched.

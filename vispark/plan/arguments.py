@@ -1,4 +1,4 @@
-"""Arguments of ``exec`` as the kernel's parameters take them."""
+"""Arguments of ``exec``, converted to the kernel's parameters."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ Given = InSymbol | OutSymbol | ExtentExpression | ScalarArgument | ArrayValue | 
 
 
 def taken(kernel: Kernel, args: tuple[object, ...]) -> tuple[Given, ...]:
-    """Fix what ``exec`` was given: copied where it may change, and checked as far as the parameters are known.
+    """Record the arguments of ``exec``: mutable ones are copied, and all are checked as far as the parameters are
+    known.
 
     Raises
     ------
@@ -92,12 +93,12 @@ def as_parameter(value: object, parameter: DeclaredParameter | None, what: str) 
 
 def extent_value(extent: ExtentExpression, value: int, parameter: DeclaredParameter | None,
                  what: str) -> ScalarArgument:
-    """Return the value of an extent as its parameter takes it."""
+    """Return the value of an extent in its parameter's type."""
     return _as_number(value, parameter, f"{what}, {extent},", str(extent))
 
 
 def _as_number(value: bool | float, parameter: DeclaredParameter | None, what: str, shown: str = "") -> ScalarArgument:
-    """Return a Python number as its parameter's type, or as a C ``bool``, ``int`` or ``float`` where that is not known.
+    """Return a Python number in its parameter's type, or as a C ``bool``, ``int`` or ``float`` if that is unknown.
 
     ``shown`` is what it came from, if not from a number.
     """
@@ -142,7 +143,7 @@ def _no_number(parameter: DeclaredParameter, shown: str) -> LaunchError:
 
 
 def _as_structure(value: bytes | np.void, parameter: DeclaredParameter | None, what: str) -> ScalarArgument:
-    """Return a structure by value: its bytes, checked against the layout where the source shows that."""
+    """Return a structure by value: its bytes, checked against the layout if the source shows it."""
     data = value if isinstance(value, bytes) else value.tobytes()
     if isinstance(value, np.void) and value.dtype.hasobject:
         raise LaunchError(f"{what} has dtype {value.dtype}, with Python objects, which no kernel reads")
@@ -164,7 +165,7 @@ def _as_structure(value: bytes | np.void, parameter: DeclaredParameter | None, w
 
 
 def _fitted(given: ScalarArgument, parameter: DeclaredParameter | None) -> ScalarArgument:
-    """Return a NumPy scalar as its parameter takes it: with its dtype."""
+    """Return a NumPy scalar with its parameter's dtype."""
     if parameter is None:
         return given
     if parameter.pointer:

@@ -1,4 +1,4 @@
-"""CUDA C++ sources of the user's own, and what can be read off them without a compiler.
+"""CUDA C++ sources of the user's, and declarations read from their text without a compiler.
 
 The ``__global__`` functions and their parameter lists are found in the text, so that a misspelt kernel or a wrong
 argument is an error where it is written. What the text does not settle (kernels that macros make, parameters whose type
@@ -23,7 +23,7 @@ from vispark.plan.cuda_types import TYPE_WORDS, CudaStructure, Types
 
 
 class UnknownKernel(PlanError, AttributeError):
-    """A name that is no kernel of its source; an ``AttributeError`` too, so that ``hasattr`` works."""
+    """Error of a name that is no kernel of its source; an ``AttributeError`` too, so that ``hasattr`` works."""
 
 
 # -- arrays by value --------------------------------------------------------------------------------------------------
@@ -57,7 +57,7 @@ class ArrayValue:
 
 
 def device_dtype(dtype: Any, what: str) -> str:
-    """NumPy's string for a dtype in native byte order.
+    """Return NumPy's string for a dtype in native byte order.
 
     Raises
     ------
@@ -105,7 +105,7 @@ class DeclaredParameter:
 
     @classmethod
     def parse(cls, text: str, types: Types, hidden: frozenset[str] = frozenset()) -> DeclaredParameter:
-        """Read a declaration with a source's types; ``hidden`` are a template's names, for which anything may stand."""
+        """Read a declaration with a source's types; ``hidden`` are a template's names, which may stand for any type."""
         shown = " ".join(_without_default(text).split())
         read = types.read(shown, hidden)
         value = bool(read.dtypes or read.structure)
@@ -126,7 +126,7 @@ def _without_default(text: str) -> str:
 
 @dataclass(frozen=True)
 class Declaration:
-    """A kernel as its source declares it; ``parameters`` is None where the text does not settle them."""
+    """Kernel as its source declares it; ``parameters`` is None if the text does not settle them."""
 
     name: str
     template: bool
@@ -200,7 +200,7 @@ def _without_directives(source: str, macros: dict[str, str]) -> str:
 
 
 def _define(macros: dict[str, str], name: str, body: str) -> None:
-    """Note a macro; different bodies stand behind one another, with a mark between them."""
+    """Record a macro; different bodies are joined, with a mark between them."""
     before = macros.setdefault(name, body)
     if before.strip() != body.strip():
         macros[name] = before + _DIRECTIVE + body
@@ -460,7 +460,7 @@ class Kernel:
 
     @property
     def parameters(self) -> tuple[DeclaredParameter, ...] | None:
-        """Its parameters; None if the text of the source does not settle them."""
+        """The kernel's parameters; None if the text of the source does not settle them."""
         return None if self.declaration is None else self.declaration.parameters
 
     def __repr__(self) -> str:

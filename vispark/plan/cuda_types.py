@@ -1,4 +1,4 @@
-"""Types as a CUDA source names them: built-in ones, ``typedef``, ``using``, macros and structures, read off its text.
+"""Types of a CUDA source: built-in ones, ``typedef``, ``using``, macros and structures, read from its text.
 
 What the text settles twice in different ways, as under ``#ifdef``, is not known here: the compiler decides it, see
 :mod:`vispark.plan.argument_checks`.
@@ -302,9 +302,7 @@ def _aliases(text: str) -> Iterator[tuple[str, str | None]]:
 
 
 def _structures(text: str) -> Iterator[tuple[str, str | None]]:
-    """Yield names of structures with what stands between their braces; None where that is more than members one after
-    another.
-    """
+    """Yield names of structures with the text between their braces; None if it is more than a list of members."""
     for match in _STRUCTURE.finditer(text):
         end, depth = match.end(), 1
         while depth and end < len(text):

@@ -113,7 +113,7 @@ class ExecSpec:
         return self.kernel, arguments, self.out, self.grid, self.block, self.shared, self.label, self.init
 
     def value(self, number: int) -> ArrayValue:
-        """Return the argument of a number, which is an array or a scalar."""
+        """Return the argument of a number, an array or a scalar."""
         given = self.arguments[number]
         if isinstance(given, ScalarArgument):
             return ArrayValue(given.dtype, (), given.value)
@@ -420,7 +420,7 @@ def _evaluated(value: Any, view: BlockView) -> Any:
 
 
 def _sizes(name: str, given: Extents | UserFunction, view: BlockView, empty: bool = False) -> tuple[int, ...]:
-    """Return a grid or block. A grid without blocks is right for an ``empty`` result, and becomes ()."""
+    """Return a grid or block. A grid without blocks is valid for an ``empty`` result, and becomes ()."""
     def check(value: object) -> Any:
         extents = value if isinstance(value, tuple | list) else (value,)
         if empty and any(isinstance(extent, Integral) and extent == 0 for extent in extents):
@@ -461,7 +461,7 @@ def _initial(init: Init, outputs: Sequence[Field]) -> tuple[bytes, ...]:
 
 
 def _filler(number: Number, output: Field) -> bytes:
-    """Return a number as an output's dtype; rounded where that is floating point."""
+    """Return a number in an output's dtype; rounded if the dtype is floating point."""
     dtype = np.dtype(output.dtype)
     try:
         if np.iscomplexobj(number) and dtype.kind != "c":

@@ -55,7 +55,7 @@ class LoopSpec:
 
     @property
     def label(self) -> str:
-        """What errors and plans call it."""
+        """The loop's name in errors and plans."""
         return "iterate " + ", ".join(phase.label.removeprefix("vmap ") for phase in self.phases)
 
     @property
@@ -66,27 +66,27 @@ class LoopSpec:
 
     @property
     def depends(self) -> bool:
-        """Whether how it ends depends on the values of cells."""
+        """Whether the number of steps depends on the values of cells."""
         return self.until >= 0 or self.check > 0
 
     @property
     def period(self) -> int:
-        """After how many steps the same is asked again."""
+        """The number of steps after which the loop's tests repeat."""
         return math.lcm(self.every if self.until >= 0 else 1, self.check or 1)
 
     @property
     def counted(self) -> int:
-        """How many steps came before, as far as it decides after which of these something is asked."""
+        """The number of earlier steps, as far as it decides after which steps tests run."""
         return self.done % self.period
 
     @cached_property
     def phases_key(self) -> tuple[Any, ...]:
-        """What a step does, without the arguments' values."""
+        """The cache key of a step: its phases, without the arguments' values."""
         return tuple([phase.shape_key() for phase in self.phases])
 
     @cached_property
     def _values(self) -> dict[str, list[Constant]]:
-        """The arguments and captures of all phases, one phase behind the other."""
+        """The arguments and captures of all phases, phase by phase."""
         return {"argument": [each for phase in self.phases for each in phase.arguments],
                 "capture": [each for phase in self.phases for each in phase.captured]}
 
@@ -95,16 +95,14 @@ class LoopSpec:
         return self.phases_key, self.steps, self.counted, self.until, self.every, self.check
 
     def value(self, origin: ArgumentRef) -> ArrayValue:
-        """Return an argument or a capture, those of all phases numbered one behind the other; or how many steps came
-        before.
-        """
+        """Return an argument or a capture, numbered over all phases; or the number of earlier steps."""
         if origin.kind == "done":
             return ArrayValue("<i8", (), np.int64(self.done).tobytes())
         found = self._values[origin.kind][origin.number]
         return ArrayValue(found.dtype, found.shape, found.data)
 
     def part(self, steps: int, done: int) -> LoopSpec:
-        """Return some of the steps."""
+        """Return the loop of some of the steps."""
         found = replace(self, steps=steps, done=done)
         found.__dict__.update(phases_key=self.phases_key, _values=self._values)     # which are the same
         return found

@@ -98,7 +98,7 @@ class MapSpec:
 
     @property
     def captured(self) -> tuple[Constant, ...]:
-        """What the function took from around it, by value."""
+        """The values that the function captured from its surroundings."""
         return tuple([capture.value for capture in self.function.captures])
 
     def value(self, origin: ArgumentRef) -> ArrayValue:
@@ -194,7 +194,7 @@ def resolve_maps(calls: Sequence[Call], layout: RecordLayout, signature: Signatu
 
 
 def _warn(spec: MapSpec, layout: RecordLayout, signature: Signature, whole: bool) -> None:
-    """Warn, once a place, of a function that may mean something else where ``map`` gives it the record."""
+    """Warn, once a place, of a function that may mean something else for ``map``, which passes it the whole record."""
     definition = spec.function.definition
     if spec.of or whole or layout.kind == "grid":
         return
@@ -291,7 +291,7 @@ def after_map(mapped: Mapped, layout: RecordLayout, signature: Signature) -> tup
 
 
 def agrees(mapped: Mapped, before: Signature, after: Signature) -> bool:
-    """Return whether the kernel of several calls gives what these give one after the other."""
+    """Return whether the kernel of several calls gives the results of these calls one after the other."""
     given = {each.name: each for each in outputs_of(mapped, before)}
     kept = {each.name: each for each in before.fields} if mapped.kernel.merge else {}
     return (kept | given) == {each.name: each for each in after.fields}
@@ -324,12 +324,12 @@ def remark(spec: MapSpec, layout: RecordLayout, signature: Signature, room: int)
 
 
 def is_pair(kernel: TableKernel) -> bool:
-    """Return whether a function gives pairs, which have keys of their own."""
+    """Return whether a function returns pairs, which have keys of their own."""
     return kernel.structure.kind == "tuple" and len(kernel.structure.items) == 2
 
 
 def leading(spec: MapSpec, signature: Signature) -> int:
-    """Return the extent of the axis that a call goes along.
+    """Return the extent of the axis that a call maps over.
 
     Raises
     ------

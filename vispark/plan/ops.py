@@ -30,7 +30,7 @@ class RecordedOperation:
 
 @dataclass(frozen=True)
 class Send(RecordedOperation):
-    """Records into the worker's host memory."""
+    """Operation that sends records to the worker's host memory."""
 
     def __str__(self) -> str:
         return "send"
@@ -38,7 +38,7 @@ class Send(RecordedOperation):
 
 @dataclass(frozen=True)
 class ToDevice(RecordedOperation):
-    """From the worker's host memory to the device."""
+    """Operation that copies blocks from the worker's host memory to the device."""
 
     def __str__(self) -> str:
         return "htod"
@@ -46,7 +46,7 @@ class ToDevice(RecordedOperation):
 
 @dataclass(frozen=True)
 class ToHost(RecordedOperation):
-    """From the device to the worker's host memory."""
+    """Operation that copies blocks from the device to the worker's host memory."""
 
     def __str__(self) -> str:
         return "dtoh"
@@ -54,13 +54,13 @@ class ToHost(RecordedOperation):
 
 @dataclass(frozen=True)
 class Exec(RecordedOperation):
-    """A kernel on every block."""
+    """Operation that launches a kernel on every block."""
 
     spec: ExecSpec
 
     @cached_property
     def key(self) -> Hashable:
-        """As of any operation."""
+        """Cache key of the call in plans: all but the arguments' values."""
         return Exec, self.spec.shape_key()
 
     def __str__(self) -> str:
@@ -69,13 +69,13 @@ class Exec(RecordedOperation):
 
 @dataclass(frozen=True)
 class Map(RecordedOperation):
-    """A translated Python function on every element."""
+    """Operation that applies a translated Python function to every element."""
 
     spec: MapSpec
 
     @cached_property
     def key(self) -> Hashable:
-        """As of any operation."""
+        """Cache key of the call in plans: all but the arguments' values."""
         return Map, self.spec.label, self.spec.shape_key()
 
     def __str__(self) -> str:
@@ -84,13 +84,13 @@ class Map(RecordedOperation):
 
 @dataclass(frozen=True)
 class FoldInside(RecordedOperation):
-    """Each record folded along its leading axis."""
+    """Operation that folds each record along its leading axis."""
 
     spec: FoldSpec
 
     @property
     def key(self) -> Hashable:
-        """As of any operation."""
+        """Cache key of the fold in plans."""
         return FoldInside, self.spec
 
     def __str__(self) -> str:
@@ -99,7 +99,7 @@ class FoldInside(RecordedOperation):
 
 @dataclass(frozen=True)
 class Keys(RecordedOperation):
-    """The keys of pairs."""
+    """Operation that takes the keys of pairs."""
 
     def __str__(self) -> str:
         return "keys"
@@ -107,7 +107,7 @@ class Keys(RecordedOperation):
 
 @dataclass(frozen=True)
 class Values(RecordedOperation):
-    """The values of pairs."""
+    """Operation that takes the values of pairs."""
 
     def __str__(self) -> str:
         return "values"
@@ -115,7 +115,7 @@ class Values(RecordedOperation):
 
 @dataclass(frozen=True)
 class HaloAppend(RecordedOperation):
-    """The blocks of a grid with their neighbours' cells around them."""
+    """Operation that surrounds the blocks of a grid with their neighbours' cells."""
 
     def __str__(self) -> str:
         return "halo_append"
@@ -123,13 +123,13 @@ class HaloAppend(RecordedOperation):
 
 @dataclass(frozen=True)
 class Iterate(RecordedOperation):
-    """Steps of exchanges and stencils on a grid."""
+    """Operation that repeats steps of exchanges and stencils on a grid."""
 
     spec: LoopSpec
 
     @cached_property
     def key(self) -> Hashable:
-        """As of any operation."""
+        """Cache key of the loop in plans: all but the arguments' values."""
         return Iterate, self.spec.label, self.spec.shape_key()
 
     def __str__(self) -> str:
@@ -138,7 +138,9 @@ class Iterate(RecordedOperation):
 
 @dataclass(frozen=True)
 class Window(RecordedOperation):
-    """Window of a grid's cells, out of its blocks: from, up to (without), and the stride along each axis."""
+    """Operation that takes the cells of a grid's blocks in a window: from, up to (without), and the stride along each
+    axis.
+    """
 
     starts: tuple[int, ...]
     stops: tuple[int, ...]
@@ -146,7 +148,7 @@ class Window(RecordedOperation):
 
     @property
     def key(self) -> Hashable:
-        """As of any operation."""
+        """Cache key of the window in plans."""
         return self
 
     def __str__(self) -> str:
@@ -159,7 +161,7 @@ Op = Send | ToDevice | ToHost | Exec | Map | FoldInside | Keys | Values | HaloAp
 
 @dataclass(frozen=True)
 class DatasetId:
-    """A number under which workers hold a node's content, and what to call it."""
+    """Identity of a cached result: the number under which workers hold it, and its name."""
 
     number: int
     name: str
@@ -179,7 +181,7 @@ class PlanNode:
 
     @property
     def place(self) -> str:
-        """Where a kept result lies: "host" or "device"."""
+        """The place of a cached result: "host" or "device"."""
         return "host" if isinstance(self.op, Send | ToHost) else "device"
 
 
@@ -191,7 +193,7 @@ CompressedLineage = tuple[tuple[LogicalPlan, int], ...]
 
 
 class LineageWalker(Protocol):
-    """The way back from a result: gives the chain up to it."""
+    """Interface of a walk through a lineage, from a result back: returns the chain up to the result."""
 
     def __call__(self, is_enough: Callable[[PlanNode], bool] | None = None, /) -> LogicalPlan:
         """Return the plan from the send on, or from the last node for which ``is_enough`` holds and, before that node,
@@ -232,7 +234,7 @@ class Lineage:
 
     def then(self, ops: tuple[Op, ...], saved: DatasetId | None = None,
              is_there: Callable[[DatasetId], bool] = lambda saved: True) -> Lineage:
-        """Return these operations, and others behind them; ``is_there`` says which snapshots are still of use."""
+        """Return the lineage with further operations; ``is_there`` says which snapshots are still of use."""
         if saved is None:
             joined = self._joined(ops, 1)
             if joined is not None:
@@ -240,8 +242,8 @@ class Lineage:
         return Lineage(ops, self._short(is_there), 1, saved)
 
     def _joined(self, ops: tuple[Op, ...], times: int) -> Lineage | None:
-        """Return this link with the same operations once more, or with more steps of its loop; None where there are
-        others.
+        """Return this link with the same operations once more, or with more steps of its loop; None for other
+        operations.
         """
         if ops == self.ops:
             return replace(self, times=self.times + times)
@@ -276,7 +278,7 @@ class Lineage:
             link = link.before
 
     def past(self) -> CompressedLineage:
-        """Return the operations in short."""
+        """Return the compressed lineage."""
         found = []
         link: Lineage | None = self
         while link is not None:
@@ -290,7 +292,7 @@ class Lineage:
 
 
 def reaches(op: Op) -> bool:
-    """Return whether an operation takes neighbours' cells, or has them come."""
+    """Return whether an operation reads neighbours' cells, or exchanges them."""
     return isinstance(op, HaloAppend) or needs_neighbours((PlanNode(op),), 0)
 
 
@@ -303,7 +305,7 @@ def place_of(chain: Sequence[PlanNode]) -> str:
 
 
 def has_halos(backwards: Iterable[Op]) -> bool:
-    """Return whether the last of some operations, which is given first, left a grid's blocks with fresh halos."""
+    """Return whether operations, given newest first, leave a grid's blocks with fresh halos."""
     for op in backwards:
         if not isinstance(op, ToDevice | ToHost):
             return isinstance(op, HaloAppend)
@@ -311,7 +313,8 @@ def has_halos(backwards: Iterable[Op]) -> bool:
 
 
 def needs_neighbours(chain: Sequence[PlanNode], position: int) -> bool:
-    """Return whether a node's partitions can only be computed all together: it needs the halos of a grid's blocks."""
+    """Return whether a node's partitions can only be computed all together, as it needs the halos of a grid's blocks.
+    """
     match chain[position].op:
         case Iterate():
             return True
@@ -329,7 +332,7 @@ def together(chain: Sequence[PlanNode], start: DatasetId | None) -> bool:
 
 
 def upto(chain: LogicalPlan, wanted: DatasetId) -> LogicalPlan:
-    """Return the chain up to the node that is kept under a number."""
+    """Return the chain up to the node that is cached under a number."""
     return chain[:next(at for at, node in enumerate(chain) if node.cached and node.cached.number == wanted.number) + 1]
 
 
@@ -368,7 +371,7 @@ def verify(chain: LogicalPlan) -> LogicalPlan:
 
 
 def _whole_loops(chain: Sequence[PlanNode]) -> list[PlanNode]:
-    """Return the chain, with the parts of each loop as one operation."""
+    """Return the chain, with the parts of each loop joined to one operation."""
     found: list[PlanNode] = []
     for node in chain:
         joined = Lineage((found[-1].op,))._joined((node.op,), 1) if found and not found[-1].cached else None

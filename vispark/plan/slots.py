@@ -14,7 +14,7 @@ from vispark.plan.cuda_source import ArrayValue, Kernels
 
 @dataclass(frozen=True)
 class ArgumentRef:
-    """An argument or a capture of the call at a position of a chain; its value may be another one in each pass."""
+    """Reference to an argument or a capture of the call at a position of a chain; its value may differ in each pass."""
 
     position: int
     kind: str
@@ -26,7 +26,7 @@ Origin = ArgumentRef | ArrayValue
 
 
 class SlotTable:
-    """The slots of a plan's values, numbered in the order in which they are first needed.
+    """Table of a plan's slots of values, numbered in the order in which they are first needed.
 
     Examples
     --------
@@ -53,7 +53,7 @@ class SlotTable:
 @filled
 @dataclass(frozen=True)
 class BoundArguments:
-    """The values of one pass, by slot: the smallest travel in the message, the others in the payload."""
+    """Values of one pass, by slot: the smallest travel in the message, the others in the payload."""
 
     values: tuple[ArrayValue, ...]
 
@@ -69,8 +69,8 @@ class BoundArguments:
         return records, placed[last] + aligned(len(self.values[last].data)) - offset
 
     def loan(self) -> BufferLease | None:
-        """Return the memory that the only large value was captured into, where :meth:`constants` with offset 0 would
-        place it.
+        """Return the memory that the only large value was captured into, if :meth:`constants` with offset 0 would place
+        the value there.
         """
         large: Shared | None = None
         rest = 0
@@ -107,7 +107,7 @@ class BoundArguments:
 
 
 class ModuleTable:
-    """Kernel sources, equal ones under one index. What their constants hold goes into the table of slots."""
+    """Table of kernel sources, equal ones under one index. The values of their constants go into the table of slots."""
 
     def __init__(self, slots: SlotTable):
         self._slots = slots
@@ -115,7 +115,7 @@ class ModuleTable:
         self._modules: list[Module] = []
 
     def add(self, kernels: Kernels, checks: str = "") -> int:
-        """Return the index of a source with assertions behind it, added if it is new."""
+        """Return the index of a source with assertions appended, added if it is new."""
         if (kernels, checks) not in self._index:
             self._index[kernels, checks] = len(self._modules)
             slots = tuple(self._slots.slot(value) for _, value in kernels.constants)

@@ -1,4 +1,4 @@
-"""Grids in the worker: patches of blocks in device memory, exchanges of their ghost cells, stencils and loops of them.
+"""Execution of grid steps: patches of blocks in device memory, exchanges of ghost cells, stencils and loops.
 
 Axes are always three, in the order z, y, x; a grid of fewer dimensions has leading extents of 1. Cells are numbered
 over the whole grid, and the ghost cells around it have numbers below 0 or from the extent on.

@@ -24,7 +24,7 @@ Operation = Callable[[], None]
 
 
 class GridContext:
-    """A plan's working place.
+    """Context of a plan's grid steps: streams, scratch memory, and kernels.
 
     Parameters
     ----------
@@ -45,11 +45,11 @@ class GridContext:
         self._taken: list[tuple[Buffer, Stream]] = []
 
     def stream(self, device: Device) -> Stream:
-        """Return a device's own stream, where it computes."""
+        """Return a device's own stream, on which it computes."""
         return self._streams.main(device)
 
     def beside(self, device: Device) -> Stream:
-        """Return a second stream of a device, for copies beside its computation; in no order with the first."""
+        """Return a second stream of a device, for copies that overlap its computation; not ordered with the first."""
         return self._streams.beside(device)
 
     def rim(self, device: Device, number: int) -> Stream:
@@ -113,7 +113,7 @@ class GridContext:
         self._streams.note(entries)
 
     def pattern(self, device: Device, value: bytes) -> Buffer:
-        """Device memory with a value repeated over 16 bytes."""
+        """Return device memory with a value repeated over 16 bytes."""
         if (device, value) not in self._patterns:
             repeated = np.frombuffer(value * (16 // len(value)), np.uint8)
             self._patterns[device, value] = self.upload(repeated, device, self.stream(device))
@@ -131,14 +131,14 @@ class GridContext:
         return buffer
 
     def held(self, nbytes: int, device: Device) -> Buffer:
-        """Return memory until the end of the step, for streams beside."""
+        """Return memory that stays allocated until the end of the step, for streams beside."""
         stream = self.beside(device)
         buffer = self.scratch.adopt(device.allocate(nbytes, stream=stream))
         self._taken.append((buffer, stream))
         return buffer
 
     def close(self) -> None:
-        """Let later work have the tables' memory."""
+        """Release the tables' memory to later work."""
         for buffer, stream in self._taken:
             self.scratch.forget(buffer, stream)
         self._taken.clear()

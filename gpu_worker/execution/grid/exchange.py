@@ -43,13 +43,13 @@ class Came:
     of: Device
 
     def on(self, stream: Stream) -> Operation:
-        """Let one of the device's streams wait for it."""
+        """Return the operation by which one of the device's streams waits for the cells."""
         return partial(self.device.wait, self.other, stream=stream, of=self.of)
 
 
 @dataclass
 class Exchange:
-    """One exchange of some fields, as operations.
+    """Operations of one exchange of some fields.
 
     Attributes
     ----------
@@ -81,7 +81,7 @@ class Exchange:
 
 def exchange(domain: Domain, content: Mapping[str, Cells], halos: Sequence[Continued], desk: GridContext,
              tags: dict[Buffer, tuple], world: JoinedWorld | None = None) -> Exchange:
-    """Fill the ghost cells of some fields.
+    """Return the operations that fill the ghost cells of some fields.
 
     Parameters
     ----------
@@ -126,7 +126,7 @@ def exchange(domain: Domain, content: Mapping[str, Cells], halos: Sequence[Conti
 
 def _fill(domain: Domain, content: Mapping[str, Cells], halos: Sequence[Continued], desk: GridContext,
           tags: dict[Buffer, tuple], made: Exchange) -> None:
-    """Fill what the sides give and is not there yet."""
+    """Append the operations that fill boundary values, except those that are in place."""
     copies: dict[Device, list[Copy]] = defaultdict(list)
     for halo in halos:
         cells = content[halo.field]
@@ -190,7 +190,7 @@ def _range(box: Box, axis: int) -> tuple[int, int]:
 
 def _across(domain: Domain, fields: Sequence[Cells], across: Sequence[Across], addresses: np.ndarray, desk: GridContext,
             made: Exchange) -> None:
-    """Operations between devices: the giving device writes into the taking one's memory.
+    """Append the operations between devices: the giving device writes into the taking one's memory.
 
     The stream beside starts when the cells to give are there, and nobody reads the ghosts to be overwritten any more;
     what computes next on the giving device must not touch the cells before they were read.

@@ -37,7 +37,7 @@ from gpu_worker.protocol.messages import Field, StencilLaunch
 
 @dataclass(frozen=True)
 class StencilSource:
-    """A stencil of the plan, with the source it is compiled from."""
+    """Stencil of the plan, with the source that it is compiled from."""
 
     launch: StencilLaunch
     source: Source
@@ -45,7 +45,7 @@ class StencilSource:
 
 @dataclass
 class Stepper:
-    """Computes the fields of a domain anew, in memory of its own.
+    """Computation of a domain's fields, phase by phase, in memory of its own.
 
     Parameters
     ----------
@@ -85,7 +85,7 @@ class Stepper:
 
     def phase(self, halos: Sequence[Halo], kernel: StencilSource, protected: Sequence[Cells] = ()
               ) -> tuple[list[Operation], list[Operation]]:
-        """Fill ghost cells and compute a stencil, whose results are the content then.
+        """Fill ghost cells and compute a stencil, whose results replace the content.
 
         Of the operations, the first ones are done before the others, and need not be done again.
         """
@@ -128,7 +128,7 @@ class Stepper:
         return self.owned[described.name][-1]
 
     def finish(self) -> dict[str, Cells]:
-        """Return the content, to be held by the caller; the rest of our memory serves others."""
+        """Return the content, which the caller holds; the rest of the stepper's memory is released."""
         for buffer, tag in self.tags.items():
             buffer.ghosts = tag
         for cells in self.content.values():
@@ -143,7 +143,7 @@ class Stepper:
 
 
 class Loop:
-    """A loop of phases, which finds out its states and stretches as it comes to them.
+    """Loop of phases, which records its states and segments as it reaches them.
 
     Parameters
     ----------
@@ -174,7 +174,7 @@ class Loop:
         self._is_steady = len(sides) == len({name for name, _ in sides})
 
     def run(self) -> Iterated:
-        """Do the steps.
+        """Run the steps.
 
         Raises
         ------
@@ -190,7 +190,7 @@ class Loop:
         return ended
 
     def _here(self) -> LoopState:
-        """Return the state that the stepper is in."""
+        """Return the present state of the stepper."""
         stepper = self._stepper
         key = tuple((name, *map(id, cells.buffers)) for name, cells in stepper.content.items()), \
             frozenset() if self._is_steady else frozenset((id(buffer), tag) for buffer, tag in stepper.tags.items())
@@ -203,7 +203,7 @@ class Loop:
         return tags if self._is_steady else dict(tags)
 
     def _begin(self, state: LoopState, shape: SegmentShape) -> Segment:
-        """Do a stretch, as it was noted or for the first time."""
+        """Run a segment, replayed or for the first time."""
         found = state.stretches.get(shape)
         if found is None:
             state.stretches[shape] = found = self._explored(state, shape)
@@ -216,12 +216,12 @@ class Loop:
         self._note(entries)
 
     def _note(self, entries: Sequence[Entry]) -> None:
-        """Note them among the plan's, where it is recorded and goes the same way each time."""
+        """Add entries to the plan's recording, if the loop has a fixed course."""
         if self._step.until < 0 and not self._step.check:
             self._stepper.desk.note(entries)
 
     def _explored(self, start: LoopState, shape: SegmentShape) -> Segment:
-        """Do a stretch for the first time."""
+        """Run a segment for the first time, and record it."""
         entries, state, before = [], start, start           # type: tuple[list[Entry], LoopState, LoopState]
         for place, together in enumerate(shape.advances, start=1):
             before = state
@@ -241,7 +241,7 @@ class Loop:
         return Segment(entries + self._asked[key][0], self._asked[key][1], state)
 
     def _passed(self, state: LoopState, together: bool, kept: bool) -> Pass:
-        """Do the phases for the first time from a state, which stays as it is if it is to be kept."""
+        """Run the phases for the first time from a state, whose fields stay as they are if they are to be kept."""
         stepper = self._stepper
         stepper.content, stepper.tags = dict(state.content), self._tags(state.tags)
         operations: list[Operation] = []
@@ -256,7 +256,7 @@ class Loop:
 
     def _read(self, before: LoopState | None, after: LoopState,
               checked: bool) -> tuple[list[Entry], PendingTest | None]:
-        """Ask for the first time in a state, if there is something to ask."""
+        """Run a state's test for the first time, if there is one."""
         stepper = self._stepper
         asked, names, least = questions(None if before is None else before.content, after.content, self._written,
                                         checked)

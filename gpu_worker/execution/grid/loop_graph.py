@@ -59,7 +59,7 @@ class LoopState:
 
 @dataclass(frozen=True, eq=False)
 class Pass:
-    """The phases of a step, or of several at once, as they were noted."""
+    """Recorded phases of a step, or of several at once."""
 
     entries: list[Entry]
     after: LoopState
@@ -67,7 +67,7 @@ class Pass:
 
 @dataclass(eq=False)
 class Segment:
-    """Steps up to where something is asked, as they were noted, and what answers.
+    """Recorded steps up to a test, and the reading of the test's answers.
 
     Attributes
     ----------
@@ -103,12 +103,12 @@ class PendingTest:
     least: float
 
     def change(self, answers: Sequence[np.ndarray]) -> float:
-        """Return the largest change of a cell; NaN where that of one is."""
+        """Return the largest change of a cell; NaN if a cell's change is NaN."""
         changes = [float(found[:1].view(np.float64)[0]) for found in answers]
         return float("nan") if any(change != change for change in changes) else max(self.least, *changes)
 
     def check(self, answers: Sequence[np.ndarray], domain: Domain, number: int) -> None:
-        """Raise NotFinite where a cell is after the step of this number."""
+        """Raise NotFinite if a cell is NaN or infinite after the step of this number."""
         for place, name in enumerate(self.names, start=int(self.least >= 0)):
             first = min(int(found[place]) for found in answers)
             if first != ALL_FINITE:
@@ -146,7 +146,7 @@ def questions(before: dict[str, Cells] | None, content: dict[str, Cells], writte
 
 
 class LoopGraph:
-    """A loop's way through its states.
+    """Graph of a loop's states, and the walk through it.
 
     Parameters
     ----------
@@ -229,7 +229,7 @@ class LoopGraph:
 
 @dataclass(frozen=True)
 class LoopRoute:
-    """The way that a loop has gone.
+    """Route of a loop through its graph.
 
     ``is_steady`` says that no stretch fills what the sides give: it was there, or was filled once.
     """

@@ -29,7 +29,7 @@ _DEVICES = 256
 
 @dataclass
 class Message:
-    """The cells that one device here gives to, or takes from, one of another rank."""
+    """Cells that one device here sends to, or receives from, a device of another rank."""
 
     device: Device
     peer: int
@@ -60,7 +60,7 @@ class MpiExchange:
 def travel(domain: Domain, content: Mapping[str, Cells], halos: Sequence[Continued], desk: GridContext,
            world: JoinedWorld
            ) -> MpiExchange:
-    """Exchange ghost cells with the other ranks of a world."""
+    """Return the operations that exchange ghost cells with the other ranks of a world."""
     made = MpiExchange()
     sends: dict[tuple[int, int], Message] = {}
     receives: dict[tuple[int, int], Message] = {}

@@ -28,7 +28,7 @@ _C_TYPES = {"f4": "float", "f8": "double", "b1": "unsigned char", "i1": "signed 
 
 @dataclass(frozen=True)
 class Reduction:
-    """One number that a kernel finds in some fields, beginning with ``start``."""
+    """Reduction of some fields to one number by a kernel, from ``start`` on."""
 
     kernel: str
     start: int
@@ -36,17 +36,19 @@ class Reduction:
 
     @classmethod
     def change(cls, fields: Sequence[tuple[Cells, Cells]]) -> Reduction:
-        """Return the largest change of a cell, as the bits of a double, from the first to the second of each pair."""
+        """Return the reduction to the largest change of a cell, as the bits of a double, from the first to the second
+        of each pair.
+        """
         return cls("largest_change", 0, tuple(fields))
 
     @classmethod
     def finite(cls, cells: Cells) -> Reduction:
-        """Return the first cell that is not finite, in the order of the grid."""
+        """Return the reduction to the first cell that is not finite, in the order of the grid."""
         return cls("first_not_finite", ALL_FINITE, ((cells,),))
 
 
 class Reading:
-    """Questions, as operations that find the answers and copy them out.
+    """Operations that run reductions and copy out their results.
 
     Parameters
     ----------

@@ -26,7 +26,7 @@ _SOONER = 1.0
 
 
 class Grids:
-    """The grids of a session.
+    """State of a session's grids: domains, patches, and the MPI world.
 
     Ghost cells are filled in place, in memory that several plans may have, so plans that do so take turns.
     """
@@ -50,7 +50,7 @@ class Grids:
 
     def domain(self, grid: GridShape, owners: Mapping[int, Device], world: JoinedWorld | None = None
                ) -> Domain:
-        """Return the domain of blocks, given by their numbers, on devices; worked out once.
+        """Return the domain of blocks, given by their numbers, on devices; computed once.
 
         In a ``world`` all ranks must ask for it in the same plan.
         """
@@ -70,7 +70,7 @@ class Grids:
         return self._domains[key]
 
     def await_turn(self, wanted: Wanted | None, deadline: float, patience: float) -> None:
-        """Wait until the plans of the same world that come before have been run.
+        """Wait until the earlier plans of the same world have run.
 
         Raises
         ------
@@ -102,7 +102,7 @@ class Grids:
                 self._turned.notify_all()       # others wait for the first plan of the world
 
     def turn_done(self, wanted: Wanted | None) -> None:
-        """Let the next plan of a world have its turn."""
+        """Pass the turn to the next plan of a world."""
         if wanted is not None:
             if self.is_joined(wanted):
                 self._world.end()
@@ -126,20 +126,20 @@ class Grids:
             self.end(wanted.key)
 
     def is_joined(self, wanted: Wanted) -> bool:
-        """Return whether it is the present world."""
+        """Return whether a world is the present one."""
         return self._world is not None and self._world.key == wanted.key
 
     def present(self, wanted: Wanted, deadline: float) -> JoinedWorld | None:
-        """Return the world that a plan begins in that has until a deadline, if it is joined."""
+        """Return the joined world of a plan that begins now, with the plan's deadline; None if the world is not joined.
+        """
         if not self.is_joined(wanted):
             return None
         self._world.begin(deadline - _SOONER)
         return self._world
 
     def world(self, wanted: Wanted | None, deadline: float, until: float) -> JoinedWorld | None:
-        """Return the world that a plan wants, which is joined until ``until`` if need be; a plan without leaves the one
-        there
-        is as it is.
+        """Return the world of a plan, joining it until ``until`` if necessary; a plan without a world leaves the
+        present one as it is.
 
         Raises
         ------
@@ -166,7 +166,7 @@ class Grids:
 
     @property
     def sent(self) -> int:
-        """The bytes that the present world was given for other nodes."""
+        """The bytes that the present world has sent to other nodes."""
         return 0 if self._world is None else self._world.sent
 
     def leave(self) -> None:

@@ -1,4 +1,4 @@
-"""Launches a stencil over the patches of a worker."""
+"""Launches of stencils over the patches of a worker."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def _in_order(exchanged: Exchange, early: Sequence[Operation], late: Sequence[Op
 
 def _parts(launch: StencilLaunch, domain: Domain, late: tuple[Late, ...],
            slots: tuple[int, ...]) -> tuple[LaunchPart, ...]:
-    """Return the launches that a stencil takes on a domain, worked out once."""
+    """Return the launches of a stencil on a domain, computed once."""
     key = "parts", launch.below, launch.above, launch.tile, launch.dealt, late, slots
     return domain.once(key, lambda: tuple(_cut(launch, domain, late, slots)))
 
@@ -167,7 +167,7 @@ def parts_of(shape: Triple, launch: StencilLaunch, slots: int) -> int:
 
 
 def launched(box: Box, tile: Sequence[int]) -> Iterator[Box]:
-    """Yield the cells of a box in as few parts as one launch each can compute; none of an empty one.
+    """Yield the cells of a box in as few parts as single launches can compute; none for an empty box.
 
     Examples
     --------

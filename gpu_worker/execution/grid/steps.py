@@ -1,4 +1,4 @@
-"""The grid steps of a plan, on the partitions that it runs on.
+"""Grid steps of a plan, on its partitions.
 
 Blocks come as contiguous arrays and are copied into patches at the first grid step; from then on a block is a window of
 a patch. What other steps do with a block, they do with a contiguous copy of its cells.
@@ -74,7 +74,7 @@ class GridSteps:
         self.path: LoopRoute | None = None
 
     def close(self) -> None:
-        """Give back what later steps would have used."""
+        """Release memory that was kept for later steps."""
         self._desk.close()
 
     def joint(self) -> RecordedExchange | None:
@@ -84,7 +84,7 @@ class GridSteps:
     # -- blocks and patches -------------------------------------------------------------------------------------------
 
     def assembled(self, values: Sequence[Partition]) -> Blocks:
-        """Return the blocks as windows of patches, by copies where they are none yet.
+        """Return the blocks as windows of patches, copying those that are none yet.
 
         Raises
         ------
@@ -100,7 +100,7 @@ class GridSteps:
         return self._windows(values, content)
 
     def are_windows(self, values: Sequence[Partition]) -> bool:
-        """Return whether all blocks are windows of the patches that they would be assembled to."""
+        """Return whether all blocks are already windows of the patches that they belong to."""
         domain = self._domain_of(values)
         buffers: dict[tuple[int, str], Buffer] = {}
         for value in values:
@@ -141,7 +141,7 @@ class GridSteps:
         return box.shape[3 - len(self._grid.shape):]
 
     def _cells(self, domain: Domain, dtype: np.dtype, arrays: Mapping[int, HeldArray]) -> Cells:
-        """Return a field of all patches: where its blocks are windows of them already, or in new memory."""
+        """Return a field of all patches, without a copy if its blocks are windows of them, or in new memory."""
         buffers = []
         for place, patch in enumerate(domain.patches):
             held = {number: array for number, array in arrays.items() if domain.places[number][0] == place}
@@ -159,7 +159,7 @@ class GridSteps:
         return Cells(dtype, tuple(buffers))
 
     def _windows(self, values: Sequence[Partition], content: Mapping[str, Cells]) -> Blocks:
-        """Return the blocks of each partition as windows of patches; ends the caller's use of the content."""
+        """Return the blocks of each partition as windows of patches; the caller gives up the content."""
         domain, blocks = self._domain, {}
         for value in values:
             for at, number in enumerate(value.positions):
@@ -173,7 +173,7 @@ class GridSteps:
         return blocks
 
     def _stepper(self, values: Sequence[Partition]) -> Stepper:
-        """Return something that computes what the values, which are windows of patches, become."""
+        """Return a stepper of the values, which are windows of patches."""
         domain, arrays = self._domain_of(values), self._arrays(values)
         content = {}
         for name, dtype in _fields(values).items():
@@ -186,7 +186,7 @@ class GridSteps:
     # -- contiguous copies --------------------------------------------------------------------------------------------
 
     def flattened(self, values: Sequence[Partition]) -> dict[int, HeldArray]:
-        """Contiguous copies of the arrays that are windows, by the identity of these."""
+        """Return contiguous copies of the arrays that are windows, by the identity of these."""
         everything = Box((0, 0, 0), self._lattice.shape)
         return self._cut(values, lambda box: (box.shared(everything), (1, 1, 1)))
 
@@ -205,7 +205,7 @@ class GridSteps:
         return self._cut(values, chosen, everything=True)
 
     def padded(self, values: Sequence[Partition]) -> dict[int, HeldArray]:
-        """Return copies of blocks with their ghost cells around them, as kernels of others take them."""
+        """Return copies of blocks with their ghost cells around them, as raw kernels take them."""
         copies: dict[Device, list[Copy]] = defaultdict(list)
         found = {}
         for value, _, array in _each(values):
@@ -226,7 +226,7 @@ class GridSteps:
         return lifted(self._grid.halo, 0)
 
     def unpadded(self, values: Sequence[Partition]) -> dict[int, HeldArray]:
-        """Windows on what a kernel wrote with ghost cells around it, by the identity of the arrays."""
+        """Return windows on results that a kernel wrote with ghost cells around them, by the identity of the arrays."""
         found = {}
         for _, number, array in _each(values):
             box = self._lattice.block(position(self._lattice, number))
@@ -264,7 +264,7 @@ class GridSteps:
     # -- steps --------------------------------------------------------------------------------------------------------
 
     def exchange(self, step: ExchangeStep) -> None:
-        """Exchange before the next step."""
+        """Record an exchange, to run with the next step."""
         self._waiting = step.halos
 
     def settle(self, values: Sequence[Partition]) -> None:
@@ -278,7 +278,7 @@ class GridSteps:
                 cells.close()
 
     def stencil(self, step: StencilStep, values: Sequence[Partition]) -> Blocks:
-        """Return the blocks that a stencil computes."""
+        """Compute a stencil and return the resulting blocks."""
         halos, self._waiting = self._waiting, ()
         stepper = self._stepper(values)
         filled, each = stepper.phase(halos, self._kernel(step.launch))
@@ -287,7 +287,7 @@ class GridSteps:
         return self._windows(values, stepper.finish())
 
     def iterate(self, step: IterateStep, values: Sequence[Partition]) -> Blocks:
-        """Return the blocks behind a loop."""
+        """Run a loop and return the resulting blocks."""
         stepper = self._stepper(values)
         kernels = {phase.launch: self._kernel(phase.launch) for phase in (*step.phases, *step.together)}
         with self._noted(step.label, values):
