@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gpu_worker.protocol.errors import LaunchError
-from gpu_worker.protocol.messages import ScalarArgument, Value
+from gpu_worker.protocol.messages import ArrayArgument, ScalarArgument, Value
 from tests.unit.test_launch import K, block, f4, i4, launch_of, record
 from vispark.plan.cuda_source import Kernels
 from vispark.plan.exec_call import IN, OUT
@@ -53,7 +53,7 @@ def test_scalars_keep_their_values():
     (0, np.array(["a"]), "has dtype <U1"),
     (0, np.array([None]), "has dtype object"),
     (0, np.zeros(2, "M8[s]"), "has dtype datetime64"),
-    (0, np.zeros(2, "i4,f4"), "dtype"),
+    (0, np.zeros(2, "i4,f4"), "`float[*] x` takes float32, but argument 1 of scalars is an array of structures"),
     (0, np.zeros(2, np.longdouble), "dtype"),
     (0, np.ma.zeros(2), "masked"),
 ])
@@ -123,6 +123,52 @@ def test_structures_by_value():
 def test_structures_that_do_not_fit(value, words):
     with pytest.raises(LaunchError, match=words):
         record(S.par, IN, OUT, value)
+
+
+P = Kernels("""
+typedef struct { int n; double scale; } Par;
+struct Box { long offset; Par near[3]; };
+struct Opaque { Opaque() {} int n; };
+__global__ void boxes(const Box* boxes, float* y) {}
+__global__ void vectors(const float4* x, float* y) {}
+__global__ void opaque(Opaque* x, void* y, int n) {}
+template <class T> __global__ void any(const T* x, float* y) {}
+""")
+BOX = np.dtype([("offset", "i8"), ("near", PAR, (3,))], align=True)
+
+
+def test_arrays_of_structures():
+    boxes = np.zeros((2, 5), BOX)
+    boxes["near"]["scale"] = 0.5
+    for given in (boxes, boxes.view(f"V{BOX.itemsize}"), boxes.astype(BOX.newbyteorder(">"))):
+        argument = record(P.boxes, given, OUT).arguments[0]
+        assert (argument.dtype, argument.shape) == ("|V56", (2, 5))
+        np.testing.assert_array_equal(np.frombuffer(bytes(argument.data), BOX).reshape(2, 5), boxes)
+    changed = record(P.boxes, boxes, OUT)
+    boxes["offset"] = 7
+    assert not np.frombuffer(bytes(changed.arguments[0].data), BOX)["offset"].any(), "a copy is made at the call"
+    assert repr(argument) == "structure of 56 bytes, array (2, 5)"
+    assert isinstance(launch_of(changed).arguments[0], ArrayArgument)
+    points = np.zeros(3, np.dtype("f4,f4,f4,f4"))
+    assert record(P.vectors, points, OUT).arguments[0].dtype == "|V16"
+    for given in (points, boxes):
+        record(P.opaque, given, OUT, 3)
+        record(P["any<Opaque>"], given, OUT)
+
+
+@pytest.mark.parametrize("kernel, value, words", [
+    (P.boxes, np.zeros(2, np.dtype([("offset", "i8"), ("near", "i4,f8", (3,))])),
+     r"`const Box\* boxes` points to structures of 56 bytes: int64 at 0, int32 at 8, float64 at 16.* given an array of"
+     r" 44 bytes.*align=True"),
+    (P.boxes, np.zeros(2, "V55"), "given an array of 55 bytes"),
+    (P.vectors, np.zeros(2, PAR), "points to structures of 16 bytes"),
+    (K.map, np.zeros(2, PAR), r"`const float\* x` takes float32, but argument 1 of map is an array of structures"),
+    (P.opaque, np.zeros(2, "i4,O"), "with Python objects, which no kernel reads"),
+    (P.opaque, np.zeros(2, "V0"), "structures of 0 bytes"),
+])
+def test_arrays_of_structures_that_do_not_fit(kernel, value, words):
+    with pytest.raises(LaunchError, match=words):
+        record(kernel, value, *((OUT,) if len(kernel.parameters) == 2 else (OUT, 3)))
 
 
 def test_a_structure_is_no_number_and_no_address():

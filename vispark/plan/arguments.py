@@ -15,6 +15,11 @@ from vispark.plan.cuda_source import ArrayValue, DeclaredParameter, Kernel
 from vispark.plan.cuda_types import CudaStructure
 from vispark.plan.symbols import ExtentExpression, InSymbol, OutSymbol, ShapeSymbol
 
+_ALIGNED = "(np.dtype(..., align=True) lays fields out as C does)"
+
+#: The most characters of a structure's layout in an error.
+_MOST_SHOWN = 160
+
 #: What stands for a Python number where the source does not show the parameter's type.
 _INT, _FLOAT, _BOOL = "<i4", "<f4", "|b1"
 
@@ -77,6 +82,8 @@ def as_parameter(value: object, parameter: DeclaredParameter | None, what: str) 
         return _as_structure(value, parameter, what)
     if isinstance(value, np.ma.MaskedArray):
         raise LaunchError(f"{what} is a masked array, whose mask no kernel sees: pass its data and its mask")
+    if isinstance(value, np.ndarray) and value.dtype.kind == "V":
+        return _as_structures(value, parameter, what)
     if isinstance(value, np.ndarray):
         array = ArrayValue.of(value, what)
         if parameter is not None:
@@ -159,9 +166,31 @@ def _as_structure(value: bytes | np.void, parameter: DeclaredParameter | None, w
         given = None if isinstance(value, bytes) or value.dtype.fields is None else CudaStructure.of_dtype(value.dtype)
         if declared is not None and (len(data) != declared.nbytes
                                      or (given is not None and given.numbers != declared.numbers)):
-            raise LaunchError(f"the parameter `{parameter.text}` is {declared}; it is given "
-                              f"{given or f'{len(data)} bytes'} (np.dtype(..., align=True) lays fields out as C does)")
+            raise LaunchError(f"the parameter `{parameter.text}` is {_short(declared)}; it is given "
+                              f"{_short(given) if given else f'{len(data)} bytes'} {_ALIGNED}")
     return ScalarArgument(f"|V{len(data)}", data)
+
+
+def _as_structures(value: np.ndarray, parameter: DeclaredParameter | None, what: str) -> ArrayValue:
+    """Return the address of an array of structures, checked against the layout where the source shows that."""
+    array = ArrayValue.of_structures(value, what)
+    if parameter is None:
+        return array
+    _check_address(parameter, array)
+    if parameter.target is None and parameter.dtypes is not None:
+        raise LaunchError(f"the parameter `{parameter.text}` takes {np.dtype(parameter.dtypes[0]).name}, but {what} is"
+                          " an array of structures")
+    given = None if value.dtype.fields is None else CudaStructure.of_dtype(value.dtype.newbyteorder("="))
+    if parameter.target is not None and (value.dtype.itemsize != parameter.target.nbytes
+                                         or (given is not None and given.numbers != parameter.target.numbers)):
+        raise LaunchError(f"the parameter `{parameter.text}` points to structures of {_short(parameter.target)}; it is "
+                          f"given an array of {_short(given) if given else f'{value.dtype.itemsize} bytes'} {_ALIGNED}")
+    return array
+
+
+def _short(structure: CudaStructure) -> str:
+    text = str(structure)
+    return text if len(text) <= _MOST_SHOWN else text[:_MOST_SHOWN].rpartition(",")[0] + ", ..."
 
 
 def _fitted(given: ScalarArgument, parameter: DeclaredParameter | None) -> ScalarArgument:

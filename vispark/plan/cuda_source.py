@@ -52,8 +52,26 @@ class ArrayValue:
         dtype = device_dtype(array.dtype, what)
         return cls(dtype, array.shape, np.asarray(array, dtype=dtype).tobytes())
 
+    @classmethod
+    def of_structures(cls, array: np.ndarray, what: str) -> ArrayValue:
+        """Copy an array of structures, whose elements are so many bytes from here on; ``what`` names it in errors.
+
+        Raises
+        ------
+        LaunchError
+            If its structures hold Python objects, or nothing.
+        """
+        dtype = array.dtype.newbyteorder("=")
+        if dtype.hasobject:
+            raise LaunchError(f"{what} has dtype {dtype}, with Python objects, which no kernel reads")
+        if not dtype.itemsize:
+            raise LaunchError(f"{what} has structures of 0 bytes")
+        return cls(f"|V{dtype.itemsize}", array.shape, array.astype(dtype, copy=False).tobytes())
+
     def __repr__(self) -> str:
-        return f"{np.dtype(self.dtype).name} array {self.shape}"
+        dtype = np.dtype(self.dtype)
+        kind = f"structure of {dtype.itemsize} bytes," if dtype.kind == "V" else dtype.name
+        return f"{kind} array {self.shape}"
 
 
 def device_dtype(dtype: Any, what: str) -> str:
@@ -94,6 +112,8 @@ class DeclaredParameter:
         The layout of a structure by value, where the text shows it.
     settled : bool
         Whether the text says the type; otherwise the compiler is asked whether an argument fits.
+    target : CudaStructure or None
+        The layout of the structures that a pointer points to, where the text shows it.
     """
 
     text: str
@@ -102,6 +122,7 @@ class DeclaredParameter:
     dtypes: tuple[str, ...] | None
     structure: CudaStructure | None
     settled: bool
+    target: CudaStructure | None = None
 
     @classmethod
     def parse(cls, text: str, types: Types, hidden: frozenset[str] = frozenset()) -> DeclaredParameter:
@@ -111,7 +132,8 @@ class DeclaredParameter:
         value = bool(read.dtypes or read.structure)
         if read.depth:
             dtypes = read.structure.elements if read.structure and read.depth == 1 else read.dtypes
-            return cls(shown, True, read.constant, dtypes if read.depth == 1 else None, None, read.known)
+            target = read.structure if read.depth == 1 else None
+            return cls(shown, True, read.constant, dtypes if read.depth == 1 else None, None, read.known, target)
         return cls(shown, False if value else None, read.constant, read.dtypes, read.structure, value)
 
 
