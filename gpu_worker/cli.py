@@ -8,6 +8,7 @@ import sys
 import time
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.console import Console
@@ -33,7 +34,7 @@ runtime_dir_option = click.option(
 class _Commands(click.Group):
     """Commands whose errors are one message each."""
 
-    def invoke(self, ctx: click.Context):
+    def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
         except WorkerUnavailable as error:

@@ -125,7 +125,8 @@ class DeviceProcess:
         return cls._connected(directory, session, ADOPT_SECONDS, None)
 
     @classmethod
-    def _connected(cls, directory, session, seconds, child) -> DeviceProcess:
+    def _connected(cls, directory: RuntimeDirectory, session: str, seconds: float,
+                   child: subprocess.Popen | None) -> DeviceProcess:
         with ExitStack() as undo:
             control, found = _controlled(directory, session, seconds)
             undo.callback(control.close)

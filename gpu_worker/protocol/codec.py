@@ -119,10 +119,10 @@ def _codec(of: object) -> tuple[Pack, Unpack]:
     raise TypeError(f"no message may have a field of type {of}")
 
 
-def _plain(of) -> tuple[Pack, Unpack]:
+def _plain(of: typing.Any) -> tuple[Pack, Unpack]:
     accepted = _NUMBERS[of]
 
-    def unpack(raw):
+    def unpack(raw: typing.Any) -> typing.Any:
         if type(raw) not in accepted:
             raise _Mismatch(f"{_describe(raw)}, not {of.__name__}")
         return of(raw)
@@ -130,7 +130,7 @@ def _plain(of) -> tuple[Pack, Unpack]:
     return (lambda value: value), unpack
 
 
-def _record(of) -> tuple[Pack, Unpack]:
+def _record(of: typing.Any) -> tuple[Pack, Unpack]:
     hints = typing.get_type_hints(of)
     names = [field.name for field in dataclasses.fields(of)]
     codecs = [_codec(hints[name]) for name in names]
@@ -139,7 +139,7 @@ def _record(of) -> tuple[Pack, Unpack]:
     rest = [(place, codec, _unchanged(hints[names[place]])) for place, codec in enumerate(codecs) if place not in plain]
     count = len(names)
 
-    def unpack(raw):
+    def unpack(raw: typing.Any) -> typing.Any:
         if type(raw) is not tuple or len(raw) != count:
             raise _Mismatch(f"{_describe(raw)}, not the {count} fields of {of.__name__}")
         values, place = list(raw), 0
@@ -174,27 +174,27 @@ def _written(of: type, names: list[str], plain: list[int], rest: list, careful: 
     wrong = [f"type(raw) is not tuple or len(raw) != {len(names)}"]
     wrong += [f"type(raw[{place}]) is not {hints[names[place]].__name__}" for place in plain]
     exec("\n".join([
-        "def pack(value):", f"    return [{', '.join(packed)}]",
-        "def unpack(raw):", f"    if {' or '.join(wrong)}: return careful(raw)",
+        "def pack(value: typing.Any) -> typing.Any:", f"    return [{', '.join(packed)}]",
+        "def unpack(raw: typing.Any) -> typing.Any:", f"    if {' or '.join(wrong)}: return careful(raw)",
         *([f"    {', '.join(fields)}, = raw"] if names else []),
         *(["    try:", *read, "    except Mismatch: return careful(raw)"] if read else []),
         f"    return of({', '.join(fields)})"]), known)
     return known["pack"], known["unpack"]
 
 
-def _unchanged(of) -> object:
+def _unchanged(of: typing.Any) -> object:
     if typing.get_origin(of) is tuple:
         return ()
     return None if type(None) in typing.get_args(of) else _NOTHING
 
 
-def _sequence(item) -> tuple[Pack, Unpack]:
+def _sequence(item: typing.Any) -> tuple[Pack, Unpack]:
     pack_item, unpack_item = _codec(item)
 
-    def pack(value):
+    def pack(value: typing.Any) -> typing.Any:
         return value if item in _NUMBERS else [pack_item(part) for part in value]
 
-    def unpack(raw):
+    def unpack(raw: typing.Any) -> typing.Any:
         if type(raw) is not tuple:
             raise _Mismatch(f"{_describe(raw)}, not an array")
         if item in _NUMBERS and set(map(type, raw)) <= {item}:
@@ -207,21 +207,21 @@ def _sequence(item) -> tuple[Pack, Unpack]:
     return pack, unpack
 
 
-def _optional(inner) -> tuple[Pack, Unpack]:
+def _optional(inner: typing.Any) -> tuple[Pack, Unpack]:
     pack_inner, unpack_inner = _codec(inner)
     return ((lambda value: None if value is None else pack_inner(value)),
             (lambda raw: None if raw is None else unpack_inner(raw)))
 
 
-def _union(members) -> tuple[Pack, Unpack]:
+def _union(members: typing.Any) -> tuple[Pack, Unpack]:
     positions = {member: position for position, member in enumerate(members)}
     codecs = [_codec(member) for member in members]
 
-    def pack(value):
+    def pack(value: typing.Any) -> typing.Any:
         position = positions[type(value)]
         return [position, codecs[position][0](value)]
 
-    def unpack(raw):
+    def unpack(raw: typing.Any) -> typing.Any:
         if type(raw) is not tuple or len(raw) != 2 or type(raw[0]) is not int or not 0 <= raw[0] < len(members):
             raise _Mismatch(f"{_describe(raw)}, not one of " + ", ".join(member.__name__ for member in members))
         try:
@@ -232,5 +232,5 @@ def _union(members) -> tuple[Pack, Unpack]:
     return pack, unpack
 
 
-def _describe(raw) -> str:
+def _describe(raw: typing.Any) -> str:
     return f"an array of {len(raw)}" if type(raw) is tuple else f"of type {type(raw).__name__}"

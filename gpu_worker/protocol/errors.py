@@ -34,6 +34,7 @@ other side as the same class.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ class VisparkError(Exception):
     def detail(self) -> str:
         return self.args[2]
 
-    def at(self, **known) -> VisparkError:
+    def at(self, **known: Any) -> VisparkError:
         """Return a copy of the error with those parts of its place filled in that were unknown."""
         missing = {f.name for f in fields(Place) if getattr(self.place, f.name) in ("", None)}
         place = replace(self.place, **{name: value for name, value in known.items() if name in missing})

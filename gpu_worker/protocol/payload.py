@@ -241,7 +241,7 @@ class Payload(Data):
     def __enter__(self) -> Payload:
         return self
 
-    def __exit__(self, *_) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

@@ -379,7 +379,7 @@ class UnansweredPlans:
     def __enter__(self) -> UnansweredPlans:
         return self
 
-    def __exit__(self, *_) -> None:
+    def __exit__(self, *_: object) -> None:
         for flight in self._flights:
             self._worker.finish(flight)
 

@@ -96,8 +96,8 @@ def _uncache(self: RDD) -> RDD:
     return self.unpersist()
 
 
-def _on_vrdd_only(name: str):
-    def refuse(self: RDD, *arguments, **named) -> VRDD:
+def _on_vrdd_only(name: str) -> Callable[..., VRDD]:
+    def refuse(self: RDD, *arguments: Any, **named: Any) -> VRDD:
         raise PlanError(f"{name}() works on data in a GPU worker, and this is a plain RDD: call .send().htod() or "
                         ".cache(\"GPU\") on it first")
     refuse.__name__ = name

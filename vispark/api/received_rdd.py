@@ -57,7 +57,7 @@ class ReceivedRDD(PipelinedRDD):
     It refers to the VRDD, whose data stays for as long as this RDD can run.
     """
 
-    def __init__(self, before, function: Callable, preserves_partitioning: bool, source: TokenSource):
+    def __init__(self, before: Any, function: Callable, preserves_partitioning: bool, source: TokenSource):
         super().__init__(before, function, preserves_partitioning)
         self._source = source
         self._saved_locally = False
@@ -66,7 +66,7 @@ class ReceivedRDD(PipelinedRDD):
         if not mapped:
             self._skip_what_is_fed(before, function)
 
-    def _skip_what_is_fed(self, before, function: Callable) -> None:
+    def _skip_what_is_fed(self, before: Any, function: Callable) -> None:
         """Make a task of ``function`` that skips the records which Spark feeds unless the function reads its input,
         computed by ``before``.
         """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gpu_worker.protocol import messages
 from gpu_worker.protocol.grids import ExchangeStep, Halo, IterateStep, Phase, StencilStep, WindowStep
@@ -63,7 +63,7 @@ class GridLowering(Lowering):
 
     # -- what blocks become -------------------------------------------------------------------------------------------
 
-    def _after(self, state: OperatorOutput, node: ops.PlanNode, position: int, maps) -> OperatorOutput:
+    def _after(self, state: OperatorOutput, node: ops.PlanNode, position: int, maps: Any) -> OperatorOutput:
         if state.layout.grid is None or state.signature is None:
             return super()._after(state, node, position, maps)
         if state.layout.grid != self.description:
@@ -221,7 +221,7 @@ class GridLowering(Lowering):
             ghosts.written(each.name for each in mapped.kernel.outputs)
         return tuple(phases)
 
-    def _plan(self, *parts) -> messages.Plan:
+    def _plan(self, *parts: Any) -> messages.Plan:
         return replace(super()._plan(*parts), grid=self.description.grid_shape, stencils=tuple(self.stencils))
 
 

@@ -542,7 +542,7 @@ class _Active:
 class _Thread(threading.local):
     """The devices that are current in a thread, innermost last."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.devices: list[CudaDevice] = []
 
 

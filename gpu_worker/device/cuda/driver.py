@@ -61,7 +61,7 @@ def parameter_layout(cubin: Cubin) -> list[tuple[int, int]]:
 class Pinned:
     """Host memory registered with the driver, for all devices of the process at once, and how many asked for it."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._lock = threading.Lock()
         self._users: dict[int, int] = {}
 

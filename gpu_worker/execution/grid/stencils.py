@@ -195,7 +195,7 @@ def region(patch: Patch, box: Box, shape: Triple) -> Any:
                     REGION)[()]
 
 
-def _argument(argument: Argument, device: Device, desk: GridContext):
+def _argument(argument: Argument, device: Device, desk: GridContext) -> Any:
     match argument:
         case ScalarArgument():
             return np.frombuffer(argument.value, np.dtype(argument.dtype))[0]

@@ -6,6 +6,7 @@ import csv
 from bisect import bisect_left
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -73,7 +74,7 @@ class Format:
                                column_types=dict.fromkeys(chosen, pyarrow.from_numpy_dtype(np.dtype(self.dtype)))))
         return {name: self._array(found, columns) for name, columns in self.fields}
 
-    def _array(self, table, columns: tuple[int, ...] | int) -> np.ndarray:
+    def _array(self, table: Any, columns: tuple[int, ...] | int) -> np.ndarray:
         if not isinstance(columns, tuple):
             return table.column(str(columns)).to_numpy().astype(self.dtype)     # a copy: Arrow's own is read-only
         found = np.empty((table.num_rows, len(columns)), self.dtype)

@@ -10,7 +10,7 @@ import glob
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from gpu_worker.protocol.errors import PlanError
 from gpu_worker.protocol.extras import install
@@ -90,7 +90,7 @@ def opened(path: str) -> BinaryIO:
         raise PlanError(f"{path} cannot be read: {error}; text files must be within reach of every node") from error
 
 
-def fsspec_of(path: str):
+def fsspec_of(path: str) -> Any:
     """Return the file system of a URL."""
     if fsspec is None:
         raise PlanError(f"{path} is a URL, which needs fsspec: {install('files')}")

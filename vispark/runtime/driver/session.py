@@ -19,7 +19,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from pyspark import RDD, SparkContext, StorageLevel
 
@@ -150,7 +150,7 @@ class Session:
 
     # -- plans on cached data -----------------------------------------------------------------------------------------
 
-    def evaluate(self, loader, chain: LogicalPlan, partitions: Sequence[int], goal: RequestedOutput,
+    def evaluate(self, loader: RDD, chain: LogicalPlan, partitions: Sequence[int], goal: RequestedOutput,
                  trail: LineageWalker) -> PartialResult:
         """Run a chain that passes through cached content, and bring the result to the driver.
 
@@ -185,14 +185,14 @@ class Session:
         until_done(self, once)
         return answer
 
-    def ensure(self, loader, start: DatasetId, partitions: Sequence[int],
+    def ensure(self, loader: RDD, start: DatasetId, partitions: Sequence[int],
                trail: LineageWalker) -> dict[int, PartitionSchema]:
         """Materialise some partitions of a cached result; return their schemas."""
         residency = self.residencies[start.number]
         self.complete(loader, residency, partitions, trail)
         return {partition: residency.contents[partition] for partition in partitions}
 
-    def complete(self, loader, residency: Residency, partitions: Sequence[int], trail: LineageWalker) -> None:
+    def complete(self, loader: RDD, residency: Residency, partitions: Sequence[int], trail: LineageWalker) -> None:
         """Wait for the plans that compute a cached result, and compute the partitions that are missing afterwards."""
         def once() -> None:
             self._settle_pending(residency)
@@ -211,7 +211,7 @@ class Session:
             paces.popitem(last=False)
         return paces[shape]
 
-    def submit(self, loader, chain: LogicalPlan, partitions: Sequence[int], trail: LineageWalker) -> None:
+    def submit(self, loader: RDD, chain: LogicalPlan, partitions: Sequence[int], trail: LineageWalker) -> None:
         """Submit the plan of a chain's last node without waiting, if workers hold its input.
 
         Whatever is wrong with it is told by the first action that needs it. Where it needs neighbours and something was
@@ -249,7 +249,8 @@ class Session:
         """Whether a worker is reached by relay only."""
         return not all(worker.direct for worker in self.workers.known())
 
-    def catch_up(self, loader, trail: LineageWalker, partitions: Sequence[int], waiting: Sequence[Residency]) -> None:
+    def catch_up(self, loader: RDD, trail: LineageWalker, partitions: Sequence[int],
+                 waiting: Sequence[Residency]) -> None:
         """Compute the waiting cached results once they are many: relayed plans run in batches, not ahead.
 
         Whatever is wrong with it is told by the first action that needs it.
@@ -271,7 +272,7 @@ class Session:
             except VisparkError as error:
                 log.debug("not computed before it is needed: %s", error)
 
-    def _begin(self, loader, chain: LogicalPlan, start: DatasetId, residency: Residency, target: Residency,
+    def _begin(self, loader: RDD, chain: LogicalPlan, start: DatasetId, residency: Residency, target: Residency,
                partitions: Sequence[int]) -> None:
         nodes = after_start(chain, start)
         ready = self.plans.ready(chain, start, nodes, residency.shape(self.plans), KEEP, partitions, self.workers.room)
@@ -315,7 +316,7 @@ class Session:
                 if not worker.gone:
                     self._discover(residency, worker)
 
-    def tokens(self, chain: LogicalPlan):
+    def tokens(self, chain: LogicalPlan) -> RDD:
         """Materialise a chain's last cached node; return an RDD with the token of each partition.
 
         Where a worker is out of the driver's reach it is the one in Spark's storage: its tasks come to the right node.
@@ -382,7 +383,7 @@ class Session:
             for home in self.worlds.end(shipment.world):
                 self.workers.at(home).abandon(shipment.world.key)
 
-    def materialise(self, loader, trail: LineageWalker, wanted: DatasetId, partitions: Sequence[int]) -> None:
+    def materialise(self, loader: RDD, trail: LineageWalker, wanted: DatasetId, partitions: Sequence[int]) -> None:
         """Materialise a node in the partitions where workers do not hold it: from earlier nodes, or by a Spark job.
 
         What came before the last that is held in these partitions, or of which there is a snapshot, is not looked at.
@@ -417,7 +418,7 @@ class Session:
             if missing:
                 self._load(loader, chain, missing)
 
-    def computed(self, loader, chain: LogicalPlan, start: DatasetId, partitions: Sequence[int]) -> None:
+    def computed(self, loader: RDD, chain: LogicalPlan, start: DatasetId, partitions: Sequence[int]) -> None:
         """Compute a chain's cached results from a node that workers hold."""
         self._round(loader, chain, start, KEEP, partitions, PartialResult())
 
@@ -431,7 +432,8 @@ class Session:
             return []       # all of them, and a loop asks for all in every pass
         return [partition for partition in partitions if partition not in places]
 
-    def _round(self, loader, chain: LogicalPlan, start: DatasetId, goal: RequestedOutput, partitions: Sequence[int],
+    def _round(self, loader: RDD, chain: LogicalPlan, start: DatasetId, goal: RequestedOutput,
+               partitions: Sequence[int],
                answer: PartialResult) -> None:
         """Send a plan to each worker that holds some of the partitions, and receive the answers."""
         residency = self.residencies[start.number]
@@ -448,7 +450,8 @@ class Session:
             began = time.monotonic()
         raise_gravest(errors)
 
-    def _send(self, loader, ready: DistributedExecutable, nodes: LogicalPlan, start: DatasetId, residency: Residency,
+    def _send(self, loader: RDD, ready: DistributedExecutable, nodes: LogicalPlan, start: DatasetId,
+              residency: Residency,
               errors: list[VisparkError] | None = None) -> list[tuple[Worker, Executable, Sent]]:
         """Send each worker its part; errors are appended to ``errors``, if it is given."""
         if residency.pending and not all(worker.mine(sent) for worker, sent in residency.pending):
@@ -458,7 +461,8 @@ class Session:
         with self.released.taken(self._is_used) as released:
             return self._ship(loader, ready, nodes, start, residency, released, errors)
 
-    def _ship(self, loader, ready: DistributedExecutable, nodes: LogicalPlan, start: DatasetId, residency: Residency,
+    def _ship(self, loader: RDD, ready: DistributedExecutable, nodes: LogicalPlan, start: DatasetId,
+              residency: Residency,
               released: tuple[int, ...],
               errors: list[VisparkError] | None) -> list[tuple[Worker, Executable, Sent]]:
         found: list[tuple[Worker, Executable, Sent]] = []
@@ -502,7 +506,7 @@ class Session:
                     self.worlds.renew()
                     raise
 
-    def _saves(self, loader, ready: DistributedExecutable, nodes: LogicalPlan,
+    def _saves(self, loader: RDD, ready: DistributedExecutable, nodes: LogicalPlan,
                tokens: RDD | None) -> dict[WorkerAddress, Save]:
         """Return the snapshot request for each worker, if a plan is a step of a loop on a grid and a snapshot is due;
         else none.
@@ -553,7 +557,7 @@ class Session:
 
     # -- Spark jobs ---------------------------------------------------------------------------------------------------
 
-    def _load(self, loader, chain: LogicalPlan, partitions: Sequence[int]) -> None:
+    def _load(self, loader: RDD, chain: LogicalPlan, partitions: Sequence[int]) -> None:
         """Load partitions into the workers by a Spark job over the RDD before the send."""
         profile = profiling.current()
         load = HandingBack(LoadTask(self.credentials, chain, profile is not None))
@@ -585,7 +589,7 @@ class Session:
 
     def relayed(self, residency: Residency, partition: int) -> Relayed:
         """Return a function that runs a task at the place of a partition's token."""
-        def relayed(task: Relay | Ask):
+        def relayed(task: Relay | Ask) -> Any:
             self.relayed_jobs += 1
             carried = residency.tokens.mapPartitionsWithIndex(task)
             return self.job(lambda: self.context.runJob(carried, list, [partition]))[0]
@@ -614,7 +618,7 @@ class Session:
         found = [self.residencies.get(node.cached.number) for node in chain if node.cached]
         return [residency for residency in found if residency is not None]
 
-    def job(self, action: Callable[[], object]):
+    def job(self, action: Callable[[], Any]) -> Any:
         """Run a Spark job, again if a Python worker crashed under it, and raise vispark's errors as themselves.
 
         Spark repeats failed tasks itself on a cluster, but not in local mode.

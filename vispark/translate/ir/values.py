@@ -100,7 +100,8 @@ def derived(found: Number, *operands: Number) -> Number:
     limits: frozenset[tuple[str, int]] = frozenset()
     if found.type.weak and not found.known:
         origins = [frozenset() if one.known else one.sources for one in operands]
-        sources = None if None in origins else frozenset().union(*origins)
+        known = [each for each in origins if each is not None]
+        sources = frozenset().union(*known) if len(known) == len(origins) else None
         limits = limits_of(*operands) if sources is None else limits
     numpy_int = next((one.numpy_int for one in operands if one.numpy_int), "")
     if (sources, limits, numpy_int) == (found.sources, found.limits, found.numpy_int):

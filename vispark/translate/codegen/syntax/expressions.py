@@ -10,7 +10,7 @@ from typing import Any
 
 from vispark.translate.codegen.scalar import scalars
 from vispark.translate.codegen.scalar.casts import cast, literal, range_of, truth
-from vispark.translate.codegen.scalar.writer import same
+from vispark.translate.codegen.scalar.writer import Lines, same
 from vispark.translate.codegen.syntax.dynamic_slices import Windows
 from vispark.translate.frontend import index_faults
 from vispark.translate.ir import nodes as form
@@ -278,7 +278,7 @@ class Expressions(Windows):
                            test, yes, no)
         return self._chosen(test, yes_lines, yes, no_lines, no)
 
-    def _chosen(self, test: Number, yes_lines, yes: Value, no_lines, no: Value) -> Value:
+    def _chosen(self, test: Number, yes_lines: Lines, yes: Value, no_lines: Lines, no: Value) -> Value:
         """Write the choice between two values whose lines were written apart; without ``no_lines`` the second is
         computed already.
         """
