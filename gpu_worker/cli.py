@@ -1,4 +1,4 @@
-"""The command line: ``gpu-worker start | stop | status | logs | doctor``."""
+"""Command line: ``gpu-worker start | stop | status | logs | doctor``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A client's side of a worker: connect, ask, lease, administer.
+"""Client of a worker: connections, requests, leases, administration.
 
 A connection is a Unix socket, or TCP to another node. It is used by one thread at a time.
 """
@@ -199,7 +199,7 @@ class Client:
         return next(self._numbers)
 
     def request(self, message: Request, descriptors: Sequence[int] = ()) -> tuple[Any, list[int]]:
-        """Send a request and wait for its reply, and for the descriptors that come with it (the caller's then).
+        """Send a request and wait for its reply and the descriptors that come with it, which the caller owns.
 
         Raises
         ------
@@ -401,7 +401,7 @@ class Lease:
 
 def open_lease(hello: Hello, *, runtime_dir: str | None = None, reach: Reach | None = None,
                timeout: float = 60.0) -> Lease:
-    """Lease the session, on this node starting a daemon where there is none. Raises as :func:`connect` does."""
+    """Lease the session; on this node, start a daemon if there is none. Raises as :func:`connect` does."""
     way = _Way.to(runtime_dir, reach, True, timeout)
     way.directory.session_socket(hello.session)
     return Lease(hello, way)
@@ -442,7 +442,9 @@ def fate_of(death: Death) -> str:
 # -- connecting -------------------------------------------------------------------------------------------------------
 
 def _attempts(way: _Way) -> Retrying:
-    """Attempts to greet. A connection that breaks meanwhile is that of a process or a daemon that just died."""
+    """Return the retry loop of a greeting; a connection that breaks in between is taken for that of a process or a
+    daemon that just died.
+    """
 
     def unavailable(state: RetryCallState) -> NoReturn:
         cause = state.outcome.exception()

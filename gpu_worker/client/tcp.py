@@ -1,4 +1,4 @@
-"""A client's side of TCP: it names its session, looks at the certificate, and shows that it has the secret."""
+"""Client's side of TCP: it names its session, checks the certificate, and proves that it knows the secret."""
 
 from __future__ import annotations
 

@@ -46,12 +46,12 @@ class Buffer:
 
     @property
     def last(self) -> bool:
-        """Whether it has a single user left."""
+        """Whether the buffer has a single user left."""
         return self._users == 1
 
     @property
     def users(self) -> int:
-        """How many users it has."""
+        """The number of users."""
         return self._users
 
     def share(self) -> Buffer:
@@ -65,7 +65,7 @@ class Buffer:
         return Buffer(self.device, self.address + offset, nbytes)
 
     def close(self) -> None:
-        """End one use; the last one frees the memory. No work on it may be pending."""
+        """End one use; the last one frees the memory. No work on the buffer may be pending."""
         with self.device.lock:
             self._users -= 1
             last = self._users == 0
@@ -73,7 +73,7 @@ class Buffer:
             self.device.free(self)
 
     def discard(self) -> None:
-        """Free the memory however many users there are; for what a failed plan allocated."""
+        """Free the memory regardless of its users, as for allocations of a failed plan."""
         with self.device.lock:
             used, self._users = self._users > 0, 0
         if used:
@@ -99,7 +99,7 @@ class Stream:
         self.clock: AbstractContextManager[None] = UNTIMED
 
     def note(self, do: Callable[..., None], target: Any, source: Any) -> None:
-        """Note a copy, where there is a tape."""
+        """Record a copy, if there is a tape."""
         if self.tape is not None:
             self.tape.append((self, BufferCopy(do, target, source)))
 
@@ -114,13 +114,13 @@ class Stream:
 
     @property
     def passed(self) -> int:
-        """How many of them it has passed; readable after a fault too, to tell how far it came."""
+        """The number of marks that the stream has passed; readable after a fault too."""
         return self.marks
 
 
 @dataclass(frozen=True)
 class Source:
-    """A compilation unit: CUDA C++ as the user wrote it, macros, and what its ``__constant__`` symbols hold.
+    """Compilation unit: CUDA C++ as the user wrote it, macros, and the values of its ``__constant__`` symbols.
 
     ``file`` is what error messages call it. Equal content makes an equal source.
     """
@@ -228,7 +228,7 @@ class RecordedWork:
                        if isinstance(each, Late)}
 
     def set(self, values: Callable[[int], np.generic]) -> bool:
-        """Take values from slots; whether one is another than before."""
+        """Set the values of slots; return whether one of them has changed."""
         found = {slot: values(slot).tobytes() for slot in self._slots}
         if found == self._slots:
             return False

@@ -42,9 +42,7 @@ class Clock:
         self._spans.append((self._began, time.monotonic()))
 
     def busy(self) -> float:
-        """Return seconds during which the device worked since this was asked last. All that it was given must be
-        complete.
-        """
+        """Return the seconds that the device worked since the last call. All work must be complete."""
         found, self._spans = united(self._spans), []
         return found
 

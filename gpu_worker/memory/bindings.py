@@ -47,7 +47,7 @@ class Closable(Protocol):
 
 
 class Numbers:
-    """A growing set of numbers, as ranges: numbers that come in a row, as those of a loop do, take no more room.
+    """Growing set of numbers, stored as ranges: consecutive numbers, as those of a loop, take no more memory.
 
     Examples
     --------
@@ -133,7 +133,7 @@ class Bindings(Generic[C]):
         return self._versions.get(vrdd, 0)
 
     def borrow(self, versions: Mapping[int, int]) -> bool:
-        """Let nothing held of some VRDDs be closed until it is given back; False where their versions are others."""
+        """Keep the content of some VRDDs open until it is given back; return False if its versions are others."""
         if any(self.version(vrdd) != version for vrdd, version in versions.items()):
             return False
         for vrdd in versions:
@@ -202,7 +202,8 @@ class Bindings(Generic[C]):
             self._drop(vrdd, list(self._held.get(vrdd, {})))
 
     def retain(self, vrdd: int, partitions: Iterable[int], *, only: bool = True) -> None:
-        """Unbind all partitions of a VRDD but these, and bind no others until told anew: late twins bring some.
+        """Unbind all partitions of a VRDD but these, and refuse others, which late tasks may bring, until the next
+        call.
 
         Where it is not told of those that are coming, others are bound: not ``only`` these.
         """

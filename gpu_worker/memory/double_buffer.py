@@ -1,4 +1,4 @@
-"""Device memory that a plan fills again and again, and the partitions that lie in it, each time under another name.
+"""Double buffering for loops: buffer sets that a replayed plan rewrites, and the partitions bound to them.
 
 A loop that keeps its state, as in ``u = u.vmap(step).cache()``, needs the memory of two states: one is read while the
 other is written. A :class:`BufferSet` is the memory that one recording of such a plan writes. A :class:`BoundBuffers`
@@ -39,7 +39,7 @@ class BufferSet:
         return self._held > 0
 
     def take(self) -> bool:
-        """Hold it alone, for something to be written here; False where others use it."""
+        """Reserve the set for writing; return False if it is in use."""
         with _lock:
             if self._held or self._closed or any(buffer.users != known for buffer, known in self._known.items()):
                 return False
@@ -62,7 +62,7 @@ class BufferSet:
                 buffer.close()
 
     def lies(self, buffers: Iterable[Buffer], change: int) -> bool:
-        """Take account of a vessel's uses, where some are of buffers of this room."""
+        """Count the uses that bound partitions have of buffers of this set."""
         found = False
         with _lock:
             for buffer in buffers:
@@ -126,16 +126,16 @@ class BoundBuffers:
 
     @property
     def is_bound(self) -> bool:
-        """Whether a name has it."""
+        """Whether the partitions are bound to a name."""
         return self._bound > 0
 
     def hold(self) -> None:
-        """Begin a use of the memory, whatever is in it."""
+        """Begin a use of the memory, whatever its content."""
         with _lock:
             self._uses += 1
 
     def drop(self) -> None:
-        """End a use that :meth:`hold` began; the last one lets go of the memory. No work on it may be pending."""
+        """End a use that :meth:`hold` began; the last one releases the memory. No work on the memory may be pending."""
         with _lock:
             self._uses -= 1
             last = self._uses == 0

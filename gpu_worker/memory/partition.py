@@ -57,7 +57,7 @@ class HeldArray:
         return HeldArray(self.field, buffer=self.buffer.share() if self.buffer else None, window=self.window)
 
     def first(self, rows: int) -> HeldArray:
-        """Return this use of the array, for its first ``rows`` rows alone. Raises PlanError where it has no rows."""
+        """Return this use of the array for its first ``rows`` rows alone. Raises PlanError if the array has no rows."""
         if not self.field.shape:
             raise PlanError(f"the field {self.field.name!r} is one number, which has no rows to be fetched")
         if rows >= self.field.shape[0]:
@@ -149,8 +149,7 @@ class Partition:
                          self.positions)
 
     def replacing(self, arrays: Mapping[int, HeldArray]) -> Partition:
-        """Return a partition like this one with some arrays, given by identity, exchanged for others; it shares the
-        rest.
+        """Return a copy of the partition with some arrays, given by identity, replaced by others; it shares the rest.
         """
         return self.with_blocks([tuple(arrays[id(array)] if id(array) in arrays else array.share() for array in block)
                                  for block in self.blocks])

@@ -1,4 +1,4 @@
-"""A session's names, for plans and requests that run beside each other."""
+"""Thread-safe registry of a session's names, for concurrent plans and requests."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Registry:
         self._state.admit(epoch)
 
     def called(self, vrdd: int) -> str:
-        """Return a VRDD's number and, where it has one, its name."""
+        """Return a VRDD's number and, if it has one, its name."""
         return f"{vrdd} {self._state.names.get(vrdd, '')}".strip()
 
     def lookup(self, vrdd: int, partition: int) -> Partition:
@@ -102,7 +102,7 @@ class Registry:
             self._state.give_back(vrdds)
 
     def require(self, vrdd: int, partitions: Iterable[int]) -> None:
-        """Raise PartitionMissing where one of some partitions is not held."""
+        """Raise PartitionMissing if one of some partitions is not held."""
         for partition in partitions:
             self.lookup(vrdd, partition).close()
 

@@ -49,7 +49,7 @@ class PeerChallenge:
 
 @dataclass(frozen=True, slots=True)
 class Signed:
-    """A message with the proof that whoever sends it has the key, and the challenge to the other side."""
+    """Message with the proof that its sender has the key, and the challenge to the other side."""
 
     nonce: bytes
     body: bytes
@@ -108,7 +108,7 @@ class Cluster:
         return Cluster(self._directory, told.others, told.listen, Path(told.key) if told.key else None)
 
     def open(self) -> None:
-        """Listen, where others are to reach this daemon."""
+        """Listen at the address for other daemons, if there is one."""
         if self._listen:
             with system_call(f"the daemon cannot listen on {self._listen}", WorkerUnavailable):
                 self._listener = socket.create_server(_address(self._listen), reuse_port=False)
@@ -165,7 +165,7 @@ class Cluster:
             detail="\n".join(error.message for error in said))
 
     def _reap(self, process: subprocess.Popen) -> None:
-        """Take note of a prted's end when it comes; until somebody does, it would stay as a zombie."""
+        """Wait in the background for a prted's end, so that it does not stay as a zombie."""
         process.wait()
         with suppress(ValueError):      # it was quicker than whoever started it
             self._started.remove(process)

@@ -16,7 +16,7 @@ class Joined:
 
 @dataclass(frozen=True, slots=True)
 class SharedRange:
-    """Bytes of the shared memory that go to a peer, or come from there."""
+    """Range of the shared memory that is sent to a peer, or received from it."""
 
     peer: int
     tag: int

@@ -44,7 +44,8 @@ def world_socket(directory: RuntimeDirectory, key: bytes) -> Path:
 
 
 def program(name: str) -> str:
-    """Open MPI's program of this name: beside this Python, where its wheel puts it, or the system's.
+    """Return the path of Open MPI's program of this name: beside this Python, where its wheel installs it, or the
+    system's.
 
     Raises
     ------
@@ -80,7 +81,8 @@ def mpirun(directory: RuntimeDirectory, key: bytes, workers: Sequence[str]) -> s
 
 
 def refused(key: str, node: str, error: VisparkError) -> str:
-    """Return the line by which a launch agent says why it cannot reach a node of a world, given in hexadecimal digits.
+    """Return the line by which a launch agent reports why it cannot reach a node of a world, given in hexadecimal
+    digits.
     """
     return _lead(key, type(error)) + f"node {node}: {error}".replace("\n", "; ")
 

@@ -1,4 +1,4 @@
-"""Runs mpirun until it ends, or until whoever started this does: its end of the standard input closes then."""
+"""Supervisor of mpirun, which ends mpirun when the process that started it ends and so closes the standard input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A device process's side of its session's world."""
+"""Device process's side of its session's MPI world."""
 
 from __future__ import annotations
 
@@ -103,7 +103,9 @@ class JoinedWorld:
             raise refused(error, "a thread for an MPI world") from error
 
     def begin(self, deadline: float) -> None:
-        """Begin a plan, which waits for other nodes until its deadline; again, where it is begun in another way."""
+        """Begin a plan, which waits for other nodes until its deadline; may be repeated if the plan is begun in another
+        way.
+        """
         self._used, self._deadline = {}, deadline
 
     def end(self) -> None:
@@ -214,7 +216,7 @@ class JoinedWorld:
                          f"{error.message}")
 
     def interrupt(self) -> None:
-        """Let the world end under whoever uses it."""
+        """End the world while it is in use."""
         with suppress(OSError):
             self._connection.socket.shutdown(socket.SHUT_RDWR)
         launcher, self._launcher = self._launcher, None
@@ -271,7 +273,7 @@ def join(wanted: Wanted, deadline: float, is_over: Callable[[], bool] = lambda: 
 
 
 def check_nodes(workers: Sequence[str]) -> None:
-    """See whether there is a daemon for each worker: mpirun would take seconds to say that there is none.
+    """Check that there is a daemon for each worker, which mpirun would take seconds to find out.
 
     Raises
     ------

@@ -55,7 +55,8 @@ class Configuration:
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """All that a new daemon must know of a running process; ``anchors`` are those of its clients that live."""
+    """Message by which a running process introduces itself to a daemon; ``anchors`` are those of its clients that live.
+    """
 
     session: str
     secret: bytes = field(repr=False)
@@ -69,7 +70,7 @@ class Registration:
 
 @dataclass(frozen=True, slots=True)
 class HandOver:
-    """A client's connection, greeted and authenticated; ``anchor`` is 0 where it has none.
+    """Message with a client's connection, greeted and authenticated; ``anchor`` is 0 if the client has none.
 
     Of the role :data:`VISITOR` it came over TCP, and is a stranger's until it has shown that it is not. The ``door`` is
     the session's, for a visitor and for a client that asked for it.
@@ -87,7 +88,9 @@ NOT_TAKEN = -1
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """The process has the connection, and ``clients`` in all; :data:`NOT_TAKEN` where it has no room for it."""
+    """Reply that the process has the connection, and ``clients`` in all; :data:`NOT_TAKEN` if it has no room for the
+    connection.
+    """
 
     number: int
     clients: int

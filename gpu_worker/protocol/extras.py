@@ -1,4 +1,4 @@
-"""The commands that install what optional features need."""
+"""Commands that install the requirements of optional features."""
 
 from __future__ import annotations
 

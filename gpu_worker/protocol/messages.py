@@ -1,4 +1,4 @@
-"""The messages between clients, daemon and device process, in the order in which a connection sees them.
+"""Messages between clients, daemon and device process, in the order in which a connection sees them.
 
 A client greets the daemon with a :class:`Hello`. For the roles ``driver`` and ``executor`` the daemon hands the open
 connection on to the session's device process, which answers with a :class:`Welcome` and from then on takes
@@ -165,7 +165,7 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class Retain:
-    """Of one VRDD let go of every partition but these; where ``only``, take no others later."""
+    """Request to release every partition of one VRDD but these; with ``only``, others are refused later."""
 
     number: int
     vrdd: int
@@ -210,7 +210,7 @@ class HoldCopy:
 
 @dataclass(frozen=True, slots=True)
 class Abandon:
-    """A worker of an MPI world is lost: whoever waits for that world, or in it, is told at once."""
+    """Notice that a worker of an MPI world is lost, for all requests that wait for that world, or in it."""
 
     number: int
     world: bytes
@@ -218,7 +218,9 @@ class Abandon:
 
 @dataclass(frozen=True, slots=True)
 class Meet:
-    """See whether this node's daemon knows those of all ``workers`` of an MPI world, which it is to start."""
+    """Request to check that this node's daemon knows the daemons of all ``workers`` of an MPI world, which it is to
+    start.
+    """
 
     number: int
     workers: tuple[str, ...]
@@ -255,7 +257,7 @@ class FoldedField:
 @filled
 @dataclass(frozen=True)
 class Folded:
-    """The result of a :class:`FoldStep` or :class:`FoldByKeyStep`. Without records it has no fields and ``count`` is 0.
+    """Result of a :class:`FoldStep` or :class:`FoldByKeyStep`. Without records it has no fields and ``count`` is 0.
 
     ``counts`` is the offset of the number of records for each key (int64), or -1.
     """
@@ -285,7 +287,8 @@ class Times:
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """A snapshot that is complete on this node: its bytes, the seconds that it took, and whether another node has it.
+    """Snapshot that is complete on this node: its bytes, the seconds that it took, and whether another node has a
+    replica.
     """
 
     snapshot: int
@@ -511,7 +514,8 @@ class StartPrted:
 
 @dataclass(frozen=True, slots=True)
 class Deposit:
-    """Hold on to a session's snapshot, whose descriptor comes beside, and to none before but those ``needed``.
+    """Request to store a session's snapshot, whose descriptor comes with the message, and to drop earlier ones except
+    the ``needed``.
 
     What describes it lies at ``offset`` of it. It is another node's part, if it has an ``owner``.
     """
@@ -550,7 +554,7 @@ AdminRequest = Status | Stop | Autopsy | StartPrted | Deposit | Withdraw | Disca
 
 @dataclass(frozen=True, slots=True)
 class SessionStatus:
-    """A session as the daemon sees it; ``report`` is missing while its process is busy or gone."""
+    """Status of a session in the daemon; ``report`` is missing while its process is busy or gone."""
 
     session: str
     application: str
@@ -590,7 +594,7 @@ class Leased:
 
 @dataclass(frozen=True, slots=True)
 class Withdrawn:
-    """A snapshot, whose descriptor comes beside, as it was deposited."""
+    """Reply with a snapshot, whose descriptor comes with the message, as it was deposited."""
 
     offset: int
     nbytes: int

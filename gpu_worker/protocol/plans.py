@@ -53,17 +53,17 @@ class LoadStep:
 
 @dataclass(frozen=True, slots=True)
 class ToDeviceStep:
-    """Copy to the device, where a copy is not there yet."""
+    """Step that copies partitions to the device, unless a copy is there."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToHostStep:
-    """Copy to the worker's host memory, where a copy is not there yet."""
+    """Step that copies partitions to the worker's host memory, unless a copy is there."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExecStep:
-    """Launch a kernel on every block: the one that its variant says. ``label`` is what errors call it."""
+    """Step that launches on every block the kernel of its variant. ``label`` is its name in errors."""
 
     label: str
 
@@ -95,7 +95,7 @@ class FoldStep:
 
 @dataclass(frozen=True, slots=True)
 class FoldByKeyStep:
-    """Fold those rows of the worker's partitions that have one key: an integer below ``groups`` in field ``key``."""
+    """Step that folds the rows of the worker's partitions by key: an integer below ``groups`` in field ``key``."""
 
     key: str
     groups: int
@@ -150,7 +150,7 @@ class KeepStep:
 
 @dataclass(frozen=True, slots=True)
 class FetchStep:
-    """Return the value in the reply's payload: its first ``limit`` records, or all where that is below 0.
+    """Step that returns the value in the reply's payload: its first ``limit`` records, or all if that is below 0.
 
     ``over`` says what a record is: "rows" of the partition's only block, or "blocks". Pairs are returned whole.
     """
@@ -170,7 +170,7 @@ CHECKS_FILE = "vispark arguments"
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """A kernel source with its macros; ``file`` is what the compiler's messages call it.
+    """Kernel source with its macros; ``file`` is its name in the compiler's messages.
 
     ``constants`` are the slots of the values that its ``__constant__`` symbols hold.
     """
@@ -240,7 +240,7 @@ class Accumulators:
 
 @dataclass(frozen=True, slots=True)
 class Preparation:
-    """A kernel of the same module that makes something of a table launch's arguments before it, once on each device.
+    """Kernel of the same module that prepares a table launch's arguments, once on each device.
 
     It takes the address of ``nbytes`` of memory, and those arguments that are no ports; ``grid`` and ``block`` are as
     in :class:`Launch`.

@@ -21,7 +21,7 @@ INLINE_BYTES = 1 << 16
 
 
 class BufferLease:
-    """A use of a memory. Whoever has it may rely on what he put there.
+    """Lease of shared memory, whose content is the holder's.
 
     Parameters
     ----------
@@ -40,8 +40,8 @@ class BufferLease:
         self._is_spoiled = False
 
     def take(self) -> bool:
-        """Return whether a request may bring it: one at a time, as results are written to it; :meth:`end` must follow
-        then.
+        """Reserve the memory for a request; return False if another has it, as results are written to it; :meth:`end`
+        must follow.
         """
         return not self._is_spoiled and self._lock.acquire(blocking=False)
 
@@ -104,7 +104,7 @@ _lenders = _Lenders()
 
 
 def prefer(lender: BufferPool | None) -> None:
-    """Let the calling thread capture into what this lender has, as it is likely to send it there."""
+    """Let the calling thread capture values into this lender's memory, as it is likely to send them there."""
     _lenders.last = lender
 
 
@@ -113,8 +113,7 @@ os.register_at_fork(after_in_child=lambda: prefer(None))
 
 
 def captured(array: np.ndarray | np.generic) -> bytes | Shared:
-    """Return an array's bytes at this moment, in C order: in memory of the lender that the thread prefers, where they
-    are too
+    """Return a copy of an array's bytes, in C order: in memory of the lender that the thread prefers, if they are too
     many for a message.
     """
     nbytes = array.nbytes

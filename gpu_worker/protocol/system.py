@@ -1,4 +1,4 @@
-"""The boundary to the operating system: its refusals become errors of ours here, each with what would help."""
+"""Boundary to the operating system: its refusals become errors of ours here, each with advice."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ class Thread(threading.Thread):
         self._started = _Started()
 
     def start(self) -> None:
-        """Start it.
+        """Start the thread.
 
         Raises
         ------

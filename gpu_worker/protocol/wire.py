@@ -170,7 +170,7 @@ class Connection:
         return own in dict(found)
 
     def wait(self, seconds: float) -> bool:
-        """Sleep until there is input, for up to some seconds; whether there is."""
+        """Sleep until there is input, for at most some seconds; return whether there is input."""
         looking = select.poll()
         looking.register(self.socket, select.POLLIN)
         return bool(looking.poll(1000 * seconds))
@@ -210,7 +210,7 @@ class Connection:
         return int(_LENGTH.unpack(head)[0]), are_there
 
     def _exactly(self, length: int) -> bytearray:
-        """So many bytes of a frame; descriptors among them, where none belong, are the kernel's to close."""
+        """Receive exactly so many bytes of a frame; unexpected descriptors among them are closed by the kernel."""
         return read_as_it_comes(length, self._fill)
 
     def _fill(self, view: memoryview) -> None:
@@ -225,7 +225,7 @@ class Connection:
         return count
 
     def patient(self) -> None:
-        """Let the peer be silent for as long as it wants, from now on."""
+        """Remove the deadline: the peer may be silent for any time from now on."""
         self.socket.settimeout(None)
 
     def close(self) -> None:

@@ -69,7 +69,7 @@ def stop(*, runtime_dir: str | None = None, timeout: float = 60.0) -> None:
 
 
 def _terminated(directory: RuntimeDirectory, timeout: float) -> bool:
-    """End the daemon by a signal; whether there is a process of which it is certain that it is the daemon."""
+    """End the daemon by a signal; return whether there is a process that certainly is the daemon."""
     with open_connection(directory, False, "", timeout) as connection:
         pid = peer_process(connection.socket)
         try:

@@ -122,7 +122,7 @@ class BlackBox:
         return slot
 
     def end(self, slot: int) -> None:
-        """Note that it does no more."""
+        """Record that a kernel no longer runs."""
         self._deadlines.pop(slot, None)
         _STATE.pack_into(self._memory, slot, FREE, 0)
         self._free.put(slot)

@@ -149,7 +149,7 @@ def _device(kind: str) -> Finding:
 
 
 def _driver() -> Finding:
-    """Ask the driver's own tool which GPUs there are."""
+    """Ask the driver's own tool for the GPUs."""
     said = _output(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"])
     if said is None:
         return Finding("GPU driver", "optional", "nvidia-smi is not there, or finds no GPU",

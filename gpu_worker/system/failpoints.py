@@ -1,4 +1,4 @@
-"""Named points at which a test makes a worker, or a Spark task that talks to it, fail.
+"""Failpoints: named places at which a test makes a worker, or a Spark task that talks to one, fail.
 
 They do nothing unless ``VISPARK_FAILPOINTS`` names a directory. A file there, named after a point, says what happens
 to the first process that passes it: ``kill`` (also when empty), ``stop``, ``delay SECONDS`` or ``error``. Its removal

@@ -12,7 +12,7 @@ GREETING_SECONDS = 5.0
 
 
 class Greeters:
-    """Keeps connections from waiting for ever with their greeting.
+    """Limiter of connections that have not greeted yet, by number and time.
 
     When there are too many, the oldest goes: whoever greets at once is never the oldest for long, so peers that never
     greet cannot keep others out.
@@ -31,7 +31,7 @@ class Greeters:
             self._since[sock] = time.monotonic()
 
     def remove(self, sock: socket.socket) -> str:
-        """Note that the connection greeted or is about to be closed; return why it was refused, or ``""``."""
+        """Remove a connection that greeted or is about to be closed; return why it was refused, or ``""``."""
         with self._lock:
             self._since.pop(sock, None)
             return self._refused.pop(sock, "")

@@ -21,7 +21,7 @@ _LOG_LINES = 20
 
 
 def start_from_client(directory: RuntimeDirectory, log_level: str) -> None:
-    """Start a detached daemon that ends when it has been idle for long; one that runs already is as good.
+    """Start a detached daemon that ends when it has been idle for long, unless one is running already.
 
     Raises
     ------

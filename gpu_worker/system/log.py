@@ -1,4 +1,4 @@
-"""The worker's log files."""
+"""Log files of the worker."""
 
 from __future__ import annotations
 

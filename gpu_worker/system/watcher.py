@@ -46,7 +46,7 @@ class Watcher:
         os.eventfd_write(self._waker, 1)
 
     def wait(self, seconds: float | None) -> bool:
-        """Wait for something to happen, at most ``seconds``, and call back; whether something did.
+        """Wait for an event, at most ``seconds``, and call back; return whether there was one.
 
         A callback that fails is in the log with its trace, and the others are called all the same.
         """

@@ -51,7 +51,7 @@ class BoundedCache(Generic[_Value]):
         return len(self._held)
 
     def get(self, key: Hashable) -> _Value | None:
-        """Return the value of a key, which is the last to go now; None where there is none."""
+        """Return the value of a key, which becomes the most recently used; None if there is none."""
         with self._lock:
             found = self._held.get(key)
             if found is None:

@@ -127,7 +127,7 @@ def _read(definition: Definition) -> _Split | str:
 
 
 class _Splitter:
-    """Takes a function of a total and a record apart."""
+    """Splitter of a function of a total and a record into a function of the record and a fold."""
 
     def __init__(self, definition: Definition):
         if len(definition.parameters) != 2 or definition.halo is not None:
@@ -248,7 +248,7 @@ def _item(value: _Value, index: int) -> _Value:
 # -- what Python would compute ----------------------------------------------------------------------------------------
 
 def _risks(definition: Definition) -> tuple[bool, bool]:
-    """Return whether there is arithmetic in a function, and whether there is what may raise for Python's numbers."""
+    """Return whether a function has arithmetic, and whether it has operations that may raise for Python's numbers."""
     calculates = divides = False
     for node in nodes.nodes_of(definition.body):
         match node:

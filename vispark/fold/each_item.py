@@ -43,7 +43,7 @@ def item_join(function: Callable[..., Any]) -> str | Callable[..., Any] | None:
 
 
 def _returned(body: list[ast.stmt]) -> ast.expr | None:
-    """Return the value of a function that does nothing but return it."""
+    """Return the value of a function whose body is a single return."""
     rest = [each for each in body if not (isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant))]
     return rest[0].value if len(rest) == 1 and isinstance(rest[0], ast.Return) else None
 

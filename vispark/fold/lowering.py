@@ -192,7 +192,7 @@ def type_of(value: Any) -> str:
 
 
 def _joined_type(leaf: Leaf, of: str, part: RecordPart) -> str:
-    """Return the type that Python gives to a total of one type joined with a record's part."""
+    """Return the type in Python of a total of one type joined with a record's part."""
     if not of or leaf.kind == "choice":
         return of
     one = BY_NAME[of](1) if of in BY_NAME else np.dtype(of).type(1)
@@ -229,7 +229,7 @@ def finish(fold: FoldStep, folds: Folds, otherwise: Callable[[], Any]) -> Any:
 
 
 def _only_array(layout: RecordLayout, arrays: dict[str, np.ndarray]) -> np.ndarray | None:
-    """Return the record of folded blocks that are an array each, as a loop's gradient is; None of others."""
+    """Return the record of folded blocks that are an array each, as a loop's gradient is; None for others."""
     if layout.kind != "blocks" or len(layout.parts) > 1 or layout.tupled or layout.named:
         return None
     part, = layout.parts
@@ -244,8 +244,8 @@ def finish_number(fold: FoldStep, folds: Folds) -> tuple[int, np.ndarray]:
 
 
 def finish_by_key(fold: FoldByKeyStep, folds: Folds) -> tuple[RecordLayout, dict[str, np.ndarray]] | None:
-    """Return the pairs' arrays with the keys that occur, in ascending order, by part; None where they cannot be
-    trusted.
+    """Return the pairs' arrays with the keys that occur, in ascending order, by part; None if the guards say that they
+    are not exact.
     """
     folds = [each for each in folds if each[0].count]
     arrays = _joined(fold.fields, folds)
@@ -340,7 +340,7 @@ def _guard(leaf: Leaf, dtype: np.dtype, python: bool) -> str:
 
 
 def _joined(fields: Sequence[FieldFold], folds: Folds) -> dict[str, np.ndarray] | None:
-    """Return each part's fold over all workers, by name; None where one cannot be trusted."""
+    """Return each part's fold over all workers, by name; None if the guards of one say that it is not exact."""
     given = [(folded.fields, payload) for folded, payload, _ in folds if folded.count]
     how = {each.field: each for each in fields}
     if len(given) == 1:

@@ -1,4 +1,4 @@
-"""Reads from a function's intermediate form how it joins two records.
+"""Reader of a function's intermediate form for the fold of two records that it computes.
 
 The form is evaluated with two unknown records: names stand for parts of the first or of the second one, and what
 is returned must be the same part of both under one associative operator, or a tuple of such.

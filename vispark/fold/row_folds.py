@@ -1,4 +1,4 @@
-"""``vreduce`` of a row as a function of that row, so that it is part of the kernel that computes the row.
+"""Folds of rows by ``vreduce`` as functions of the row, fused with the kernel that computes the row.
 
 Each gives what :class:`~gpu_worker.protocol.messages.FoldInside` gives of records that are rows: floats are folded in
 double precision, sums of float64 with what rounding takes from them (Neumaier, "Rundungsfehleranalyse einiger Verfahren
@@ -59,7 +59,7 @@ _OF_FLOATS = {**_OF_INTEGERS, "add": _add_floats, "multiply": _multiply_floats}
 
 
 def along(spec: FoldSpec, row: Field) -> Callable[..., Any] | None:
-    """Return the function of a row that folds it, for the translator; None where there is none.
+    """Return the translator's function that folds a row; None if there is none.
 
     Parameters
     ----------

@@ -71,7 +71,7 @@ class FoldSpec:
 
     @property
     def places(self) -> frozenset[str]:
-        """The parts that it joins, named as :class:`~vispark.records.layout.RecordLayout` names them."""
+        """The parts that the fold joins, named as in :class:`~vispark.records.layout.RecordLayout`."""
         return frozenset(leaf.place for leaf in self.leaves)
 
     def of_parts(self, places: Iterable[str]) -> FoldSpec:
@@ -88,7 +88,7 @@ class FoldSpec:
 
 
 def fold_of(function: Callable[..., Any]) -> FoldSpec | str:
-    """Return the fold with a function of two records, or why there is none.
+    """Return the fold that a function of two records computes, or why there is none.
 
     Parameters
     ----------
@@ -127,7 +127,7 @@ _by_code: dict[types.CodeType, FoldSpec] = {}
 
 
 def _of_code(function: types.FunctionType) -> FoldSpec | str:
-    """Return the fold of a function that depends on nothing around it, which is read once."""
+    """Return the fold of a function without captured values, whose code is read once."""
     found = _by_code.get(function.__code__)
     if found is not None:
         return found

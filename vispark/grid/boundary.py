@@ -105,7 +105,7 @@ def _word(edge: Edge) -> str:
 # -- functions --------------------------------------------------------------------------------------------------------
 
 def _keep(function: Callable[..., Any]) -> str:
-    """Return the digest under which a function, as it is now, is known from here on."""
+    """Register a function as it is now, and return its digest."""
     fixed = capture(function).function
     digest = hashlib.sha256(cloudpickle.dumps(fixed)).hexdigest()[:32]
     _known[digest] = fixed
@@ -132,7 +132,7 @@ def _function(digest: str) -> Callable[..., Any]:
 
 @cached(entries=32)
 def boundary_values(description: GridSpec, field: str, side: int, dtype: str) -> np.ndarray:
-    """Return the values of the ghost cells at one side of the grid that a function gives.
+    """Return the values of a boundary function for the ghost cells at one side of the grid.
 
     Parameters
     ----------
@@ -199,7 +199,7 @@ def _led(cells: np.ndarray, extent: int, below: str, above: str) -> np.ndarray:
 # -- what a grid is refused for ---------------------------------------------------------------------------------------
 
 def check_boundary(description: GridSpec, fields: Sequence[tuple[str, str]], nan_outside: bool) -> None:
-    """See to it that the values given outside are numbers, and of the fields' dtypes where these are known.
+    """Check that the values given outside are numbers, and of the fields' dtypes if these are known.
 
     Parameters
     ----------

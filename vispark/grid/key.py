@@ -1,4 +1,4 @@
-"""The keys of a grid's blocks."""
+"""Keys of a grid's blocks."""
 
 from __future__ import annotations
 

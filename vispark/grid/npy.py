@@ -66,7 +66,7 @@ def saved_fields(directory: Any, first: tuple[int, ...]) -> list[str]:
 
 
 def check_splits(directory: str, splits: tuple[int, ...]) -> None:
-    """See to it that a local directory that has all blocks of a grid has those of one with these splits.
+    """Check that a local directory with all blocks of a grid has those of a grid with these splits.
 
     Raises
     ------
@@ -121,7 +121,7 @@ def read(path: str) -> np.ndarray:
 
 
 def write_block(path: str, block: np.ndarray) -> None:
-    """Write one array; a file that was there is replaced as a whole."""
+    """Write one array; an existing file is replaced as a whole."""
     if _is_url(path):
         with _opened(path, "wb") as file:
             np.save(file, block)

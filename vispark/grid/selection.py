@@ -1,4 +1,4 @@
-"""Some of a grid's cells, as an index of the whole array means them."""
+"""Selections of a grid's cells by an index of the whole array."""
 
 from __future__ import annotations
 

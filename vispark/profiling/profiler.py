@@ -208,13 +208,13 @@ class Profile:
                     start += seconds
 
     def _begin(self) -> None:
-        """Take note of which jobs do not count."""
+        """Record the number of the first job that counts."""
         context = SparkContext._active_spark_context
         if context is not None and context._jsc:
             self._first[context.applicationId] = jobs_so_far(context)
 
     def _leave(self, context: SparkContext) -> None:
-        """Ask Spark what the jobs of a context spent their time on; it may not be asked again.
+        """Ask Spark for the times of a context's jobs, before the context stops.
 
         The stages of the next context have the same numbers, and tasks have told nothing of these yet.
         """

@@ -1,4 +1,4 @@
-"""A partition's records as arrays in shared memory, and back.
+"""Conversion of a partition's records to arrays in shared memory, and back.
 
 Records are numbers, arrays, tuples of numbers, or dicts of numbers and arrays, or (key, value) pairs with such values.
 All records of a partition are alike. Below two dimensions they are *elements*: stacked, one block for the partition.

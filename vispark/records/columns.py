@@ -1,4 +1,4 @@
-"""The values of a partition, checked, as columns: one for the record, or one for each field of dicts.
+"""Columns of a partition's checked values: one for the record, or one for each field of dicts.
 
 Checks go over whole columns (the set of all types, of all dtypes, ...), which costs tens of nanoseconds a record; the
 record at fault is looked for only when there is one.
@@ -81,7 +81,7 @@ def _joined(rows: list[np.ndarray], dtype: np.dtype) -> np.ndarray:
 
 
 def columns(values: list[Any], keyed: bool) -> list[Column]:
-    """Return the columns of a partition's values, of which there is at least one.
+    """Return the columns of a partition's values, which are not empty.
 
     Raises
     ------

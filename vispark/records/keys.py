@@ -116,7 +116,7 @@ def unpack_keys(keys: bytes, count: int, *, open: Callable[[bytes], bytes]) -> l
 
 
 def _packed(keys: Sequence[Any]) -> bytes | None:
-    """Return keys as msgpack, where they come back from it as they are."""
+    """Return keys as msgpack, if they survive the round trip unchanged."""
     level: Sequence[Any] = keys
     while level:
         types = set(map(type, level))
@@ -131,7 +131,7 @@ def _packed(keys: Sequence[Any]) -> bytes | None:
 
 
 def _stacked(keys: Sequence[Any]) -> bytes | None:
-    """Return keys as an array, where they are NumPy scalars of one numeric type; pickling takes ten times as long."""
+    """Return keys as an array, if they are NumPy scalars of one numeric type; pickling takes ten times as long."""
     if len(set(map(type, keys))) > 1 or not isinstance(keys[0], np.generic) or not is_number(keys[0]):
         return None
     dtype = keys[0].dtype

@@ -1,4 +1,4 @@
-"""From records to the bytes of a payload."""
+"""Packing of records into the bytes of a payload."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def pack(records: Iterable[Any], *, seal: Callable[[bytes], bytes]) -> Packed:
 
 
 def _grid(keys: list[Any], columns: list[Column]) -> GridSpec | None:
-    """Return the grid that the records are blocks of, by their keys; None where they are something else.
+    """Return the grid of which the records are blocks, by their keys; None if they are other records.
 
     Raises
     ------

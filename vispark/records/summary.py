@@ -1,4 +1,4 @@
-"""A few words on what partitions hold, for people: ``1,000 records of float32[3]``."""
+"""Summaries of partitions' records, for people: ``1,000 records of float32[3]``."""
 
 from __future__ import annotations
 

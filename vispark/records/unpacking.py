@@ -1,4 +1,4 @@
-"""From a block's arrays to records."""
+"""Unpacking of a block's arrays to records."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def _chunks(array: np.ndarray) -> Iterator[np.ndarray]:
 
 
 def _owned(array: np.ndarray, dtype: str) -> np.ndarray:
-    """Return the array, or a copy where it must not be written or is not as it came."""
+    """Return the array, or a copy if it is read-only, not contiguous or of another dtype."""
     if array.dtype == np.dtype(dtype) and array.flags.writeable and array.flags.c_contiguous:
         return array
     return np.array(array, dtype, order="C")

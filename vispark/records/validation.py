@@ -67,7 +67,7 @@ def refused(subject: Subject, index: int, value: object, advice: str = "") -> Re
 
 
 def mixed(subject: Subject, index: int, value: object, first: object) -> RecordError:
-    """Return the error for a value that could be held, but not beside those before it."""
+    """Return the error for a value that is valid alone, but not beside those before it."""
     return RecordError(f"{subject.of(index)} is {describe(value)}, but {subject.of(0)} is {describe(first)}; "
                        "the records of a partition must be of one type, dtype and number of dimensions: "
                        "convert them before they are sent")

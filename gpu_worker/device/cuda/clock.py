@@ -1,4 +1,4 @@
-"""A GPU's clock: events that it passes itself."""
+"""Clock of a GPU, by events in its streams."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ _MOST = 4096
 
 
 class EventClock(Clock):
-    """An event before each launch and copy, and one behind it: an idle GPU passes the first one when it is recorded.
+    """Clock with an event before each launch and copy, and one after it: an idle GPU passes the first one when it is
+    recorded.
 
     Parameters
     ----------

@@ -103,7 +103,7 @@ class CudaStream(Stream):
         return self.marks - (self.marks - int(self._progress[0])) % 2**32
 
     def write_mark(self) -> None:
-        """Let the stream write its last mark's number when it comes there."""
+        """Enqueue the write of the last mark's number."""
         check(bindings.cuStreamWriteValue32(self.handle, self._address, self.marks % 2**32, 0))
 
 
@@ -203,7 +203,7 @@ class CudaDevice(Device):
                 bindings.cuuint64_t(2**64 - 1)))
 
     def active(self) -> _Active:
-        """Make the device current in this thread within a ``with``; cheap where it is already.
+        """Return a context in which the device is current in this thread; cheap if it is already.
 
         CUDA's errors inside become ours: KernelFault, OutOfMemory or LaunchError.
         """
@@ -509,7 +509,7 @@ class CudaDevice(Device):
 
 
 class _Active:
-    """Puts a device's context on this thread's stack, unless it is there, and takes it off again."""
+    """Context that pushes a device's CUDA context on this thread's stack, unless it is there, and pops it."""
 
     __slots__ = ("_device",)
 

@@ -59,7 +59,7 @@ def parameter_layout(cubin: Cubin) -> list[tuple[int, int]]:
 
 
 class Pinned:
-    """Host memory registered with the driver, for all devices of the process at once, and how many asked for it."""
+    """Host memory registered with the driver, for all devices of the process at once, with its number of users."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -130,7 +130,8 @@ def architecture(major: int, minor: int) -> str:
 
 
 def cubin_key(source: Source, name: str, arch: str) -> tuple[str, ...] | None:
-    """Everything that a cubin depends on, or None where that cannot be known: a source with includes of its own."""
+    """Return the values that a cubin depends on, or None if they are unknown, as for a source with includes of its own.
+    """
     if any(option.startswith(("-I", "--include-path", "-include", "--pre-include")) for option in source.options):
         return None
     return ("cubin", f"NVRTC {nvrtc_version()}", arch, name, source.file, source.text, "\0".join(source.options),
@@ -138,7 +139,7 @@ def cubin_key(source: Source, name: str, arch: str) -> tuple[str, ...] | None:
 
 
 def nvrtc_version() -> str:
-    """Return the version of NVRTC, such as "13.0"; DeviceUnavailable where it is not installed."""
+    """Return the version of NVRTC, such as "13.0"; raise DeviceUnavailable if NVRTC is not installed."""
     library = _library()
     return "{}.{}".format(*_check(library, library.nvrtcVersion()))
 

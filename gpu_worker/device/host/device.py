@@ -315,7 +315,7 @@ def _runtime_once() -> tuple[threading.Lock, list[ctypes.CDLL]]:
 
 
 def _runtime(compiler: Compiler, cache: KernelCache) -> ctypes.CDLL:
-    """Return the runtime, loaded once in a process, whose handlers of signals it installs."""
+    """Return the runtime, loaded once in a process, with its signal handlers installed."""
     lock, found = _runtime_once()
     with lock:
         if not found:

@@ -126,7 +126,7 @@ class HostMemory:
 
 
 def _new(size: int, gap: int) -> int:
-    """New memory, with a gap on both sides; 0 where there is none."""
+    """Return the address of new memory, with a gap on both sides; 0 if there is no memory."""
     place = ctypes.c_void_p()
     if _libc.posix_memalign(place, HUGE_PAGE if size >= HUGE_PAGE else ALIGNMENT, size + 2 * gap):
         return 0

@@ -1,4 +1,4 @@
-"""Reads the symbols that an ELF object file wants from elsewhere."""
+"""Reader of the undefined symbols of ELF object files."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ class Box:
 
     @property
     def size(self) -> int:
-        """How many cells it has."""
+        """The number of cells."""
         return prod(self.shape)
 
     def shared(self, other: Box) -> Box:
@@ -79,7 +79,7 @@ def cuts(extent: int, splits: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Lattice:
-    """A grid and the blocks that it is cut into.
+    """Grid and its division into blocks.
 
     Parameters
     ----------
@@ -153,7 +153,7 @@ def dealt(lattice: Lattice, parts: int) -> dict[Triple, int]:
 
 
 def covered(positions: Collection[Triple]) -> list[Box]:
-    """Disjoint boxes that have exactly these blocks: few of them, and one where they form a box.
+    """Return disjoint boxes that cover exactly these blocks: few boxes, and one if the blocks form a box.
 
     Each box starts at the first block that is left, and grows along x, y and z as far as blocks are left.
     """

@@ -1,4 +1,4 @@
-"""The patches of a worker: which blocks they have, and the device memory of their fields."""
+"""Patches of a worker: their blocks, and the device memory of their fields."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class RankPatches:
 
 @dataclass(frozen=True, eq=False)
 class Domain:
-    """A grid, and those of its cells that this worker has.
+    """Part of a grid that this worker holds.
 
     Attributes
     ----------

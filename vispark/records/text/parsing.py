@@ -1,4 +1,4 @@
-"""From lines of numbers to arrays, column by column."""
+"""Parsing of lines of numbers to arrays, column by column."""
 
 from __future__ import annotations
 
