@@ -6,14 +6,53 @@ import io
 import logging
 import logging.handlers
 import os
+import threading
+import time
 from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 
 from gpu_worker.protocol.errors import OptionError
 
 MAX_BYTES = 4 << 20
+MOST_LINES, MINUTE = 100, 60.0
 LEVELS = ("debug", "info", "warning", "error")
 _FORMAT = "%(asctime)s %(levelname)s %(process)d {who}%(message)s"
+
+
+class RateLimit(logging.Filter):
+    """Filter of a handler: at most :data:`MOST_LINES` messages a minute of one line of code, then how many there were.
+
+    Whoever may connect, strangers over TCP too, may make a worker say that they are refused, and would fill its disk.
+    Messages for those who debug pass.
+
+    Parameters
+    ----------
+    clock : callable
+        Gives the time in seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic):
+        super().__init__()
+        self._clock = clock
+        self._lock = threading.Lock()
+        #: By place in the code: when its minute began, and how many messages it had.
+        self._said: dict[tuple[str, int], tuple[float, int]] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return whether a message is logged; the first after a minute says how many were not."""
+        if record.levelno <= logging.DEBUG:
+            return True
+        place, now = (record.pathname, record.lineno), self._clock()
+        with self._lock:
+            began, count = self._said.get(place, (now, 0))
+            if now - began < MINUTE:
+                self._said[place] = began, count + 1
+                return count < MOST_LINES
+            self._said[place] = now, 1
+        if count > MOST_LINES:
+            record.msg = f"{record.msg} (and {count - MOST_LINES} more before, which are not logged)"
+        return True
 
 
 class _PrivateLog(logging.handlers.RotatingFileHandler):
@@ -34,6 +73,7 @@ def to_stderr(level: str, who: str = "") -> None:
 
 
 def _install(handler: logging.Handler, level: str, who: str) -> None:
+    handler.addFilter(RateLimit())
     handler.setFormatter(logging.Formatter(_FORMAT.format(who=who.replace("%", "%%"))))
     logger = logging.getLogger("gpu_worker")
     logger.addHandler(handler)
