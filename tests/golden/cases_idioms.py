@@ -88,3 +88,29 @@ def _weighted(p):
 case("a tuple indexed by a variable from the end", P)(lambda p: WEIGHTS[int(p[0] > 0) - 1] * 2.0)
 case("a tuple of tuples indexed by a variable", P)(lambda p: STEPS[int(p[0] > 0)][0] + 10 * STEPS[int(p[1] > 0)][1])
 case("a tuple of arrays indexed by a variable", P)(lambda p: ROWS[int(p[0] > 0)] * 2)
+
+
+# -- items whose number the kernel alone knows ------------------------------------------------------------------------
+
+
+WHOLE = np.arange(12, dtype="int32").reshape(3, 4)
+DOUBLES = rows(4, 6, "float64")
+
+case("mean of what a mask selects", P, tolerance=16)(lambda p: p[p > 0].mean())
+case("sum, product of what a mask selects", P, tolerance=16)(
+    lambda p: (p[p > 0].sum(), np.prod(p[p < 0]), sum(p[p > -9])))
+case("extremes of what a mask selects", P)(lambda p: (p[p > -9].max(), np.min(p[p > -9]), max(p[p > -9])))
+case("number of what a mask selects", P)(lambda p: (len(p[p > 0]), p[p > 0].size, np.any(p[p > 0] > 1)))
+case("spread of what a mask selects", DOUBLES, tolerance=64)(lambda p: (p[p > -9].var(ddof=1), np.std(p[p > -9])))
+case("arithmetic of what a mask selects", P, tolerance=16)(lambda p: ((p[p > 0] - 1) ** 2).sum())
+case("integers that a mask selects", WHOLE)(lambda p: (p[p > 2 - p].max(), p[p > 0].mean(), p[p % 2 == 0].sum()))
+case("what a mask selects of two axes", BLOCKS, tolerance=64)(lambda m: (m[m > 0].sum(), m[m > 0].mean()))
+case("a slice to an end from the data", P, tolerance=16)(lambda p: p[:int(abs(p[0]) * 3)].sum())
+case("a slice from the end, by the data", P)(lambda p: p[-int(abs(p[0]) + 1):].max())
+
+
+@case("a window that moves by the data", P, tolerance=16)
+def _moved(p):
+    first = int(p[0] > 0) + 4
+    window = p[first:first + 3]
+    return window.sum() / len(window)

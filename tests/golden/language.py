@@ -49,7 +49,7 @@ def _rows(cases: list[Case]) -> str:
     lines = []
     for name, members in groups.items():
         shown = next((case for case in members if case.golden), members[0])
-        golden = f"[{shown.golden}.cu](../tests/golden/{shown.golden}.cu)" if shown.golden else ""
+        golden = f"[{shown.golden}.cu](../../tests/golden/{shown.golden}.cu)" if shown.golden else ""
         lines.append(f"| {_cell(name)} | {_example(shown)} | {golden} | {len(members)} |")
     return "\n".join(lines)
 

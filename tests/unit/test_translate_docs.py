@@ -12,7 +12,7 @@ from tests.golden.language import tables
 
 pytestmark = pytest.mark.slow
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "translator.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "guide" / "translator.md"
 _GENERATED = re.compile(r"(<!-- generated from tests/golden -->\n).*?(<!-- end -->)", re.S)
 
 

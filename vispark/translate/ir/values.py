@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from vispark.translate.ir.errors import Refusal
+from vispark.translate.ir.errors import NotConstant, Refusal
 from vispark.translate.ir.nodes import Definition
 from vispark.translate.ir.types import INT, Scalar, join
 
@@ -240,7 +240,21 @@ class ForRange:
     items: tuple[Any, ...]
 
 
-Value = Number | Array | Tuple | List | Dict | Nothing | Named | Method | LocalFunction | ForRange
+@dataclass(frozen=True)
+class Selected:
+    """Items of an array whose number is only known as the kernel runs: those where a mask of its shape is true."""
+
+    values: Array
+    mask: Array
+    #: The reason why it is none of known length, for what needs one.
+    reason: str = ""
+
+    def refusal(self) -> Refusal:
+        """Return an error for what needs an array of known length."""
+        return NotConstant(self.reason or _HOW_MANY)
+
+
+Value = Number | Array | Selected | Tuple | List | Dict | Nothing | Named | Method | LocalFunction | ForRange
 
 
 @dataclass(frozen=True)
@@ -268,6 +282,10 @@ class DictType:
 Type = Scalar | ArrayType | DictType | tuple | Nothing
 
 
+_HOW_MANY = ("how many items a mask selects is not known before the kernel runs, and lengths are compiled in; reduce "
+             "them, as in p[mask].mean(), or keep all, as in np.where(mask, p, 0)")
+
+
 def type_of(value: Value) -> Type:
     """Return the type of a value that a variable can hold.
 
@@ -286,6 +304,8 @@ def type_of(value: Value) -> Type:
         return DictType(value.names, tuple(map(type_of, value.items)))
     if isinstance(value, Nothing):
         return value
+    if isinstance(value, Selected):
+        raise value.refusal()
     instead = "; make it an array, np.array([...]), or a tuple" if isinstance(value, List) else ""
     raise Refusal(f"{describe(value)} cannot be chosen while the kernel runs, or returned{instead}")
 
@@ -320,7 +340,8 @@ def describe(value: Value) -> str:
         return f"the function {value.definition.name}"
     if isinstance(value, Named | Method):
         return value.name.removeprefix("builtins.")
-    words = {Tuple: "a tuple", List: "a list", Dict: "a dict", ForRange: "an iterable"}
+    words = {Tuple: "a tuple", List: "a list", Dict: "a dict", ForRange: "an iterable",
+             Selected: "an array whose length is only known as the kernel runs"}
     return value.what if isinstance(value, Nothing) else words[type(value)]
 
 

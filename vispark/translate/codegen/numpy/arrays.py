@@ -13,7 +13,19 @@ from vispark.translate.codegen.scalar import numbers, scalars
 from vispark.translate.codegen.scalar.casts import cast, literal, text_of
 from vispark.translate.ir.errors import Refusal
 from vispark.translate.ir.types import BOOL, FLOAT, Scalar
-from vispark.translate.ir.values import Array, List, Named, Nothing, Number, Tuple, Value, derived, describe, reindexed
+from vispark.translate.ir.values import (
+    Array,
+    List,
+    Named,
+    Nothing,
+    Number,
+    Selected,
+    Tuple,
+    Value,
+    derived,
+    describe,
+    reindexed,
+)
 from vispark.translate.language import signatures
 from vispark.translate.language.library import FUNCTIONS, TYPES, UFUNC_C, UFUNC_OTHER
 
@@ -67,6 +79,8 @@ class Arrays(Reductions):
         """Return a value that must be a number or an array; an array without axes is a number."""
         if isinstance(value, Array) and value.shape == ():
             return value.at()
+        if isinstance(value, Selected):
+            raise value.refusal()
         if isinstance(value, List) or (isinstance(value, Tuple) and value.items):
             raise Refusal(f"{describe(value)} is no array; make one: np.array([...])")
         if not isinstance(value, Number | Array):

@@ -26,6 +26,7 @@ from vispark.translate.ir.values import (
     Named,
     Nothing,
     Number,
+    Selected,
     Tuple,
     Value,
     describe,
@@ -124,7 +125,9 @@ class Assignments(Expressions):
             # A list that nothing can be appended to is a tuple.
             parts = tuple(self._part(f"{name}_{i}", item) for i, item in enumerate(value.items))
             frame.variables[name] = type(value)(parts)
-        elif isinstance(value, LocalFunction | Named | Nothing):
+        elif isinstance(value, Selected) and (value.values.volatile or value.mask.volatile):
+            raise Refusal(f"{name} would be items of an array that is written to; reduce them where they are selected")
+        elif isinstance(value, LocalFunction | Named | Nothing | Selected):
             frame.variables[name] = value
         else:
             raise Refusal(f"{describe(value)} cannot be kept in a variable; range(), zip() and their like stand where "

@@ -16,7 +16,7 @@ from vispark.translate.frontend import index_faults
 from vispark.translate.ir import nodes as form
 from vispark.translate.ir.errors import NotConstant, Refusal, TranslationError
 from vispark.translate.ir.source_text import complain
-from vispark.translate.ir.types import BOOL, INT
+from vispark.translate.ir.types import BOOL, INT, NUMPY_BOOL
 from vispark.translate.ir.values import (
     Array,
     Dict,
@@ -27,6 +27,7 @@ from vispark.translate.ir.values import (
     Named,
     Nothing,
     Number,
+    Selected,
     Tuple,
     Value,
     chosen,
@@ -315,7 +316,9 @@ class Expressions(Windows):
         if isinstance(value, Number | Array) and node.name in PROPERTIES and not (
                 node.name == "dtype" and value.type.weak):
             return self.property(value, node.name)
-        if isinstance(value, Number | Array) and node.name in METHODS:
+        if isinstance(value, Selected) and node.name == "size":
+            return cast(self.count_of_selected(value), INT)
+        if isinstance(value, Number | Array | Selected) and node.name in METHODS:
             return Method(value, node.name)
         raise Refusal(f"{describe(value)} has no .{node.name} here")
 
@@ -341,11 +344,44 @@ class Expressions(Windows):
         if not isinstance(value, Array):
             raise Refusal(f"{describe(value)} has no items")
         if len(node.indices) != 1 or isinstance(node.indices[0], form.Slice | form.Literal):
-            return self.indexed(value, node)
+            return self._sliced(value, node)
         index = self.expression(node.indices[0])
+        if isinstance(index, Array) and index.type.kind == "b" and index.shape == value.shape:
+            return Selected(value, index)
         if isinstance(index, List) or (isinstance(index, Array) and index.type.kind in "iu"):
             return self.gathered(value, index, node)
         return self.indexed(value, node, index)
+
+    def _sliced(self, array: Array, node: form.Index) -> Value:
+        """Return ``array[...]``; of a row whose slice has ends that only the kernel knows, the items between these."""
+        one = node.indices[0] if len(node.indices) == 1 else None
+        if not isinstance(one, form.Slice) or len(array.shape) != 1 or one.step not in (None, form.Literal(1)):
+            return self.indexed(array, node)
+        try:
+            with self.apart() as lines:
+                found = self.indexed(array, node)
+        except NotConstant as error:
+            ends = [self._end_of(part, default, array.shape[0])
+                    for part, default in ((one.start, 0), (one.stop, array.shape[0]))]
+            low, high = ends
+
+            def inside(index: str) -> str:
+                return f"({low} <= {index} && {index} < {high})"
+
+            return Selected(array, Array(NUMPY_BOOL, array.shape, inside), str(error))
+        self.put(lines)
+        return found
+
+    def _end_of(self, node: form.Expression | None, default: int, extent: int) -> str:
+        """Return the place where a slice of a row begins or ends, as Python counts it."""
+        value = Nothing() if node is None else self.expression(node)
+        if isinstance(value, Nothing):
+            return str(default)
+        number = self.as_number(value, "a slice's end")
+        if number.type.kind not in "iu":
+            raise Refusal(f"a slice's end is {number.type}; it must be an integer")
+        wide = self.keep(dataclasses.replace(cast(number, INT), bounds=None), "end")
+        return self.keep(Number(INT, f"{wide.text} < 0 ? {wide.text} + {extent} : {wide.text}", atom=False), "end").text
 
     def gathered(self, array: Array, index: List | Array, node: form.Index) -> Value:
         """Return ``array[[1, 4]]``: the items at these places along the first axis."""
@@ -598,7 +634,8 @@ class Expressions(Windows):
     def method(self, function: Method, arguments: tuple[Value, ...], keywords: dict[str, Value]) -> Value:
         """Return ``value.name(...)``."""
         value: Any = function.value
-        if function.name in ("conj", "conjugate") and value.type.kind != "c" and not arguments:
+        if isinstance(value, Array | Number) and function.name in ("conj", "conjugate") and value.type.kind != "c" \
+                and not arguments:
             return value
         return self.library(METHODS[function.name], (function.value, *arguments), keywords)
 

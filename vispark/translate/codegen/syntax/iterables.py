@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 
-from vispark.translate.codegen.numpy.einsum import Subscripts
+from vispark.translate.codegen.numpy.selected import Selections
 from vispark.translate.codegen.scalar.casts import literal
 from vispark.translate.codegen.scalar.scalars import NeedsStatic
 from vispark.translate.ir.errors import Refusal
@@ -27,7 +27,7 @@ from vispark.translate.ir.values import (
 _ENDLESS = 2**31 - 1
 
 
-class Iterables(Subscripts):
+class Iterables(Selections):
     """``range``, ``enumerate``, ``zip`` and ``reversed``."""
 
     def steps(self, name: str, values: list[Value], keywords: dict[str, Value]) -> ForRange:
