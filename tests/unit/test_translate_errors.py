@@ -586,3 +586,15 @@ def test_stencils():
 
     with pytest.raises(TranslationError, match="reads its cell by offsets"):
         trace(none)
+
+
+def test_what_is_typed_at_a_prompt_without_a_source():
+    names: dict[str, Any] = {}
+    exec(compile("f = lambda x: x + 1", "<stdin>", "single"), names)
+    with pytest.raises(TranslationError, match=r"Python's own prompt keeps what is typed from version 3\.13 on"):
+        trace(names["f"])
+
+
+def test_a_product_of_numbers_says_what_a_record_is():
+    with pytest.raises(TranslationError, match=r"float32 array \(4,\) @ float32; .* of=\"record\""):
+        translate(lambda p: p @ p[0], schema=((4,), "float32"))

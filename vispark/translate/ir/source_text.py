@@ -39,6 +39,10 @@ def _found(code: types.CodeType) -> tuple[FunctionNode, SourceText]:
     file = code.co_filename
     linecache.checkcache(file)
     lines = linecache.getlines(file)
+    if not lines and file == "<stdin>":
+        raise TranslationError(f"the source of {_shown(code)} was not found: Python's own prompt keeps what is typed "
+                               "from version 3.13 on. Write it in a file, or type it in IPython (for pyspark: "
+                               "PYSPARK_DRIVER_PYTHON=ipython)", file=file)
     if not lines:
         raise TranslationError(f"the source of {_shown(code)} was not found: {file} cannot be read. A translated "
                                "function is written in a file or a notebook, not made by exec or eval", file=file)

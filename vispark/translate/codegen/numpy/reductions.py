@@ -247,7 +247,9 @@ class Reductions(Sums):
     def product(self, left: Value, right: Value) -> Value:
         """Return ``left @ right``."""
         if not (isinstance(left, Array) and isinstance(right, Array)):
-            raise Refusal("@ is of arrays; for numbers write *")
+            raise Refusal(f"@ is of arrays, and this is {describe(left)} @ {describe(right)}; for numbers write *. Of "
+                          "records, and of dicts, with an array of two axes the elements lie along the first one; "
+                          'vmap(f, of="record") takes the whole of a record that is an array')
         return self._dot(left, right)
 
     def _matmul(self, x1: Value, x2: Value) -> Value:
