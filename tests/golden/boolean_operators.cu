@@ -2,11 +2,6 @@
 // and, or, not
 #include "vispark/rows.h"
 
-template <class T> __device__ __forceinline__ unsigned long long magnitude(T a)
-{
-    return a < 0 ? 0ULL - (unsigned long long)a : (unsigned long long)a;
-}
-
 static __device__ __forceinline__ void
 lambda(const bool a, const bool b, bool& out_0_value, bool& out_1_value, bool& out_2_value)
 {

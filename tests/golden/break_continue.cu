@@ -2,11 +2,6 @@
 // break
 #include "vispark/rows.h"
 
-template <class T> __device__ __forceinline__ unsigned long long magnitude(T a)
-{
-    return a < 0 ? 0ULL - (unsigned long long)a : (unsigned long long)a;
-}
-
 static __device__ __forceinline__ void
 escapes(const float x, long long& out_0_value, float& out_1_value)
 {

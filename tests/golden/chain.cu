@@ -2,19 +2,6 @@
 // two functions one after the other; the first one's speed is not wanted
 #include "vispark/rows.h"
 
-template <class T> __device__ __forceinline__ unsigned long long magnitude(T a)
-{
-    return a < 0 ? 0ULL - (unsigned long long)a : (unsigned long long)a;
-}
-template <class T> __device__ __forceinline__ unsigned char bits_of(T a)
-{
-    unsigned long long bits = magnitude<T>(a);
-    bits -= bits >> 1 & 0x5555555555555555ULL;
-    bits = (bits & 0x3333333333333333ULL) + (bits >> 2 & 0x3333333333333333ULL);
-    bits = bits + (bits >> 4) & 0x0f0f0f0f0f0f0f0fULL;
-    return (unsigned char)(bits * 0x0101010101010101ULL >> 56);
-}
-
 static __device__ __forceinline__ void
 pushed_then_energy(const float* __restrict__ x, const float* __restrict__ v, const float m, float* __restrict__ out_x_row, float& out_e_value, const double dt)
 {

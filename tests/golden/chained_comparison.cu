@@ -24,10 +24,6 @@ template <> __device__ __forceinline__ float opaque<float>(float a)
     return a;
 }
 template <class T> __device__ __forceinline__ bool less_equal(T a, T b) { return a <= b && a == a && b == b; }
-template <class T> __device__ __forceinline__ unsigned long long magnitude(T a)
-{
-    return a < 0 ? 0ULL - (unsigned long long)a : (unsigned long long)a;
-}
 
 static __device__ __forceinline__ void
 lambda(const float x, bool& out_value)

@@ -94,18 +94,6 @@ template <class T> __device__ __forceinline__ T absolute(T a)
     const T negative = wrapped_negative<T>(a);
     return (sizeof(T) < 4 ? a < 0 : a < negative) ? negative : a;
 }
-template <class T> __device__ __forceinline__ unsigned long long magnitude(T a)
-{
-    return a < 0 ? 0ULL - (unsigned long long)a : (unsigned long long)a;
-}
-template <class T> __device__ __forceinline__ unsigned char bits_of(T a)
-{
-    unsigned long long bits = magnitude<T>(a);
-    bits -= bits >> 1 & 0x5555555555555555ULL;
-    bits = (bits & 0x3333333333333333ULL) + (bits >> 2 & 0x3333333333333333ULL);
-    bits = bits + (bits >> 4) & 0x0f0f0f0f0f0f0f0fULL;
-    return (unsigned char)(bits * 0x0101010101010101ULL >> 56);
-}
 // Ends the kernel. In a place that outlives it, which its worker gave it, the first thread says which index it was, of
 // how long an axis, and at which subscript of the function.
 #ifdef __CUDA_ON_HOST__

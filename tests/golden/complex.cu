@@ -2,10 +2,6 @@
 // complex64
 #include "vispark/rows.h"
 
-template <class T> __device__ __forceinline__ unsigned long long magnitude(T a)
-{
-    return a < 0 ? 0ULL - (unsigned long long)a : (unsigned long long)a;
-}
 // Complex numbers, laid out as NumPy's.
 template <class T> struct complex_t {
     T re, im;

@@ -2,19 +2,6 @@
 // numbers by so many keys that a block has some digits of the sums of some of them
 #include "vispark/cells.h"
 
-template <class T> __device__ __forceinline__ unsigned long long magnitude(T a)
-{
-    return a < 0 ? 0ULL - (unsigned long long)a : (unsigned long long)a;
-}
-template <class T> __device__ __forceinline__ unsigned char bits_of(T a)
-{
-    unsigned long long bits = magnitude<T>(a);
-    bits -= bits >> 1 & 0x5555555555555555ULL;
-    bits = (bits & 0x3333333333333333ULL) + (bits >> 2 & 0x3333333333333333ULL);
-    bits = bits + (bits >> 4) & 0x0f0f0f0f0f0f0f0fULL;
-    return (unsigned char)(bits * 0x0101010101010101ULL >> 56);
-}
-
 static __device__ __forceinline__ void
 lambda(const int k, const float v, int& out_0_value, float& out_1_value)
 {

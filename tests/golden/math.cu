@@ -2,11 +2,6 @@
 // math.exp of float32 is a Python float
 #include "vispark/rows.h"
 
-template <class T> __device__ __forceinline__ unsigned long long magnitude(T a)
-{
-    return a < 0 ? 0ULL - (unsigned long long)a : (unsigned long long)a;
-}
-
 static __device__ __forceinline__ void
 lambda(const float x, double& out_value)
 {

@@ -3,18 +3,6 @@
 #include "vispark/rows.h"
 
 template <class T> __device__ __forceinline__ bool is_nan(T a) { return a != a; }
-template <class T> __device__ __forceinline__ unsigned long long magnitude(T a)
-{
-    return a < 0 ? 0ULL - (unsigned long long)a : (unsigned long long)a;
-}
-template <class T> __device__ __forceinline__ unsigned char bits_of(T a)
-{
-    unsigned long long bits = magnitude<T>(a);
-    bits -= bits >> 1 & 0x5555555555555555ULL;
-    bits = (bits & 0x3333333333333333ULL) + (bits >> 2 & 0x3333333333333333ULL);
-    bits = bits + (bits >> 4) & 0x0f0f0f0f0f0f0f0fULL;
-    return (unsigned char)(bits * 0x0101010101010101ULL >> 56);
-}
 // NumPy's order for sorting: what has a NaN comes last.
 template <class T> __device__ __forceinline__ bool sorts_behind(T a, T b) { return a > b || (a != a && b == b); }
 // Batcher's odd-even merge sort: which items are compared depends on their number alone.

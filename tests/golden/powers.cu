@@ -5,10 +5,6 @@
 template <class T> __device__ __forceinline__ T power2(T a) { return a * a; }
 template <class T> __device__ __forceinline__ T power3(T a) { return a * a * a; }
 template <class T> __device__ __forceinline__ T power4(T a) { return (a * a) * (a * a); }
-template <class T> __device__ __forceinline__ unsigned long long magnitude(T a)
-{
-    return a < 0 ? 0ULL - (unsigned long long)a : (unsigned long long)a;
-}
 
 static __device__ __forceinline__ void
 lambda(const float x, float& out_0_value, float& out_1_value, float& out_2_value, float& out_3_value, float& out_4_value, float& out_5_value)

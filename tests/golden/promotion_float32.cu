@@ -2,11 +2,6 @@
 // promotion: float32 with Python numbers
 #include "vispark/rows.h"
 
-template <class T> __device__ __forceinline__ unsigned long long magnitude(T a)
-{
-    return a < 0 ? 0ULL - (unsigned long long)a : (unsigned long long)a;
-}
-
 static __device__ __forceinline__ void
 lambda(const float x, float& out_0_value, float& out_1_value, float& out_2_value, float& out_3_value, float& out_4_value, float& out_5_value)
 {

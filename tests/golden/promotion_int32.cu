@@ -2,11 +2,6 @@
 // promotion: int32 with Python numbers
 #include "vispark/rows.h"
 
-template <class T> __device__ __forceinline__ unsigned long long magnitude(T a)
-{
-    return a < 0 ? 0ULL - (unsigned long long)a : (unsigned long long)a;
-}
-
 static __device__ __forceinline__ void
 lambda(const int x, int& out_0_value, double& out_1_value, int& out_2_value, int& out_3_value, double& out_4_value, double& out_5_value)
 {

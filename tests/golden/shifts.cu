@@ -13,10 +13,6 @@ template <class T> __device__ __forceinline__ T shift_right(T a, T b)
     const unsigned long long by = (unsigned long long)b;
     return by < 8 * sizeof(T) ? (T)(a >> by) : a < 0 ? T(-1) : T(0);
 }
-template <class T> __device__ __forceinline__ unsigned long long magnitude(T a)
-{
-    return a < 0 ? 0ULL - (unsigned long long)a : (unsigned long long)a;
-}
 
 static __device__ __forceinline__ void
 lambda(const short a, const short b, short& out_0_value, short& out_1_value)

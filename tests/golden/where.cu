@@ -23,10 +23,6 @@ template <> __device__ __forceinline__ float opaque<float>(float a)
 #endif
     return a;
 }
-template <class T> __device__ __forceinline__ unsigned long long magnitude(T a)
-{
-    return a < 0 ? 0ULL - (unsigned long long)a : (unsigned long long)a;
-}
 
 static __device__ __forceinline__ void
 lambda(const float x, float& out_value)

@@ -269,14 +269,14 @@ template <class T> __device__ __forceinline__ T log_add_exp2(T a, T b)
     return apart > 0 ? a + (T)(scale * log1p(exp2(-apart))) : apart <= 0 ? b + (T)(scale * log1p(exp2(apart))) :
            (T)apart;
 }
-template <class T> __device__ __forceinline__ unsigned long long magnitude(T a)
+template <class T> __device__ __forceinline__ unsigned long long unsigned_absolute(T a)
 {
     return a < 0 ? 0ULL - (unsigned long long)a : (unsigned long long)a;
 }
 // Euclid's algorithm, of numbers without their signs.
 template <class T> __device__ __forceinline__ T greatest_divisor(T a, T b)
 {
-    unsigned long long first = magnitude<T>(a), second = magnitude<T>(b);
+    unsigned long long first = unsigned_absolute<T>(a), second = unsigned_absolute<T>(b);
     while (second != 0) {
         const unsigned long long rest = first % second;
         first = second;
@@ -286,7 +286,7 @@ template <class T> __device__ __forceinline__ T greatest_divisor(T a, T b)
 }
 template <class T> __device__ __forceinline__ T least_multiple(T a, T b)
 {
-    unsigned long long first = magnitude<T>(a), second = magnitude<T>(b);
+    unsigned long long first = unsigned_absolute<T>(a), second = unsigned_absolute<T>(b);
     const unsigned long long product = first, factor = second;
     while (second != 0) {
         const unsigned long long rest = first % second;
@@ -297,7 +297,7 @@ template <class T> __device__ __forceinline__ T least_multiple(T a, T b)
 }
 template <class T> __device__ __forceinline__ unsigned char bits_of(T a)
 {
-    unsigned long long bits = magnitude<T>(a);
+    unsigned long long bits = unsigned_absolute<T>(a);
     bits -= bits >> 1 & 0x5555555555555555ULL;
     bits = (bits & 0x3333333333333333ULL) + (bits >> 2 & 0x3333333333333333ULL);
     bits = bits + (bits >> 4) & 0x0f0f0f0f0f0f0f0fULL;
@@ -569,7 +569,7 @@ struct half_t {
 
 _NAME = re.compile(r"^(?:template <[^\n]*?> |template <> )?"
                    r"(?:struct|__device__ __forceinline__ [\w<> ]+?|static __device__ __noinline__ [\w() ]+)\s+"
-                   r"(operator(?:[=!<>]=|[-+*/<>])|\w+)", re.M)
+                   r"(operator(?:[=!<>]=|[-+*/<>])|\w+)(?=\s*[(<{:])", re.M)
 
 
 def _parts() -> tuple[tuple[str, str], ...]:
