@@ -42,7 +42,8 @@ _BODIES = ("straight", "straight", "straight", "loop", "loop", "early", "inner")
 
 _MAY_RAISE = re.compile(r"math\.|int\(|round\(|\*\*|\.item|//|%|power|pow")
 #: Pieces of the probes that give tuples, which a dict's fields may not be.
-_TUPLES = ("pair(", "divmod(", ".shape", "({a}, (", "({a},) * 2", "(({x}", "(np.fmod({x}", "(-{x} >> 1, ")
+_TUPLES = ("pair(", "divmod(", ".shape", "({a}, (", "({a},) * 2", "(({x}", "(np.fmod({x}", "(-{x} >> 1, ",
+           "modf(", "frexp(")
 
 
 @dataclass(frozen=True, eq=False)

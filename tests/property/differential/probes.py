@@ -135,10 +135,11 @@ def _ufuncs() -> list[Probe]:
         # CUDA promises of its hypot no more than two units in the last place, where that of a host is nearly exact.
         loose = (name in library.UFUNC_C and name not in _EXACT_C) or name == "hypot"
         near = name in ("deg2rad", "rad2deg", "radians", "degrees", "reciprocal", "square")
-        equal = _POWER if name == "power" else _LOOSE if loose else _NEAR if near else _ZERO if name in free else _PARTS
+        equal = _LOOSE if loose else _NEAR if near else _ZERO if name in free else _PARTS
+        equal = _POWER if name in ("power", "float_power") else equal
         # Of complex numbers near zero NumPy's is what 1 + z has kept of them.
         equal = replace(equal, absolute=2) if name == "log1p" else equal
-        equal = Equal(units=2, absolute=2) if name == "logaddexp" else equal
+        equal = Equal(units=4, absolute=2) if name in ("logaddexp", "logaddexp2") else equal
         found.append(Probe(f"np.{name}({', '.join((first, second)[:ufunc.nin])})", equal))
     return found
 
@@ -290,10 +291,10 @@ def _ends() -> list[Probe]:
     found = [Probe(text) for text in (
         "(({x} // 7), (-{x} // 7))", "(({x} // 2), (-{x} // 2), ({x} % 2))", "(({x} % 7), (-{x} % 7), (-({x} % 7)))",
         "(({x} // {y}), (-{x} // {y}))", "(({x} // -3), (-{x} // -3))", "(abs({x}) // 7)", "(abs({x}) < 0)",
-        "(-{x} > 0)", "(-abs({x}))", "(abs(-{x}) % 5)", "((0 - {x}) // 3)", "({x} * -1 // 3)", "divmod({x}, 7)",
+        "(-{x} > 0)", "((0 - {x}) // 3)", "({x} * -1 // 3)", "divmod({x}, 7)",
         "divmod(-{x}, 7)", "(np.fmod({x}, 7), np.fmod(-{x}, 7))", "max(-{x}, {x})", "(np.sign({x}) * {x} // 3)",
         "({x} - {y} - 1)", "({x} // 3 * 3 + {x} % 3)", "(-{x} >> 1, {x} >> 1)")]
-    found.append(Probe("np.abs({x} - {m})", _PARTS))
+    found += [Probe(text, _PARTS) for text in ("np.abs({x} - {m})", "(-abs({x}))", "(abs(-{x}) % 5)")]
     found += [Probe(f"np.{name}({{a}})") for name in ("float32", "float64", "complex64", "complex128", "bool_")]
     # Of integers alone, as of floats what is beyond an integer is not defined.
     found += [Probe(f"(~{{a}}).astype(np.{name})") for name in library.TYPES]
@@ -301,8 +302,9 @@ def _ends() -> list[Probe]:
     found += [Probe(text, _ORDER, rows=True) for text in (
         "np.sum({E})", "{E}.sum()", "np.mean({E})", "np.nanmean({E})", "np.nansum({E})", "np.median({E})",
         "np.trapezoid({E})", "np.trapezoid({E}, dx=2)", "np.dot({E}, {E})", "np.sum({E}, dtype=np.float64)",
-        "np.mean({E}, dtype=np.float64)", "sum({E})", "np.prod({E}[:2])", "np.linalg.norm({E}, np.inf)",
+        "np.mean({E}, dtype=np.float64)", "sum({E})", "np.prod({E}[:2])",
         "np.linalg.norm({E}, 0)")]
+    found.append(Probe("np.linalg.norm({E}, np.inf)", replace(_ORDER, parts=4), rows=True))
     # Of the greatest number half the difference of two is it or is infinite, as the difference is rounded.
     found += [Probe(text, Equal(zero=True, units=4), rows=True) for text in (
         "np.quantile({E}, 0)", "np.quantile({E}, 1)", "np.quantile({E}, 0.0)", "np.quantile({E}, 0.5)",
