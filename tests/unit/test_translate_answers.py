@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import textwrap
@@ -267,6 +268,7 @@ HALVES = """
 
 def test_constants_beyond_half_precision_say_nothing_on_the_terminal(tmp_path: Path):
     (tmp_path / "halves.py").write_text("def below(x):\n    return x < 1e10, x + 70000.0\n")
+    path = os.pathsep.join([str(tmp_path), str(Path.cwd()), os.environ.get("PYTHONPATH", "")])
     ended = subprocess.run([sys.executable, "-c", textwrap.dedent(HALVES.format(module="halves"))], text=True,
-                           capture_output=True, check=False, env={"PYTHONPATH": f"{tmp_path}:{Path.cwd()}"})
+                           capture_output=True, check=False, env=os.environ | {"PYTHONPATH": path})
     assert not ended.returncode and not ended.stderr, ended.stderr
