@@ -267,7 +267,7 @@ class Execution:
                 self.recording.reads(partition)
             self.loaded.append(partition)
             return partition
-        raise PlanError(f"a plan starts with Put or Load, not with {type(step).__name__}")
+        raise PlanError(f"a plan starts with Put or Load, not with {type(step).__name__.removesuffix('Step')}")
 
     def _step(self, step: Step, values: list[Partition]) -> list[Partition]:
         """Run a step on the values of the step before, and return its values."""
@@ -296,7 +296,7 @@ class Execution:
                 return self._each(step, self._each(step, values, self._to_device), self._fold)
             case FetchStep():
                 return self._each(step, values, self._fetch)
-        raise PlanError(f"{type(step).__name__} can only start a plan")
+        raise PlanError(f"{type(step).__name__.removesuffix('Step')} can only start a plan")
 
     # -- blocks of a grid ---------------------------------------------------------------------------------------------
 

@@ -110,7 +110,7 @@ def label(step: Step) -> str:
             return step.label
         case FoldStep(fields) | FoldByKeyStep(_, _, fields):
             return " and ".join(dict.fromkeys(f"fold {each.operator}" for each in fields))
-    return type(step).__name__.lower()
+    return type(step).__name__.removesuffix("Step").lower()
 
 
 class DecodedPlans:

@@ -199,7 +199,8 @@ def _verify_step(plan: Plan, step: Step) -> None:
             _wrong_unless(how != "key" or 1 <= groups <= _MOST_KEYS,
                           f"keys are folded below 1 to {_MOST_KEYS:,}, not {groups:,}")
         case ExchangeStep() | StencilStep() | IterateStep() | WindowStep():
-            _wrong_unless(plan.grid is not None, f"{type(step).__name__} is of a grid, and the plan has none")
+            name = type(step).__name__.removesuffix("Step")
+            _wrong_unless(plan.grid is not None, f"{name} is of a grid, and the plan has none")
             _verify_grid_step(plan, plan.grid, step)
 
 

@@ -8,12 +8,14 @@ import numpy as np
 import pytest
 from pyspark import SparkContext
 
+from tests.system.vrdd_tools import warm_up
 from vispark.runtime.driver.session import Session
 
 
 @pytest.fixture(scope="module", autouse=True)
 def started(sc: SparkContext) -> None:
     """A session with its threads and connections, which live as long as the context."""
+    warm_up(sc)
     numbers = sc.parallelize([1.0]).cache("GPU")
     assert numbers.count() == numbers.dtoh().cache().count() == 1
 

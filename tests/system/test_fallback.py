@@ -107,10 +107,11 @@ def test_a_spark_job_may_be_an_error(sc: SparkContext, cached: VRDD, monkeypatch
         cached.vmap(lambda x: (1, x)).reduceByKey(operator.add).collect()
 
 
-def test_sums_of_float32_are_float64(sc: SparkContext):
+def test_sums_of_float32_are_float64_by_request(sc: SparkContext):
     tenths = [np.float32(0.1)] * 1000
     for rdd in (sc.parallelize(tenths, 2).cache("GPU"), sc.parallelize(tenths, 2).send()):
-        assert type(rdd.sum()) is np.float64
-    assert sc.parallelize(tenths, 2).cache("GPU").sum() == pytest.approx(1000 * float(np.float32(0.1)), rel=1e-12)
+        assert type(rdd.sum()) is np.float32 and type(rdd.sum(np.float64)) is np.float64
+    wanted = 1000 * float(np.float32(0.1))
+    assert sc.parallelize(tenths, 2).cache("GPU").sum(np.float64) == pytest.approx(wanted, rel=1e-12)
     rows = sc.parallelize([np.full(2, 0.1, "f4")] * 1000, 2).cache("GPU")
-    assert rows.sum().dtype == np.float64 and rows.reduce(operator.add).dtype == np.float32
+    assert rows.sum(np.float64).dtype == np.float64 and rows.reduce(operator.add).dtype == np.float32

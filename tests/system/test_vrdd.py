@@ -363,12 +363,12 @@ def test_nan_has_the_place_that_python_gives_it(sc: SparkContext, fold, where: i
     assert exact(plain.cache("GPU").reduce(fold)) == exact(plain.reduce(fold))
 
 
-def test_a_fold_without_a_kernel_is_a_job_with_the_same_answer(sc: SparkContext):
+def test_a_fold_without_a_kernel_has_the_same_answer_without_a_job(sc: SparkContext):
     cached = floats(sc).cache("GPU")
     cached.count()
     for fold in (lambda a, b: a * 2 + b, lambda a, b: a - b, unlike_any):
         taken = cost(sc, lambda fold=fold: cached.reduce(fold))
-        assert taken.jobs == 1 and taken.fetched_bytes == 0
+        assert taken.fetched_bytes > 0 and (taken.jobs == 0 or Session.of(sc).relays)
         assert exact(cached.reduce(fold)) == exact(floats(sc).reduce(fold))
     words = sc.parallelize([(1, 2, 3), (4, 5, 6)], 2)
     assert words.cache("GPU").reduce(operator.add) == words.reduce(operator.add) == (1, 2, 3, 4, 5, 6)
@@ -389,6 +389,7 @@ def test_folds_of_nothing_and_of_one(sc: SparkContext):
 def test_explain_and_names(sc: SparkContext, capsys: pytest.CaptureFixture):
     cached = floats(sc).send().htod().setName("points").cache()
     twice = scaled(cached, 2).setName("twice as much").cache()
+    twice.explain()
     text = twice.explanation()
     assert capsys.readouterr().out == text + "\n"
     assert "scale" in text and text.count(": 0 partitions held, 0 bytes") == 2
@@ -401,7 +402,7 @@ def test_explain_and_names(sc: SparkContext, capsys: pytest.CaptureFixture):
     assert "a Spark job" in floats(sc).send().explanation()
     lines = twice.toDebugString().decode()
     assert "scale" in lines and "PythonRDD" in lines
-    assert (cached.name(), repr(cached)) == ("points", "VRDD[points]")
+    assert cached.name() == "points" and repr(cached).startswith("VRDD[points]: 8 records of float32; 2 partitions; ")
 
 
 def test_a_name_given_after_cache_shows_too(sc: SparkContext):

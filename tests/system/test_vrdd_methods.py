@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import operator
 import warnings
 from collections.abc import Callable, Iterator
@@ -277,8 +278,8 @@ KIND = {id(NUMBERS): "numbers", id(PAIRS): "pairs", id(ROWS): "rows"}
 
 def of_pyspark(name: str) -> bool:
     """Whether PySpark has this method of RDD, not vispark alone."""
-    method = getattr(RDD, name)
-    return not getattr(method, "__module__", "").startswith("vispark") or hasattr(method, "__wrapped__")
+    method = inspect.unwrap(getattr(RDD, name))
+    return not getattr(method, "__module__", "").startswith("vispark")
 
 
 def test_every_public_method_is_in_the_table(sc: SparkContext):

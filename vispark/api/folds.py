@@ -147,20 +147,34 @@ class FoldActions(Foldable):
         times = self.getNumPartitions() - (action == "treeAggregate")
         return spark() if folded is _UNTRUSTED else total(zero, times, folded, combine)
 
-    def sum(self) -> Any:
-        """Return the sum of all records; of float32 in float64, as line searches and residuals need it.
+    def sum(self, dtype: Any = None) -> Any:
+        """Return the sum of all records.
+
+        Parameters
+        ----------
+        dtype : dtype, optional
+            ``np.float64`` gives the sum of float32 as it is added up, as line searches and residuals need it; without
+            it the sum is float32, as PySpark's is.
+
+        Raises
+        ------
+        PlanError
+            If ``dtype`` is another one.
 
         Examples
         --------
         >>> import numpy as np
-        >>> sc.parallelize([np.float32(1), np.float32(2)]).cache("GPU").sum()
-        np.float64(3.0)
+        >>> numbers = sc.parallelize([np.float32(1), np.float32(2**-30)]).cache("GPU")
+        >>> numbers.sum(), numbers.sum(np.float64)
+        (np.float32(1.0), np.float64(1.0000000009313226))
         """
-        found = self.folded(Sum(), "sum")
+        if dtype is not None and np.dtype(dtype) != np.float64:
+            raise PlanError(f"sum(dtype=) is np.float64 or is left out, and not {dtype!r}")
+        found = self.folded(Sum(double=dtype is not None), "sum")
         # Python's sum starts with 0, which makes ints of bools.
         total = self._spark("sum") if found is None else 0 + finish(*found, lambda: self._spark("sum"))
         single = isinstance(total, np.generic | np.ndarray) and total.dtype == np.float32
-        return total.astype(np.float64)[()] if single else total
+        return total.astype(np.float64)[()] if single and dtype is not None else total
 
     def min(self, key: Callable[[Any], Any] | None = None) -> Any:
         """Return the least record, or the one with the least ``key``."""

@@ -69,9 +69,10 @@ class Reduce:
 
 @dataclass(frozen=True)
 class Sum:
-    """``sum()``, or the sum that ``mean()`` divides."""
+    """``sum()``, or the sum that ``mean()`` divides; ``double`` gives that of float32 in float64."""
 
     mean: bool = False
+    double: bool = False
 
     def lower(self, contents: Sequence[PartitionSchema]) -> FoldStep | str:
         """Return the step of the sum, or why workers cannot compute it, as :meth:`Reduce.lower` does."""
@@ -87,7 +88,7 @@ class Sum:
         over = "rows" if layout.kind == "elements" else "blocks"
         if self.mean:
             return FoldStep((FieldFold("", "add", "", "f8"),), over)
-        if part.dtype == np.float32 and not isinstance(fold, str):
+        if self.double and part.dtype == np.float32 and not isinstance(fold, str):
             return FoldStep(tuple([replace(each, result="f8") for each in fold.fields]), over)
         return FoldStep((FieldFold("", "add", "", "i8"),), over) if part.dtype.kind == "b" else fold
 

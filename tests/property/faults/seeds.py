@@ -254,7 +254,8 @@ FAULTS = (
     Fault("computed rows lie where others do", "kernels/row_kernel.py", "_tile + row * {stride_of(staged)}",
           "_tile + row * {staged.count}", _units("products")),
     # -- what is written in the language, items at places -------------------------------------------------------------
-    Fault("a gradient is twice as steep", "language/composed.py", "(f[2:] - f[:-2]) / 2.0", "(f[2:] - f[:-2]) / 1.0"),
+    Fault("a gradient is twice as steep", "codegen/numpy/array_functions.py",
+          "literal(float(last - first))), ahead", "literal(float(last - first) / 2)), ahead"),
     Fault("items at places are counted from the end", "codegen/syntax/expressions.py",
           'return f"checked_index<{extent}>({kept.',
           'return f"checked_index<{extent}>({extent} - 1 - {kept.'),
