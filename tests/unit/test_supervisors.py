@@ -298,7 +298,7 @@ def test_a_client_for_whom_there_is_no_thread_hears_that(process: FakeDaemon, mo
         patch.setattr(threading.Thread, "start", fails)
         with pytest.raises(OutOfResources, match=r"can't start new thread.*ulimit -u"):
             process.asked()
-    assert not process.service._clients and process.asked().memory
+    assert eventually(lambda: not process.service._clients) and process.asked().memory
 
 
 def test_a_client_for_whom_there_is_no_descriptor_is_not_taken_and_the_process_stays(process: FakeDaemon, monkeypatch):
