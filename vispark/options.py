@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from gpu_worker.protocol import device_kinds
+from gpu_worker.protocol.errors import DeviceUnavailable
 from gpu_worker.protocol.messages import SessionOptions
 from vispark.errors import OptionError
 
@@ -70,10 +72,25 @@ def _room(text: str) -> int:
     return value
 
 
+def _device(text: str) -> str:
+    try:
+        device_kinds.parse_spec(text)
+    except DeviceUnavailable as error:
+        raise ValueError(str(error)) from error
+    return text
+
+
+def _devices() -> str:
+    """Return the meaning of the option ``device``, by the table of kinds."""
+    kinds = ", ".join(f"`{kind.name}` ({kind.meaning})" for kind in device_kinds.kinds())
+    numbers = " and ".join(f"`{kind.name}:4`" for kind in device_kinds.kinds() if kind.is_countable)
+    best, *others = [f"`{kind.name}`" for kind in device_kinds.automatic()]
+    return (f"Where blocks live: {kinds}, or `auto`: {best} where there is one, else {', else '.join(others)}. "
+            f"{numbers} are four of them in each worker.")
+
+
 OPTIONS = (
-    Option("device", "auto", _choice("auto", "cuda", "host", "null"), "",
-           "Where blocks live: `cuda`, `host` (the CPU), `null` (nothing is kept; for tests), or `auto`: "
-           "`cuda` where there is one, else `host`."),
+    Option("device", "auto", _device, "", _devices()),
     Option("memory", 0, _bytes, "bytes",
            "The most memory a session takes of each device; `8g` and the like are understood. 0: all there is."),
     Option("sharedMemory", 0, _room, "bytes",

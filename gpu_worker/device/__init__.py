@@ -1,40 +1,15 @@
-"""Devices: where blocks live and kernels run. One file per kind; :func:`open_devices` is the only way in."""
+"""Devices: where blocks live and kernels run.
+
+One file per kind, which :mod:`gpu_worker.protocol.device_kinds` names; :func:`open_devices` is the only way in.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from gpu_worker.device.base import Device
-from gpu_worker.device.cuda.device import open_cuda
-from gpu_worker.device.host.device import open_host
-from gpu_worker.device.null import NullDevice
+from gpu_worker.protocol.device_kinds import AUTO, DeviceKind, automatic, kind_of, kinds, parse_spec
 from gpu_worker.protocol.errors import DeviceUnavailable
-
-
-def _open_cuda(*, memory: int, addresses: Sequence[str], cache_dir: str, room: int, bounds: bool) -> list[Device]:
-    if bounds:
-        raise DeviceUnavailable("spark.vispark.check=bounds is for the host device: take spark.vispark.device=host, or"
-                                " NVIDIA's compute-sanitizer on a GPU")
-    return list(open_cuda(memory=memory, addresses=addresses, cache_dir=cache_dir, room=room))
-
-
-def _open_null(*, memory: int, addresses: Sequence[str], cache_dir: str, room: int, bounds: bool) -> list[Device]:
-    return [NullDevice(f"null:{address}", memory=memory, room=room) for address in addresses or ["0"]]
-
-
-def _open_auto(*, memory: int, addresses: Sequence[str], cache_dir: str, room: int, bounds: bool) -> list[Device]:
-    try:
-        return _open_cuda(memory=memory, addresses=addresses, cache_dir=cache_dir, room=room, bounds=bounds)
-    except DeviceUnavailable:
-        return list(open_host(memory=memory, addresses=addresses, cache_dir=cache_dir, room=room, bounds=bounds))
-
-
-_KINDS: dict[str, Callable[..., Sequence[Device]]] = {
-    "auto": _open_auto,
-    "cuda": _open_cuda,
-    "host": open_host,
-    "null": _open_null,
-}
 
 
 def open_devices(kind: str, *, memory: int = 0, addresses: Sequence[str] = (), cache_dir: str = "",
@@ -44,7 +19,8 @@ def open_devices(kind: str, *, memory: int = 0, addresses: Sequence[str] = (), c
     Parameters
     ----------
     kind : str
-        "cuda", "host", "null", or "auto": cuda where there is one, else host.
+        "cuda", "host", "null" or another registered kind; "auto": cuda where there is one, else host. Of host and null
+        also how many, as in "host:4".
     memory : int
         The most that each device may hold, in bytes; 0 for no limit of ours.
     addresses : sequence of str
@@ -66,6 +42,30 @@ def open_devices(kind: str, *, memory: int = 0, addresses: Sequence[str] = (), c
     >>> [device.name for device in open_devices("null")]
     ['null:0']
     """
-    if kind not in _KINDS:
-        raise DeviceUnavailable(f"no device is called {kind!r}; the known ones are {', '.join(sorted(_KINDS))}")
-    return list(_KINDS[kind](memory=memory, addresses=addresses, cache_dir=cache_dir, room=room, bounds=bounds))
+    spec = parse_spec(kind)
+    wanted = [each for each in automatic() if each.checks_bounds or not bounds] if spec.kind == AUTO else \
+        [kind_of(spec.kind)]
+    for place, each in enumerate(wanted, 1):
+        try:
+            return _opened(each, count=spec.count, bounds=bounds, memory=memory, addresses=addresses,
+                           cache_dir=cache_dir, room=room)
+        except DeviceUnavailable:
+            if place == len(wanted):
+                raise
+    raise DeviceUnavailable(f"no kind of device is tried for {kind!r}" + (" that checks bounds" if bounds else ""))
+
+
+def _opened(kind: DeviceKind, *, count: int, bounds: bool, **given: object) -> list[Device]:
+    """Open a kind's devices; what it has no capability for is not given to it, or refused."""
+    if bounds and not kind.checks_bounds:
+        able = next((each.name for each in automatic() if each.checks_bounds), "")
+        raise DeviceUnavailable(f"spark.vispark.check=bounds is for the {able} device: take spark.vispark.device={able}"
+                                + (f", or {kind.checker}" if kind.checker else ""))
+    if kind.checks_bounds:
+        given["bounds"] = bounds
+    if kind.is_countable:
+        given["count"] = count
+    return list(kind.load()(**given))
+
+
+__all__ = ["Device", "kinds", "open_devices"]

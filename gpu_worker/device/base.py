@@ -1,6 +1,7 @@
 """Interface of devices: buffers, streams, copies, compilation and launches.
 
-A new device is one file beside this one that implements :class:`Device`, and a line in :mod:`gpu_worker.device`.
+A new device is one file beside this one that implements :class:`Device`, and an entry in the table
+:mod:`gpu_worker.protocol.device_kinds`.
 Buffers, streams and kernels come from its factories only. Work is ordered within a stream and not between streams;
 it is complete after :meth:`Device.synchronize`. All methods may be called from several threads at once.
 """
@@ -263,7 +264,7 @@ class Device(ABC):
     Attributes
     ----------
     kind : str
-        "cuda", "host" or "null".
+        Its :class:`~gpu_worker.protocol.device_kinds.DeviceKind`'s name, such as "cuda".
     name : str
         The kind with a number, such as "cuda:0".
     multiprocessors : int
@@ -288,6 +289,19 @@ class Device(ABC):
         self.compiling = 0.0
         self.clusters = False
         self.lock = threading.Lock()
+
+    @classmethod
+    def among(cls, devices: Sequence[Device], addresses: Sequence[str]) -> Sequence[Device]:
+        """Return the devices that Spark's addresses of GPUs name, of a worker's devices, all of this class.
+
+        Here these are all, as such addresses mean nothing to a device that is no GPU.
+
+        Raises
+        ------
+        DeviceUnavailable
+            If the worker has none of them.
+        """
+        return devices
 
     def active(self) -> AbstractContextManager[None]:
         """Return a context in which calls of this thread need not make the device current."""

@@ -12,6 +12,9 @@ import numpy as np
 from gpu_worker.device.base import Buffer, Given, Late
 from gpu_worker.protocol.errors import DeviceUnavailable, LaunchError
 
+#: Bytes of shared memory of a block on devices that are no GPUs: what an H100 or H200 has.
+SHARED_BYTES = 227 * 1024
+
 #: Threads of a warp, the registers that it is given at a time, and the bytes of shared memory that each block takes
 #: beside its own.
 _WARP, _REGISTERS, _RESERVED = 32, 256, 1024

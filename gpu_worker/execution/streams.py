@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,7 +9,6 @@ from contextlib import contextmanager
 
 from gpu_worker.device.base import Act, Device, Entry, RecordedWork, Stream, Wait, enqueue
 from gpu_worker.device.clock import UNTIMED, Clock
-from gpu_worker.device.launch_limits import ordinals
 from gpu_worker.execution.in_flight import InFlightQueue
 from gpu_worker.protocol.errors import VisparkError
 from gpu_worker.protocol.payload import Data, Payload
@@ -52,10 +50,7 @@ class StreamPool:
         DeviceUnavailable
             If this worker has none of them.
         """
-        if not addresses or self.devices[0].kind != "cuda":
-            return self.devices
-        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-        return [self.devices[number] for number in ordinals(addresses, visible, len(self.devices))]
+        return self.devices[0].among(self.devices, addresses) if addresses else self.devices
 
 
 class Streams:

@@ -11,9 +11,11 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 
+from gpu_worker.protocol import device_kinds
 from gpu_worker.protocol.errors import VisparkError, WorkerUnavailable
 from gpu_worker.protocol.extras import install
 from gpu_worker.protocol.messages import Status
@@ -88,7 +90,7 @@ def examine(runtime_dir: str | None = None, cache_dir: str | None = None) -> lis
     ['Python', 'Java', 'PySpark']
     """
     checks: list[Callable[[], Finding]] = [
-        _python, _java, _pyspark, lambda: _device("host"), _driver, lambda: _device("cuda"),
+        _python, _java, _pyspark, *_devices(required=True), _driver, *_devices(required=False),
         lambda: _package("pyarrow", "text files (vispark.read_text)", "text"),
         lambda: _package("fsspec", "grids in file systems with URLs", "files"),
         lambda: _package("mpi4py", "grids over several nodes", "mpi"),
@@ -133,19 +135,21 @@ def _pyspark() -> Finding:
     return Finding("PySpark", "ok" if good else "missing", version, "" if good else "pip install 'pyspark>=3.5,<5'")
 
 
-def _device(kind: str) -> Finding:
+def _devices(*, required: bool) -> list[Callable[[], Finding]]:
+    return [partial(_device, kind) for kind in device_kinds.kinds() if kind.title and kind.is_required == required]
+
+
+def _device(kind: device_kinds.DeviceKind) -> Finding:
     """Open devices of a kind in a process of their own; the host's needs a compiler, and compiles with it."""
-    name = {"host": "CPU device", "cuda": "GPU device"}[kind]
-    ran = subprocess.run([sys.executable, "-c", _OPEN_DEVICES, kind], capture_output=True, text=True, timeout=120,
+    ran = subprocess.run([sys.executable, "-c", _OPEN_DEVICES, kind.name], capture_output=True, text=True, timeout=120,
                          check=False)
     if ran.returncode == 0:
         devices = json.loads(ran.stdout.splitlines()[-1])
-        return Finding(name, "ok", ", ".join(f"{device} with {total / 2**30:.1f} GiB" for device, total in devices), "")
+        found = ", ".join(f"{device} with {total / 2**30:.1f} GiB" for device, total in devices)
+        return Finding(kind.title, "ok", found, "")
     said = ran.stderr.strip().splitlines()
     why = said[-1].partition(": ")[2] or said[-1] if said else f"its process ended with {ran.returncode}"
-    if kind == "host":
-        return Finding(name, "missing", why, "apt-get install g++, or name a C++ compiler by CXX")
-    return Finding(name, "optional", why, f"where there is a GPU and its driver: {install('cuda')}")
+    return Finding(kind.title, "missing" if kind.is_required else "optional", why, kind.mend)
 
 
 def _driver() -> Finding:

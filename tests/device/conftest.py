@@ -6,7 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from gpu_worker.protocol import device_kinds
 from tests.device.bench import Bench, opened
+from tests.device.toy import TOY
 
 
 @pytest.fixture(scope="session")
@@ -23,9 +25,11 @@ def bench(request: pytest.FixtureRequest, cache_dir: str) -> Iterator[Bench]:
     device.close()
 
 
-@pytest.fixture(params=["host", "cuda", "null"])
+@pytest.fixture(params=["host", "cuda", "null", "toy"])
 def any_bench(request: pytest.FixtureRequest, cache_dir: str) -> Iterator[Bench]:
-    """A device of any kind."""
+    """A device of any kind, the one of docs/development/add_a_device.md among them."""
+    device_kinds.register(TOY)
     device = opened(request.param, cache_dir)
     yield Bench(device, device.stream())
     device.close()
+    device_kinds.unregister(TOY.name)

@@ -14,8 +14,9 @@ import pytest
 from gpu_worker.device.base import Source
 from gpu_worker.device.cache import KernelCache
 from gpu_worker.device.cuda import nvrtc
-from gpu_worker.device.cuda.nvrtc import Cubin, compile_cubin, cubin_key, kernel_names
+from gpu_worker.device.cuda.nvrtc import Cubin, compile_cubin, cubin_key
 from gpu_worker.device.host.compiler import Compiler
+from gpu_worker.device.source_text import kernel_names
 from gpu_worker.protocol.errors import CompileError
 from gpu_worker.protocol.messages import Field, Signature
 from tests.golden.harness import record_of

@@ -202,6 +202,11 @@ class CudaDevice(Device):
                 self._pool, bindings.CUmemPool_attribute.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD,
                 bindings.cuuint64_t(2**64 - 1)))
 
+    @classmethod
+    def among(cls, devices: Sequence[Device], addresses: Sequence[str]) -> Sequence[Device]:
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+        return [devices[number] for number in ordinals(addresses, visible, len(devices))]
+
     def active(self) -> _Active:
         """Return a context in which the device is current in this thread; cheap if it is already.
 

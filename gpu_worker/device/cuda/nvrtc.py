@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from gpu_worker.device.base import INCLUDES, Source
+from gpu_worker.device.source_text import kernel_names, refused_argument
 from gpu_worker.protocol.errors import CompileError, DeviceUnavailable
 from gpu_worker.protocol.extras import install
 from gpu_worker.protocol.plans import CHECKS_FILE
@@ -43,10 +44,6 @@ HEADERS = Path(__file__).with_name("nvrtc_headers")
 _NAME_MAP = "__nv_name_map"
 
 _ERROR = re.compile(r"^(?P<file>[^\n]+?)\((?P<line>\d+)\): (?:catastrophic )?error(?: #[\w-]+)?: (?P<words>.*)$", re.M)
-_ASSERTION = re.compile(r'static[_ ]assert(?:ion)? failed[^A-Za-z]*(?:with ")?(.*)')
-_NOISE = re.compile(r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])'", re.S)
-_SPECIFIER = re.compile(r"\b(?:__launch_bounds__|__cluster_dims__|__attribute__|__block_size__)\s*\(")
-_GLOBAL = re.compile(r"\b__global__\b[^;{}()]*?\b([A-Za-z_]\w*)\s*\(")
 
 
 @dataclass(frozen=True)
@@ -142,18 +139,6 @@ def nvrtc_version() -> str:
     """Return the version of NVRTC, such as "13.0"; raise DeviceUnavailable if NVRTC is not installed."""
     library = _library()
     return "{}.{}".format(*_check(library, library.nvrtcVersion()))
-
-
-def kernel_names(text: str) -> tuple[str, ...]:
-    """Return the names of the ``__global__`` functions written in a source, each once, in order.
-
-    Names that macros put together are not seen.
-
-    >>> kernel_names('extern "C" __global__ void add(int* x) {} // __global__ void no()')
-    ('add',)
-    """
-    plain = _without_specifiers(_NOISE.sub(" ", text))
-    return tuple(dict.fromkeys(_GLOBAL.findall(plain)))
 
 
 @functools.cache
@@ -253,12 +238,6 @@ def _refusal(source: Source, name: str, log: str, words: str) -> CompileError:
     return CompileError(f"NVRTC refused {source.file}: {sentence}", detail=log)
 
 
-def refused_argument(file: str, words: str) -> str:
-    """Return the message of a client's assertion about a kernel's arguments, if a compiler's error is one; else ""."""
-    found = _ASSERTION.search(words) if file == CHECKS_FILE else None
-    return found[1].rstrip('"') if found else ""
-
-
 def _at_line(source: Source, error: re.Match[str]) -> str:
     number = int(error["line"])
     message = f"{error['file']}, line {number}: {error['words']}"
@@ -279,14 +258,3 @@ def _no_such_name(source: Source, name: str, words: str) -> str:
     if name in kernels:
         return f"the kernel {name} of {source.file} cannot be chosen by that name: {words}"
     return f"{source.file} has no kernel {name}; {has}: {words}"
-
-
-def _without_specifiers(text: str) -> str:
-    """Return the text without ``__launch_bounds__(...)`` and its like, whose parentheses are not a function's."""
-    while found := _SPECIFIER.search(text):
-        depth, end = 1, found.end()
-        while depth and end < len(text):
-            depth += {"(": 1, ")": -1}.get(text[end], 0)
-            end += 1
-        text = text[:found.start()] + text[end:]
-    return text

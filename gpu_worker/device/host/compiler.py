@@ -21,18 +21,16 @@ from pathlib import Path
 
 from gpu_worker.device.base import INCLUDES, Source
 from gpu_worker.device.cache import KernelCache
-from gpu_worker.device.cuda.nvrtc import kernel_names
 from gpu_worker.device.host.diagnostics import ENTRY_FILE, OPTIONS_FILE, refusal
 from gpu_worker.device.host.objects import undefined_symbols
 from gpu_worker.device.host.options import compiler_options
+from gpu_worker.device.launch_limits import SHARED_BYTES
+from gpu_worker.device.source_text import kernel_names
 from gpu_worker.protocol.errors import CompileError, DeviceUnavailable
 from gpu_worker.protocol.system import system_call
 
 HEADERS = Path(__file__).parent
 _HEADER = "cuda_on_host.h"
-
-#: Bytes of the dynamic shared memory of a block: what an H100 or H200 has.
-SHARED_BYTES = 227 * 1024
 
 _INSTALL = "install one (apt-get install g++, or dnf install gcc-c++), or name yours in CXX"
 _WAITS = ("__syncthreads", "__syncwarp", "_sync(", "__activemask")

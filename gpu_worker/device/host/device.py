@@ -35,9 +35,9 @@ from gpu_worker.device.base import (
     Stream,
 )
 from gpu_worker.device.cache import KernelCache
-from gpu_worker.device.host.compiler import SHARED_BYTES, Compiler
+from gpu_worker.device.host.compiler import Compiler
 from gpu_worker.device.host.memory import HostMemory
-from gpu_worker.device.launch_limits import Limits, Parameters, check_fits, check_launch
+from gpu_worker.device.launch_limits import SHARED_BYTES, Limits, Parameters, check_fits, check_launch
 from gpu_worker.protocol.errors import CompileError, DeviceUnavailable, KernelFault
 from gpu_worker.protocol.system import system_call
 from gpu_worker.system import crash_record
@@ -269,13 +269,13 @@ class HostDevice(Device):
 
 
 def open_host(*, memory: int, addresses: Sequence[str], cache_dir: str, room: int = 0,
-              bounds: bool = False) -> list[HostDevice]:
-    """Open the host as one device.
+              bounds: bool = False, count: int = 0) -> list[HostDevice]:
+    """Open the host as one device, or as ``count`` of them, which share its cores.
 
     Parameters
     ----------
     memory : int
-        The most bytes that its buffers may hold; 0 for as many as the machine has.
+        The most bytes that the buffers of each may hold; 0 for as many as the machine has.
     addresses : sequence of str
         Addresses of GPUs, which mean nothing here.
     cache_dir : str
@@ -288,7 +288,9 @@ def open_host(*, memory: int, addresses: Sequence[str], cache_dir: str, room: in
     DeviceUnavailable
         If there is no C++ compiler.
     """
-    return [HostDevice(memory=memory, cache=KernelCache(cache_dir), room=room, bounds=bounds)]
+    cache = KernelCache(cache_dir)
+    return [HostDevice(f"host:{number}", memory=memory, cache=cache, room=room, bounds=bounds)
+            for number in range(count or 1)]
 
 
 def _fill(library: ctypes.CDLL, place: int, name: str, data: bytes, source: Source) -> None:

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from gpu_worker.device.base import Source
-from gpu_worker.device.cuda.nvrtc import kernel_names, refused_argument
+from gpu_worker.device.source_text import kernel_names, refused_argument
 from gpu_worker.protocol.errors import CompileError
 from gpu_worker.protocol.plans import CHECKS_FILE
 
