@@ -1,9 +1,10 @@
-"""Command line: ``gpu-worker start | stop | status | logs | doctor``."""
+"""Command line: ``gpu-worker start | stop | status | logs | doctor | gpus``."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import subprocess
 import sys
 import time
 from contextlib import ExitStack
@@ -19,7 +20,7 @@ from gpu_worker.mpi.cluster import Cluster
 from gpu_worker.protocol.errors import VisparkError, WorkerUnavailable
 from gpu_worker.protocol.messages import SessionStatus, Status, StatusReport
 from gpu_worker.system import admin, doctor, log
-from gpu_worker.system.paths import VARIABLE, locate
+from gpu_worker.system.paths import DISCOVERY_SCRIPT, VARIABLE, locate
 
 #: Exit status of ``status`` and ``stop`` where no daemon runs.
 NO_DAEMON = 3
@@ -133,6 +134,19 @@ def examine(runtime_dir: str | None, cache_dir: str | None, as_json: bool) -> No
         _print_findings(findings)
     if any(finding.is_bad for finding in findings):
         sys.exit(1)
+
+
+@main.command()
+@click.option("--script", is_flag=True, help="Print the path of the script instead.")
+def gpus(script: bool) -> None:
+    """Print the addresses of this machine's GPUs, as Spark's discovery script gives them.
+
+    Its path goes into spark.worker.resource.gpu.discoveryScript, or spark.executor.resource.gpu.discoveryScript.
+    """
+    if script:
+        click.echo(str(DISCOVERY_SCRIPT))
+    else:
+        sys.exit(subprocess.run(["/bin/sh", str(DISCOVERY_SCRIPT)], check=False).returncode)
 
 
 def _follow(paths: list[Path]) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import operator
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -21,6 +24,11 @@ def smooth(u):
 def main() -> None:
     assert Path(vispark.__file__).is_relative_to(sys.prefix), vispark.__file__
     assert Path(vispark.__file__).with_name("py.typed").exists()
+    # As Spark runs it, by its path.
+    command = Path(sys.executable).with_name("gpu-worker")
+    script = subprocess.check_output([command, "gpus", "--script"], text=True).strip()
+    found = subprocess.check_output([script], env=os.environ | {"CUDA_VISIBLE_DEVICES": "0,3"})
+    assert json.loads(found) == {"name": "gpu", "addresses": ["0", "3"]}, found
     conf = SparkConf().setMaster("local[2]").set("spark.ui.enabled", "false").set("spark.vispark.device", "host")
     with SparkContext(conf=conf) as sc:
         rows = sc.parallelize([np.full(3, i, np.float32) for i in range(10)], 2).cache("GPU")

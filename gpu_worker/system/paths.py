@@ -23,6 +23,9 @@ from gpu_worker.protocol.errors import ProtocolError, Unauthorized, WorkerUnavai
 
 VARIABLE = "VISPARK_RUNTIME_DIR"
 
+#: The script with which Spark finds this machine's GPUs.
+DISCOVERY_SCRIPT = Path(__file__).with_name("gpus.sh")
+
 #: Longest path of a Unix socket on Linux, in bytes.
 MAX_SOCKET_PATH = 107
 

@@ -28,6 +28,7 @@ from pathlib import Path
 from pyspark import SparkConf, SparkContext, TaskContext
 from pyspark.find_spark_home import _find_spark_home
 
+from gpu_worker.system.paths import DISCOVERY_SCRIPT
 from tests import leaks
 from tests.system import archive
 
@@ -118,8 +119,12 @@ def local(cores: int = 2) -> Iterator[Topology]:
 
 
 @contextlib.contextmanager
-def standalone(workers: int = 2) -> Iterator[Topology]:
-    """Tasks run in ``workers`` executors of one core each, each on a node of its own, under a real master."""
+def standalone(workers: int = 2, cores: int = 1, gpus: int = 0) -> Iterator[Topology]:
+    """Tasks run in ``workers`` executors of one core each, each on a node of its own, under a real master.
+
+    With more ``cores``, each worker has so many, and memory for as many executors; contexts say what they take of them.
+    Workers with ``gpus`` find the addresses 0, 1, ... by the discovery script; no GPU need be there.
+    """
     with _workplace() as (place, mark), contextlib.ExitStack() as running:
         port = _free_port()
         nodes = tuple(_node(place, f"127.0.0.{2 + number}") for number in range(workers))
@@ -127,7 +132,7 @@ def standalone(workers: int = 2) -> Iterator[Topology]:
         leader = running.enter_context(_daemon(master, place / "master.log", _marked(mark, DRIVER)))
         start_jvm()
         _wait(lambda: _listens(port), "the Spark master", place, leader)
-        workers_up = [(node, running.enter_context(_worker(node, port, place, mark))) for node in nodes]
+        workers_up = [(node, running.enter_context(_worker(node, port, place, mark, cores, gpus))) for node in nodes]
         for node, process in workers_up:
             log = place / f"worker-{node.host}.log"
             _wait(lambda log=log: "Successfully registered with master" in log.read_text(),
@@ -306,11 +311,17 @@ def _node(place: Path, host: str) -> Node:
     return Node(host, directory)
 
 
-def _worker(node: Node, port: int, place: Path, mark: str) -> contextlib.AbstractContextManager[subprocess.Popen]:
-    command = ["org.apache.spark.deploy.worker.Worker", "--host", node.host, "--cores", "1", "--memory", "1g",
-               "--webui-port", "0", "--work-dir", str(place / f"work-{node.host}"), f"spark://{DRIVER}:{port}"]
-    return _daemon(command, place / f"worker-{node.host}.log", _marked(mark, node.host) | {
-        "SPARK_LOCAL_DIRS": str(place / f"local-{node.host}"), "VISPARK_RUNTIME_DIR": str(node.runtime_dir)})
+def _worker(node: Node, port: int, place: Path, mark: str, cores: int,
+            gpus: int) -> contextlib.AbstractContextManager[subprocess.Popen]:
+    command = ["org.apache.spark.deploy.worker.Worker", "--host", node.host, "--cores", str(cores),
+               "--memory", f"{cores}g", "--webui-port", "0", "--work-dir", str(place / f"work-{node.host}"),
+               f"spark://{DRIVER}:{port}"]
+    variables = {"SPARK_LOCAL_DIRS": str(place / f"local-{node.host}"), "VISPARK_RUNTIME_DIR": str(node.runtime_dir)}
+    if gpus:
+        variables["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, range(gpus)))
+        variables["SPARK_WORKER_OPTS"] = (f"-Dspark.worker.resource.gpu.amount={gpus} "
+                                          f"-Dspark.worker.resource.gpu.discoveryScript={DISCOVERY_SCRIPT}")
+    return _daemon(command, place / f"worker-{node.host}.log", _marked(mark, node.host) | variables)
 
 
 @contextlib.contextmanager
