@@ -13,12 +13,12 @@ import time
 
 import numpy as np
 
-from gpu_worker.device.base import Buffer, Device
+from gpu_worker.device.base import Buffer
+from gpu_worker.execution.placement import device_of
 from gpu_worker.execution.plan_cache import DecodedPlan
 from gpu_worker.execution.streams import StreamPool, Streams
-from gpu_worker.memory.grid.patches import device_for
 from gpu_worker.protocol.errors import PlanError, ProtocolError, VisparkError
-from gpu_worker.protocol.messages import Chunk, Input, Plan, PutStep, Signature
+from gpu_worker.protocol.messages import Chunk, Signature
 from gpu_worker.protocol.payload import MARK_BYTES, Data, aligned, field_bytes, field_offsets
 from gpu_worker.system.failpoints import failpoint
 
@@ -54,7 +54,7 @@ class ChunkedInput:
 
     def __init__(self, key: bytes, prepared: DecodedPlan, pool: StreamPool, memory: Data):
         plan = prepared.plan
-        if not plan.steps or not isinstance(plan.steps[0], PutStep) or len(plan.inputs) != 1:
+        if not any(step.brings_records for step in prepared.steps[:1]) or len(plan.inputs) != 1:
             raise PlanError("a plan whose records come in pieces starts with Put, and has one partition")
         self.key = key
         self.prepared = prepared
@@ -141,10 +141,3 @@ class ChunkedInput:
         for buffer in (self._zero, *self.release()):
             buffer.close()
         self._streams.close()
-
-
-def device_of(plan: Plan, part: Input, streams: Streams) -> Device:
-    """Return the device of a partition that a plan brings."""
-    if plan.grid is None:
-        return streams.place(part.partition, plan.devices)
-    return device_for(plan.grid, part.positions, streams.among(plan.devices))

@@ -11,7 +11,7 @@ from gpu_worker.device.base import Buffer, CompiledKernel, Device, Given, Late, 
 from gpu_worker.execution import folds
 from gpu_worker.execution import tiling as works
 from gpu_worker.execution.folds import PartitionFold
-from gpu_worker.execution.plan_cache import DecodedPlan
+from gpu_worker.execution.launch_table import LaunchTable
 from gpu_worker.execution.progress import Progress
 from gpu_worker.execution.scratch import Arguments, Scratch
 from gpu_worker.execution.streams import Streams
@@ -24,6 +24,7 @@ from gpu_worker.protocol.messages import (
     In,
     Launch,
     MapFoldStep,
+    Module,
     Out,
     ScalarArgument,
     Value,
@@ -75,8 +76,10 @@ class Launches:
 
     Parameters
     ----------
-    plan : DecodedPlan
-        The plan.
+    launch_table : LaunchTable
+        The plan's launches.
+    modules : sequence of Module
+        The plan's sources.
     arguments : Arguments
         What the slots of the request hold.
     scratch : Scratch
@@ -87,7 +90,8 @@ class Launches:
         Where it is noted.
     """
 
-    plan: DecodedPlan
+    launch_table: LaunchTable
+    modules: Sequence[Module]
     arguments: Arguments
     scratch: Scratch
     streams: Streams
@@ -98,11 +102,11 @@ class Launches:
 
     def is_raw(self, step: ExecStep, value: Partition) -> bool:
         """Return whether a step launches a kernel of its own on each block of a partition."""
-        return all(not self.plan.launch(step, variant).tile for variant in value.variants)
+        return all(not self.launch_table.launch(step, variant).tile for variant in value.variants)
 
     def raw(self, step: ExecStep, value: Partition) -> list[Block]:
         """Launch a kernel on each block of a partition; return the resulting blocks."""
-        launches = [self.plan.launch(step, variant) for variant in value.variants]
+        launches = [self.launch_table.launch(step, variant) for variant in value.variants]
         kernels = [self._compile(launch, value.device) for launch in launches]
         failpoint("launching")
         stream = self.streams.lane(value.device, value.index)
@@ -188,12 +192,12 @@ class Launches:
         for value in values:
             stream = self.streams.main(value.device)
             for place, (block, variant) in enumerate(zip(value.blocks, value.variants, strict=True)):
-                launch = self.plan.launch(step, variant)
+                launch = self.launch_table.launch(step, variant)
                 if not launch.tile:
                     raise PlanError("a step launches on some blocks by themselves and on others together")
                 made = self._results(launch, value.device, stream) if results else {}
                 entry = Entry(value, place, {array.field.name: array for array in block}, made, launch)
-                groups.setdefault((value.device, self.plan.group(step, variant)), []).append(entry)
+                groups.setdefault((value.device, self.launch_table.group(step, variant)), []).append(entry)
         return [(device, entries) for (device, _), entries in groups.items()]
 
     def _launch(self, label: str, device: Device, entries: Sequence[Entry],
@@ -284,7 +288,7 @@ class Launches:
     def source(self, index: int) -> Source:
         """Return the source of one of the plan's modules."""
         if index not in self._sources:
-            module = self.plan.plan.modules[index]
+            module = self.modules[index]
             constants = tuple((name, self.arguments.fixed(slot)) for name, slot in zip(
                 module.constant_names, module.constants, strict=True))
             self._sources[index] = Source(module.source, module.file, module.options, constants)

@@ -6,30 +6,17 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from typing import Any
 
+from gpu_worker.execution.launch_table import LaunchTable
 from gpu_worker.execution.replay import Recording, Recordings
+from gpu_worker.execution.step_handlers import StepHandler
+from gpu_worker.execution.steps import handlers_of
 from gpu_worker.execution.verification import slots_of, verify
 from gpu_worker.memory.registry import Registry
 from gpu_worker.protocol.codec import decode
 from gpu_worker.protocol.errors import PlanUnknown, ProtocolError
-from gpu_worker.protocol.grids import ExchangeStep, IterateStep, StencilStep
-from gpu_worker.protocol.messages import (
-    ExecStep,
-    FetchStep,
-    FoldByKeyStep,
-    FoldInsideStep,
-    FoldStep,
-    KeepStep,
-    Launch,
-    LoadStep,
-    MapFoldStep,
-    Plan,
-    PutStep,
-    Step,
-    ToDeviceStep,
-    ToHostStep,
-)
+from gpu_worker.protocol.messages import Plan
 from gpu_worker.protocol.plans import KEPT_PLANS, digest
 
 #: The device memory, in bytes, that recordings of actions go on holding which rest, all together; and from how much on
@@ -45,8 +32,10 @@ class DecodedPlan:
     ----------
     plan : Plan
         As it came.
-    positions : dict of int to int
-        The place of each step with a launch, and of each Keep, among its like, by the step's identity.
+    steps : tuple of StepHandler
+        Its steps, each with what is known of its kind.
+    launches : LaunchTable
+        Its launches, by step and variant.
     fold : FoldStep, FoldByKeyStep, MapFoldStep or None
         The step that folds all records into the reply.
     recordings : Recordings
@@ -57,6 +46,8 @@ class DecodedPlan:
         Whether it keeps something.
     branches : bool
         Whether its loop ends where its cells say.
+    fills_ghosts : bool
+        Whether it fills ghost cells.
     slots : int
         How many VRDDs a request has to bring.
     may_be_recorded : bool
@@ -64,53 +55,20 @@ class DecodedPlan:
     """
 
     def __init__(self, plan: Plan):
-        verify(plan)
         self.plan = plan
-        self.slots = slots_of(plan)
-        self.positions = {id(step): position for kinds in ((ExecStep, MapFoldStep), (KeepStep,)) for position,
-                          step in enumerate(
-            step for step in plan.steps if isinstance(step, kinds))}
-        self.fold = next((step for step in plan.steps if isinstance(step, FoldStep | FoldByKeyStep)
-                          or (isinstance(step, MapFoldStep) and step.how != "inside")), None)
-        self.keeps = keeps = any(isinstance(step, KeepStep) for step in plan.steps)
-        loops = any(isinstance(step, IterateStep) for step in plan.steps)
-        self.recordings = Recordings(keeps=keeps, loops=keeps and loops)
-        first = plan.steps[0] if plan.steps else None
-        self.source = first.slot if isinstance(first, LoadStep) else -1
-        self.branches = any(isinstance(step, IterateStep) and (step.until >= 0 or step.check > 0)
-                            for step in plan.steps)
-        self.may_be_recorded = self.source >= 0 and not any(
-            isinstance(step, ToHostStep) or (isinstance(step, KeepStep) and step.place != "device")
-            or (keeps and (self.fold or isinstance(step, FetchStep))) for step in plan.steps) and (
-            not self.branches or _is_one_loop(plan.steps))
-        self._groups: dict[tuple[int, int], int] = {}
-        self._alike: dict[tuple[int, Launch], int] = {}
-
-    def launch(self, step: Step, variant: int) -> Launch:
-        """Return the launch of a step on blocks of a variant."""
-        return self.plan.variants[variant].launches[self.positions[id(step)]]
-
-    def group(self, step: ExecStep | MapFoldStep, variant: int) -> int:
-        """Return the number of a variant's group: a step's kernel may run over blocks of all variants of a group in one
-        launch.
-        """
-        key = id(step), variant
-        if key not in self._groups:
-            launch = self.launch(step, variant)
-            if isinstance(step, ExecStep) or step.how == "inside":
-                launch = replace(launch, outputs=tuple(replace(each, shape=()) for each in launch.outputs))
-            self._groups[key] = self._alike.setdefault((id(step), launch), len(self._alike))
-        return self._groups[key]
-
-
-def label(step: Step) -> str:
-    """Return the name of a step for errors."""
-    match step:
-        case ExecStep() | FoldInsideStep() | MapFoldStep() | ExchangeStep() | StencilStep() | IterateStep():
-            return step.label
-        case FoldStep(fields) | FoldByKeyStep(_, _, fields):
-            return " and ".join(dict.fromkeys(f"fold {each.operator}" for each in fields))
-    return type(step).__name__.removesuffix("Step").lower()
+        self.steps = steps = handlers_of(plan)
+        verify(plan, steps)
+        self.slots = slots_of(plan, steps)
+        self.launches = LaunchTable(plan.variants, [step.step for step in steps if step.has_launches])
+        self.fold = next((step.step for step in steps if step.folds_all), None)
+        self.keeps = keeps = any(step.keeps for step in steps)
+        self.recordings = Recordings(keeps=keeps, loops=keeps and any(step.is_loop for step in steps))
+        self.source = steps[0].source if steps else -1
+        self.branches = any(step.branches for step in steps)
+        self.fills_ghosts = any(step.fills_ghosts for step in steps)
+        replies = self.fold is not None or any(step.fetches for step in steps)
+        self.may_be_recorded = self.source >= 0 and not any(step.leaves_host_memory for step in steps) \
+            and not (keeps and replies) and (not self.branches or _is_one_loop(steps))
 
 
 class DecodedPlans:
@@ -155,7 +113,8 @@ class DecodedPlans:
         if digest(encoded) != key:
             raise ProtocolError("a plan came under a digest that is not its own")
         prepared = DecodedPlan(decode(encoded, Plan))
-        if not _once(prepared.plan.steps):
+        # One that brings records is unlikely to come again.
+        if prepared.source >= 0:
             with self._lock:
                 prepared = self._known.setdefault(key, prepared)
                 gone = [self._known.popitem(last=False)[1]] if len(self._known) > KEPT_PLANS else []
@@ -261,13 +220,7 @@ class DecodedPlans:
             self._close(recording)
 
 
-def _is_one_loop(steps: Sequence[Step]) -> bool:
-    """Return whether a plan consists of a loop whose result is kept."""
-    kinds = [type(step) for step in steps if not isinstance(step, ToDeviceStep)]
-    return kinds[:2] == [LoadStep, IterateStep] and len(kinds) > len((LoadStep,
-                                                                      IterateStep)) and set(kinds[2:]) == {KeepStep}
-
-
-def _once(steps: Sequence[Step]) -> bool:
-    """Return whether a plan is unlikely to be repeated, as one that brings records."""
-    return not steps or isinstance(steps[0], PutStep) or not isinstance(steps[0], LoadStep)
+def _is_one_loop(steps: Sequence[StepHandler[Any]]) -> bool:
+    """Return whether a plan that starts from what is held consists of a loop whose result is kept."""
+    _, *rest = [step for step in steps if not step.only_moves]
+    return len(rest) > 1 and rest[0].is_loop and all(step.keeps for step in rest[1:])

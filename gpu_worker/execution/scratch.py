@@ -8,10 +8,10 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from gpu_worker.device.base import Buffer, Device, Stream
+from gpu_worker.execution.plan_checks import dtype_of, value_bytes
 from gpu_worker.execution.progress import Progress
 from gpu_worker.execution.replay import Recording
 from gpu_worker.execution.streams import Streams
-from gpu_worker.execution.verification import dtype_of, value_bytes
 from gpu_worker.protocol.errors import PlanError, ProtocolError
 from gpu_worker.protocol.messages import ArgumentValue
 from gpu_worker.protocol.payload import Payload

@@ -5,14 +5,11 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from dataclasses import replace
+from typing import Any
 
+from gpu_worker.execution.step_handlers import StepHandler
 from gpu_worker.execution.streams import Streams
-from gpu_worker.protocol.grids import ExchangeStep, IterateStep, StencilStep
-from gpu_worker.protocol.messages import FetchStep, Step, Times, ToDeviceStep, ToHostStep
-
-#: What the devices' time for a step is called in Times; for all others it is in kernels.
-_KINDS: dict[type, str] = {ToDeviceStep: "copy_in", ToHostStep: "copy_out", FetchStep: "copy_out",
-                           ExchangeStep: "exchange"}
+from gpu_worker.protocol.messages import Times
 
 
 class Stopwatch:
@@ -41,11 +38,11 @@ class Stopwatch:
         """Seconds of compilation since the start."""
         return self._compiling() - self._before
 
-    def lap(self, step: Step | None) -> None:
+    def lap(self, step: StepHandler[Any] | None) -> None:
         """Attribute the device time since the previous lap to ``step``, or to copying out results if it is None."""
         now, compiled, busy = time.monotonic(), self.compiled, self._streams.busy()
-        self._spent["copy_out" if step is None else _KINDS.get(type(step), "kernels")] += busy
-        if self._with_others and isinstance(step, ExchangeStep | StencilStep | IterateStep):
+        self._spent["copy_out" if step is None else step.timed_as] += busy
+        if self._with_others and step is not None and step.fills_ghosts:
             self._spent["exchange"] += max(0.0, now - self._last - busy - (compiled - self._compiled))
         self._last, self._compiled = now, compiled
 

@@ -46,7 +46,6 @@ from gpu_worker.protocol.messages import (
     DeviceMemory,
     Done,
     HoldCopy,
-    LoadStep,
     Meet,
     Ran,
     Release,
@@ -318,7 +317,7 @@ class SessionWorker:
         if plan.recordings.is_empty:
             return None
         self._grids.await_turn(request.world, time.monotonic() + request.seconds, _WORLD_SECONDS)
-        with self._grids.turns(plan.plan), self._line.turn(alone=plan.branches):
+        with self._grids.turns(fills_ghosts=plan.fills_ghosts), self._line.turn(alone=plan.branches):
             agreed = self._agreed(request, plan)
             recording = agreed and plan.recordings.find(request, arguments, self._names, plan.source, *agreed)
             if recording is None:
@@ -357,7 +356,7 @@ class SessionWorker:
               intake: ChunkedInput | None = None) -> tuple[Ran, Payload | None]:
         with ExitStack() as stack:
             self._grids.await_turn(request.world, time.monotonic() + request.seconds, _WORLD_SECONDS)
-            stack.enter_context(self._grids.turns(plan.plan))
+            stack.enter_context(self._grids.turns(fills_ghosts=plan.fills_ghosts))
             wanted = self._may_record(request, plan)
             if plan.plan.grid is not None or (wanted and plan.keeps):
                 # It may write ghost cells that those under way read, or where they work.
@@ -407,10 +406,10 @@ class SessionWorker:
 
     def _joined(self, request: Run, plan: DecodedPlan) -> JoinedWorld | None:
         """Return the MPI world of a plan, joining it if necessary."""
-        wanted, first = request.world, plan.plan.steps[0] if plan.plan.steps else None
-        if wanted is not None and not self._grids.is_joined(wanted) and isinstance(first, LoadStep):
+        wanted = request.world
+        if wanted is not None and not self._grids.is_joined(wanted) and plan.source >= 0:
             # A process that lacks the data need not come, and the others need not wait until it did.
-            self._names.require(request.vrdds[first.slot], [part.partition for part in plan.plan.inputs])
+            self._names.require(request.vrdds[plan.source], [part.partition for part in plan.plan.inputs])
         now = time.monotonic()
         return self._grids.world(wanted, now + request.seconds, now + min(request.seconds, _WORLD_SECONDS))
 

@@ -12,9 +12,8 @@ from gpu_worker.device.base import Device
 from gpu_worker.memory.grid.patches import Domain
 from gpu_worker.mpi.world import JoinedWorld, join
 from gpu_worker.protocol.errors import PartitionMissing, PlanUnknown, VisparkError, WorldLost
-from gpu_worker.protocol.grids import ExchangeStep, GridShape, IterateStep, StencilStep
+from gpu_worker.protocol.grids import GridShape
 from gpu_worker.protocol.grids import World as Wanted
-from gpu_worker.protocol.messages import Plan
 
 #: Domains kept; the one used least recently goes first.
 KEPT = 16
@@ -43,10 +42,9 @@ class Grids:
         #: What no worker of a world has, as the plan that was to make it failed on all; the last of it.
         self._unmade: deque[tuple[bytes, int]] = deque(maxlen=_UNMADE)
 
-    def turns(self, plan: Plan) -> AbstractContextManager[object]:
-        """Return a context that excludes other plans that fill ghost cells, if ``plan`` does; an empty one if not."""
-        filling = any(isinstance(step, ExchangeStep | StencilStep | IterateStep) for step in plan.steps)
-        return self._turn if filling else nullcontext()
+    def turns(self, *, fills_ghosts: bool) -> AbstractContextManager[object]:
+        """Return a context that excludes other plans that fill ghost cells, for one that does; else an empty one."""
+        return self._turn if fills_ghosts else nullcontext()
 
     def domain(self, grid: GridShape, owners: Mapping[int, Device], world: JoinedWorld | None = None
                ) -> Domain:

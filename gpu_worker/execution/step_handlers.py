@@ -1,0 +1,163 @@
+"""Interface of the handlers of a plan's steps, and their registry.
+
+A handler is one step of a plan with all that the worker knows of it: what is right for it, what it does with
+partitions, what it needs and leaves, and what errors and times call it. There is one class for each kind of step, in
+:mod:`gpu_worker.execution.steps`, and nothing else in the worker asks which kind a step is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, TypeVar
+
+from gpu_worker.execution.run_context import BlockForm, RunContext
+from gpu_worker.memory.partition import Partition
+from gpu_worker.memory.registry import Registry
+from gpu_worker.protocol.errors import PlanError
+from gpu_worker.protocol.messages import Input, Launch, Plan, Step
+
+StepMessage = TypeVar("StepMessage", bound=Step)
+_Handler = TypeVar("_Handler", bound="StepHandler[Any]")
+
+_HANDLERS: dict[type, type[StepHandler[Any]]] = {}
+
+
+class StepHandler(Generic[StepMessage]):
+    """Handler of one step of a plan; a subclass says what differs from a step that does nothing.
+
+    Parameters
+    ----------
+    step : StepMessage
+        The step as it came.
+
+    Attributes
+    ----------
+    number : int
+        Its place among the plan's steps that keep something.
+    """
+
+    #: Whether the request brings the records that it starts from.
+    brings_records = False
+    #: Whether each variant of the plan has a launch for it.
+    has_launches = False
+    #: Whether it keeps a value under a number.
+    keeps = False
+    #: Whether it returns records.
+    fetches = False
+    #: Whether it repeats others, and is likely to come again.
+    is_loop = False
+    #: Whether it does nothing but copy to the device.
+    only_moves = False
+    #: Whether it fills ghost cells, and may wait for other nodes.
+    fills_ghosts = False
+    #: What its devices' time is counted as in :class:`~gpu_worker.protocol.messages.Times`.
+    timed_as = "kernels"
+
+    def __init__(self, step: StepMessage):
+        self.step = step
+        self.number = 0
+
+    # -- what is known of it before it runs ---------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        """The name of its kind."""
+        return type(self.step).__name__.removesuffix("Step")
+
+    @property
+    def label(self) -> str:
+        """What errors call it."""
+        return self.name.lower()
+
+    @property
+    def vrdds(self) -> tuple[int, ...]:
+        """The slots of the VRDDs that it reads or keeps."""
+        return ()
+
+    @property
+    def source(self) -> int:
+        """The slot of the VRDD that it starts from; -1 if it starts from none."""
+        return -1
+
+    @property
+    def folds_all(self) -> bool:
+        """Whether it folds all records into the reply."""
+        return False
+
+    @property
+    def branches(self) -> bool:
+        """Whether it ends where the data says."""
+        return False
+
+    @property
+    def leaves_host_memory(self) -> bool:
+        """Whether it makes or keeps something in host memory, which no replay does again."""
+        return False
+
+    @property
+    def blocks(self) -> BlockForm:
+        """The form in which it takes the blocks of a grid."""
+        return BlockForm.CONTIGUOUS
+
+    def dataset(self, names: Registry, vrdds: Sequence[int]) -> str:
+        """Return the name of the VRDD that it reads or keeps, for errors; empty if there is none."""
+        return ""
+
+    def verify(self, plan: Plan) -> None:
+        """Verify the step of a plan, whose launches are verified by others. Raises PlanError if it cannot be run."""
+
+    def verify_launch(self, launch: Launch) -> None:
+        """Verify that a variant's launch for the step fits it. Raises PlanError if it does not."""
+
+    # -- what it does -------------------------------------------------------------------------------------------------
+
+    def start(self, context: RunContext, part: Input) -> Partition:
+        """Return the value of a partition that the plan starts from.
+
+        Raises
+        ------
+        PlanError
+            If no plan starts with such a step.
+        """
+        raise PlanError(f"a plan starts with Put or Load, not with {self.name}")
+
+    def run(self, context: RunContext, values: list[Partition]) -> list[Partition]:
+        """Run the step on the values of the step before, and return its values.
+
+        Raises
+        ------
+        PlanError
+            If such a step can only start a plan.
+        """
+        raise PlanError(f"{self.name} can only start a plan")
+
+
+def handles(message: type[Step]) -> Callable[[type[_Handler]], type[_Handler]]:
+    """Return a decorator that registers a class as the handler of the steps of one kind.
+
+    Parameters
+    ----------
+    message : type
+        The step's class in the protocol.
+    """
+    def registered(handler: type[_Handler]) -> type[_Handler]:
+        assert message not in _HANDLERS, f"two handlers of {message.__name__}"
+        _HANDLERS[message] = handler
+        return handler
+
+    return registered
+
+
+def handler_of(step: Step) -> StepHandler[Any]:
+    """Return the handler of a step.
+
+    Raises
+    ------
+    PlanError
+        If this worker has none; the message lists the kinds of steps that it has.
+    """
+    handler = _HANDLERS.get(type(step))
+    if handler is None:
+        known = ", ".join(sorted(each.__name__.removesuffix("Step") for each in _HANDLERS))
+        raise PlanError(f"this worker runs no step {type(step).__name__.removesuffix('Step')}; it runs {known}")
+    return handler(step)

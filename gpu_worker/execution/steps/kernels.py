@@ -1,0 +1,113 @@
+"""Steps that launch the kernels of a plan's variants."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import partial
+
+from gpu_worker.execution.grid.steps import Blocks
+from gpu_worker.execution.plan_checks import check_folds, check_groups, require
+from gpu_worker.execution.run_context import BlockForm, RunContext
+from gpu_worker.execution.step_handlers import StepHandler, handles
+from gpu_worker.memory.partition import Partition
+from gpu_worker.protocol.errors import PlanError
+from gpu_worker.protocol.messages import Accumulators, ExecStep, Launch, MapFoldStep, Plan
+
+
+@handles(ExecStep)
+class ExecHandler(StepHandler[ExecStep]):
+    """Handler of a kernel on every block."""
+
+    has_launches = True
+
+    @property
+    def label(self) -> str:
+        return self.step.label
+
+    @property
+    def blocks(self) -> BlockForm:
+        return BlockForm.PADDED
+
+    def run(self, context: RunContext, values: list[Partition]) -> list[Partition]:
+        launches = context.launches
+        values = context.each(self, values, partial(_to_launch, context))
+        if all(launches.is_raw(self.step, value) for value in values if value.blocks):
+            return context.each(self, values, partial(self._raw, context))
+        return _replaced(context, self.step, values,
+                         context.together(self, values, partial(launches.table, self.step)))
+
+    def _raw(self, context: RunContext, value: Partition) -> Partition:
+        after = value.with_blocks(context.launches.raw(self.step, value))
+        if context.launch_table.is_keyless(self.step, value.variants):
+            after.keys = None
+        after = context.after(value, after, own=True)
+        return after if context.grid is None else context.with_arrays([after], context.grid.unpadded([after]))[0]
+
+
+@handles(MapFoldStep)
+class MapFoldHandler(StepHandler[MapFoldStep]):
+    """Handler of a kernel on every block that folds its results."""
+
+    has_launches = True
+
+    @property
+    def label(self) -> str:
+        return self.step.label
+
+    @property
+    def folds_all(self) -> bool:
+        return self.step.how != "inside"
+
+    def verify(self, plan: Plan) -> None:
+        check_folds(self.step.fields)
+        require(self.step.how in ("inside", "all", "key"),
+                f"a kernel folds inside, all or by key, not {self.step.how[:40]!r}")
+        if self.step.how == "key":
+            check_groups(self.step.groups)
+
+    def verify_launch(self, launch: Launch) -> None:
+        there = {(each.field, each.guard) for each in launch.partials}
+        wanted = [(described.name, "") for described in launch.outputs]
+        wanted += [(self.step.key, guard) for guard in ("", "least", "greatest")] if self.step.how == "key" else []
+        for field, guard in wanted:
+            require((field, guard) in there, f"a kernel that folds leaves no partials for {field!r} {guard}".rstrip())
+        sizes = {described.name: math.prod(described.shape) for described in launch.outputs}
+        for each in launch.partials:
+            self._verify_partial(each, sizes)
+
+    def _verify_partial(self, left: Accumulators, sizes: dict[str, int]) -> None:
+        own = left.field in sizes or (self.step.how == "key" and left.field == self.step.key)
+        require(own, f"a kernel leaves partials of {left.field!r}, which is no field of its result")
+        if left.field in sizes and not left.guard:
+            parts = max(sizes[left.field], 1)
+            require(left.width in (parts, 2 * parts),
+                    f"the partials of {left.field!r} are {left.width} and its elements {parts}")
+
+    def run(self, context: RunContext, values: list[Partition]) -> list[Partition]:
+        launches = context.launches
+        values = context.each(self, values, partial(_to_launch, context))
+        if self.step.how == "inside":
+            return _replaced(context, self.step, values,
+                             context.together(self, values, partial(launches.fold_inside, self.step)))
+        context.partials.extend(context.together(self, values, partial(launches.fold, self.step)))
+        return values
+
+
+def _to_launch(context: RunContext, value: Partition) -> Partition:
+    if len(value.variants) != len(value.blocks):
+        raise PlanError(f"the plan takes the partition to have {len(value.variants)} blocks, and it has "
+                        f"{len(value.blocks)}")
+    return context.to_device(value)
+
+
+def _replaced(context: RunContext, step: ExecStep | MapFoldStep, values: Sequence[Partition],
+              blocks: Blocks) -> list[Partition]:
+    """Return the partitions with the blocks of a launch over all of them."""
+    made = []
+    for value in values:
+        after = value.with_blocks([blocks[value.index, place] for place in range(len(value.blocks))])
+        if context.launch_table.is_keyless(step, value.variants):
+            after.keys = None
+        made.append(context.after(value, after, own=False))
+    return made

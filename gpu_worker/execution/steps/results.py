@@ -1,0 +1,86 @@
+"""Steps that say what becomes of a value: it is kept, or returned."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from gpu_worker.execution.plan_checks import check_over, require
+from gpu_worker.execution.run_context import BlockForm, RunContext
+from gpu_worker.execution.step_handlers import StepHandler, handles
+from gpu_worker.memory.partition import Partition
+from gpu_worker.memory.registry import Registry
+from gpu_worker.protocol.errors import PlanError
+from gpu_worker.protocol.messages import FetchStep, KeepStep, Plan
+
+
+@handles(KeepStep)
+class KeepHandler(StepHandler[KeepStep]):
+    """Handler of a step that makes its value resident, once complete."""
+
+    keeps = True
+
+    @property
+    def vrdds(self) -> tuple[int, ...]:
+        return (self.step.slot,)
+
+    @property
+    def leaves_host_memory(self) -> bool:
+        return self.step.place != "device"
+
+    @property
+    def blocks(self) -> BlockForm:
+        return BlockForm.ANY if self.step.place == "device" else BlockForm.CONTIGUOUS
+
+    def dataset(self, names: Registry, vrdds: Sequence[int]) -> str:
+        return f"{vrdds[self.step.slot]} {self.step.name}".strip()
+
+    def verify(self, plan: Plan) -> None:
+        require(self.step.place in ("host", "device"),
+                f"a value is kept on host or device, not {self.step.place[:40]!r}")
+
+    def run(self, context: RunContext, values: list[Partition]) -> list[Partition]:
+        return context.each(self, values, partial(self._kept, context))
+
+    def _kept(self, context: RunContext, value: Partition) -> Partition:
+        missing = "buffer" if self.step.place == "device" else "host"
+        if any(getattr(array, missing) is None for array in value.arrays):
+            raise PlanError(f"the value to keep is not in {self.step.place} memory")
+        layout, count = value.layout, -1
+        if value.variants:
+            variant = context.plan.variants[value.variants[0]]
+            layout, count = variant.layouts[self.number], variant.counts[self.number]
+        context.retained |= self.step.place == "host"
+        context.pending.append((self.step, value.kept_at(self.step.place, layout, value.count if count < 0 else count)))
+        return value
+
+
+@handles(FetchStep)
+class FetchHandler(StepHandler[FetchStep]):
+    """Handler of a step that returns its value in the reply's payload."""
+
+    fetches = True
+    timed_as = "copy_out"
+
+    def verify(self, plan: Plan) -> None:
+        if self.step.limit >= 0:
+            check_over(self.step.over, done="fetched")
+
+    def run(self, context: RunContext, values: list[Partition]) -> list[Partition]:
+        return context.each(self, values, partial(self._fetched, context))
+
+    def _fetched(self, context: RunContext, value: Partition) -> Partition:
+        context.fetched.append(context.use(_first(self.step, value.share())))
+        return value
+
+
+def _first(step: FetchStep, value: Partition) -> Partition:
+    """Return the first records of a partition, if the request is limited to these and they have no keys."""
+    if step.limit < 0 or value.keys is not None:
+        return value
+    if step.over == "rows":
+        return value.with_blocks([tuple(array.first(step.limit) for array in block) for block in value.blocks])
+    for block in value.blocks[step.limit:]:
+        for array in block:
+            array.close()
+    return value.with_blocks(value.blocks[:step.limit])

@@ -1,0 +1,62 @@
+"""Steps that copy partitions between the worker's host memory and devices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from gpu_worker.execution.run_context import BlockForm, RunContext
+from gpu_worker.execution.step_handlers import StepHandler, handles
+from gpu_worker.memory.partition import HeldArray, Partition
+from gpu_worker.protocol.messages import ToDeviceStep, ToHostStep
+from gpu_worker.protocol.payload import Payload, aligned
+
+
+@handles(ToDeviceStep)
+class ToDeviceHandler(StepHandler[ToDeviceStep]):
+    """Handler of copies to the device."""
+
+    only_moves = True
+    timed_as = "copy_in"
+
+    @property
+    def blocks(self) -> BlockForm:
+        return BlockForm.ANY
+
+    def run(self, context: RunContext, values: list[Partition]) -> list[Partition]:
+        return context.each(self, values, context.to_device)
+
+
+@handles(ToHostStep)
+class ToHostHandler(StepHandler[ToHostStep]):
+    """Handler of copies to host memory."""
+
+    timed_as = "copy_out"
+
+    @property
+    def leaves_host_memory(self) -> bool:
+        return True
+
+    def run(self, context: RunContext, values: list[Partition]) -> list[Partition]:
+        return context.together(self, values, partial(_copied_out, context))
+
+
+def _copied_out(context: RunContext, values: Sequence[Partition]) -> list[Partition]:
+    """Return the partitions with their arrays in host memory, too."""
+    made, devices = [], {value.device for value in values}
+    with context.progress.waiting():
+        for value in values:
+            arrays = [array for array in value.arrays if array.host is None]
+            stream, offset, copies = context.streams.main(value.device), 0, {}
+            memory = Payload.create(sum(aligned(array.nbytes) for array in arrays))
+            for array in arrays:
+                assert array.buffer is not None
+                target = memory.view(offset, array.nbytes)
+                value.device.copy_out(target, array.buffer, stream=stream)
+                copies[id(array)] = HeldArray(array.field, host=target, buffer=array.buffer.share())
+                offset += aligned(array.nbytes)
+            memory.close()
+            made.append(context.after(value, value.replacing(copies), own=False))
+        for device in devices:
+            device.synchronize(stream=context.streams.main(device))
+    return made
