@@ -9,9 +9,12 @@ import os
 import shutil
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests import loggers
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -55,3 +58,34 @@ def pytest_collection_finish() -> None:
     """Leave what is imported out of the collections of garbage in the tests, of which there are thousands."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+    """Note how loggers are before a file's first test, for the check after its last."""
+    if _noted.get("file") != item.path:
+        _noted.update(file=item.path, loggers=loggers.state())
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+    """Fail a file's last test where the file, with all its fixtures gone, leaves loggers other than they were."""
+    result = yield
+    if nextitem is None or nextitem.path != item.path:
+        changed = loggers.changed(_noted["loggers"])
+        assert not changed, f"{item.path.name} leaves loggers changed: {changed}"
+    return result
+
+
+@pytest.fixture(autouse=True)
+def loggers_stay() -> Iterator[None]:
+    """Fail a test that leaves loggers other than they were: later tests of its process would hear less, or more."""
+    before = loggers.state()
+    yield
+    changed = loggers.changed(before)
+    assert not changed, f"the test leaves loggers changed: {changed}"
+
+
+#: The file whose tests run, and how its loggers were before.
+_noted: dict = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import mmap
 import os
 import subprocess
@@ -11,7 +12,7 @@ import uuid
 
 import pytest
 
-from tests import leaks
+from tests import leaks, loggers
 
 
 @pytest.fixture
@@ -101,3 +102,32 @@ def test_processes_of_a_runtime_directory(tmp_path):
         for process in (by_variable, by_argument, by_name):
             process.kill()
             process.wait()
+
+
+def _level(logger: logging.Logger) -> None:
+    logger.setLevel("ERROR")
+
+
+def _handler(logger: logging.Logger) -> None:
+    logger.addHandler(logging.NullHandler())
+
+
+def _propagate(logger: logging.Logger) -> None:
+    logger.propagate = False
+
+
+def _remembered(logger: logging.Logger) -> None:
+    logger.manager.disable = logging.CRITICAL
+    logger.error("the answer whether this is heard is remembered")
+    logger.manager.disable = logging.NOTSET
+
+
+@pytest.mark.parametrize("change", [_level, _handler, _propagate, _remembered])
+def test_loggers_left_other_than_they_were(change):
+    logger = logging.getLogger("gpu_worker.leaked")
+    before = loggers.state()
+    assert loggers.changed(before) == []
+    change(logger)
+    assert [line.partition(":")[0] for line in loggers.changed(before)] == ["gpu_worker.leaked"]
+    del logging.root.manager.loggerDict["gpu_worker.leaked"]
+    assert loggers.changed(before) == []

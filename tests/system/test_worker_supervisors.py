@@ -43,8 +43,11 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
         path = tmp_path_factory.mktemp("w") / "rt"
         patch.setenv("VISPARK_RUNTIME_DIR", str(path))
         # A captured record keeps the frames of a trace, and what they hold, until the test is over.
-        patch.setattr(logging.root.manager, "disable", logging.CRITICAL)
-        yield from running(path)
+        logging.disable()
+        try:
+            yield from running(path)
+        finally:
+            logging.disable(logging.NOTSET)     # sets all loggers' caches aside, which an assignment does not
         print((path / "process.log").read_text())
 
 
