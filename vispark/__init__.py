@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from vispark.profiling.profiler import Profile, profile
     from vispark.records.rows import Rows
     from vispark.records.text import read_text
+    from vispark.tables.dataframe import from_dataframe
     from vispark.translate import TranslationError, coordinate, extent, stencil
 
 __all__ = [
@@ -80,6 +81,7 @@ __all__ = [
     "WorkerUnavailable",
     "coordinate",
     "extent",
+    "from_dataframe",
     "profile",
     "read_text",
     "stencil",
@@ -96,6 +98,7 @@ __getattr__, __dir__ = _names_of(__name__, {
     "vispark.profiling.profiler": ("Profile", "profile"),
     "vispark.records.rows": ("Rows",),
     "vispark.records.text": ("read_text",),
+    "vispark.tables.dataframe": ("from_dataframe",),
     "vispark.translate": ("TranslationError", "coordinate", "extent", "stencil"),
 })
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 #: The extras of setup.cfg that hints name.
-EXTRAS = ("cuda", "mpi", "files", "text", "examples")
+EXTRAS = ("cuda", "mpi", "files", "text", "dataframe", "examples")
 
 
 def install(extra: str) -> str:

@@ -12,6 +12,7 @@ _WORKER = (*_PROTOCOL, "gpu_worker.system")
 _DEVICE = (*_WORKER, "gpu_worker.device")
 _LANGUAGE = (*_PROTOCOL, "vispark.errors", "vispark._utils", "vispark.translate")
 _PLAN = (*_LANGUAGE, "vispark.grid", "vispark.records", "vispark.fold", "vispark.plan")
+_RECORDS = (*_PROTOCOL, "vispark.errors", "vispark._utils", "vispark.grid", "vispark.records")
 _RUNTIME = (*_PLAN, "vispark.lower", "vispark.options", "vispark.profiling", "vispark.runtime")
 
 #: Package or module: the packages that it may import. The driver and Spark's tasks run vispark; daemons and device
@@ -33,12 +34,13 @@ CONTRACTS: dict[str, tuple[str, ...]] = {
     "vispark.translate": _LANGUAGE,
     "vispark.grid": (*_PROTOCOL, "vispark.errors", "vispark._utils"),
     "vispark.records": (*_PROTOCOL, "vispark.errors", "vispark._utils", "vispark.grid"),
+    "vispark.tables": _RECORDS,
     "vispark.fold": (*_LANGUAGE, "vispark.grid", "vispark.records"),
     "vispark.plan": (*_LANGUAGE, "vispark.grid", "vispark.records", "vispark.fold"),
     "vispark.lower": _PLAN,
     "vispark.profiling": (*_PROTOCOL, "vispark.errors"),
     "vispark.runtime": (*_RUNTIME, "gpu_worker.client"),
-    "vispark.api": (*_RUNTIME, "vispark.api"),
+    "vispark.api": (*_RUNTIME, "vispark.tables", "vispark.api"),
 }
 
 #: The same within the translator, in the order in which a function passes.
