@@ -40,6 +40,7 @@ from vispark.errors import (
 
 if TYPE_CHECKING:
     from vispark.api.explain import translate
+    from vispark.api.gpu_profile import gpu_profile
     from vispark.api.grid import Grid
     from vispark.api.vrdd import VRDD
     from vispark.grid.key import BlockKey
@@ -82,6 +83,7 @@ __all__ = [
     "coordinate",
     "extent",
     "from_dataframe",
+    "gpu_profile",
     "profile",
     "read_text",
     "stencil",
@@ -90,6 +92,7 @@ __all__ = [
 
 # Each Python worker of Spark's imports this package, and most need none of these.
 __getattr__, __dir__ = _names_of(__name__, {
+    "vispark.api.gpu_profile": ("gpu_profile",),
     "vispark.api.grid": ("Grid",),
     "vispark.api.vrdd": ("VRDD",),
     "vispark.grid.key": ("BlockKey",),

@@ -24,6 +24,7 @@ from vispark.api.eager import EagerExecution
 from vispark.api.explain import IN_DRIVER, Explained, content_of, explain
 from vispark.api.fallback import tell
 from vispark.api.folds import FoldActions
+from vispark.api.gpu_profile import with_profile
 from vispark.api.grid_ops import GridOperations
 from vispark.api.lineage_walk import LineageWalk
 from vispark.api.local_rdd import ACTIONS, MOST_BYTES, MOST_RECORDS, LocalRDD, is_harmless
@@ -430,10 +431,29 @@ class VRDD(Appearance, EagerExecution, FoldActions, GridOperations):
         return self.recv().mapPartitionsWithIndex(f, preservesPartitioning)
 
     def withResources(self, profile: ResourceProfile) -> VRDD:
-        """Ask for resources for the tasks of the RDD that :meth:`recv` gives."""
-        self.has_resource_profile = True
-        self._profile = profile
-        self._received = None
+        """Ask for resources for the tasks that load the records, that carry plans, and of the RDD that :meth:`recv`
+        gives.
+
+        What is held already stays where it is. It is the same as :meth:`pyspark.RDD.withResources` on the RDD that was
+        sent, which itself stays without a profile.
+
+        Raises
+        ------
+        PlanError
+            If the RDD that was sent has another profile.
+
+        See Also
+        --------
+        vispark.gpu_profile
+        """
+        first = self._first
+        with self._lock:
+            first._origin = with_profile(first._origin, profile)
+            with LineageWalk._counting:
+                LineageWalk._starts += 1
+            self.has_resource_profile = True
+            self._profile = profile
+            self._received = None
         return self
 
     def checkpoint(self) -> None:

@@ -15,7 +15,7 @@ import socket
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, lru_cache, partial
 from pathlib import Path
 from typing import TypeVar
@@ -49,6 +49,7 @@ from vispark.plan.ops import CompressedLineage, DatasetId, LogicalPlan
 from vispark.profiling.profiler import TaskSeconds
 from vispark.records import Keyring, Packed, RecordLayout, pack
 from vispark.records.partition_schema import PartitionSchema
+from vispark.runtime.executor.assigned_gpus import AssignedGpus, executor_process
 from vispark.runtime.executor.chunked_upload import PIECES_FROM, Pieces, room
 from vispark.translate.codegen.scalar.interface import ROOM
 from vispark.translate.frontend import index_faults
@@ -62,7 +63,8 @@ _Answer = TypeVar("_Answer")
 class Credentials:
     """Credentials of a process that acts for a Spark application; shipped with its tasks and nowhere else.
 
-    ``driver`` is the host of the driver, and ``machine`` what it sees as its machine.
+    ``driver`` is the host of the driver, and ``machine`` what it sees as its machine. ``gpus`` are those of Spark's
+    executors, which the driver brings up to date before each load.
     """
 
     session: str
@@ -71,6 +73,7 @@ class Credentials:
     options: Options
     driver: str = ""
     machine: str = ""
+    gpus: AssignedGpus = field(default_factory=AssignedGpus)
 
     @cached_property
     def keyring(self) -> Keyring:
@@ -153,7 +156,7 @@ def local_client(credentials: Credentials, runtime_dir: str | None = None) -> Cl
     key = os.getpid(), credentials.session, runtime_dir or ""
     if key not in _clients:
         _settle()
-        hello = credentials.hello("executor", _executor_process(), credentials.reached_at())
+        hello = credentials.hello("executor", executor_process(), credentials.reached_at())
         _clients[key] = connect(hello, runtime_dir=runtime_dir, timeout=credentials.options.startTimeout)
     return _clients[key]
 
@@ -171,15 +174,6 @@ def forget(client: Client) -> None:
         if known is client:
             del _clients[key]
     client.close()
-
-
-def _executor_process() -> int:
-    """Return the executor that this Python worker serves: its parent, or the parent of PySpark's fork server."""
-    parent = os.getppid()
-    command = Path(f"/proc/{parent}/cmdline").read_bytes()
-    if b"pyspark" in command and b"daemon" in command:
-        return int(Path(f"/proc/{parent}/stat").read_text().rpartition(")")[2].split()[1])
-    return parent
 
 
 def blame(client: Client, shipment: Invocation, number: int) -> None:
@@ -306,13 +300,6 @@ def _sent_in_pieces(client: Client, shipment: Invocation, packed: Packed, reques
     return payload
 
 
-def _addresses() -> tuple[str, ...]:
-    """Return the GPU addresses that Spark assigned to this task."""
-    context = TaskContext.get()
-    gpus = context.resources().get("gpu") if context else None
-    return tuple(gpus.addresses) if gpus else ()
-
-
 def _packed(credentials: Credentials, chain: LogicalPlan, partition: int, records: Iterable) -> Packed:
     try:
         return pack(records, seal=credentials.keyring.seal)
@@ -386,7 +373,7 @@ class LoadTask:
         packed = _packed(self.credentials, self.chain, partition, records)
         spent.lap("parse")
         shipment = _lowered(local_client(self.credentials), self.chain, None, KEEP, partition, content_of(packed),
-                            _addresses())
+                            self.credentials.gpus.mine())
         spent.lap("python")
         client, reply, _ = run(self.credentials, replace(shipment, profile=self.profile), packed)
         spent.answered(reply.times)
@@ -472,7 +459,7 @@ class Receive:
         chain = tuple([ops.PlanNode(node.op, None if self._elsewhere(node.cached, partition) else node.cached)
                        for node in chain])
         shipment = _lowered(local_client(self.credentials), chain, None, FETCH, partition, content_of(packed),
-                            _addresses())
+                            self.credentials.gpus.mine())
         return self._records(shipment, run(self.credentials, shipment, packed))
 
     def _elsewhere(self, cached: DatasetId | None, partition: int) -> bool:

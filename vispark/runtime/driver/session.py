@@ -35,6 +35,7 @@ from vispark.plan.ops import DatasetId, LineageWalker, LogicalPlan, PlanNode
 from vispark.profiling import profiler as profiling
 from vispark.records.partition_schema import PartitionSchema
 from vispark.runtime.bridge import Credentials, HandingBack, LoadTask, PartitionHandle, WorkerAddress, checked
+from vispark.runtime.driver.executor_gpus import assigned, refresh
 from vispark.runtime.driver.garbage_collector import GarbageCollector
 from vispark.runtime.driver.loop_pacing import ChunkController
 from vispark.runtime.driver.mpi_worlds import MpiWorlds
@@ -84,7 +85,7 @@ class Session:
         options = Options.read(context.getConf().getAll())
         self.context = weakref.proxy(context)
         self.credentials = Credentials(uuid.uuid4().hex, secrets.token_bytes(32), context.applicationId or "", options,
-                                       context.getConf().get("spark.driver.host", ""), machine())
+                                       context.getConf().get("spark.driver.host", ""), machine(), assigned(context))
         self.options = options
         self.workers = Workers(self.credentials, self._heard)
         self.worlds = MpiWorlds()
@@ -115,7 +116,7 @@ class Session:
         Raises
         ------
         OptionError
-            If its configuration has an unknown ``spark.vispark.*`` option.
+            If its configuration has an unknown ``spark.vispark.*`` option, or amounts of GPUs that let no task start.
         PlanError
             If it has been stopped, or is about to be.
         """
@@ -560,6 +561,7 @@ class Session:
     def _load(self, loader: RDD, chain: LogicalPlan, partitions: Sequence[int]) -> None:
         """Load partitions into the workers by a Spark job over the RDD before the send."""
         profile = profiling.current()
+        refresh(self.credentials.gpus, self.context, loader)
         load = HandingBack(LoadTask(self.credentials, chain, profile is not None))
         tokens = loader.mapPartitionsWithIndex(load, preservesPartitioning=True)
         kept = self._kept(chain)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from py4j.protocol import Py4JJavaError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkContext
 from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.rdd import PipelinedRDD
@@ -13,10 +13,13 @@ from pyspark.rdd import PipelinedRDD
 from vispark import errors
 from vispark.translate.frontend import index_faults
 
-__all__ = ["SPARK_JOB_FAILED", "PipelinedRDD", "attempts_of", "reraise", "worker_crashed"]
+__all__ = ["CALL_FAILED", "SPARK_JOB_FAILED", "PipelinedRDD", "attempts_of", "reraise", "worker_crashed"]
 
 #: What PySpark raises when a job fails: once a program has used SQL, the second instead of the first.
 SPARK_JOB_FAILED = Py4JJavaError, CapturedException
+
+#: What a call into the driver's JVM raises that it cannot answer, or that it has no such method for.
+CALL_FAILED = Py4JError, CapturedException
 
 _CRASHED = ("Python worker exited unexpectedly", "Python worker failed to connect back", "ExecutorLostFailure",
             "ExecutorLost", "Slave lost", "Worker lost")

@@ -1,0 +1,49 @@
+"""GPUs as Spark's resources in local mode, where the driver's JVM is the only executor."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+import vispark
+from gpu_worker.system.paths import DISCOVERY_SCRIPT
+from vispark.errors import OptionError
+from vispark.runtime.driver.session import Session
+
+AMOUNTS = {"spark.executor.resource.gpu.amount": 1, "spark.task.resource.gpu.amount": 1}
+NULL = {"spark.vispark.device": "null:4"}
+
+
+def test_amounts_that_let_no_task_start_are_an_error_with_the_mend(local):
+    with local.context(AMOUNTS | NULL) as sc:
+        rdd = sc.parallelize([1.0, 2.0], 2)
+        began = time.monotonic()
+        with pytest.raises(OptionError, match=r"executor.resource.gpu.amount=1 and spark.task.resource.gpu.amount=1 "
+                                              r"let no task start with the master local.*local-cluster"):
+            rdd.cache("GPU")
+        with pytest.raises(OptionError, match="local-cluster"):
+            vispark.gpu_profile(sc)
+        assert time.monotonic() - began < 1
+
+
+def test_amounts_of_executors_alone_do_no_harm(local):
+    with local.context({"spark.executor.resource.gpu.amount": 1} | NULL) as sc:
+        assert sc.parallelize([1.0, 2.0], 2).cache("GPU").count() == 2
+        assert not Session.of(sc).credentials.gpus.is_scheduled
+
+
+def test_the_drivers_gpus_are_the_sessions(local, monkeypatch):
+    script = local.logs / "gpus.sh"
+    script.write_text(f"#!/bin/sh\nCUDA_VISIBLE_DEVICES=1,3 exec sh {DISCOVERY_SCRIPT}\n")
+    script.chmod(0o755)
+    with local.context({"spark.driver.resource.gpu.amount": 2,
+                        "spark.driver.resource.gpu.discoveryScript": str(script)} | NULL) as sc:
+        assert sc.parallelize([1.0, 2.0], 2).cache("GPU").count() == 2
+        assert Session.of(sc).credentials.gpus.by_executor == {"driver": ("1", "3")}
+
+
+def test_there_is_no_profile_in_local_mode(local, caplog):
+    with local.context(NULL) as sc:
+        assert vispark.gpu_profile(sc) is None
+        assert "no profile for GPUs: in local mode" in caplog.text
