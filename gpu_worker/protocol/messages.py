@@ -288,13 +288,14 @@ class Times:
 @dataclass(frozen=True, slots=True)
 class Saved:
     """Snapshot that is complete on this node: its bytes, the seconds that it took, and whether another node has a
-    replica.
+    replica; or one that ``failed``, with the reason.
     """
 
     snapshot: int
     nbytes: int
     seconds: float
     copied: bool = False
+    failed: str = ""
 
 
 @filled
@@ -302,7 +303,7 @@ class Saved:
 class Ran:
     """A plan's result. ``retained`` says that the worker goes on using the request's payload.
 
-    ``saved`` are the newest snapshots that are complete on this node.
+    ``saved`` are the newest snapshots that are complete on this node, or failed there.
 
     What it fetched or folded is in ``data`` where that is small. Else it is in the reply's payload, or, where
     ``placed`` is not 0, so many bytes of it where the request's payload had a place for results. ``iterated`` has one

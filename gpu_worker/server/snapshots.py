@@ -40,6 +40,7 @@ from gpu_worker.protocol.messages import (
     Withdraw,
 )
 from gpu_worker.protocol.payload import Payload, aligned
+from gpu_worker.protocol.system import as_error
 from gpu_worker.system.admin import exchange_descriptors
 from gpu_worker.system.failpoints import failpoint
 
@@ -141,6 +142,7 @@ class ProcessSnapshots:
     pool: StreamPool
     #: Complete ones, and the one that is being taken.
     _memory: dict[int, Kept] = field(default_factory=dict)
+    #: The newest complete and failed ones; only the background thread sets it.
     _saved: tuple[Saved, ...] = ()
     #: Memory of one that no loop needs any more, pinned as it is, for the next one of a loop that goes on.
     _spare: Payload | None = None
@@ -153,14 +155,14 @@ class ProcessSnapshots:
 
     @property
     def saved(self) -> tuple[Saved, ...]:
-        """The newest complete snapshots."""
+        """The newest snapshots that are complete, or failed."""
         return self._saved
 
     def begin(self, save: Save) -> None:
         """Start a snapshot of a VRDD's present content, in the background.
 
-        Memory of earlier ones but those needed is used again, pinned as it is. One that fails is in the log, and is
-        never said to be complete.
+        Memory of earlier ones but those needed is used again, pinned as it is. One that fails is in the log, and
+        the next reply says so.
         """
         partitions = self.names.share(save.vrdd)
         self._later(self._take, save, partitions)
@@ -182,15 +184,20 @@ class ProcessSnapshots:
 
     def _take(self, save: Save, partitions: list[Partition]) -> None:
         started = time.monotonic()
+        failed = "a defect of the worker, which its log tells of"
+        nbytes, copied = 0, False
         try:
             nbytes = self._copied(save, partitions)
-        except VisparkError as error:
-            log.warning("snapshot %d of VRDD %d failed: %s", save.number, save.vrdd, error.message)
-            return
-        with self._lock:
-            kept = self._memory[save.number] = replace(self._memory[save.number], is_complete=True)
-        copied = save.copy is not None and self._sent(save, save.copy, kept)
-        self._saved = (*self._saved, Saved(save.number, nbytes, time.monotonic() - started, copied))[-_TOLD:]
+            with self._lock:
+                kept = self._memory[save.number] = replace(self._memory[save.number], is_complete=True)
+            copied = save.copy is not None and self._sent(save, save.copy, kept)
+            failed = ""
+        except (VisparkError, OSError, MemoryError) as error:
+            failed = as_error(error).message
+            log.warning("snapshot %d of VRDD %d failed: %s", save.number, save.vrdd, failed)
+        finally:
+            told = Saved(save.number, nbytes, time.monotonic() - started, copied, failed)
+            self._saved = (*self._saved, told)[-_TOLD:]
 
     def _copied(self, save: Save, partitions: list[Partition]) -> int:
         """Copy the content, deposit it with the daemon, and return its bytes."""

@@ -204,6 +204,7 @@ class Application:
             ran, _ = self._ask(rank, self._plan(rank, LoadStep(0)), (vrdd,), None, save=save)
             for saved in ran.saved:
                 if saved.snapshot == number:
+                    assert not saved.failed
                     return saved
             save = None
             time.sleep(0.005)
@@ -337,7 +338,8 @@ class Survivor:
 
     def _learn(self, answers: Sequence[Ran]) -> None:
         """See whether the snapshot that is under way is complete."""
-        if self._taking and all(self._taking[0] in [each.snapshot for each in ran.saved] for ran in answers):
+        if self._taking and all(self._taking[0] in [each.snapshot for each in ran.saved if not each.failed]
+                                for ran in answers):
             self.complete, self._taking = self._taking, None
 
     def _recover(self, error: BaseException) -> tuple[int, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import random
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from gpu_worker.protocol.errors import OutOfMemory
 from gpu_worker.protocol.messages import Save, Saved
 from tests.unit.plans import bench
 from vispark.plan.ops import DatasetId
@@ -116,6 +118,57 @@ def test_a_snapshot_whose_process_is_gone_is_given_up(loops: Loops):
     assert loops.begin(loader, 3)
     loops.complete(2)
     assert not loops.is_found(2) and 2 in loops.released.take()
+
+
+def test_a_snapshot_that_failed_is_given_up_at_once_and_its_reason_is_told_once(loops: Loops, caplog):
+    loader = Loader()
+    loops.begin(loader, 1)
+    for number in (2, 3):
+        assert loops.begin(loader, number)
+        loops.snapshots.learn(loops.homes[0], (Saved(number, 0, 0.1, failed="no space left"),))
+        loops.snapshots.learn(loops.homes[0], (Saved(number, 0, 0.1, failed="no space left"),))
+        loops.complete(number, loops.homes[1:])
+        assert not loops.is_found(number) and not loops.snapshots.is_taking()
+    assert loops.released.take() == (2, 3)
+    assert [record.getMessage().partition(": ")[2] for record in caplog.records] == \
+        ["after a loss it would go back to its start: no space left"]
+    assert loops.begin(loader, 4)
+    loops.complete(4)
+    assert loops.is_found(4) and loops.begin(loader, 5)
+    loops.snapshots.learn(loops.homes[0], (Saved(5, 0, 0.1, failed="no space left"),))
+    assert "back to its snapshot of" in caplog.text and loops.is_found(4)
+
+
+def test_a_failed_snapshot_is_not_repeated_with_each_plan_where_a_copy_may_be_lost(loops: Loops):
+    one, other = loops.homes
+    loader = Loader()
+    loops.begin(loader, 1)
+    for number, saved in ((2, Saved(2, 1, 0.001, True)), (3, Saved(3, 0, 0.001, failed="no space left"))):
+        residency = Residency(loops.released, DatasetId(number, "a snapshot"))
+        loops.snapshots.begin(loader, residency, 1, {0: one}, 1, loops.epochs, {one: other})
+        loops.snapshots.learn(one, (saved,))
+    loops.snapshots.pace.share = 0.0                     # none is due
+    assert not loops.snapshots.wanted(loader, 1, {one: 1}), "its holder is gone"
+
+
+@pytest.mark.parametrize("error, reason", [
+    (OutOfMemory("no room"), "no room"), (OSError(errno.ENOSPC, "No space left on device"), "No space left"),
+    (KeyError("a defect"), "defect")])
+def test_a_worker_says_that_a_snapshot_failed_and_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error, reason):
+    def fails(*_) -> None:
+        raise error
+
+    with bench(tmp_path, "host") as found:
+        found.put(1, [[{"": np.arange(1000, dtype=np.float32)}]])
+        taken = found.process._snapshots
+        with monkeypatch.context() as patch:
+            patch.setattr(type(taken), "_room", fails)
+            taken.begin(Save(1, 10, ()))
+            taken._thread.submit(lambda: None).result()
+        assert [each.snapshot for each in taken.saved] == [10] and reason in taken.saved[0].failed
+        taken.begin(Save(1, 11, ()))
+        taken._thread.submit(lambda: None).result()
+        assert [each.failed for each in taken.saved[1:]] == [""]
 
 
 def test_loops_have_their_own_snapshots_until_they_are_forgotten(loops: Loops):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import threading
 import time
@@ -15,6 +16,8 @@ from gpu_worker.protocol.messages import Save, Saved
 from vispark.plan.ops import DatasetId
 from vispark.runtime.bridge import WorkerAddress
 from vispark.runtime.driver.residency import Residency
+
+log = logging.getLogger(__name__)
 
 #: What is taken for granted of a snapshot until one was measured: bytes a second, and seconds beside.
 _BYTES_PER_SECOND = 1e9
@@ -143,6 +146,7 @@ class _Loop:
     sent: float
     newest: Snapshot | None = None
     taking: Snapshot | None = None
+    has_failed: bool = False
 
 
 class Snapshots:
@@ -181,7 +185,7 @@ class Snapshots:
             step, loop.sent = now - loop.sent, now
             if loop.taking is not None and not self._has_failed(loop.taking, now, epochs):
                 return False
-            if loop.newest is not None and loop.newest.lost_a_copy(epochs):
+            if loop.newest is not None and loop.newest.lost_a_copy(epochs) and not loop.has_failed:
                 return True
             return self.pace.due(now - self._began, now - loop.last, step, nbytes)
 
@@ -219,23 +223,43 @@ class Snapshots:
             return Save(vrdd, loop.taking.number, tuple(needed))
 
     def learn(self, home: WorkerAddress, saved: Iterable[Saved]) -> None:
-        """Record the snapshots that are complete on a node."""
-        complete = {each.snapshot: each for each in saved}
-        if not complete:
+        """Record the snapshots that are complete on a node, or failed there.
+
+        One that failed anywhere is given up; the loop tries again when the next one is due.
+        """
+        heard = {each.snapshot: each for each in saved}
+        if not heard:
             return
         with self._lock:
             for loop in self._loops.values():
-                taking = loop.taking
-                if taking is None or taking.number not in complete or home not in taking.waiting:
+                if loop.taking is None or loop.taking.number not in heard or home not in loop.taking.waiting:
                     continue
-                taking.waiting.discard(home)
-                if not complete[taking.number].copied:
-                    taking.holders.pop(home, None)
-                taking.seconds = max(taking.seconds, complete[taking.number].seconds)
-                if not taking.waiting:
-                    self.pace.ended(taking.expected, taking.seconds, taking.nbytes)
-                    loop.newest, loop.taking = taking, None
-                    self.taken += 1
+                each = heard[loop.taking.number]
+                if each.failed:
+                    self._give_up(loop, home, each.failed)
+                else:
+                    self._complete(loop, loop.taking, home, each)
+
+    def _complete(self, loop: _Loop, taking: Snapshot, home: WorkerAddress, saved: Saved) -> None:
+        """Record that a snapshot is complete on a node; the lock is held."""
+        taking.waiting.discard(home)
+        if not saved.copied:
+            taking.holders.pop(home, None)
+        taking.seconds = max(taking.seconds, saved.seconds)
+        if not taking.waiting:
+            self.pace.ended(taking.expected, taking.seconds, taking.nbytes)
+            loop.newest, loop.taking, loop.has_failed = taking, None, False
+            self.taken += 1
+
+    def _give_up(self, loop: _Loop, home: WorkerAddress, reason: str) -> None:
+        """Give up the snapshot that a loop takes, and say so once until one succeeds; the lock is held."""
+        loop.taking = None
+        if not loop.has_failed:
+            back = "its start" if loop.newest is None else \
+                f"its snapshot of {time.monotonic() - loop.newest.began:.0f} s ago"
+            log.warning("a snapshot of a loop failed at %s, and the loop goes on without: after a loss it would go "
+                        "back to %s: %s", home, back, reason)
+        loop.has_failed = True
 
     def find(self, saved: DatasetId | None) -> Snapshot | None:
         """Return a snapshot by its number, if it is complete and the newest of its loop."""
