@@ -22,7 +22,7 @@ from tests.system.worker_tools import eventually
 from vispark import IN, CompileError, Grid, KernelFault, Kernels, RecordError, stencil
 from vispark.api import eager, grid_ops, lineage_walk, vrdd
 from vispark.plan import ops
-from vispark.plan.ops import Lineage, Op
+from vispark.plan.ops import Lineage, RecordedOperation
 from vispark.runtime.driver import recovery, release_queue
 from vispark.runtime.driver.pipeline import AHEAD
 from vispark.runtime.driver.session import BATCH, Session
@@ -56,7 +56,7 @@ def settled(sc: SparkContext) -> None:
     assert eventually(lambda: Session.of(sc).errands.idle)
 
 
-def operations_of(lineage: Lineage | None) -> list[Op]:
+def operations_of(lineage: Lineage | None) -> list[RecordedOperation]:
     """The operations that a lineage holds, each as often as it does."""
     return [*lineage.ops, *operations_of(lineage.before)] if lineage else []
 

@@ -54,7 +54,7 @@ def content(grid: Grid, value=ONE, positions=None) -> PartitionSchema:
     return PartitionSchema(packed.count, len(packed.keys), packed.layout, tuple(packed.signatures), packed.positions)
 
 
-def lowered(grid: Grid, *operations: ops.Op, goal=KEEP, room: int = ROOM, **given) -> GridLowering:
+def lowered(grid: Grid, *operations: ops.RecordedOperation, goal=KEEP, room: int = ROOM, **given) -> GridLowering:
     chain = (PlanNode(ops.Send()), PlanNode(ops.ToDevice(), START), *map(PlanNode, operations[:-1]),
              PlanNode(operations[-1], END))
     first = content(grid, **given)

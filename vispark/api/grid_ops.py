@@ -23,10 +23,6 @@ from vispark.runtime.driver.residency import Residency
 from vispark.runtime.driver.result import PartialResult
 from vispark.runtime.driver.session import Session
 
-#: Operations whose results are blocks of the grid that they were given blocks of.
-_SAME_GRID = ops.ToDevice | ops.ToHost | ops.HaloAppend | ops.Map | ops.Iterate
-
-
 Blocks = TypeVar("Blocks", bound="GridOperations")
 
 
@@ -203,7 +199,7 @@ class GridOperations(LineageWalk):
         while each is not None and each._unknown != came:
             if each._residency is not None and each._residency.contents:
                 return list(each._residency.contents.values())
-            each = each._before if isinstance(each._op, _SAME_GRID) else None
+            each = each._before if each._op.keeps_grid else None
         self._unknown = came        # so that steps of a loop of which nothing has run do not look all the way back
         return []
 
@@ -277,10 +273,7 @@ class GridOperations(LineageWalk):
 
     def _halos_are_fresh(self) -> bool:
         """Return whether the halos were appended and nothing was computed since."""
-        for op in self._backwards():
-            if not isinstance(op, ops.ToDevice | ops.ToHost):
-                return isinstance(op, ops.HaloAppend)
-        return False
+        return ops.has_halos(self._backwards())
 
     def _prepare_grid(self, partitions: Sequence[int]) -> None:
         """Run pending loops in short requests, and keep this VRDD whole if only some partitions are to be computed."""
@@ -313,9 +306,9 @@ class GridOperations(LineageWalk):
         loops: list[tuple[GridOperations, LoopSpec]] = []
         each: GridOperations | None = self
         while each is not None:
-            match each._op:
-                case ops.Iterate(spec) if each._before is not None and not each._is_complete():
-                    loops.append((each, spec))
+            loop = each._op.loop
+            if loop is not None and each._before is not None and not each._is_complete():
+                loops.append((each, loop))
             each = each._before
         for looped, spec in reversed(loops):
             looped._run_loop(spec)
@@ -359,7 +352,7 @@ class GridOperations(LineageWalk):
     def _let_go_of_inputs(self) -> None: ...
 
     @abstractmethod
-    def _then(self, op: ops.Op) -> Self: ...
+    def _then(self, op: ops.RecordedOperation) -> Self: ...
 
     @abstractmethod
     def _begin_part(self) -> None:

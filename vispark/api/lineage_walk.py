@@ -19,7 +19,7 @@ from vispark.runtime.driver.session import Session
 class LineageWalk(RDD[Any]):
     """Lineage of a VRDD: the VRDDs before it, and the operations of those that are forgotten."""
 
-    _op: ops.Op
+    _op: ops.RecordedOperation
     _origin: RDD[Any]
     _before: Any
     _lineage: Lineage | None
@@ -40,7 +40,7 @@ class LineageWalk(RDD[Any]):
         for node in self._nodes():
             nodes.append(node)
             found = found or (is_enough is not None and is_enough(node))
-            if found and not isinstance(node.op, ops.MOVING):
+            if found and not node.op.passes_on:
                 return tuple(reversed(nodes))
         return ops.verify(tuple(reversed(nodes)))
 
@@ -59,13 +59,13 @@ class LineageWalk(RDD[Any]):
         records itself then.
         """
         for op in self._backwards():
-            if not isinstance(op, ops.MOVING):
+            if not op.passes_on:
                 break
-            if isinstance(op, ops.NARROWING):
+            if op.item:
                 return True
         return False
 
-    def _backwards(self) -> Iterator[ops.Op]:
+    def _backwards(self) -> Iterator[ops.RecordedOperation]:
         """Yield the operations, newest first."""
         each: LineageWalk | None = self
         while each is not None:
@@ -73,7 +73,7 @@ class LineageWalk(RDD[Any]):
             last, each = each, each._before
         yield from last._earlier()
 
-    def _earlier(self) -> Iterator[ops.Op]:
+    def _earlier(self) -> Iterator[ops.RecordedOperation]:
         """Return an iterator over the operations before this VRDD that are left as lineage, newest first."""
         return self._lineage.backwards() if self._lineage else iter(())
 
@@ -150,7 +150,7 @@ class LineageWalk(RDD[Any]):
             return self._end
         nodes = [PlanNode(self._op, cached)]
         for each in self._before_here():
-            if not isinstance(nodes[-1].op, ops.MOVING):
+            if not nodes[-1].op.passes_on:
                 break
             nodes.append(each)
         self._end = found = tuple(reversed(nodes))
@@ -193,7 +193,7 @@ class LineageWalk(RDD[Any]):
         found: list[Residency] = []
         partitions = self.getNumPartitions()
         each: LineageWalk | None = self
-        while each is not None and not isinstance(each._op, ops.Iterate):
+        while each is not None and each._op.loop is None:
             if each._residency is not None:
                 found.append(each._residency)
                 if len(each._residency.contents) == partitions:

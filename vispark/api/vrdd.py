@@ -69,9 +69,9 @@ class VRDD(Appearance, EagerExecution, FoldActions, GridOperations):
     _checkpoint: ReceivedRDD | None = None
     _named: str | None = None
 
-    def __init__(self, loader: RDD[Any], op: ops.Op, before: VRDD | None):
+    def __init__(self, loader: RDD[Any], op: ops.RecordedOperation, before: VRDD | None):
         self.ctx = loader.ctx
-        self.partitioner = None if isinstance(op, ops.NARROWING) else loader.partitioner
+        self.partitioner = None if op.item else loader.partitioner
         self._origin, self._looked_up = loader, LineageWalk._starts
         self._op = op
         self._before = before
@@ -510,7 +510,7 @@ class VRDD(Appearance, EagerExecution, FoldActions, GridOperations):
     def _recorded(self, spec: MapSpec) -> VRDD:
         return self._then(ops.Map(spec))
 
-    def _then(self, op: ops.Op) -> VRDD:
+    def _then(self, op: ops.RecordedOperation) -> VRDD:
         return VRDD(self._loader, op, self)
 
     def _shown(self) -> str:

@@ -1,7 +1,7 @@
 """Executable plans: the parts that stay the same in all passes of a loop, and the values of each pass.
 
 A pass brings the numbers of VRDDs and the values of arguments. A plan serves all passes whose operations are of the
-same shape (:attr:`vispark.plan.ops.RecordedOperation.key`), on content that looks the same.
+same shape (:attr:`vispark.plan.operation.RecordedOperation.key`), on content that looks the same.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from gpu_worker.protocol.grids import World
 from gpu_worker.protocol.messages import Output, Run, Save
 from gpu_worker.protocol.payload import Data, aligned, block_bytes, field_offsets
 from vispark.errors import WorldLost
-from vispark.plan import ops
 from vispark.plan.cuda_source import ArrayValue
 from vispark.plan.ops import LogicalPlan
 from vispark.plan.slots import ArgumentRef, BoundArguments, Origin
@@ -86,14 +85,7 @@ class Executable:
 
 def value_of(nodes: LogicalPlan, origin: ArgumentRef) -> ArrayValue:
     """Return an argument or a capture of the call at a position of a chain."""
-    match nodes[origin.position].op:
-        case ops.Map(spec):
-            return spec.value(origin)
-        case ops.Exec(spec):
-            return spec.value(origin.number)
-        case ops.Iterate(spec):
-            return spec.value(origin)
-    raise AssertionError(f"{nodes[origin.position].op} has no values")
+    return nodes[origin.position].op.value(origin)
 
 
 @filled

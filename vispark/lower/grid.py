@@ -7,21 +7,18 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from gpu_worker.protocol import messages
-from gpu_worker.protocol.grids import ExchangeStep, Halo, IterateStep, Phase, StencilStep, WindowStep
+from gpu_worker.protocol.grids import ExchangeStep, Halo, IterateStep, Phase, StencilStep
 from gpu_worker.protocol.messages import Signature, StencilLaunch
 from vispark._utils.lazy import LazyModule
-from vispark.errors import LaunchError, Place, PlanError
-from vispark.fold.inside import fold_inside
-from vispark.grid.selection import CellSelection
+from vispark.errors import Place, PlanError
 from vispark.grid.spec import GridSpec
-from vispark.lower.lowering import Lowering, OperatorOutput
+from vispark.lower.lowering import Lowering
 from vispark.lower.stages import FusedStage, RequestedOutput
 from vispark.plan import ops
-from vispark.plan.exec_call import ExecSpec, resolve
 from vispark.plan.loop_call import LoopSpec
 from vispark.plan.map_call import MapSpec
-from vispark.plan.ops import DatasetId, LogicalPlan
-from vispark.plan.slots import ArgumentRef, SlotTable
+from vispark.plan.operation import DatasetId, LogicalPlan, OperatorOutput, PlanNode
+from vispark.plan.slots import ArgumentRef
 from vispark.records.partition_schema import PartitionSchema
 from vispark.translate.codegen.scalar.interface import ROOM
 
@@ -63,67 +60,43 @@ class GridLowering(Lowering):
 
     # -- what blocks become -------------------------------------------------------------------------------------------
 
-    def _after(self, state: OperatorOutput, node: ops.PlanNode, position: int, maps: Any) -> OperatorOutput:
+    def _after(self, state: OperatorOutput, node: PlanNode, position: int) -> OperatorOutput:
         if state.layout.grid is None or state.signature is None:
-            return super()._after(state, node, position, maps)
+            return super()._after(state, node, position)
         if state.layout.grid != self.description:
             raise PlanError("the partitions hold blocks of different grids; a VRDD is of one")
-        match node.op:
-            case ops.HaloAppend():
-                return state
-            case ops.Map(spec):
-                if spec.of:
-                    raise PlanError(f"of={spec.of!r} says nothing here: the records are a grid's blocks, and functions "
-                                    "are of their cells. values() gives the blocks as plain arrays",
-                                    Place(operation=spec.label))
-                layout, signature = self._map(spec, state.signature, position).after(state.layout, state.signature)
-                return replace(state, layout=layout, signature=signature)
-            case ops.Iterate(spec):
-                grid_stencils.loop_maps(spec, state.layout, state.signature, self.description, position)
-                return state
-            case ops.Exec(spec):
-                return self._after_exec(state, spec, position)
-            case ops.Window():
-                return state
-            case ops.FoldInside(spec):
-                signature, layout = fold_inside(spec, state.layout.as_blocks(), state.signature, str(node.op))
-                return replace(state, layout=layout, signature=signature)
-        return super()._after(state, node, position, maps)
+        return node.op.output_on_grid(state, position, self)
+
+    def mapped_cells(self, spec: MapSpec, state: OperatorOutput, position: int) -> OperatorOutput:
+        """Return blocks after a function of their cells."""
+        layout, signature = self._map(spec, state.signature, position).after(state.layout, state.signature)
+        return replace(state, layout=layout, signature=signature)
 
     def _map(self, spec: MapSpec, signature: Signature, position: int) -> grid_stencils.CellMap:
         return grid_stencils.CellMap.of(spec, signature, self.description, position)
 
-    def _after_exec(self, state: OperatorOutput, spec: ExecSpec, position: int) -> OperatorOutput:
-        if any(self.description.halo) and not self._has_halos(position):
+    def check_loop(self, spec: LoopSpec, state: OperatorOutput, position: int) -> None:
+        """Raise an error if a loop cannot run on blocks."""
+        grid_stencils.loop_maps(spec, state.layout, state.signature, self.description, position)
+
+    def check_halos(self, position: int, label: str) -> None:
+        """Raise PlanError if a kernel at a position would get stale halos."""
+        before = (self.chain[place].op for place in range(self._first + position - 1, -1, -1))
+        if any(self.description.halo) and not ops.has_halos(before):
             raise PlanError("a kernel gets a grid's blocks with their halos, and these are stale: call "
-                            ".halo_extract().halo_shuffle() on the VRDD first", Place(operation=spec.label))
-        _, after, merge = resolve(spec, self._padded(state.signature), SlotTable(), position)
-        inner, outer = state.signature.fields[0].shape, self._padded(state.signature).fields[0].shape
-        written = [each for each in after.fields if each not in self._padded(state.signature).fields or not merge]
-        for each in written:
-            if each.shape not in (inner, outer):
-                raise LaunchError(f"out= gives {each.name or 'the result'} the shape {each.shape}; of a grid's block "
-                                  f"it is {outer} with the halo, or {inner} without", Place(operation=spec.label),
-                                  f"  called at {spec.where}")
-        fields = tuple(replace(each, shape=inner) for each in after.fields)
-        layout = state.layout.after(tuple(replace(each, shape=inner) for each in written), merge=merge,
-                                    as_input=spec.out is None)
-        return replace(state, layout=layout, signature=Signature(fields))
+                            ".halo_extract().halo_shuffle() on the VRDD first", Place(operation=label))
 
-    def _has_halos(self, position: int) -> bool:
-        return ops.has_halos(self.chain[before].op for before in range(self._first + position - 1, -1, -1))
-
-    def _padded(self, signature: Signature) -> Signature:
+    def padded(self, signature: Signature) -> Signature:
+        """Return the signature of blocks with the halos around them."""
         return Signature(tuple(replace(each, shape=self.description.padded(each.shape)) for each in signature.fields))
 
     def _content(self, partition: int, behind: int) -> PartitionSchema:
         content = super()._content(partition, behind)
-        window = next((node.op for node in self.nodes[:behind] if isinstance(node.op, ops.Window)), None)
-        if window is None or not content.signatures:
+        cells = next((node.op.selection for node in self.nodes[:behind] if node.op.selection is not None), None)
+        if cells is None or not content.signatures:
             return content
         # Values without their keys are at no place of the grid any more.
         positions = self._given[partition][0].positions
-        cells = CellSelection(window.starts, window.stops, window.steps)
         signatures = []
         for number, signature in zip(positions, content.signatures, strict=True):
             shape = cells.shape_within(self.description, self.description.position_of(number))
@@ -140,7 +113,7 @@ class GridLowering(Lowering):
 
     def _steps(self, apart: set[int]) -> None:
         self.stencils, self._loops = [], []
-        states = self._states[0] if self._states else []
+        states = self.states[0] if self.states else []
         there = next((position for position, state in enumerate(states) if state.layout.grid is None),
                      len(self.nodes) + 1)
         self._ghosts: grid_stencils.Ghosts | None = None
@@ -148,56 +121,54 @@ class GridLowering(Lowering):
 
     def _stage(self, stage: FusedStage) -> None:
         for position in range(stage.first, stage.stop):
-            before = self._states[0][position] if self._states else None
+            before = self.states[0][position] if self.states else None
             if before is None or before.layout.grid is None or before.signature is None:
                 super()._stage(replace(stage, first=position))
                 return
-            self._grid_step(position, before.signature)
+            if self._ghosts is None:
+                self._ghosts = grid_stencils.Ghosts(self.description, self.slots)
+            self.nodes[position].op.lower_on_grid(self, position)
 
-    def _grid_step(self, position: int, before: Signature) -> None:
-        node = self.nodes[position]
-        if self._ghosts is None:
-            self._ghosts = grid_stencils.Ghosts(self.description, self.slots)
-        match node.op:
-            case ops.HaloAppend():
-                pass
-            case ops.Map(spec):
-                mapped = self._map(spec, before, position)
-                self._exchange(self._ghosts.wanted(mapped.reach, before))
-                self.steps.append(StencilStep(spec.label, self._launch(mapped)))
-                self._ghosts.written(each.name for each in mapped.kernel.outputs)
-            case ops.Iterate(spec):
-                self._iterate(spec, position, before)
-            case ops.Exec(spec):
-                self._exchange(self._ghosts.everything(before))
-                self.steps.append(messages.ExecStep(spec.label))
-                for number, states in enumerate(self._states):
-                    state = states[position]
-                    padded = replace(state, signature=self._padded(state.signature))
-                    self.launches[number].append(self._exec(spec, padded, position))
-                self._ghosts = None
-            case ops.Window(starts, stops, steps):
-                self.steps.append(WindowStep(starts, stops, steps))
-            case _:
-                super()._stage(FusedStage(position, position + 1))
+    def without_grid(self, position: int) -> None:
+        """Append the operation at a position as it is of blocks that are no grid's."""
+        super()._stage(FusedStage(position, position + 1))
+
+    def stencil(self, spec: MapSpec, position: int) -> None:
+        """Append a function of cells, behind the exchange that it needs."""
+        before = self._before(position)
+        mapped = self._map(spec, before, position)
+        self._exchange(self._ghosts.wanted(mapped.reach, before))
+        self.append(StencilStep(spec.label, self._launch(mapped)), spec.label)
+        self._ghosts.written(each.name for each in mapped.kernel.outputs)
+
+    def exchange_everything(self, position: int) -> None:
+        """Append an exchange of all ghost cells, of which none are fresh behind the step after it."""
+        self._exchange(self._ghosts.everything(self._before(position)))
+        self._ghosts = None
+
+    def _before(self, position: int) -> Signature:
+        return self.states[0][position].signature
 
     def _exchange(self, halos: tuple[Halo, ...]) -> None:
-        self.steps.append(messages.ToDeviceStep())
+        self.append(messages.ToDeviceStep())
         if halos:
-            self.steps.append(ExchangeStep("halo_append", halos))
+            self.append(ExchangeStep("halo_append", halos))
 
     def _launch(self, mapped: grid_stencils.CellMap) -> int:
-        self._settled |= mapped.settled
+        self.settled |= mapped.settled
         self.stencils.append(mapped.launch(self.slots, self.modules))
         return len(self.stencils) - 1
 
-    def _iterate(self, spec: LoopSpec, position: int, before: Signature) -> None:
-        layout = self._states[0][position].layout
+    def iterate(self, spec: LoopSpec, position: int) -> None:
+        """Append a loop."""
+        layout, before = self.states[0][position].layout, self._before(position)
         maps = grid_stencils.loop_maps(spec, layout, before, self.description, position)
         once, several, stride = grid_passes.passes(maps, self.description, spec.most_at_once, self.room)
-        self.steps += [messages.ToDeviceStep(), IterateStep(
+        self.append(messages.ToDeviceStep())
+        self.append(IterateStep(
             spec.label, self._phases(once), spec.steps, spec.counted, spec.until, spec.every, spec.check,
-            self._phases(several), stride, self.slots.slot(ArgumentRef(position, "done", 0)) if spec.check else -1)]
+            self._phases(several), stride, self.slots.slot(ArgumentRef(position, "done", 0)) if spec.check else -1),
+            spec.label)
         self._loops.append((spec, maps, once, several, stride))
         self._ghosts = None
 

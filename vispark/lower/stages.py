@@ -15,8 +15,7 @@ from typing import Any
 
 from vispark._utils.hashing import hashed_once
 from vispark.fold.lowering import FoldRequest
-from vispark.plan import ops
-from vispark.plan.ops import DatasetId, LogicalPlan, PlanNode
+from vispark.plan.operation import KEYS, DatasetId, LogicalPlan, PlanNode, takes_pairs_of_call
 
 
 @hashed_once
@@ -81,13 +80,12 @@ def stages(nodes: Sequence[PlanNode], fold: bool, apart: Set[int] = frozenset())
     first = 0
     while first < len(nodes):
         stop = first + 1
-        folded = False
-        while stop < len(nodes) and isinstance(nodes[first].op, ops.Map) and _joins(nodes, stop, folded) \
-                and (_narrows(nodes, stop) or (stop not in apart and stop - first < LONGEST)):
-            folded |= isinstance(nodes[stop].op, ops.FoldInside)
+        folded, is_run = False, nodes[first].op.call is not None
+        while is_run and stop < len(nodes) and _joins(nodes, stop, folded) \
+                and (takes_pairs_of_call(nodes, stop) or (stop not in apart and stop - first < LONGEST)):
+            folded |= nodes[stop].op.row_fold is not None
             stop += 1
-        last = fold and stop == len(nodes) and len(nodes) not in apart and isinstance(nodes[first].op, ops.Map) \
-            and nodes[-1].cached is None
+        last = fold and is_run and stop == len(nodes) and len(nodes) not in apart and nodes[-1].cached is None
         found.append(FusedStage(first, stop, last))
         first = stop
     return tuple(found)
@@ -96,29 +94,6 @@ def stages(nodes: Sequence[PlanNode], fold: bool, apart: Set[int] = frozenset())
 def _joins(nodes: Sequence[PlanNode], position: int, folded: bool) -> bool:
     """Return whether a node can be part of the step of the one before it, whose records are ``folded`` inside or not.
     """
-    if nodes[position - 1].cached is not None or isinstance(nodes[position - 1].op, ops.Keys):
-        return False
-    match nodes[position].op:
-        case ops.Map() | ops.FoldInside():
-            return not folded
-        case ops.ToDevice() | ops.Values():
-            return True
-        case ops.ToHost():
-            # What follows brings it back to the device.
-            return nodes[position].cached is None and position + 1 < len(nodes) \
-                and isinstance(nodes[position + 1].op, ops.Map | ops.FoldInside)
-        case ops.Keys():
-            return _narrows(nodes, position)
-    return False
-
-
-def _narrows(nodes: Sequence[PlanNode], position: int) -> bool:
-    """Return whether a node takes an item of the pairs of the ``vmap`` before it, whose result is not cached."""
     before = nodes[position - 1]
-    return isinstance(nodes[position].op, ops.Keys | ops.Values) and isinstance(before.op, ops.Map) \
-        and before.cached is None
-
-
-def narrows(nodes: Sequence[PlanNode], position: int) -> bool:
-    """Return whether keys() or values() at a position may be fused with the ``vmap`` that makes the pairs."""
-    return position > 0 and _narrows(nodes, position)
+    # Nothing is left for a kernel behind keys().
+    return before.cached is None and before.op.item != KEYS and nodes[position].op.joins(nodes, position, folded)

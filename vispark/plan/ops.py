@@ -6,187 +6,24 @@ here, and lowered to protocol steps by :mod:`vispark.lower`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Protocol
 
-from gpu_worker.protocol.fast_init import filled
 from vispark.errors import PlanError
-from vispark.fold import FoldSpec
-from vispark.plan.exec_call import ExecSpec
-from vispark.plan.loop_call import LoopSpec, reaches_out
-from vispark.plan.map_call import MapSpec
+from vispark.plan.operation import DatasetId, LogicalPlan, PlanNode, RecordedOperation, has_halos
+from vispark.plan.operations.functions import FoldInside, Map
+from vispark.plan.operations.grid import HaloAppend, Iterate, Window
+from vispark.plan.operations.kernels import Exec
+from vispark.plan.operations.projections import Keys, Values
+from vispark.plan.operations.transfers import Send, ToDevice, ToHost
 
-
-class RecordedOperation:
-    """An operation as it was recorded: frozen, equal by content."""
-
-    @property
-    def key(self) -> Hashable:
-        """Cache key of the operation in plans: all but the values of arguments, which come with each pass."""
-        return type(self).__name__
-
-
-@dataclass(frozen=True)
-class Send(RecordedOperation):
-    """Operation that sends records to the worker's host memory."""
-
-    def __str__(self) -> str:
-        return "send"
-
-
-@dataclass(frozen=True)
-class ToDevice(RecordedOperation):
-    """Operation that copies blocks from the worker's host memory to the device."""
-
-    def __str__(self) -> str:
-        return "htod"
-
-
-@dataclass(frozen=True)
-class ToHost(RecordedOperation):
-    """Operation that copies blocks from the device to the worker's host memory."""
-
-    def __str__(self) -> str:
-        return "dtoh"
-
-
-@dataclass(frozen=True)
-class Exec(RecordedOperation):
-    """Operation that launches a kernel on every block."""
-
-    spec: ExecSpec
-
-    @cached_property
-    def key(self) -> Hashable:
-        """Cache key of the call in plans: all but the arguments' values."""
-        return Exec, self.spec.shape_key()
-
-    def __str__(self) -> str:
-        return self.spec.label
-
-
-@dataclass(frozen=True)
-class Map(RecordedOperation):
-    """Operation that applies a translated Python function to every element."""
-
-    spec: MapSpec
-
-    @cached_property
-    def key(self) -> Hashable:
-        """Cache key of the call in plans: all but the arguments' values."""
-        return Map, self.spec.label, self.spec.shape_key()
-
-    def __str__(self) -> str:
-        return self.spec.label
-
-
-@dataclass(frozen=True)
-class FoldInside(RecordedOperation):
-    """Operation that folds each record along its leading axis."""
-
-    spec: FoldSpec
-
-    @property
-    def key(self) -> Hashable:
-        """Cache key of the fold in plans."""
-        return FoldInside, self.spec
-
-    def __str__(self) -> str:
-        return f"vreduce {self.spec.label}"
-
-
-@dataclass(frozen=True)
-class Keys(RecordedOperation):
-    """Operation that takes the keys of pairs."""
-
-    def __str__(self) -> str:
-        return "keys"
-
-
-@dataclass(frozen=True)
-class Values(RecordedOperation):
-    """Operation that takes the values of pairs."""
-
-    def __str__(self) -> str:
-        return "values"
-
-
-@dataclass(frozen=True)
-class HaloAppend(RecordedOperation):
-    """Operation that surrounds the blocks of a grid with their neighbours' cells."""
-
-    def __str__(self) -> str:
-        return "halo_append"
-
-
-@dataclass(frozen=True)
-class Iterate(RecordedOperation):
-    """Operation that repeats steps of exchanges and stencils on a grid."""
-
-    spec: LoopSpec
-
-    @cached_property
-    def key(self) -> Hashable:
-        """Cache key of the loop in plans: all but the arguments' values."""
-        return Iterate, self.spec.label, self.spec.shape_key()
-
-    def __str__(self) -> str:
-        return f"{self.spec.label} ({self.spec.steps} steps)"
-
-
-@dataclass(frozen=True)
-class Window(RecordedOperation):
-    """Operation that takes the cells of a grid's blocks in a window: from, up to (without), and the stride along each
-    axis.
-    """
-
-    starts: tuple[int, ...]
-    stops: tuple[int, ...]
-    steps: tuple[int, ...]
-
-    @property
-    def key(self) -> Hashable:
-        """Cache key of the window in plans."""
-        return self
-
-    def __str__(self) -> str:
-        ranges = zip(self.starts, self.stops, self.steps, strict=True)
-        return f"window [{', '.join(f'{start}:{stop}:{step}' for start, stop, step in ranges)}]"
-
-
-Op = Send | ToDevice | ToHost | Exec | Map | FoldInside | Keys | Values | HaloAppend | Iterate | Window
-
-
-@dataclass(frozen=True)
-class DatasetId:
-    """Identity of a cached result: the number under which workers hold it, and its name."""
-
-    number: int
-    name: str
-
-    def __str__(self) -> str:
-        return f"{self.number} {self.name}"
-
-
-@filled
-@dataclass(frozen=True)
-class PlanNode:
-    """Node of a chain: an operation, its cached result if there is one, and the snapshot that was begun of it."""
-
-    op: Op
-    cached: DatasetId | None = None
-    saved: DatasetId | None = field(default=None, compare=False)
-
-    @property
-    def place(self) -> str:
-        """The place of a cached result: "host" or "device"."""
-        return "host" if isinstance(self.op, Send | ToHost) else "device"
-
-
-LogicalPlan = tuple[PlanNode, ...]
-
+__all__ = [
+    "CompressedLineage", "DatasetId", "Exec", "FoldInside", "HaloAppend", "Iterate", "Keys", "Lineage",
+    "LineageWalker", "LogicalPlan", "Map", "PlanNode", "RecordedOperation", "Send", "ToDevice", "ToHost", "Values",
+    "Window", "describe", "has_halos", "is_cut", "loops", "name_of", "needs_neighbours", "place_of", "reaches",
+    "together", "upto", "verify",
+]
 
 #: A whole chain, in short: nodes, and how many times they come, from the send on.
 CompressedLineage = tuple[tuple[LogicalPlan, int], ...]
@@ -202,11 +39,6 @@ class LineageWalker(Protocol):
         """
 
 
-#: Operations that leave the place of what they are given to those before them.
-MOVING = Keys, Values, ToDevice, ToHost
-#: Those that take an item of pairs.
-NARROWING = Keys, Values
-
 #: The last links of a lineage, which are looked through for what can be joined.
 _SHORTENED = 8
 #: The most operations of what is looked for again behind itself when a chain is described.
@@ -221,7 +53,7 @@ class Lineage:
     loop. ``saved`` is the snapshot of what the first operation gives when it is done first.
     """
 
-    ops: tuple[Op, ...]
+    ops: tuple[RecordedOperation, ...]
     before: Lineage | None = None
     times: int = 1
     saved: DatasetId | None = None
@@ -232,7 +64,7 @@ class Lineage:
         found = any(map(reaches, self.ops)) or (self.before is not None and self.before.reaches)
         object.__setattr__(self, "reaches", found)
 
-    def then(self, ops: tuple[Op, ...], saved: DatasetId | None = None,
+    def then(self, ops: tuple[RecordedOperation, ...], saved: DatasetId | None = None,
              is_there: Callable[[DatasetId], bool] = lambda saved: True) -> Lineage:
         """Return the lineage with further operations; ``is_there`` says which snapshots are still of use."""
         if saved is None:
@@ -241,16 +73,15 @@ class Lineage:
                 return joined
         return Lineage(ops, self._short(is_there), 1, saved)
 
-    def _joined(self, ops: tuple[Op, ...], times: int) -> Lineage | None:
+    def _joined(self, ops: tuple[RecordedOperation, ...], times: int) -> Lineage | None:
         """Return this link with the same operations once more, or with more steps of its loop; None for other
         operations.
         """
         if ops == self.ops:
             return replace(self, times=self.times + times)
-        match self.ops, ops:
-            case (Iterate(spec),), (Iterate(more),) if self.times == times == 1 and self.saved is None:
-                if more == spec.part(more.steps, spec.done + spec.steps):
-                    return replace(self, ops=(Iterate(spec.part(spec.steps + more.steps, spec.done)),))
+        if len(self.ops) == len(ops) == self.times == times == 1 and self.saved is None:
+            joined = self.ops[0].joined(ops[0])
+            return None if joined is None else replace(self, ops=(joined,))
         return None
 
     def _short(self, is_there: Callable[[DatasetId], bool]) -> Lineage:
@@ -286,43 +117,25 @@ class Lineage:
             link = link.before
         return tuple(reversed(found))
 
-    def backwards(self) -> Iterator[Op]:
+    def backwards(self) -> Iterator[RecordedOperation]:
         """Return an iterator over all operations, newest first."""
         return (node.op for node in self.nodes())
 
 
-def reaches(op: Op) -> bool:
+def reaches(op: RecordedOperation) -> bool:
     """Return whether an operation reads neighbours' cells, or exchanges them."""
-    return isinstance(op, HaloAppend) or needs_neighbours((PlanNode(op),), 0)
+    return op.halos is True or op.needs_neighbours(())
 
 
 def place_of(chain: Sequence[PlanNode]) -> str:
-    """Return the place of a chain's result: "host" or "device"; keys and values do not change the place."""
-    for node in reversed(chain):
-        if not isinstance(node.op, Keys | Values):
-            return node.place
-    return "host"
-
-
-def has_halos(backwards: Iterable[Op]) -> bool:
-    """Return whether operations, given newest first, leave a grid's blocks with fresh halos."""
-    for op in backwards:
-        if not isinstance(op, ToDevice | ToHost):
-            return isinstance(op, HaloAppend)
-    return False
+    """Return the place of a chain's result: "host" or "device"."""
+    return next((node.op.place for node in reversed(chain) if node.op.place), "host")
 
 
 def needs_neighbours(chain: Sequence[PlanNode], position: int) -> bool:
     """Return whether a node's partitions can only be computed all together, as it needs the halos of a grid's blocks.
     """
-    match chain[position].op:
-        case Iterate():
-            return True
-        case Map(spec):
-            return reaches_out(spec)
-        case Exec():
-            return has_halos(chain[before].op for before in range(position - 1, -1, -1))
-    return False
+    return chain[position].op.needs_neighbours(chain[before].op for before in range(position - 1, -1, -1))
 
 
 def together(chain: Sequence[PlanNode], start: DatasetId | None) -> bool:
@@ -338,13 +151,13 @@ def upto(chain: LogicalPlan, wanted: DatasetId) -> LogicalPlan:
 
 def is_cut(chain: LogicalPlan) -> bool:
     """Return whether a chain does not begin with the send."""
-    return not isinstance(chain[0].op, Send)
+    return not chain[0].op.begins
 
 
 def loops(chain: Sequence[PlanNode]) -> bool:
     """Return whether a chain contains a loop of unknown length after the cached result before its last node."""
     start = max((index for index, node in enumerate(chain[:-1]) if node.cached), default=0)
-    return any(isinstance(node.op, Iterate) for node in chain[start + 1:])
+    return any(node.op.loop is not None for node in chain[start + 1:])
 
 
 def name_of(chain: Sequence[PlanNode]) -> str:
@@ -360,9 +173,9 @@ def verify(chain: LogicalPlan) -> LogicalPlan:
     PlanError
         If it does not start with a send, or sends twice.
     """
-    if not chain or not isinstance(chain[0].op, Send):
+    if not chain or is_cut(chain):
         raise PlanError("a plan starts with send: call .send() on the RDD, or .cache(\"GPU\")")
-    if any(isinstance(node.op, Send) for node in chain[1:]):
+    if any(node.op.begins for node in chain[1:]):
         raise PlanError("the records are in the worker already: send() belongs on a plain RDD")
     numbers = [node.cached.number for node in chain if node.cached]
     if len(numbers) != len(set(numbers)):
@@ -387,7 +200,7 @@ def describe(chain: LogicalPlan) -> str:
     """
     told, place = [], "host"
     for node in _whole_loops(chain):
-        place = place if isinstance(node.op, Keys | Values) else node.place
+        place = node.op.place or place
         told.append(f"{node.op}  [cached as VRDD {node.cached.number} on {place}]" if node.cached else str(node.op))
     told.reverse()
     lines: list[str] = []

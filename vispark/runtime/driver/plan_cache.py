@@ -1,6 +1,6 @@
 """Cache of a session's plans, so that a loop's later passes only bind their values.
 
-A plan depends on the operations' shapes (:attr:`vispark.plan.ops.RecordedOperation.key`), on what is wanted, and on
+A plan depends on the operations' shapes (``key`` of :mod:`vispark.plan.operation`), on what is wanted, and on
 what the content that it starts from looks like and where it is: not on VRDDs' numbers, nor on the values of arguments.
 """
 

@@ -262,13 +262,13 @@ class Recovery:
         """Compute the next part, and return the position after it."""
         position = point.position + 1
         node, is_last = self._chain[position], position == len(self._chain) - 1
-        match node.op:
-            case ops.Iterate(spec) if not is_last and node.cached is None:
-                return self._looped(point, spec)
+        loop = node.op.loop
+        if loop is not None and not is_last and node.cached is None:
+            return self._looped(point, loop)
         stop = position
-        if not isinstance(node.op, ops.Iterate):
+        if loop is None:
             while stop + 1 < min(position + _AT_ONCE, len(self._chain)) \
-                    and not isinstance(self._chain[stop + 1].op, ops.Iterate):
+                    and self._chain[stop + 1].op.loop is None:
                 stop += 1
         target = self._target(stop)
         self._round(point, (*self._chain[position:stop], PlanNode(self._chain[stop].op, target.cached)))
@@ -300,7 +300,7 @@ class Recovery:
         """Compute the nodes after a position."""
         before = point.position
         op = self._chain[before + 1].op if point.steps else self._chain[before].op
-        while before and isinstance(self._chain[before].op, ops.MOVING):
+        while before and self._chain[before].op.passes_on:
             before -= 1
         context = [replace(node, cached=None) for node in self._chain[before:point.position]]
         chain = (*context, PlanNode(op, point.residency.cached), *nodes)
