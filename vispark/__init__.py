@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from vispark.records.rows import Rows
     from vispark.records.text import read_text
     from vispark.tables.dataframe import from_dataframe
+    from vispark.tables.parquet import read_parquet
     from vispark.translate import TranslationError, coordinate, extent, stencil
 
 __all__ = [
@@ -85,6 +86,7 @@ __all__ = [
     "from_dataframe",
     "gpu_profile",
     "profile",
+    "read_parquet",
     "read_text",
     "stencil",
     "translate",
@@ -102,6 +104,7 @@ __getattr__, __dir__ = _names_of(__name__, {
     "vispark.records.rows": ("Rows",),
     "vispark.records.text": ("read_text",),
     "vispark.tables.dataframe": ("from_dataframe",),
+    "vispark.tables.parquet": ("read_parquet",),
     "vispark.translate": ("TranslationError", "coordinate", "extent", "stencil"),
 })
 

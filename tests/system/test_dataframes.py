@@ -143,7 +143,7 @@ def test_what_is_no_dataframe(spark: SparkSession):
         from_dataframe(spark.readStream.format("rate").load())
 
 
-@pytest.mark.parametrize("page", ["dataframes"])
+@pytest.mark.parametrize("page", ["dataframes", "parquet"])
 def test_the_guides_programs(sc: SparkContext, page: str):
     """On each Spark that runs these tests."""
     test, = [test for test in doctests.of_pages() if test.name == f"docs/guide/{page}.md"]

@@ -10,7 +10,11 @@ from gpu_worker.protocol.extras import install
 try:
     import pyarrow
     import pyarrow.compute
+    import pyarrow.dataset
+    import pyarrow.fs
     import pyarrow.ipc
+    import pyarrow.orc
+    import pyarrow.parquet
 except ImportError:
     pyarrow = None
 

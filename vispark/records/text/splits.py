@@ -59,7 +59,7 @@ def splits(path: str, parts: int) -> list[TextSplit]:
     PlanError
         If there is no such file.
     """
-    files = [file for one in path.split(",") for file in _files(one.strip())]
+    files = files_of(path, "text")
     whole = sum(size for _, size in files)
     size = max(1, min(BLOCK, whole // max(parts, 1)))
     return [split for file, nbytes in files for split in _cut(file, nbytes, size)]
@@ -97,14 +97,24 @@ def fsspec_of(path: str) -> Any:
     return fsspec.core.url_to_fs(path)[0]
 
 
-def _files(path: str) -> list[tuple[str, int]]:
-    """Return the files of one path with their sizes in bytes, sorted; files whose names begin with ``_`` or ``.`` only
-    if named.
+def files_of(path: str, kind: str) -> list[tuple[str, int]]:
+    """Return the files of a path, or of several with commas between, with their sizes in bytes; each one's sorted.
+
+    Files whose names begin with ``_`` or ``.`` are there only if named.
+
+    Raises
+    ------
+    PlanError
+        If there is none; ``kind`` says of which kind they should be.
     """
+    return [file for one in path.split(",") for file in _files(one.strip(), kind)]
+
+
+def _files(path: str, kind: str) -> list[tuple[str, int]]:
     found = _remote(path) if "://" in path else _local(path)
     if not found:
-        raise PlanError(f"there is no text file {path}; a path without a scheme is one of this machine's, which every "
-                        "node must have, and others are URLs")
+        raise PlanError(f"there is no {kind} file {path}; a path without a scheme is one of this machine's, which "
+                        "every node must have, and others are URLs")
     return sorted(found)
 
 

@@ -1,0 +1,159 @@
+"""Files of columns: equal to what Spark reads, or an error that names file and column."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+from tests.system.topology import Topology
+from tests.system.vrdd_tools import exact, host_context
+from vispark import read_parquet
+from vispark.errors import PlanError, RecordError
+
+pa = pytest.importorskip("pyarrow")
+pq = pytest.importorskip("pyarrow.parquet")
+pc = pytest.importorskip("pyarrow.compute")
+
+
+@pytest.fixture(scope="module")
+def sc(local: Topology) -> Iterator[SparkContext]:
+    with host_context(local) as context:
+        yield context
+
+
+@pytest.fixture(scope="module")
+def spark(sc: SparkContext) -> SparkSession:
+    return SparkSession(sc)
+
+
+@pytest.fixture
+def points(tmp_path: Path) -> Path:
+    """1000 rows in row groups of 128."""
+    path = tmp_path / "points.parquet"
+    x = np.arange(1000)
+    pq.write_table(pa.table({"x": x / 4, "k": x.astype("int32"), "b": x % 3 == 0}), path, row_group_size=128)
+    return path
+
+
+def test_as_spark_reads_them(spark: SparkSession, sc: SparkContext, tmp_path: Path):
+    path = str(tmp_path / "frames")
+    df = spark.range(300).selectExpr("id", "cast(id % 100 as tinyint) as t", "id % 2 = 0 as b", "float(id / 7) as f",
+                                     "array(id, id + 1) as a", "named_struct('i', cast(id as int), 'd', id / 3) as s")
+    df.repartition(3).write.option("parquet.block.size", 1024).parquet(path)
+    rows = spark.read.parquet(path).collect()
+    expected = [{"id": np.int64(row.id), "t": np.int8(row.t), "b": np.bool_(row.b), "f": np.float32(row.f),
+                 "a": np.int64(row.a), "s.i": np.int32(row.s.i), "s.d": np.float64(row.s.d)} for row in rows]
+    def by_id(record):
+        return record["id"]
+    assert exact(sorted(read_parquet(sc, path).collect(), key=by_id)) == exact(sorted(expected, key=by_id))
+    assert exact(sorted(read_parquet(sc, path).cache("GPU").collect(), key=by_id)) == exact(sorted(expected, key=by_id))
+
+
+@pytest.mark.parametrize("parts", [None, 3, 8, 20])
+@pytest.mark.parametrize("condition", [None, [("k", ">", 130), ("x", "<", 200.0)], "expression"])
+def test_filters_and_partitions(sc: SparkContext, points: Path, parts, condition):
+    if condition == "expression":
+        condition = (pc.field("k") > 130) & (pc.field("x") < 200)
+    found = read_parquet(sc, points, "x", filter=condition, minPartitions=parts)
+    assert found.getNumPartitions() >= (parts or 1)
+    wanted = np.arange(1000) / 4
+    assert found.collect() == list(wanted if condition is None else wanted[131:800])
+
+
+def test_one_huge_row_group_is_cut(sc: SparkContext, tmp_path: Path):
+    path = tmp_path / "one.parquet"
+    pq.write_table(pa.table({"x": np.arange(5000.0)}), path)
+    found = read_parquet(sc, path, minPartitions=7)
+    assert found.glom().map(len).collect() == [714, 714, 714, 715, 714, 714, 715]
+    assert found.cache("GPU").collect() == list(np.arange(5000.0))
+
+
+def test_blocks_are_one_record_for_a_partition(sc: SparkContext, points: Path):
+    block, = read_parquet(sc, points, ["x", "k"], dtype="float32", blocks=True).collect()
+    assert block.shape == (1000, 2) and block.dtype == np.float32
+    fields, = read_parquet(sc, points, blocks=True).cache("GPU").collect()
+    assert {name: len(array) for name, array in fields.items()} == {"x": 1000, "k": 1000, "b": 1000}
+
+
+def test_nothing_to_read(sc: SparkContext, points: Path, tmp_path: Path):
+    assert read_parquet(sc, points, filter=[("k", ">", 5000)]).cache("GPU").collect() == []
+    assert read_parquet(sc, points, filter=[("b", "==", True), ("b", "==", False)]).cache("GPU").count() == 0
+    pq.write_table(pa.table({"x": pa.array([], "float64")}), tmp_path / "none.parquet")
+    assert read_parquet(sc, tmp_path / "none.parquet").count() == 0
+
+
+def test_many_files_are_looked_up_by_a_job(sc: SparkContext, tmp_path: Path, monkeypatch):
+    for number in range(70):
+        pq.write_table(pa.table({"x": [float(number)]}), tmp_path / f"{number:02}.parquet")
+    assert read_parquet(sc, tmp_path).sum() == 70 * 69 / 2
+    pq.write_table(pa.table({"y": [1.0]}), tmp_path / "70.parquet")
+    with pytest.raises(RecordError, match=r"70.parquet has no column 'x', which .*00.parquet has as double"):
+        read_parquet(sc, tmp_path)
+    (tmp_path / "71.parquet").write_bytes(b"PAR1 and then nothing")
+    with pytest.raises(PlanError, match=r"71.parquet cannot be read as Parquet"):
+        read_parquet(sc, tmp_path)
+
+
+def test_a_url(sc: SparkContext, points: Path):
+    pytest.importorskip("fsspec")
+    assert read_parquet(sc, f"file://{points}", "k").sum() == 999 * 500
+
+
+def test_other_schemas_are_named(sc: SparkContext, points: Path):
+    pq.write_table(pa.table({"x": pa.array([1], "int64"), "k": pa.array([1], "int32"), "b": [True]}),
+                   points.parent / "z.parquet")
+    with pytest.raises(RecordError, match=r"column 'x' is int64 in .*/z.parquet, and double in .*/points.parquet"):
+        read_parquet(sc, points.parent)
+    assert read_parquet(sc, points.parent, "k").count() == 1001
+
+
+def test_files_that_change_or_go(sc: SparkContext, points: Path):
+    found = read_parquet(sc, points).cache("GPU")
+    whole = points.read_bytes()
+    points.write_bytes(whole[:-500])
+    with pytest.raises(PlanError, match=r"points.parquet cannot be read as Parquet"):
+        found.count()
+    points.write_bytes(whole[:100] + bytes(2000) + whole[2100:])
+    with pytest.raises(PlanError, match=r"points.parquet cannot be read as Parquet"):
+        found.count()
+    pq.write_table(pa.table({"x": ["a"], "k": [1], "b": [True]}), points)
+    with pytest.raises(RecordError, match=r"column 'x' is string in .*points.parquet, and double"):
+        found.count()
+    points.unlink()
+    with pytest.raises(PlanError, match=r"points.parquet is not there, or not any more"):
+        found.count()
+    points.write_bytes(whole)
+    assert found.count() == 1000
+    with pytest.raises(PlanError, match="there is no Parquet file"):
+        read_parquet(sc, points.parent / "nothing")
+
+
+def test_a_null_and_a_ragged_array_are_named_by_file_and_row(sc: SparkContext, tmp_path: Path):
+    path = tmp_path / "holes.parquet"
+    pq.write_table(pa.table({"x": [1.0, 2.0, None, 4.0], "a": [[1], [2], [3], [4, 5]]}), path, row_group_size=2)
+    with pytest.raises(RecordError, match=r"column 'x' is null in row 0 of row group 1 of .*holes.parquet"):
+        read_parquet(sc, path, "x").cache("GPU").count()
+    with pytest.raises(RecordError, match=r"column 'a' has 2 numbers in row 1 of row group 1 of .*, and 1 in"):
+        read_parquet(sc, path, "a").cache("GPU").count()
+    assert read_parquet(sc, path, "x", nulls=0).cache("GPU").sum() == 7
+
+
+def test_columns_without_numbers(sc: SparkContext, tmp_path: Path):
+    path = tmp_path / "odd.parquet"
+    pq.write_table(pa.table({"x": [1.0], "s": ["a"], "d": pa.array([1], pa.timestamp("us"))}), path)
+    with pytest.raises(RecordError, match=r"'s' is string.*'d' is timestamp\[us\].*columns=\['x'\]"):
+        read_parquet(sc, path)
+
+
+@pytest.mark.parametrize(("arguments", "words"), [
+    ({"filter": "x > 0"}, "it is an expression such as"), ({"minPartitions": 0}, "1 or more"),
+    ({"filter": [("nowhere", ">", 0)]}, "nowhere"), ({"columns": "nowhere"}, "no column 'nowhere'"),
+])
+def test_arguments_that_do_not_fit(sc: SparkContext, points: Path, arguments, words):
+    with pytest.raises(PlanError, match=words):
+        read_parquet(sc, points, **arguments)

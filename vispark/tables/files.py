@@ -1,0 +1,288 @@
+"""Files of columns as RDDs: which parts of which files a task reads, and how it reads them.
+
+A format (:class:`FileFormat`) knows the parts of its files that can be read alone, such as row groups; everything else
+is here: which parts become which partition, checks of schemas, and the task.
+"""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from pyspark import RDD, SparkContext
+
+from gpu_worker.protocol.errors import PlanError, RecordError
+from vispark.records.rows import Rows
+from vispark.records.text.splits import files_of, fsspec_of
+from vispark.tables.arrow import pa
+from vispark.tables.batches import BatchReader
+from vispark.tables.selection import Columns, Selection, select
+from vispark.tables.types import ColumnType
+
+#: Files whose parts the driver looks up by itself; of more, a Spark job does.
+FEW = 64
+
+#: Bytes below which a partition is not made smaller, unless more partitions are asked for; as Spark's cost of a file.
+SMALL = 4 << 20
+
+
+@dataclass(frozen=True)
+class FilePart:
+    """Part of a file that can be read alone: its number, its rows (-1 if unknown) and bytes."""
+
+    number: int
+    rows: int
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class FileFooter:
+    """Footer of a file: the columns, and the parts that may have rows which are wanted."""
+
+    path: str
+    schema: tuple[tuple[str, ColumnType], ...]
+    parts: tuple[FilePart, ...]
+
+
+@dataclass(frozen=True)
+class FileSlice:
+    """Slice of a part of a file: the ``index``-th of ``count`` slices of nearly as many rows."""
+
+    path: str
+    part: FilePart
+    index: int = 0
+    count: int = 1
+
+    def rows(self, total: int) -> tuple[int, int]:
+        """Return the first row, and the one behind the last, of a part that has ``total`` rows."""
+        return total * self.index // self.count, total * (self.index + 1) // self.count
+
+
+class FileFormat(ABC):
+    """Format of files of columns."""
+
+    #: What errors call the files, and a part of them.
+    name: str
+    part: str
+
+    @abstractmethod
+    def footer(self, path: str, selection: Selection | None, filter: Any) -> FileFooter:
+        """Return a file's footer, without parts of which statistics say that the filter keeps nothing; what Arrow
+        raises, this raises.
+        """
+
+    @abstractmethod
+    def batches(self, slices: Sequence[FileSlice], selection: Selection,
+                filter: Any) -> Iterator[tuple[FileSlice, Any]]:
+        """Yield batches of the selected columns from slices of one file, in order."""
+
+
+@dataclass(frozen=True)
+class ReadTask:
+    """Task that reads a partition's slices of files."""
+
+    format: FileFormat
+    selection: Selection
+    filter: Any
+    blocks: bool
+
+    def __call__(self, given: Iterable[tuple[FileSlice, ...]]) -> Iterable[Any]:
+        arrays = (array for slices in given for array in self._arrays(slices))
+        return Rows(arrays) if not self.blocks else _together(list(arrays))
+
+    def _arrays(self, slices: Sequence[FileSlice]) -> Iterator[Any]:
+        reader = BatchReader(self.selection)
+        before = None
+        for each, batch in self._batches(slices):
+            if each is not before:
+                reader.place = f"{self.format.part} {each.part.number} of {each.path}"
+                reader.rows = each.rows(each.part.rows)[0] if self.filter is None and each.part.rows >= 0 else 0
+                if self.filter is not None:
+                    reader.place = f"those that the filter keeps of {reader.place}"
+                before = each
+            yield from reader.arrays(batch)
+
+    def _batches(self, slices: Sequence[FileSlice]) -> Iterator[tuple[FileSlice, Any]]:
+        for path in dict.fromkeys(each.path for each in slices):
+            try:
+                yield from self.format.batches([each for each in slices if each.path == path], self.selection,
+                                               self.filter)
+            except (OSError, pa.ArrowException) as error:
+                raise unreadable(self.format, path, error) from error
+
+
+def unreadable(format: FileFormat, path: str, error: Exception) -> PlanError:
+    """Return the error for a file that cannot be read."""
+    text = str(error).partition("\n")[0]
+    if isinstance(error, FileNotFoundError):
+        return PlanError(f"{path} is not there, or not any more; files must be within reach of every node, and stay as "
+                         "they were when they were looked up")
+    return PlanError(f"{path} cannot be read as {format.name}: {text}; it may be cut, or have changed since it was "
+                     "looked up")
+
+
+def read(sc: SparkContext, path: str | os.PathLike[str], format: FileFormat, *, columns: Columns | None, dtype: Any,
+         nulls: Any, filter: Any, minPartitions: int | None, blocks: bool) -> RDD[Any]:
+    """Return the RDD of the files that a path means; see :func:`vispark.read_parquet`."""
+    if minPartitions is not None and (not isinstance(minPartitions, int | np.integer) or minPartitions < 1):
+        raise PlanError(f"minPartitions={minPartitions!r}; it is a whole number, 1 or more")
+    condition = expression(filter)
+    paths = [name for name, _ in files_of(os.fspath(path), format.name)]
+    first = _footers(format, paths[:1], None, None)[0]
+    selection = select(first.schema, columns, dtype, nulls, paths[0])
+    found = footers(sc, format, paths, selection, condition)
+    for each in found:
+        check_schema(selection, each, paths[0])
+    shares = partitions([FileSlice(each.path, part) for each in found for part in each.parts],
+                        _most_bytes(sc), sc.defaultParallelism, minPartitions)
+    if not shares:
+        return sc.emptyRDD()
+    return sc.parallelize(shares, len(shares)).mapPartitions(ReadTask(format, selection, condition, blocks))
+
+
+def expression(filter: Any) -> Any:
+    """Return the Arrow expression of a filter.
+
+    Raises
+    ------
+    PlanError
+        If it is none.
+    """
+    if filter is None or isinstance(filter, pa.dataset.Expression):
+        return filter
+    try:
+        return pa.parquet.filters_to_expression(filter)
+    except (TypeError, ValueError, IndexError, KeyError) as error:
+        raise PlanError(f'filter={filter!r}; it is an expression such as pyarrow.compute.field("x") > 0, or a list of '
+                        'conditions that all hold, such as [("x", ">", 0), ("k", "in", [1, 2])]') from error
+
+
+# -- what is in which file --------------------------------------------------------------------------------------------
+
+def footers(sc: SparkContext, format: FileFormat, paths: Sequence[str], selection: Selection,
+            filter: Any) -> list[FileFooter]:
+    """Return the footers of files, looked up by the driver or, of many files, by a Spark job."""
+    if len(paths) <= FEW:
+        return _footers(format, paths, selection, filter)
+    job = sc.parallelize(paths, min(sc.defaultParallelism, len(paths)))
+    found: list[FileFooter | PlanError] = job.mapPartitions(_FooterTask(format, selection, filter)).collect()
+    for each in found:
+        if isinstance(each, PlanError):
+            raise each
+    return found        # type: ignore[return-value]
+
+
+@dataclass(frozen=True)
+class _FooterTask:
+    """Task that looks up files; it hands an error back as a result."""
+
+    format: FileFormat
+    selection: Selection
+    filter: Any
+
+    def __call__(self, paths: Iterable[str]) -> Iterator[FileFooter | PlanError]:
+        try:
+            yield from _footers(self.format, list(paths), self.selection, self.filter)
+        except PlanError as error:
+            yield error
+
+
+def _footers(format: FileFormat, paths: Sequence[str], selection: Selection | None, filter: Any) -> list[FileFooter]:
+    found = []
+    for path in paths:
+        try:
+            found.append(format.footer(path, selection, filter))
+        except (OSError, pa.ArrowException) as error:
+            raise unreadable(format, path, error) from error
+    return found
+
+
+def check_schema(selection: Selection, footer: FileFooter, first: str) -> None:
+    """Check that a file has the selected columns as the first file has them.
+
+    Raises
+    ------
+    RecordError
+        If it has not; it names file and column.
+    """
+    leaves = {path: kind for top, found in footer.schema for _, path, kind in found.leaves(top)}
+    for spec in selection.columns:
+        kind = leaves.get(spec.path)
+        if kind is None:
+            raise RecordError(f"{footer.path} has no column {spec.name!r}, which {first} has as {spec.type.text}; "
+                              "read files of one schema at a time")
+        if (kind.kind, kind.dtype) != (spec.type.kind, spec.type.dtype):
+            raise RecordError(f"column {spec.name!r} is {kind.text} in {footer.path}, and {spec.type.text} in {first}; "
+                              "read files of one schema at a time")
+
+
+# -- which parts go together ------------------------------------------------------------------------------------------
+
+def _most_bytes(sc: SparkContext) -> int:
+    given = sc.getConf().get("spark.sql.files.maxPartitionBytes", "128m")
+    assert sc._jvm is not None
+    return int(sc._jvm.org.apache.spark.network.util.JavaUtils.byteStringAsBytes(given))
+
+
+def partitions(parts: Sequence[FileSlice], most: int, cores: int, least: int | None) -> list[tuple[FileSlice, ...]]:
+    """Return the slices of each partition, in the order of the files.
+
+    Parameters
+    ----------
+    parts : sequence of FileSlice
+        Whole parts.
+    most : int
+        Bytes of a partition at most; a part of more is cut by rows.
+    cores : int
+        The number of partitions that is aimed at.
+    least : int or None
+        The number of partitions at least, where there are rows enough.
+
+    Examples
+    --------
+    >>> whole = FileSlice("f", FilePart(0, 1000, 300))
+    >>> [(each.index, each.count) for each, in partitions([whole], most=100, cores=1, least=None)]
+    [(0, 3), (1, 3), (2, 3)]
+    """
+    total = sum(each.part.nbytes for each in parts)
+    size = min(most, max(SMALL, -(-total // cores))) if least is None else min(most, max(1, -(-total // least)))
+    is_few = least is not None and len(parts) < least
+    found: list[tuple[FileSlice, ...]] = []
+    share: list[FileSlice] = []
+    held = 0
+    for each in parts:
+        nbytes = each.part.nbytes
+        if share and held + nbytes > size:
+            found.append(tuple(share))
+            share, held = [], 0
+        count = -(-nbytes // size) if nbytes > most or (is_few and nbytes > size) else 1
+        if count > 1:
+            found += [(FileSlice(each.path, each.part, index, count),) for index in range(count)]
+            continue
+        share.append(each)
+        held += nbytes
+    return [*found, tuple(share)] if share else found
+
+
+# -- for formats ------------------------------------------------------------------------------------------------------
+
+def arrow_file(path: str) -> tuple[Any, str]:
+    """Return Arrow's file system for a path, and the path in it."""
+    if "://" not in path:
+        return pa.fs.LocalFileSystem(), path
+    system = fsspec_of(path)
+    return pa.fs.PyFileSystem(pa.fs.FSSpecHandler(system)), system._strip_protocol(path)
+
+
+def _together(arrays: list[Any]) -> Iterator[Any]:
+    """Yield one record of all arrays; none where there are none."""
+    if not arrays:
+        return
+    if not isinstance(arrays[0], dict):
+        yield np.concatenate(arrays)
+        return
+    yield {name: np.concatenate([each[name] for each in arrays]) for name in arrays[0]}

@@ -1,0 +1,142 @@
+"""Parquet files as RDDs, by row groups."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark import RDD, SparkContext
+
+from vispark.tables import files
+from vispark.tables.arrow import pa, require
+from vispark.tables.files import FileFooter, FileFormat, FilePart, FileSlice
+from vispark.tables.selection import Columns, Selection
+from vispark.tables.types import of_arrow
+
+#: Rows that Arrow decodes at once.
+_ROWS = 1 << 16
+
+_KEPT = "kept"
+
+
+def read_parquet(sc: SparkContext, path: str | os.PathLike[str], columns: Columns | None = None, *,
+                 filter: Any = None, dtype: Any = None, nulls: Any = "error", minPartitions: int | None = None,
+                 blocks: bool = False) -> RDD[Any]:
+    """Read Parquet files, one record a row.
+
+    The Python workers read whole row groups of the columns that are wanted; ``cache("GPU")`` takes the arrays without
+    making single records of them. Row groups are packed into partitions of at most
+    ``spark.sql.files.maxPartitionBytes`` bytes; one of more is cut by rows, for which each of its tasks decodes what
+    comes before its own rows, too.
+
+    Parameters
+    ----------
+    sc : SparkContext
+        Where the RDD belongs.
+    path : str or path
+        A file, a directory, a pattern, or several with commas between. Without a scheme, of each node's own file
+        system; with one, what fsspec knows.
+    columns, dtype, nulls
+        As of :func:`from_dataframe`. No other column is read.
+    filter : pyarrow.compute.Expression or list of tuples, optional
+        Which rows are wanted, such as ``pyarrow.compute.field("x") > 0`` or ``[("x", ">", 0), ("k", "in", [1, 2])]``,
+        whose conditions all hold. Row groups of which statistics say that there are none are not read.
+    minPartitions : int, optional
+        At least so many partitions, for which row groups are cut where they are fewer.
+    blocks : bool
+        Whether a partition is a single record: an array with a row for each row, or a dict of them.
+
+    Returns
+    -------
+    RDD
+        What :func:`from_dataframe` gives for the same columns.
+
+    Raises
+    ------
+    PlanError
+        If pyarrow is missing, there is no such file, one cannot be read, or an argument does not fit; at an action, if
+        a file vanished or changed since. It names the file.
+    RecordError
+        If a column holds no numbers, or has another type in another file; it names file and column. At an action
+        behind ``cache("GPU")``, if there is a null or arrays differ in length; it names file, row group and row.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile, pyarrow, pyarrow.parquet
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "points.parquet")
+    >>> pyarrow.parquet.write_table(pyarrow.table({"x": [1.0, 2.0, 3.0], "k": [1, 2, 3]}), path)
+    >>> read_parquet(sc, path, filter=[("k", ">", 1)]).cache("GPU").vmap(lambda x, k: x * k).collect()
+    [np.float64(4.0), np.float64(9.0)]
+    """
+    require("read_parquet")
+    return files.read(sc, path, ParquetFormat(), columns=columns, dtype=dtype, nulls=nulls, filter=filter,
+                      minPartitions=minPartitions, blocks=blocks)
+
+
+@dataclass(frozen=True)
+class ParquetFormat(FileFormat):
+    """Parquet, whose parts are row groups."""
+
+    name = "Parquet"
+    part = "row group"
+
+    def footer(self, path: str, selection: Selection | None, filter: Any) -> FileFooter:
+        fragment = _fragment(path)
+        schema = fragment.physical_schema
+        chosen = fragment if filter is None else fragment.subset(filter, schema=schema)
+        metadata = fragment.metadata
+        numbers = [] if selection is None else _column_numbers(metadata, selection)
+        parts = []
+        for number in sorted(group.id for group in chosen.row_groups) if selection is not None else ():
+            group = metadata.row_group(number)
+            nbytes = sum(group.column(column).total_uncompressed_size for column in numbers)
+            if group.num_rows:
+                parts.append(FilePart(number, group.num_rows, nbytes or group.total_byte_size))
+        return FileFooter(path, tuple((field.name, of_arrow(field.type)) for field in schema), tuple(parts))
+
+    def batches(self, slices: Sequence[FileSlice], selection: Selection,
+                filter: Any) -> Iterator[tuple[FileSlice, Any]]:
+        fragment = _fragment(slices[0].path)
+        files.check_schema(selection, self.footer(slices[0].path, None, None), "the first file")
+        for each in slices:
+            group = fragment.subset(row_group_ids=[each.part.number])
+            if group.metadata.row_group(each.part.number).num_rows != each.part.rows:
+                raise pa.ArrowInvalid(f"row group {each.part.number} has not {each.part.rows} rows any more")
+            for batch in _sliced(group, each, selection, filter):
+                yield each, batch
+
+
+def _fragment(path: str) -> Any:
+    system, inside = files.arrow_file(path)
+    return pa.dataset.ParquetFileFormat().make_fragment(inside, system)
+
+
+def _column_numbers(metadata: Any, selection: Selection) -> list[int]:
+    """Return the numbers of a file's columns that hold the selected ones."""
+    paths = [spec.path for spec in selection.columns]
+    names = [tuple(metadata.schema.column(number).path.split(".")) for number in range(metadata.num_columns)]
+    return [number for number, name in enumerate(names) if any(name[:len(path)] == path for path in paths)]
+
+
+def _sliced(group: Any, each: FileSlice, selection: Selection, filter: Any) -> Iterator[Any]:
+    """Yield the batches of a slice's rows that a filter keeps."""
+    columns = {f"v{number}": pa.compute.field(*spec.path) for number, spec in enumerate(selection.columns)}
+    options = {"batch_size": _ROWS, "use_threads": False, "batch_readahead": 0, "fragment_readahead": 0}
+    if each.count == 1:
+        yield from group.scanner(columns=columns, filter=filter, **options).to_batches()
+        return
+    # The filter as a column, as a filtered batch does not say which rows it has.
+    if filter is not None:
+        columns[_KEPT] = filter
+    start, stop = each.rows(each.part.rows)
+    position = 0
+    for batch in group.scanner(columns=columns, **options).to_batches():
+        low, high = max(start - position, 0), min(stop - position, batch.num_rows)
+        position += batch.num_rows
+        if low < high:
+            part = batch.slice(low, high - low)
+            yield part if filter is None else part.filter(part.column(_KEPT)).select(range(len(selection.columns)))
+        if position >= stop:
+            return
