@@ -2,12 +2,34 @@
 // np.argmin, np.argmax
 #include "vispark/rows.h"
 
+// A value whose origin the compiler for GPUs does not see. What it knows of integers of 16 bits it turns into negations
+// in 16 bits (a + b == 0 into a == -b), and of -32768 those of CUDA 13.0 give 32768 where a comparison, a shift, max()
+// or a conversion follows: so nothing may be known that becomes one. The choice of -a where a < 0 it turns into PTX's
+// abs, in 32 and 64 bits, whose result the assembler takes for never negative, though that of the least integer is: so
+// a choice may not be seen to be of a number and its negation. Of 16 bits the assembler compares a max() by the wrong
+// half of a register, so there may be none. The choice of b where b < 0 and else of 0 becomes min(b, 0), which is -0
+// where b is, so that a zero may not be seen. In a loop that ends where a + 1 < b, a + 2 < b, ... it forgets that
+// unsigned sums wrap (NVRTC 12.9 to 13.5: the first of them is returned, whatever b is). It costs no instruction.
+template <class T> __device__ __forceinline__ T opaque(T a)
+{
+#ifndef __CUDA_ON_HOST__
+    asm("" : "+r"(a));
+#endif
+    return a;
+}
+template <> __device__ __forceinline__ float opaque<float>(float a)
+{
+#ifndef __CUDA_ON_HOST__
+    asm("" : "+f"(a));
+#endif
+    return a;
+}
 template <class T> __device__ __forceinline__ bool is_nan(T a) { return a != a; }
 
 static __device__ __forceinline__ void
 lambda(const float* __restrict__ p, long long& out_0_value, long long& out_1_value, long long& out_2_value, long long& out_3_value)
 {
-    float min_1 = p[0];
+    float min_1 = opaque<float>(p[0]);
     int argmin = 0;
     VISPARK_UNROLL
     for (int j = 0; j < 3; ++j) {
@@ -17,7 +39,7 @@ lambda(const float* __restrict__ p, long long& out_0_value, long long& out_1_val
             argmin = j;
         }
     }
-    float max_1 = p[0];
+    float max_1 = opaque<float>(p[0]);
     int argmax = 0;
     VISPARK_UNROLL
     for (int j = 0; j < 3; ++j) {
@@ -27,7 +49,7 @@ lambda(const float* __restrict__ p, long long& out_0_value, long long& out_1_val
             argmax = j;
         }
     }
-    float min_2 = p[0];
+    float min_2 = opaque<float>(p[0]);
     int argmin_1 = 0;
     VISPARK_UNROLL
     for (int j = 0; j < 3; ++j) {
@@ -37,7 +59,7 @@ lambda(const float* __restrict__ p, long long& out_0_value, long long& out_1_val
             argmin_1 = j;
         }
     }
-    float max_2 = p[0];
+    float max_2 = opaque<float>(p[0]);
     int argmax_1 = 0;
     VISPARK_UNROLL
     for (int j = 0; j < 3; ++j) {

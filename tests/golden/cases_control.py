@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 from tests.golden import case as given
-from tests.golden.case import F32, F64, I32, I64, case, pairs, rows
+from tests.golden.case import F32, F64, I32, I64, U32, case, pairs, rows
 
 SMALL = np.arange(-3, 12, dtype="int32")
 LIMIT = 5
@@ -49,6 +49,20 @@ def _early(x):
         return x - 10
     y = x * x
     return y
+
+
+@case("early return out of a loop whose sums wrap", pairs(U32))
+def _wraps(a, b):
+    z = a
+    for _ in range(3):
+        z = z + 1
+        if z < a:
+            return z
+    for _ in range(3):
+        z = z + 1
+        if z < b:
+            return z
+    return b
 
 
 @case("early return of mixed types", F32, promoted=True)

@@ -32,6 +32,8 @@ from tests.golden.case import (
 )
 
 ODD = np.array([0, 1, 1j, -1j, 1 + 2j, complex(1, np.nan), complex(np.nan, 1), complex(np.inf, 2), -2], "complex64")
+_ENDS = (0.0, -1.0, 1e-300, 1.7e308, -1.7e308, np.inf, -np.inf, np.nan, 709.5)
+FAR = np.array([complex(re, im) for re in _ENDS for im in _ENDS])
 ALL = {"float16": F16, "float32": F32, "float64": F64, "int8": I8, "int16": I16, "int32": I32, "int64": I64,
        "uint8": U8, "uint16": U16, "uint32": U32, "uint64": U64, "bool": BOOLS}
 REAL = {name: data for name, data in ALL.items() if name != "bool"}
@@ -116,6 +118,10 @@ for _name, _data in {"complex64": C64, "complex128": C128}.items():
     case(f"np.log2 and its like of {_name}", _data * 0.7 + _data.dtype.type(0.1), tolerance=8)(
         lambda z: (np.log2(z), np.log10(z), np.log1p(z), np.exp2(z), np.expm1(z), np.sign(z), np.rint(z)))
 case("np.exp of complex", C128, tolerance=8)(lambda z: np.exp(z))
+case("complex functions at the ends of their range", FAR, tolerance=8)(
+    lambda z: (np.exp(z), np.log(z), np.sqrt(z), np.reciprocal(z), abs(z)))
+case("np.float_power of complex numbers at the ends of their range", pairs(FAR[::3], FAR[1:40:3]), tolerance=4096)(
+    lambda a, b: np.float_power(a, b))
 case("complex(re, im)", F64[:10])(lambda x: complex(x, 2 * x))
 
 # -- truth ------------------------------------------------------------------------------------------------------------

@@ -148,6 +148,15 @@ case("np.var, np.std", DOUBLES, tolerance=64)(lambda p: (np.var(p), np.std(p)))
 case("np.prod", P, tolerance=16)(lambda p: np.prod(p))
 case("norm", P, tolerance=16)(lambda p: norm(p))
 case("np.sum along an axis", BLOCKS, tolerance=16, golden="axis")(lambda b: (np.sum(b, axis=0), b.sum(axis=1)))
+
+
+@case("np.argmin of sizes, the first known to be zero", SPECIAL)
+def _first_known(p):
+    o = np.zeros(4, np.float32)
+    o[1:] = p
+    return np.abs(o).argmin(), np.argmax(-np.abs(o))
+
+
 case("np.argmin along an axis", BLOCKS)(lambda b: np.argmin(b, axis=-1))
 case("reductions of two axes", BLOCKS, tolerance=32)(lambda b: (np.sum(b), b.max(), np.argmax(b)))
 case("nearest centre by broadcasting", P, CENTRES)(lambda p, c: np.argmin(np.sum((c - p) ** 2, axis=1)))

@@ -8,7 +8,8 @@
 // abs, in 32 and 64 bits, whose result the assembler takes for never negative, though that of the least integer is: so
 // a choice may not be seen to be of a number and its negation. Of 16 bits the assembler compares a max() by the wrong
 // half of a register, so there may be none. The choice of b where b < 0 and else of 0 becomes min(b, 0), which is -0
-// where b is, so that a zero may not be seen. It costs no instruction.
+// where b is, so that a zero may not be seen. In a loop that ends where a + 1 < b, a + 2 < b, ... it forgets that
+// unsigned sums wrap (NVRTC 12.9 to 13.5: the first of them is returned, whatever b is). It costs no instruction.
 template <class T> __device__ __forceinline__ T opaque(T a)
 {
 #ifndef __CUDA_ON_HOST__

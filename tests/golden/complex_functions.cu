@@ -56,6 +56,7 @@ template <class T> __device__ __forceinline__ bool operator>=(complex_t<T> a, co
 // The logarithm of a complex number's size; near one and far from it as exact as elsewhere.
 __device__ __forceinline__ double log_of_size(double re, double im)
 {
+    if (re != re || im != im) return hypot(re, im);
     const double x = fmax(fabs(re), fabs(im)), y = fmin(fabs(re), fabs(im));
     if (x > 0.5 && x < 2 && y < 2) return log1p((x - 1) * (x + 1) + y * y) / 2;
     if (x > 1e300) return log(hypot(re * 0.25, im * 0.25)) + 1.3862943611198906;
@@ -64,6 +65,12 @@ __device__ __forceinline__ double log_of_size(double re, double im)
 }
 template <class T> __device__ __forceinline__ complex_t<T> complex_sqrt(complex_t<T> a)
 {
+    const double beyond = __longlong_as_double(0x7ff0000000000000LL);
+    if (is_inf(a.im)) return complex_t<T>((T)beyond, a.im);
+    if (is_inf(a.re)) {
+        const T rest = a.im == a.im ? T(0) : a.im, far = (T)copysign(beyond, (double)a.im);
+        return a.re > 0 ? complex_t<T>(a.re, (T)copysign((double)rest, (double)a.im)) : complex_t<T>(rest, far);
+    }
     // Far from one the squares under the root would leave the range.
     const double most = fmax(fabs((double)a.re), fabs((double)a.im));
     const double factor = most > 1e300 ? 0x1p-4 : most < 1e-290 ? 0x1p+200 : 1.0;

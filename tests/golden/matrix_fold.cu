@@ -2,6 +2,28 @@
 // a row times a matrix whose parts come one after the other, and sums of what follows
 #include "vispark/products.h"
 
+// A value whose origin the compiler for GPUs does not see. What it knows of integers of 16 bits it turns into negations
+// in 16 bits (a + b == 0 into a == -b), and of -32768 those of CUDA 13.0 give 32768 where a comparison, a shift, max()
+// or a conversion follows: so nothing may be known that becomes one. The choice of -a where a < 0 it turns into PTX's
+// abs, in 32 and 64 bits, whose result the assembler takes for never negative, though that of the least integer is: so
+// a choice may not be seen to be of a number and its negation. Of 16 bits the assembler compares a max() by the wrong
+// half of a register, so there may be none. The choice of b where b < 0 and else of 0 becomes min(b, 0), which is -0
+// where b is, so that a zero may not be seen. In a loop that ends where a + 1 < b, a + 2 < b, ... it forgets that
+// unsigned sums wrap (NVRTC 12.9 to 13.5: the first of them is returned, whatever b is). It costs no instruction.
+template <class T> __device__ __forceinline__ T opaque(T a)
+{
+#ifndef __CUDA_ON_HOST__
+    asm("" : "+r"(a));
+#endif
+    return a;
+}
+template <> __device__ __forceinline__ float opaque<float>(float a)
+{
+#ifndef __CUDA_ON_HOST__
+    asm("" : "+f"(a));
+#endif
+    return a;
+}
 // NumPy's maximum and minimum give NaN where an operand is; fmax and fmin the other operand.
 template <class T> __device__ __forceinline__ T maximum(T a, T b) { return a >= b || a != a ? a : b; }
 template <class T> __device__ __forceinline__ bool is_nan(T a) { return a != a; }
@@ -25,7 +47,7 @@ mistakes(const float* __restrict__ p, float (&out_0_row)[1], bool& out_1_value, 
     for (int j = 0; j < 17; ++j) {
         sum += shares[j];
     }
-    float max_2 = p_by_m[0];
+    float max_2 = opaque<float>(p_by_m[0]);
     int argmax = 0;
     VISPARK_UNROLL
     for (int j = 0; j < 17; ++j) {
@@ -62,7 +84,7 @@ mistakes(const float* __restrict__ p, float (&out_0_row)[17], bool& out_1_value,
     for (int j = 0; j < 17; ++j) {
         sum += shares[j];
     }
-    float max_2 = p_by_m[0];
+    float max_2 = opaque<float>(p_by_m[0]);
     int argmax = 0;
     VISPARK_UNROLL
     for (int j = 0; j < 17; ++j) {

@@ -200,7 +200,7 @@ class Reductions(Sums):
         """Return the first place of the extreme, or of a NaN."""
         dealt = self.dealt(array.size)
         start = self.unflattened("lane", array.shape) if dealt else ("0",) * len(array.shape)
-        best = self.variable(array.type, name, array.at(*start))
+        best = self.variable(array.type, name, scalars.unseen(array.at(*start)))
         found = self.name(f"arg{name}")
         self.line(f"int {found} = {'lane' if dealt else '0'};")
         with self.along(array.shape, int(dealt)) as indices:

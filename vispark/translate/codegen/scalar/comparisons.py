@@ -66,7 +66,13 @@ def compare_integers(symbol: str, a: Number, b: Number) -> Number:
         return Number(NUMPY_BOOL, f"{function}({', '.join(_wide(n) for n in (first, second))})")
     if a.type.dtype != b.type.dtype:
         return Number(NUMPY_BOOL, f"(long long){a.closed} {symbol} (long long){b.closed}", atom=False)
-    text = f"opaque<int>({a.text})" if a.type.numpy.itemsize <= SHORT and not a.type.weak else a.closed
+    if a.type.numpy.itemsize <= SHORT and not a.type.weak:
+        text = f"opaque<int>({a.text})"
+    elif a.type.kind == "u" and known is None:
+        # A GPU's compiler may not see that one is the other and a constant: opaque() in the prelude says why.
+        text = f"opaque<{a.type.c}>({a.text})"
+    else:
+        text = a.closed
     return Number(NUMPY_BOOL, f"{text} {symbol} {b.closed}", atom=False)
 
 

@@ -90,16 +90,25 @@ template <class T> __device__ __forceinline__ complex_t<T> complex_whole_sum(sum
                         whole_sum(sum_of_parts<T>{a.sum.im, a.lost.im}));
 }
 template <class T> __device__ __forceinline__ T complex_absolute(complex_t<T> a) { return hypotenuse<T>(a.re, a.im); }
+// e to the power x + iy, at its ends as in C (Annex G): sizes beyond the greatest float may have parts that are not.
+__device__ __forceinline__ complex_t<double> complex_exponential(double x, double y)
+{
+    if (y == 0) return complex_t<double>(exp(x), y);
+    if (is_inf(x) && x < 0) return complex_t<double>(0);
+    if (is_inf(x) && y - y != 0) return complex_t<double>(x, y - y);
+    const bool beyond = x > 709 && x < 1450;
+    const double size = exp(beyond ? x - 709 : x), more = beyond ? 8.218407461554972e307 : 1.0;
+    return complex_t<double>(size * cos(y) * more, size * sin(y) * more);
+}
 template <class T> __device__ __forceinline__ complex_t<T> complex_exp(complex_t<T> a)
 {
-    const double size = exp((double)a.re);
-    if (a.im == 0) return complex_t<T>((T)size, a.im);
-    if (a.re < 0 && a.re - a.re != 0) return complex_t<T>(0);
-    return complex_t<T>((T)(size * cos((double)a.im)), (T)(size * sin((double)a.im)));
+    const complex_t<double> found = complex_exponential(a.re, a.im);
+    return complex_t<T>((T)found.re, (T)found.im);
 }
 // The logarithm of a complex number's size; near one and far from it as exact as elsewhere.
 __device__ __forceinline__ double log_of_size(double re, double im)
 {
+    if (re != re || im != im) return hypot(re, im);
     const double x = fmax(fabs(re), fabs(im)), y = fmin(fabs(re), fabs(im));
     if (x > 0.5 && x < 2 && y < 2) return log1p((x - 1) * (x + 1) + y * y) / 2;
     if (x > 1e300) return log(hypot(re * 0.25, im * 0.25)) + 1.3862943611198906;
@@ -112,6 +121,12 @@ template <class T> __device__ __forceinline__ complex_t<T> complex_log(complex_t
 }
 template <class T> __device__ __forceinline__ complex_t<T> complex_sqrt(complex_t<T> a)
 {
+    const double beyond = __longlong_as_double(0x7ff0000000000000LL);
+    if (is_inf(a.im)) return complex_t<T>((T)beyond, a.im);
+    if (is_inf(a.re)) {
+        const T rest = a.im == a.im ? T(0) : a.im, far = (T)copysign(beyond, (double)a.im);
+        return a.re > 0 ? complex_t<T>(a.re, (T)copysign((double)rest, (double)a.im)) : complex_t<T>(rest, far);
+    }
     // Far from one the squares under the root would leave the range.
     const double most = fmax(fabs((double)a.re), fabs((double)a.im));
     const double factor = most > 1e300 ? 0x1p-4 : most < 1e-290 ? 0x1p+200 : 1.0;
@@ -121,6 +136,21 @@ template <class T> __device__ __forceinline__ complex_t<T> complex_sqrt(complex_
     const double root = sqrt((size + fabs(re)) / 2);
     return re >= 0 ? complex_t<T>((T)(root * back), (T)(im / (2 * root) * back))
                    : complex_t<T>((T)(fabs(im) / (2 * root) * back), (T)(copysign(root, im) * back));
+}
+// A product as C has it (Annex G), of which something is infinite if a factor is, or a part of the sum.
+__device__ __forceinline__ complex_t<double> complex_product(complex_t<double> a, complex_t<double> b)
+{
+    const double re = a.re * b.re - a.im * b.im, im = a.re * b.im + a.im * b.re;
+    if (re == re || im == im) return complex_t<double>(re, im);
+    const bool far_a = is_inf(a.re) || is_inf(a.im), far_b = is_inf(b.re) || is_inf(b.im);
+    const bool beyond = is_inf(a.re * b.re) || is_inf(a.im * b.im) || is_inf(a.re * b.im) || is_inf(a.im * b.re);
+    if (!far_a && !far_b && !beyond) return complex_t<double>(re, im);
+    const auto part = [](double value, bool far) {
+        return far ? copysign(is_inf(value) ? 1.0 : 0.0, value) : value != value ? copysign(0.0, value) : value;
+    };
+    const double x = part(a.re, far_a), y = part(a.im, far_a), u = part(b.re, far_b), v = part(b.im, far_b);
+    const double infinite = __longlong_as_double(0x7ff0000000000000LL);
+    return complex_t<double>(infinite * (x * u - y * v), infinite * (x * v + y * u));
 }
 // As NumPy's: exponents that are small whole numbers by multiplication.
 template <class T> __device__ __forceinline__ complex_t<T> complex_power(complex_t<T> a, complex_t<T> b)
@@ -139,8 +169,15 @@ template <class T> __device__ __forceinline__ complex_t<T> complex_power(complex
         return b.re < 0 ? complex_t<T>(1) / result : result;
     }
     const double size = log_of_size(a.re, a.im), angle = atan2((double)a.im, (double)a.re);
-    const double grown = exp(b.re * size - b.im * angle), turned = b.im * size + b.re * angle;
-    return complex_t<T>((T)(grown * cos(turned)), (T)(grown * sin(turned)));
+    const complex_t<double> exponent = complex_product(complex_t<double>(b.re, b.im), complex_t<double>(size, angle));
+    const complex_t<double> found = complex_exponential(exponent.re, exponent.im);
+    return complex_t<T>((T)found.re, (T)found.im);
+}
+// Of zero it has no infinite part, as in NumPy.
+template <class T> __device__ __forceinline__ complex_t<T> complex_reciprocal(complex_t<T> a)
+{
+    const T none = (T)__longlong_as_double(0x7ff8000000000000LL);
+    return a.re == 0 && a.im == 0 ? complex_t<T>(none, none) : complex_t<T>(1) / a;
 }
 template <class T> __device__ __forceinline__ complex_t<T> complex_rint(complex_t<T> a)
 {

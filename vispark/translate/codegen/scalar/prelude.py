@@ -22,7 +22,8 @@ template <> struct unsigned_of<long long> { typedef unsigned long long type; };
 // abs, in 32 and 64 bits, whose result the assembler takes for never negative, though that of the least integer is: so
 // a choice may not be seen to be of a number and its negation. Of 16 bits the assembler compares a max() by the wrong
 // half of a register, so there may be none. The choice of b where b < 0 and else of 0 becomes min(b, 0), which is -0
-// where b is, so that a zero may not be seen. It costs no instruction.
+// where b is, so that a zero may not be seen. In a loop that ends where a + 1 < b, a + 2 < b, ... it forgets that
+// unsigned sums wrap (NVRTC 12.9 to 13.5: the first of them is returned, whatever b is). It costs no instruction.
 template <class T> __device__ __forceinline__ T opaque(T a)
 {
 #ifndef __CUDA_ON_HOST__
@@ -45,6 +46,13 @@ template <> __device__ __forceinline__ unsigned short opaque<unsigned short>(uns
     return a;
 }
 template <> __device__ __forceinline__ long long opaque<long long>(long long a)
+{
+#ifndef __CUDA_ON_HOST__
+    asm("" : "+l"(a));
+#endif
+    return a;
+}
+template <> __device__ __forceinline__ unsigned long long opaque<unsigned long long>(unsigned long long a)
 {
 #ifndef __CUDA_ON_HOST__
     asm("" : "+l"(a));
@@ -435,19 +443,34 @@ template <class I, class F> __device__ __forceinline__ I to_integer(F a)
     return a != a ? I(0) : a >= (F)top ? top : a <= (F)bottom ? bottom : (I)a;
 }
 
-// CUDA's hypot may be off by two units in the last place, and be infinite where the result is the greatest float.
+// The root of a * a + b * b. CUDA's hypot may be off by two units in the last place, and infinite where the result is
+// the greatest float; here the root is corrected by what its square and the squares lost, as C. F. Borges has it ("An
+// Improved Algorithm for hypot(a, b)", 2019), and is the nearest number. Floats are summed in double, as glibc does.
 template <class T> __device__ __forceinline__ T hypotenuse(T a, T b)
 {
-    const T found = hypot(a, b);
-    if (!is_inf(found) || is_inf(a) || is_inf(b)) return found;
-    const T x = a * 0x1p-513, y = b * 0x1p-513;
-    return sqrt(x * x + y * y) * 0x1p+513;
+#ifdef __CUDA_ON_HOST__
+    return hypot(a, b);
+#else
+    const double most = fmax(fabs(a), fabs(b)), least = fmin(fabs(a), fabs(b));
+    if (is_inf(most)) return most;
+    if (a != a || b != b) return a + b;
+    if (least <= most * 0x1p-54) return most + least;
+    const double scale = most > 0x1p+500 ? 0x1p-600 : least < 0x1p-400 ? 0x1p+600 : 1.0;
+    const double x = most * scale, y = least * scale;
+    const double root = sqrt(fma(x, x, fma(y, y, 0.0))), square = fma(root, root, 0.0), part = fma(x, x, 0.0);
+    const double lost = fma(-y, y, square - part) + fma(root, root, -square) - fma(x, x, -part);
+    return (root - lost / (2 * root)) / scale;
+#endif
 }
 template <> __device__ __forceinline__ float hypotenuse<float>(float a, float b)
 {
-    const float found = hypotf(a, b);
-    if (!is_inf(found) || is_inf(a) || is_inf(b)) return found;
-    return (float)sqrt((double)a * a + (double)b * b);
+#ifdef __CUDA_ON_HOST__
+    return hypotf(a, b);
+#else
+    const float most = fmaxf(fabsf(a), fabsf(b));
+    if (is_inf(most)) return most;
+    return (float)sqrt(fma((double)a, (double)a, (double)b * (double)b));
+#endif
 }
 
 // The root of a sum of squares, scaled by a power of two, with what is lost of each and of the root itself, as Python

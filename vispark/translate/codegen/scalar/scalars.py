@@ -315,6 +315,13 @@ def _call(function: str) -> Callable[[list[str], Scalar, tuple[Number, ...]], st
     return lambda texts, kind, numbers: f"{function}<{kind.c}>({', '.join(map(bared, texts))})"
 
 
+def unseen(number: Number) -> Number:
+    """Return a float that may be a zero which a GPU's compiler may not see: opaque() in the prelude says why."""
+    if number.type.dtype not in ("float32", "float64"):
+        return number
+    return Number(number.type, f"opaque<{number.type.c}>({bared(number.text)})")
+
+
 def extreme(function: str, texts: list[str], kind: Scalar) -> str:
     """Return the lesser or greater of two numbers; those of 8 and 16 bits are compared in 32: opaque() in the prelude
     says why.
@@ -339,6 +346,11 @@ def _rounding(function: str) -> Callable[[list[str], Scalar, tuple[Number, ...]]
 
 def _logical(symbol: str) -> Callable[[list[str], Scalar, tuple[Number, ...]], str]:
     return lambda texts, kind, numbers: f" {symbol} ".join(truth(number).closed for number in numbers)
+
+
+def _reciprocal(texts: list[str], kind: Scalar, numbers: tuple[Number, ...]) -> str:
+    function = "complex_reciprocal" if kind.kind == "c" else f"reciprocal<{kind.c}>"
+    return f"{function}({bared(texts[0])})"
 
 
 def _absolute(texts: list[str], kind: Scalar, numbers: tuple[Number, ...]) -> str:
@@ -391,7 +403,7 @@ _EMIT: dict[str, Callable[[list[str], Scalar, tuple[Number, ...]], str]] = {
     "fmax": _extreme("maximum_number"), "fmin": _extreme("minimum_number"), "sign": _call("sign"),
     "floor": _rounding("floor"), "ceil": _rounding("ceil"),
     "trunc": _rounding("trunc"), "rint": _rounding("rint"), "square": _call("square"),
-    "reciprocal": _call("reciprocal"), "logaddexp": _call("log_add_exp"), "heaviside": _call("heaviside"),
+    "reciprocal": _reciprocal, "logaddexp": _call("log_add_exp"), "heaviside": _call("heaviside"),
     "hypot": _call("hypotenuse"), "logaddexp2": _call("log_add_exp2"), "gcd": _call("greatest_divisor"),
     "lcm": _call("least_multiple"), "bitwise_count": _call("bits_of"), "ldexp": _call("load_exponent"),
     "nextafter": _not_of_half("nextafter", "next_after"), "spacing": _not_of_half("spacing", "spacing_of"),
