@@ -230,6 +230,10 @@ def _spawn(directory: RuntimeDirectory, configuration: Configuration, listener: 
     output = log.open_for_output(directory.process_log)
     # The cores are Spark's too: threads that wait for the next kernel must not spin on them.
     variables = {"OMP_WAIT_POLICY": "passive"} | environment(directory)
+    if configuration.options.scheduled:
+        # Addresses are of the whole machine, in nvidia-smi's order; the daemon's mask is that of whoever started it.
+        variables.pop("CUDA_VISIBLE_DEVICES", None)
+        variables["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
     try:
         return subprocess.Popen(command, pass_fds=[listener.fileno()], stdin=subprocess.PIPE, stdout=output,
                                 stderr=output, env=variables, start_new_session=True)

@@ -33,6 +33,8 @@ ROLES = CLIENT_ROLES + ADMIN_ROLES
 
 #: The longest name of a host.
 MAX_HOST = 253
+#: Most GPUs of an executor, and most characters of an address of one.
+MAX_GPUS, MAX_ADDRESS = 1024, 128
 
 _DEATHS_KEPT = 16
 _UNKNOWN_DEATH = Death(False, 0, None)
@@ -71,7 +73,7 @@ Instruction = Start | Watch | End
 @dataclass
 class SessionState:
     """State of one application's session. ``leased`` says that its driver has held a lease, ``lapsed`` since when none
-    is held.
+    is held; ``gpus`` are the addresses of the devices that Spark assigned to an executor, by its anchor.
     """
 
     name: str
@@ -83,9 +85,15 @@ class SessionState:
     leases: int = 0
     leased: bool = False
     anchors: set[int] = field(default_factory=set)
+    gpus: dict[int, tuple[str, ...]] = field(default_factory=dict)
     lapsed: float | None = None
     deaths: dict[int, Death] = field(default_factory=dict)
     door: Door | None = None
+
+    @property
+    def assigned(self) -> tuple[str, ...]:
+        """The addresses of the devices that Spark assigned to the executors that live."""
+        return tuple(sorted({address for addresses in self.gpus.values() for address in addresses}))
 
     @property
     def renewed(self) -> bool:
@@ -136,6 +144,8 @@ class SessionStateMachine:
             session.leased = True
             self._renew(session)
             return []
+        if hello.anchor and hello.gpus:
+            session.gpus[hello.anchor] = tuple(sorted({*session.gpus.get(hello.anchor, ()), *hello.gpus}))
         # Whoever greets is then handed on to the session's process.
         return [*self._anchored(session, [hello.anchor]), *self._started(session)]
 
@@ -173,6 +183,7 @@ class SessionStateMachine:
         """Record that an anchor process of a session's client ended, and renew the session's expiry."""
         if name in self._sessions:
             self._sessions[name].anchors.discard(pid)
+            self._sessions[name].gpus.pop(pid, None)
             self._renew(self._sessions[name])
 
     def process_ended(self, name: str, epoch: int, death: Death) -> None:
@@ -237,6 +248,7 @@ class SessionStateMachine:
             assert session.epoch <= self._last_epoch
             assert session.leases >= 0 and (session.leased or not session.leases)
             assert (session.lapsed is None) == session.renewed
+            assert session.gpus.keys() <= session.anchors
             assert len(session.deaths) <= _DEATHS_KEPT and max(session.deaths, default=0) <= session.epoch
 
     # -- helpers ------------------------------------------------------------------------------------------------------
@@ -318,6 +330,8 @@ def check(hello: Hello) -> None:
         raise ProtocolError(f"an anchor is a process's number or 0, not {hello.anchor}")
     if len(hello.reach) > MAX_HOST:
         raise ProtocolError(f"a node's address has at most {MAX_HOST} characters, not {len(hello.reach)}")
+    if len(hello.gpus) > MAX_GPUS or not all(0 < len(address) <= MAX_ADDRESS for address in hello.gpus):
+        raise ProtocolError(f"an executor has at most {MAX_GPUS} GPUs, of addresses of 1 to {MAX_ADDRESS} characters")
     if not 0 < hello.options.lease < math.inf:
         raise ProtocolError(f"a lease is a positive number of seconds, not {hello.options.lease}")
     if hello.options.memory < 0:

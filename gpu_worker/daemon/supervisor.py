@@ -152,7 +152,8 @@ class Supervisor:
 
         first = coming()
         door = self._door(hello) if hello.reach else None
-        self._hand_over(hello.session, first, coming, HandOver(0, hello.role, hello.anchor, door), client)
+        message = HandOver(0, hello.role, hello.anchor, door, self._gpus(hello))
+        self._hand_over(hello.session, first, coming, message, client)
 
     def visit(self, session: str, client: socket.socket) -> None:
         """Hand over a TCP connection whose peer names a session. Raises as :meth:`hand_over`."""
@@ -162,8 +163,16 @@ class Supervisor:
         first = coming()
         with self._lock:
             found = self._sessions.get(session)
-            door = found.door if found else None
-        self._hand_over(session, first, coming, HandOver(0, VISITOR, 0, door), client)
+            door, gpus = (found.door, found.assigned) if found else (None, ())
+        self._hand_over(session, first, coming, HandOver(0, VISITOR, 0, door, gpus), client)
+
+    def _gpus(self, hello: Hello) -> tuple[str, ...]:
+        """Return the addresses of an executor's devices; for other clients those of all executors of the session."""
+        if hello.role == "executor":
+            return hello.gpus
+        with self._lock:
+            session = self._sessions.get(hello.session)
+            return session.assigned if session else ()
 
     def _hand_over(self, session: str, first: Future[DeviceProcess] | None,
                    again: Callable[[], Future[DeviceProcess] | None], message: HandOver, client: socket.socket) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gpu_worker.device.base import Device
-from gpu_worker.protocol.device_kinds import AUTO, DeviceKind, automatic, kind_of, kinds, parse_spec
+from gpu_worker.protocol.device_kinds import AUTO, AddressUnknown, DeviceKind, automatic, kind_of, kinds, parse_spec
 from gpu_worker.protocol.errors import DeviceUnavailable
 
 
@@ -24,7 +24,8 @@ def open_devices(kind: str, *, memory: int = 0, addresses: Sequence[str] = (), c
     memory : int
         The most that each device may hold, in bytes; 0 for no limit of ours.
     addresses : sequence of str
-        The GPUs that may be used, as Spark names them; empty for all. A host has one device, whatever is given.
+        The devices that may be used, as Spark names GPUs; empty for all. Those of "host:4" are 0 to 3; of "host" there
+        is one device, whatever is given.
     cache_dir : str
         Where compiled kernels are kept; empty for the user's cache directory.
     room : int
@@ -49,6 +50,8 @@ def open_devices(kind: str, *, memory: int = 0, addresses: Sequence[str] = (), c
         try:
             return _opened(each, count=spec.count, bounds=bounds, memory=memory, addresses=addresses,
                            cache_dir=cache_dir, room=room)
+        except AddressUnknown as error:
+            raise DeviceUnavailable(error.message) from error
         except DeviceUnavailable:
             if place == len(wanted):
                 raise

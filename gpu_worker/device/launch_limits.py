@@ -10,6 +10,7 @@ from math import prod
 import numpy as np
 
 from gpu_worker.device.base import Buffer, Given, Late
+from gpu_worker.protocol.device_kinds import AddressUnknown
 from gpu_worker.protocol.errors import DeviceUnavailable, LaunchError
 
 #: Bytes of shared memory of a block on devices that are no GPUs: what an H100 or H200 has.
@@ -148,11 +149,31 @@ def check_fits(nbytes: int, room: int) -> None:
         raise ValueError(f"a copy of {nbytes:,} bytes does not fit {room:,}")
 
 
-def ordinals(addresses: Sequence[str], visible: str | None, count: int) -> list[int]:
+def numbered(kind: str, count: int, addresses: Sequence[str]) -> list[int]:
+    """Return the numbers of those of a kind's ``count`` devices that have the addresses; all, if none are given.
+
+    Raises
+    ------
+    AddressUnknown
+        If there is none at an address.
+
+    Examples
+    --------
+    >>> numbered("host", 4, ["2", "3"]), numbered("host", 2, [])
+    ([2, 3], [0, 1])
+    """
+    for address in addresses:
+        if not (address.isascii() and address.isdecimal() and int(address) < count):
+            raise AddressUnknown(f"Spark assigned the GPU {address!r}, but the devices of {kind}:{count} have the "
+                                 f"addresses 0 to {count - 1}")
+    return list(dict.fromkeys(map(int, addresses))) or list(range(count))
+
+
+def ordinals(addresses: Sequence[str], visible: str | None, count: int, uuids: Sequence[str] = ()) -> list[int]:
     """Return the numbers, in this process, of the GPUs with Spark's addresses.
 
     An address that stands in CUDA_VISIBLE_DEVICES is its place there, since CUDA numbers the visible GPUs from 0; any
-    other is a number already.
+    other is a number already, or the UUID of a GPU or a MIG instance, of which the beginning is enough.
 
     Parameters
     ----------
@@ -162,15 +183,21 @@ def ordinals(addresses: Sequence[str], visible: str | None, count: int) -> list[
         The value of CUDA_VISIBLE_DEVICES.
     count : int
         How many GPUs this process sees.
+    uuids : sequence of str
+        Their UUIDs, as "GPU-..." or "MIG-..."; they may be left out where no address is one.
 
     Raises
     ------
     DeviceUnavailable
-        If an address names no GPU that this process sees, or there is none.
+        If there is none.
+    AddressUnknown
+        If an address names no GPU that this process sees, or more than one.
 
     Examples
     --------
     >>> ordinals(["3"], "2,3", 2)
+    [1]
+    >>> ordinals(["MIG-5c"], None, 2, ["GPU-11aa", "MIG-5c3f"])
     [1]
     """
     if count == 0:
@@ -180,9 +207,13 @@ def ordinals(addresses: Sequence[str], visible: str | None, count: int) -> list[
     shown = [entry.strip() for entry in (visible or "").split(",")]
     found = []
     for address in addresses:
-        number = shown.index(address) if address in shown else int(address) if address.isdecimal() else count
-        if number >= count:
-            raise DeviceUnavailable(f"Spark assigned the GPU {address!r}, but this process sees {count} GPUs"
-                                    + (f" (CUDA_VISIBLE_DEVICES={visible})" if visible else ""))
-        found.append(number)
+        places = [shown.index(address)] if address in shown else [int(address)] if address.isdecimal() else \
+            [place for place, uuid in enumerate(uuids) if uuid.lower().startswith(address.lower())]
+        if len(places) != 1 or places[0] >= count:
+            raise AddressUnknown(f"Spark assigned the GPU {address!r}, but this process sees {count} GPUs"
+                                 + (f" (CUDA_VISIBLE_DEVICES={visible})" if visible else "")
+                                 + (f": {', '.join(uuids)}" if uuids else "")
+                                 + (", of MIG instances one at most: give an application one instance on each node"
+                                    if "MIG-" in address + (visible or "") else ""))
+        found += places
     return list(dict.fromkeys(found))

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from gpu_worker.device.base import Buffer, CompiledKernel, Device, Given, Late, Memory, PackedLaunch, Source, Stream
-from gpu_worker.device.launch_limits import SHARED_BYTES
+from gpu_worker.device.launch_limits import SHARED_BYTES, numbered
 from gpu_worker.protocol.errors import OutOfMemory
 from gpu_worker.protocol.payload import MARK_BYTES
 
@@ -106,9 +106,9 @@ class NullDevice(Device):
 
 def open_null(*, memory: int, addresses: Sequence[str], cache_dir: str, room: int = 0, bounds: bool = False,
               count: int = 0) -> list[NullDevice]:
-    """Open ``count`` null devices; if it is 0, one for each of the addresses, or one.
+    """Open those of ``count`` null devices that have the addresses; if it is 0, one for each of the addresses, or one.
 
     Nothing is compiled or accessed, so that the cache's directory and checks of bounds mean nothing.
     """
     return [NullDevice(f"null:{address}", memory=memory, room=room)
-            for address in (range(count) if count else addresses or ["0"])]
+            for address in (numbered("null", count, addresses) if count else addresses or ["0"])]

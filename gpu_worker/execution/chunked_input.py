@@ -36,6 +36,8 @@ class ChunkedInput:
         Devices and streams.
     memory : Data
         Where the pieces lie, until :meth:`wait` or :meth:`close`.
+    vrdd : int
+        The first VRDD that the plan keeps, or 0.
 
     Attributes
     ----------
@@ -52,7 +54,7 @@ class ChunkedInput:
         If the device has no room for the blocks.
     """
 
-    def __init__(self, key: bytes, prepared: DecodedPlan, pool: StreamPool, memory: Data):
+    def __init__(self, key: bytes, prepared: DecodedPlan, pool: StreamPool, memory: Data, vrdd: int = 0):
         plan = prepared.plan
         if not any(step.brings_records for step in prepared.steps[:1]) or len(plan.inputs) != 1:
             raise PlanError("a plan whose records come in pieces starts with Put, and has one partition")
@@ -61,7 +63,7 @@ class ChunkedInput:
         self.seconds = 0.0
         self._memory = memory
         self._streams = Streams(pool, lanes=1)
-        self.device = device_of(plan, plan.inputs[0], self._streams)
+        self.device = device_of(plan, plan.inputs[0], self._streams, vrdd)
         self._buffers: list[Buffer] = []
         #: Where each buffer's bytes begin among those of the blocks.
         self._starts: list[int] = []

@@ -8,8 +8,8 @@ from gpu_worker.memory.grid.patches import device_for
 from gpu_worker.protocol.messages import Input, Plan
 
 
-def device_of(plan: Plan, part: Input, streams: Streams) -> Device:
-    """Return the device of a partition that a plan brings."""
+def device_of(plan: Plan, part: Input, streams: Streams, vrdd: int) -> Device:
+    """Return the device of a partition that a plan brings; ``vrdd`` is the first that the plan keeps, or 0."""
     if plan.grid is None:
-        return streams.place(part.partition, plan.devices)
+        return streams.place(vrdd, part.partition, plan.devices)
     return device_for(plan.grid, part.positions, streams.among(plan.devices))

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+
+import numpy as np
 
 from gpu_worker.device.base import Act, Device, Entry, RecordedWork, Stream, Wait, enqueue
 from gpu_worker.device.clock import UNTIMED, Clock
 from gpu_worker.execution.in_flight import InFlightQueue
-from gpu_worker.protocol.errors import VisparkError
+from gpu_worker.protocol.errors import DeviceUnavailable, VisparkError
 from gpu_worker.protocol.payload import Data, Payload
 
 #: Streams of one device that a single plan works on at once.
@@ -25,10 +27,23 @@ PIN_FROM = 4 << 20
 
 
 class StreamPool:
-    """Pool of a worker's devices and their idle streams."""
+    """Pool of a worker's devices and their idle streams.
 
-    def __init__(self, devices: Sequence[Device]):
+    Parameters
+    ----------
+    devices : sequence of Device
+        The devices that are open.
+    opener : callable, optional
+        Opens the device at an address that Spark assigned. With it, further devices are opened as they are assigned,
+        and partitions go to those of their executor's devices that have the fewest; without it, to all in turn.
+    """
+
+    def __init__(self, devices: Sequence[Device], opener: Callable[[str], Device] | None = None):
         self.devices = tuple(devices)
+        self._opener = opener
+        self._opening = threading.Lock()
+        self._at: dict[str, Device] = {}
+        self._placements = Placements()
         self._idle: dict[Device, list[Stream]] = defaultdict(list)
         self._lock = threading.Lock()
 
@@ -48,9 +63,100 @@ class StreamPool:
         Raises
         ------
         DeviceUnavailable
-            If this worker has none of them.
+            If this worker has none of them, or none at all.
         """
+        if self._opener is not None:
+            return self._assigned(addresses)
         return self.devices[0].among(self.devices, addresses) if addresses else self.devices
+
+
+    def open(self, addresses: Sequence[str]) -> None:
+        """Open the devices at addresses that Spark assigned, as far as they are not open; none where all are.
+
+        Raises
+        ------
+        DeviceUnavailable
+            If one of them cannot be had; those before it stay open.
+        """
+        if self._opener is None:
+            return
+        with self._opening:
+            for address in addresses:
+                if address not in self._at:
+                    self._at[address] = self._new(self._opener(address))
+
+    def _new(self, device: Device) -> Device:
+        known = next((each for each in self.devices if each.name == device.name), None)
+        if known is not None:       # by another of its names, or it is what stands for all addresses
+            device.close()
+            return known
+        self.devices = (*self.devices, device)
+        return device
+
+    def unassigned(self, addresses: Collection[str]) -> list[Device]:
+        """Return the open devices that none of the addresses names any more."""
+        with self._opening:
+            kept = {device.name for address, device in self._at.items() if address in addresses}
+            return [device for device in self.devices if self._at and device.name not in kept]
+
+    def _assigned(self, addresses: Sequence[str]) -> Sequence[Device]:
+        missing = [address for address in addresses if address not in self._at]
+        if missing:
+            raise DeviceUnavailable(f"the GPU {missing[0]!r} is not open in this session's process: no executor that "
+                                    "has it greeted the worker")
+        if not self.devices:
+            raise DeviceUnavailable("Spark assigned no GPU to this executor, nor to another of the application on this "
+                                    "node: give the load a resource profile whose executors have some, or set "
+                                    "spark.vispark.device=host")
+        return [self._at[address] for address in addresses] or self.devices
+
+    def place(self, vrdd: int, partition: int, addresses: Sequence[str]) -> Device:
+        """Return the device for a new partition of a VRDD; the same for equal arguments."""
+        devices = self.among(addresses)
+        if self._opener is None:
+            return devices[partition % len(devices)]
+        return self._placements.device(vrdd, partition, devices)
+
+    def forget(self, vrdds: Collection[int]) -> None:
+        """Forget where partitions of released VRDDs were placed."""
+        self._placements.forget(vrdds)
+
+    def pin(self, memory: np.ndarray) -> None:
+        """Pin memory for all devices, if there are any."""
+        if self.devices:
+            self.devices[0].pin(memory)
+
+    def unpin(self, memory: np.ndarray) -> None:
+        """Undo :meth:`pin`, where it pinned."""
+        if self.devices:
+            self.devices[0].unpin(memory)
+
+
+class Placements:
+    """Table of the devices that partitions were placed on, by which further ones go where there are the fewest.
+
+    Spark decides which executor has which partition, so that the numbers of an executor's partitions say nothing.
+    """
+
+    def __init__(self) -> None:
+        self._devices: dict[int, dict[int, Device]] = defaultdict(dict)
+        self._lock = threading.Lock()
+
+    def device(self, vrdd: int, partition: int, devices: Sequence[Device]) -> Device:
+        """Return the device of a partition: as before if it is one of ``devices``, else that with the fewest."""
+        with self._lock:
+            placed = self._devices[vrdd]
+            if placed.get(partition) not in devices:
+                placed.pop(partition, None)
+                counts = Counter(device.name for device in placed.values())
+                placed[partition] = min(devices, key=lambda device: counts[device.name])
+            return placed[partition]
+
+    def forget(self, vrdds: Collection[int]) -> None:
+        """Forget the partitions of some VRDDs."""
+        with self._lock:
+            for vrdd in vrdds:
+                self._devices.pop(vrdd, None)
 
 
 class Streams:
@@ -83,10 +189,9 @@ class Streams:
         self._taken: dict[tuple[Device, int], Stream] = {}
         self._forked: dict[Device, set[Stream]] = defaultdict(set)
 
-    def place(self, partition: int, addresses: Sequence[str]) -> Device:
-        """Return the device for a new partition; the same for equal arguments."""
-        devices = self.among(addresses)
-        return devices[partition % len(devices)]
+    def place(self, vrdd: int, partition: int, addresses: Sequence[str]) -> Device:
+        """Return the device for a new partition of a VRDD, as :meth:`StreamPool.place` does."""
+        return self._pool.place(vrdd, partition, addresses)
 
     @property
     def devices(self) -> Sequence[Device]:
@@ -223,12 +328,11 @@ class Streams:
     @contextmanager
     def pinned(self, payload: Data | None) -> Iterator[None]:
         """Pin a payload, if it is large enough, while its copies run."""
-        first = self._pool.devices[0]
         if not isinstance(payload, Payload) or payload.size < PIN_FROM:
             yield
             return
-        first.pin(payload.array)
+        self._pool.pin(payload.array)
         try:
             yield
         finally:
-            first.unpin(payload.array)
+            self._pool.unpin(payload.array)

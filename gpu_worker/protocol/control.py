@@ -73,13 +73,15 @@ class HandOver:
     """Message with a client's connection, greeted and authenticated; ``anchor`` is 0 if the client has none.
 
     Of the role :data:`VISITOR` it came over TCP, and is a stranger's until it has shown that it is not. The ``door`` is
-    the session's, for a visitor and for a client that asked for it.
+    the session's, for a visitor and for a client that asked for it. ``gpus`` are the addresses of the devices that
+    Spark assigned to an executor; for other clients those of all executors here.
     """
 
     number: int
     role: str
     anchor: int
     door: Door | None = None
+    gpus: tuple[str, ...] = ()
 
 
 #: What a process says in place of a number of clients where it could not take a connection.

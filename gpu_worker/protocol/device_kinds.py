@@ -19,6 +19,10 @@ from gpu_worker.protocol.extras import install
 AUTO = "auto"
 
 
+class AddressUnknown(DeviceUnavailable):
+    """Error of an address that names no device of a kind that can be had here: no other kind has it either."""
+
+
 @dataclass(frozen=True)
 class DeviceKind:
     """Kind of devices, as it is known before one of them is opened.
@@ -31,7 +35,8 @@ class DeviceKind:
         Module and function, as ``"package.module:function"``, that opens its devices. The function takes ``memory``,
         ``addresses``, ``cache_dir`` and ``room`` by keyword, as :func:`gpu_worker.device.open_devices` does, and
         ``bounds`` and ``count`` where the kind has these capabilities; it returns a non-empty sequence of
-        :class:`gpu_worker.device.base.Device`, or raises DeviceUnavailable.
+        :class:`gpu_worker.device.base.Device`, or raises DeviceUnavailable, which is AddressUnknown where it has
+        devices, but none at an address.
     meaning : str
         What its blocks live in, for the table of options.
     preference : int

@@ -131,7 +131,7 @@ class Chunk:
     first byte among them; the first one brings the plan and the payload. The bytes lie at ``place`` of it. A piece has
     no answer, unless it is refused: once it is copied, the :data:`~gpu_worker.protocol.payload.MARK_BYTES` at ``mark``
     of the payload are zero. The blocks have no name before the plan comes by the same connection, as a :class:`Run`,
-    and go with the connection if it does not.
+    and go with the connection if it does not. ``vrdd`` is the first of those that the plan keeps, or 0.
     """
 
     number: int
@@ -142,6 +142,7 @@ class Chunk:
     nbytes: int
     place: int
     mark: int
+    vrdd: int = 0
 
 
 # -- requests to a device process and their replies -------------------------------------------------------------------
@@ -406,7 +407,10 @@ Reply = Ran | DescribedVrdd | Done | Reported | Failure
 
 @dataclass(frozen=True, slots=True)
 class SessionOptions:
-    """Options of a session's device process, fixed by the session's first greeting."""
+    """Options of a session's device process, fixed by the session's first greeting.
+
+    ``scheduled`` says that the session opens the devices that Spark assigned to its executors, and no others.
+    """
 
     device: str
     memory: int
@@ -415,6 +419,7 @@ class SessionOptions:
     log_level: str
     room: int = 0
     bounds: bool = False
+    scheduled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -431,6 +436,7 @@ class Hello:
     """A client's first message. ``anchor`` is a process whose life renews the lease when no driver is connected.
 
     ``reach`` is this node's address towards a driver on another one, which is to be able to connect there; or empty.
+    ``gpus`` are the addresses of the devices that Spark assigned to the executor, where the session is ``scheduled``.
     In all versions the version and the role come first.
     """
 
@@ -442,6 +448,7 @@ class Hello:
     anchor: int
     options: SessionOptions
     reach: str = ""
+    gpus: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,6 +84,10 @@ class Service:
         self._arrivals = Arrivals()
         self._clients: dict[socket.socket, threading.Thread] = {}
         self._anchors: dict[int, int] = {}
+        #: The addresses of devices that Spark assigned, by the anchor of the executor that lives; and since when some
+        #: device that is open has none of them.
+        self._assigned: dict[int, set[str]] = {}
+        self._unassigned_since: float | None = None
         self._guard = Guard(configuration)
         self._door: Door | None = None
         self._called = threading.Event()
@@ -110,7 +114,11 @@ class Service:
             if patience is not None and patience <= 0:
                 _log.info("no daemon, no client and no anchor for %g s", self._configuration.options.lease)
                 break
-            self._watcher.wait(patience)
+            grace = self._grace()
+            if grace is not None and grace <= 0:
+                self._stopping = True
+                break
+            self._watcher.wait(grace if patience is None else patience if grace is None else min(patience, grace))
         return self._drain(_DRAIN_SECONDS) and self._close()
 
     def _opened(self) -> SessionWorker:
@@ -135,6 +143,27 @@ class Service:
             now = time.monotonic()
             self._lapsed = self._lapsed or now
             return self._lapsed + self._configuration.options.lease - now
+
+    def _grace(self) -> float | None:
+        """Return the seconds until devices are given back whose executors have ended; None while all have one.
+
+        They are Spark's to assign to others. This process ends, as a context of a device ends with its process at the
+        latest; the next one opens what is assigned then, and what was here is made again there or elsewhere.
+        """
+        if not self._configuration.options.scheduled:
+            return None
+        with self._lock:
+            assigned = {each for known in self._assigned.values() for each in known}
+        left = self._worker.result().unassigned(assigned)
+        if not left:
+            self._unassigned_since = None
+            return None
+        now, lease = time.monotonic(), self._configuration.options.lease
+        self._unassigned_since = self._unassigned_since or now
+        if self._unassigned_since + lease <= now:
+            _log.info("%s: no executor that Spark assigned it to for %g s; the process ends, and the next one takes "
+                      "what is assigned then", ", ".join(left), lease)
+        return self._unassigned_since + lease - now
 
     def _drain(self, seconds: float) -> bool:
         """Wait for running requests to end; return whether they did."""
@@ -219,7 +248,7 @@ class Service:
                 self._clients[sock] = thread
         try:
             if message.anchor:
-                self._watch_anchor(message.anchor)
+                self._watch_anchor(message.anchor, message.gpus)
             # Before the client hears anything: a daemon that gets no answer may hand it to this process's successor.
             self._answer_daemon(connection, Taken(message.number, len(self._clients)))
         finally:
@@ -261,9 +290,10 @@ class Service:
         self._controlled = controlled
         self._watcher.wake()
 
-    def _watch_anchor(self, pid: int) -> None:
+    def _watch_anchor(self, pid: int, gpus: tuple[str, ...]) -> None:
         with self._lock:
             if pid in self._anchors:
+                self._assigned.setdefault(pid, set()).update(gpus)
                 return
             try:
                 with contextlib.ExitStack() as undo:
@@ -271,6 +301,7 @@ class Service:
                     undo.callback(os.close, pidfd)
                     self._watcher.watch(pidfd, partial(self._anchor_gone, pid, pidfd))
                     self._anchors[pid] = pidfd
+                    self._assigned[pid] = set(gpus)
                     undo.pop_all()
             except ProcessLookupError:
                 pass
@@ -281,6 +312,7 @@ class Service:
     def _anchor_gone(self, pid: int, pidfd: int) -> None:
         with self._lock:
             del self._anchors[pid]
+            del self._assigned[pid]
             self._watcher.forget(pidfd)
             os.close(pidfd)
 
@@ -317,6 +349,7 @@ class Service:
         of: object = Greeting
         try:
             worker = self._worker.result()
+            self._open(worker, message)
             connection.send(self._welcome(worker, message), Greeting)
             of = Reply
             failpoint("welcomed")
@@ -349,6 +382,19 @@ class Service:
             with contextlib.suppress(VisparkError):
                 connection.send(failure_of(as_error(error)), of)
             raise
+
+    def _open(self, worker: SessionWorker, message: HandOver) -> None:
+        """Open the devices that Spark assigned to a client; another client than an executor goes without one that
+        cannot be had.
+        """
+        try:
+            worker.open(message.gpus)
+        except VisparkError as error:
+            if message.role == "executor":
+                raise
+            _log.warning("a device of another client is not open: %s", error)
+        finally:
+            self._watcher.wake()
 
     def _welcome(self, worker: SessionWorker, message: HandOver) -> Welcome:
         return Welcome(VERSION, self._configuration.worker, self._configuration.epoch, os.getpid(), worker.devices,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import partial
@@ -100,11 +100,10 @@ class SessionWorker:
     """
 
     def __init__(self, options: SessionOptions, *, epoch: int, box: BlackBox, session: str = "", secret: bytes = b""):
-        devices = open_devices(options.device, memory=options.memory, cache_dir=options.cache_dir, room=options.room,
-                               bounds=options.bounds)
-        self.devices = tuple(device.name for device in devices)
-        self.room = min(device.room for device in devices)
-        self._pool = StreamPool(devices)
+        opened = partial(open_devices, options.device, memory=options.memory, cache_dir=options.cache_dir,
+                         room=options.room, bounds=options.bounds)
+        self._pool = StreamPool([], lambda address: opened(addresses=[address])[0]) if options.scheduled else \
+            StreamPool(opened())
         self._names = Registry(epoch)
         self._plans = DecodedPlans(self._close_recording)
         self._grids = Grids()
@@ -120,7 +119,25 @@ class SessionWorker:
 
     def payloads(self) -> Payloads:
         """Return a new cache of a connection's payloads; to be closed with the connection."""
-        return Payloads(self._pool.devices[0])
+        return Payloads(self._pool)
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """The names of the devices that are open."""
+        return tuple(device.name for device in self._pool.devices)
+
+    @property
+    def room(self) -> int:
+        """The least shared memory of a thread block on them, in bytes; 0 while there are none."""
+        return min((device.room for device in self._pool.devices), default=0)
+
+    def open(self, addresses: Sequence[str]) -> None:
+        """Open the devices at addresses that Spark assigned; raises as :meth:`StreamPool.open`."""
+        self._pool.open(addresses)
+
+    def unassigned(self, addresses: Collection[str]) -> list[str]:
+        """Return the names of the open devices that none of the addresses names any more."""
+        return [device.name for device in self._pool.unassigned(addresses)]
 
     def handle(self, request: Request, descriptors: list[int], payloads: Payloads | None = None) -> Answer:
         """Answer one request, as :meth:`begin` and :meth:`finish` do."""
@@ -246,7 +263,7 @@ class SessionWorker:
 
     def _intake(self, piece: Chunk, memory: Payload) -> ChunkedInput:
         self._names.admit(piece.epoch)
-        return ChunkedInput(piece.key, self._plans.get(piece.key, piece.plan), self._pool, memory)
+        return ChunkedInput(piece.key, self._plans.get(piece.key, piece.plan), self._pool, memory, piece.vrdd)
 
     def _run(self, request: Run, payloads: Payloads, descriptor: int | None = None) -> Answer | Submission:
         number = request.memory
@@ -451,6 +468,7 @@ class SessionWorker:
         self._names.release(numbers)
         self._plans.release(numbers, self._names)
         self._snapshots.forget(numbers)
+        self._pool.forget(numbers)
 
     def _retain(self, request: Retain) -> tuple[Reply, list[int]]:
         self._names.retain(request.vrdd, request.partitions, only=request.only)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable
 
 from gpu_worker.device.base import Device
 from gpu_worker.execution.chunked_input import ChunkedInput
-from gpu_worker.execution.streams import PIN_FROM
+from gpu_worker.execution.streams import PIN_FROM, StreamPool
 from gpu_worker.protocol.errors import ProtocolError
 from gpu_worker.protocol.messages import Chunk, Run
 from gpu_worker.protocol.payload import KEPT_MEMORIES, RECYCLED_BYTES, Payload, identity
@@ -25,11 +25,11 @@ class Payloads:
 
     Parameters
     ----------
-    device : Device
-        The one that memory is pinned with.
+    device : Device or StreamPool
+        What memory is pinned with.
     """
 
-    def __init__(self, device: Device):
+    def __init__(self, device: Device | StreamPool):
         self._device = device
         self._current: tuple[Hashable, Payload] | None = None
         #: By number, or by what descriptors of it have in common; the one that was used last is the last.

@@ -342,11 +342,11 @@ class ProcessSnapshots:
         if found is not None:
             return found
         memory = Payload.create(nbytes)
-        self.pool.devices[0].pin(memory.array)
+        self.pool.pin(memory.array)
         return memory
 
     def _let_go(self, memory: Payload) -> None:
-        self.pool.devices[0].unpin(memory.array)
+        self.pool.unpin(memory.array)
         memory.close()
 
     def _let_go_of_spare(self) -> None:
@@ -425,7 +425,7 @@ class ProcessSnapshots:
     def _take_over(self, number: int, found: Kept) -> None:
         """Hold a snapshot that only the daemon has, so that it survives the daemon, and its memory can be reused."""
         memory = found.memory.share()
-        self.pool.devices[0].pin(memory.array)
+        self.pool.pin(memory.array)
         with self._lock:
             self._left.add(number)
             before = self._memory.get(number)
@@ -434,6 +434,8 @@ class ProcessSnapshots:
             self._let_go(before.memory)
 
     def _restore(self, kept: Kept, vrdd: int, name: str) -> None:
+        if not self.pool.devices:
+            raise PartitionMissing("a snapshot is not restored where Spark assigned no device to the session")
         described = decode(bytes(kept.memory.view(kept.offset, kept.nbytes)), SnapshotDescription)
         buffers = self._filled(kept.memory, described.buffers)
         for saved in described.partitions:

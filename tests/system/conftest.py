@@ -1,5 +1,13 @@
 """Fixtures for tests on real Spark; see :mod:`tests.system.fixtures`."""
 
-from tests.system.fixtures import local, no_leaks, pytest_runtest_makereport, pytest_sessionfinish, sc, standalone
+from tests.system.fixtures import (
+    gpu_cluster,
+    local,
+    no_leaks,
+    pytest_runtest_makereport,
+    pytest_sessionfinish,
+    sc,
+    standalone,
+)
 
-__all__ = ["local", "no_leaks", "pytest_runtest_makereport", "pytest_sessionfinish", "sc", "standalone"]
+__all__ = ["gpu_cluster", "local", "no_leaks", "pytest_runtest_makereport", "pytest_sessionfinish", "sc", "standalone"]

@@ -45,6 +45,13 @@ def standalone() -> Iterator[topology.Topology]:
 
 
 @pytest.fixture(scope="module")
+def gpu_cluster() -> Iterator[topology.Topology]:
+    """Two nodes of 8 cores and 8 GPUs, as Spark takes them; contexts say what executors have of them."""
+    with _use(topology.standalone(2, cores=8, gpus=8)) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
 def sc(local: topology.Topology) -> Iterator[SparkContext]:
     """A context on ``local[2]``, shared by the tests of a module."""
     with local.context() as context:

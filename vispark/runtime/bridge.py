@@ -80,8 +80,10 @@ class Credentials:
         return Keyring(self.secret)
 
     def hello(self, role: str, anchor: int = 0, reach: str = "") -> Hello:
-        return Hello(VERSION, role, self.session, self.keyring.auth, self.application, anchor,
-                     self.options.for_worker(), reach)
+        """Return the greeting of a process for the worker of its node, or of another, in a role."""
+        mine = self.gpus.mine() if role == "executor" else ()
+        options = replace(self.options.for_worker(), scheduled=self.gpus.is_scheduled or bool(mine))
+        return Hello(VERSION, role, self.session, self.keyring.auth, self.application, anchor, options, reach, mine)
 
     def reached_at(self) -> str:
         """Return the address of this node at which the driver is to reach the worker over TCP; empty if it reaches the
@@ -141,7 +143,7 @@ def _address_towards(host: str) -> str:
         return ""
 
 
-_clients: dict[tuple[int, str, str], Client] = {}
+_clients: dict[tuple[int, str, str, tuple[str, ...]], Client] = {}
 
 
 def local_client(credentials: Credentials, runtime_dir: str | None = None) -> Client:
@@ -153,7 +155,8 @@ def local_client(credentials: Credentials, runtime_dir: str | None = None) -> Cl
     WorkerUnavailable
         If there is none and none can be started.
     """
-    key = os.getpid(), credentials.session, runtime_dir or ""
+    # Where only a task knows its GPUs, another one's connection does not stand for them.
+    key = os.getpid(), credentials.session, runtime_dir or "", credentials.gpus.mine()
     if key not in _clients:
         _settle()
         hello = credentials.hello("executor", executor_process(), credentials.reached_at())

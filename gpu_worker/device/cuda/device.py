@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
+import uuid
 import weakref
 from collections import OrderedDict, deque
 from collections.abc import Sequence
@@ -576,10 +577,11 @@ def open_cuda(*, memory: int, addresses: Sequence[str], cache_dir: str, room: in
     Raises
     ------
     DeviceUnavailable
-        If PyCUDA, the driver, NVRTC or a device is missing.
+        If PyCUDA, the driver, NVRTC or a device is missing; AddressUnknown if there is none at an address.
     """
     if pycuda_driver is None or bindings is None:
         raise DeviceUnavailable(f"the cuda device needs PyCUDA, cuda-core and an NVIDIA driver ({_MISSING}): {INSTALL}")
+    _show_instance(addresses)
     try:
         pycuda_driver.init()
         count, version = pycuda_driver.Device.count(), pycuda_driver.get_driver_version()
@@ -592,13 +594,30 @@ def open_cuda(*, memory: int, addresses: Sequence[str], cache_dir: str, room: in
     cache = KernelCache(cache_dir)
     devices: list[CudaDevice] = []
     try:
-        for ordinal in ordinals(addresses, os.environ.get("CUDA_VISIBLE_DEVICES"), count):
+        for ordinal in ordinals(addresses, os.environ.get("CUDA_VISIBLE_DEVICES"), count, _uuids(addresses, count)):
             devices.append(CudaDevice(ordinal, memory=memory, cache=cache, room=room))
     except VisparkError:
         for device in devices:
             device.close()
         raise
     return devices
+
+
+def _show_instance(addresses: Sequence[str]) -> None:
+    """Make a MIG instance visible, of which CUDA shows a process one, if it is named before the first call."""
+    instances = [address for address in addresses if address.startswith("MIG-")]
+    if instances:
+        os.environ.setdefault("CUDA_VISIBLE_DEVICES", instances[0])
+
+
+def _uuids(addresses: Sequence[str], count: int) -> list[str]:
+    """Return the UUIDs of all visible GPUs and instances, if some address may be one."""
+    if all(address.isdecimal() for address in addresses):
+        return []
+    found = [str(uuid.UUID(bytes=bytes(check(bindings.cuDeviceGetUuid_v2(bindings.CUdevice(ordinal))).bytes)))
+             for ordinal in range(count)]
+    instance = os.environ.get("CUDA_VISIBLE_DEVICES", "").startswith("MIG-")
+    return [f"{'MIG' if instance else 'GPU'}-{each}" for each in found]
 
 
 def _limits(native: Any) -> Limits:

@@ -37,7 +37,14 @@ from gpu_worker.device.base import (
 from gpu_worker.device.cache import KernelCache
 from gpu_worker.device.host.compiler import Compiler
 from gpu_worker.device.host.memory import HostMemory
-from gpu_worker.device.launch_limits import SHARED_BYTES, Limits, Parameters, check_fits, check_launch
+from gpu_worker.device.launch_limits import (
+    SHARED_BYTES,
+    Limits,
+    Parameters,
+    check_fits,
+    check_launch,
+    numbered,
+)
 from gpu_worker.protocol.errors import CompileError, DeviceUnavailable, KernelFault
 from gpu_worker.protocol.system import system_call
 from gpu_worker.system import crash_record
@@ -277,7 +284,7 @@ def open_host(*, memory: int, addresses: Sequence[str], cache_dir: str, room: in
     memory : int
         The most bytes that the buffers of each may hold; 0 for as many as the machine has.
     addresses : sequence of str
-        Addresses of GPUs, which mean nothing here.
+        Which of the ``count`` devices to open; empty for all. They mean nothing where the host is one device.
     cache_dir : str
         Directory of the compiled kernels.
     room, bounds
@@ -290,7 +297,7 @@ def open_host(*, memory: int, addresses: Sequence[str], cache_dir: str, room: in
     """
     cache = KernelCache(cache_dir)
     return [HostDevice(f"host:{number}", memory=memory, cache=cache, room=room, bounds=bounds)
-            for number in range(count or 1)]
+            for number in (numbered("host", count, addresses) if count else [0])]
 
 
 def _fill(library: ctypes.CDLL, place: int, name: str, data: bytes, source: Source) -> None:

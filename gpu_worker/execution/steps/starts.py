@@ -31,8 +31,9 @@ class PutHandler(StepHandler[PutStep]):
             buffers = iter([context.scratch.adopt(buffer) for buffer in context.intake.release()])
             blocks = [tuple([HeldArray(described, buffer=next(buffers)) for described in signature.fields])
                       for signature in signatures]
-        return context.use(Partition(part.partition, part.count, keys, part.layout, blocks,
-                                     device_of(context.plan, part, context.streams), part.blocks, part.positions))
+        device = device_of(context.plan, part, context.streams, next(iter(context.request.vrdds), 0))
+        return context.use(Partition(part.partition, part.count, keys, part.layout, blocks, device, part.blocks,
+                                     part.positions))
 
 
 def _in_payload(context: RunContext, signatures: Sequence[Signature], start: int) -> Iterator[Block]:

@@ -54,7 +54,8 @@ class Pieces:
         marks = start + PLACES * PIECE_BYTES
         self._marks = memory.view(marks, PLACES * MARK_BYTES).view(np.int64)
         self._marks[:] = 0
-        self._piece = Chunk(0, request.epoch, request.key, request.plan, 0, PIECE_BYTES, start, marks)
+        self._piece = Chunk(0, request.epoch, request.key, request.plan, 0, PIECE_BYTES, start, marks,
+                            next(iter(request.vrdds), 0))
         #: The number of the place of the piece that is being packed.
         self._turn = 0
 

@@ -1,0 +1,113 @@
+"""What tests of scheduled GPUs share: contexts with executors that have some, and which node, executor and device has
+which partition.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from pyspark import RDD, SparkContext, TaskContext
+from pyspark.resource import ResourceProfile, ResourceProfileBuilder, TaskResourceRequests
+
+from gpu_worker.client.connection import administer
+from gpu_worker.protocol.messages import Reported, Status
+from tests.system.topology import Node, Topology
+from tests.system.vrdd_tools import connect_threads
+from tests.system.worker_tools import eventually
+from vispark.runtime.driver.session import Session
+from vispark.runtime.executor.assigned_gpus import AssignedGpus
+
+#: Bytes of each partition's block.
+BLOCK = 8 * 1024
+
+
+@contextlib.contextmanager
+def gpu_context(cluster: Topology, executors: int, gpus: int = 2, device: str = "host:8",
+                **conf: object) -> Iterator[SparkContext]:
+    """A context with ``executors``, of two cores and some GPUs each."""
+    settings = {"spark.executor.cores": 2, "spark.cores.max": 2 * executors, "spark.executor.resource.gpu.amount": gpus,
+                "spark.vispark.device": device}
+    with dataclasses.replace(cluster, executors=executors).context(settings | conf) as sc:
+        yield sc
+
+
+def warm_up(sc: SparkContext) -> None:
+    """Start what a session keeps open to its end: Python workers, a connection for each thread."""
+    numbers = sc.parallelize(range(32), 32).cache("GPU")
+    assert numbers.count() == 32 and numbers.vmap(lambda x: 2 * x).sum() == 2 * sum(range(32))
+    numbers.unpersist()
+    for worker in Session.of(sc).workers.known():
+        connect_threads(worker)
+
+
+def task_profile(gpus: float, cpus: int = 1) -> ResourceProfile:
+    """A profile of tasks with so much of a GPU; without GPUs if it is 0."""
+    request = TaskResourceRequests().cpus(cpus)
+    return ResourceProfileBuilder().require(request.resource("gpu", gpus) if gpus else request).build
+
+
+def blocks(sc: SparkContext, directory: Path, partitions: int = 8) -> RDD:
+    """An RDD of a block of BLOCK bytes in each partition, whose tasks note in a directory where they ran."""
+    return sc.parallelize(range(partitions), partitions).mapPartitionsWithIndex(Noted(directory))
+
+
+@dataclass(frozen=True)
+class Noted:
+    """Function of a partition that notes the node, and the executor's GPUs, and gives the records."""
+
+    directory: Path
+
+    def __call__(self, partition: int, records: Iterable) -> Iterator[np.ndarray]:
+        gpus = ",".join(AssignedGpus().mine())
+        stage = TaskContext.get().stageId()
+        (self.directory / f"{partition}@{os.environ['SPARK_LOCAL_IP']}@{gpus}@{stage}").touch()
+        for record in records:
+            yield np.full(BLOCK // 8, float(record))
+
+
+def ran(directory: Path) -> dict[str, Counter[tuple[str, ...]]]:
+    """By node: the number of partitions that the executors with some GPUs had."""
+    found: dict[str, Counter[tuple[str, ...]]] = defaultdict(Counter)
+    for path in directory.iterdir():
+        _, host, gpus, _ = path.name.split("@")
+        found[host][tuple(gpus.split(","))] += 1
+    return dict(found)
+
+
+def profile_of_load(sc: SparkContext, directory: Path) -> int:
+    """The resource profile of the stage that noted its tasks in a directory."""
+    stage, = {int(path.name.rpartition("@")[2]) for path in directory.iterdir()}
+    return sc._jsc.sc().statusStore().lastStageAttempt(stage).resourceProfileId()
+
+
+def reported(sc: SparkContext, node: Node) -> Reported:
+    """What a node's worker says of a context's session; it holds nothing where there is none."""
+    eventually(lambda: Session.of(sc).errands.idle)
+    name = Session.of(sc).credentials.session
+    found = [each.report for each in administer(Status(), runtime_dir=str(node.runtime_dir)).sessions
+             if each.session == name and each.report is not None]
+    return found[0] if found else Reported(0, (), (), 0, 0)
+
+
+def held(sc: SparkContext, cluster: Topology) -> dict[str, dict[str, int]]:
+    """By node: the number of blocks of BLOCK bytes on each device that is open there."""
+    return {node.host: {memory.device.partition(":")[2]: memory.used // BLOCK for memory in reported(sc, node).memory}
+            for node in cluster.nodes}
+
+
+def check_dealt(sc: SparkContext, cluster: Topology, directory: Path) -> None:
+    """Fail unless each executor's partitions lie on its own GPUs, on each as many as on the others or one more."""
+    there = held(sc, cluster)
+    for host, executors in ran(directory).items():
+        for gpus, partitions in executors.items():
+            counts = [there[host].get(gpu, 0) for gpu in gpus]
+            assert sum(counts) == partitions and max(counts) - min(counts) <= 1, (host, gpus, partitions, there)
+    known = {(host, gpu) for host, executors in ran(directory).items() for gpus in executors for gpu in gpus}
+    assert {(host, gpu) for host, devices in there.items() for gpu in devices if devices[gpu]} <= known
