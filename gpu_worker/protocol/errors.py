@@ -10,7 +10,7 @@
      │   ├─ CompileError       the compiler's words, with the user's line
      │   ├─ KernelFault        the kernel ended its process: illegal address, trap, signal
      │   └─ DeadlineExceeded   the plan ran past its deadline
-     ├─ NotFinite              a cell of a grid that is NaN or infinite, found because a check was asked for
+     ├─ NotFinite              a number that is NaN or infinite, found because a check was asked for
      ├─ OutOfMemory            device, host or payload memory; nothing that was there is lost
      ├─ OutOfResources         descriptors, threads or processes of the system; nothing that was there is lost
      ├─ DeviceUnavailable      the device asked for cannot be had here
@@ -128,7 +128,7 @@ class DeadlineExceeded(KernelError):
 
 
 class NotFinite(VisparkError, ArithmeticError):
-    """A cell of a grid is NaN or infinite, found because a check was asked for; the message names block and index."""
+    """A number is NaN or infinite, found because a check was asked for; the message names block and index."""
 
     is_alike = True
 

@@ -159,9 +159,18 @@ class FetchStep:
     over: str
 
 
+@dataclass(frozen=True, slots=True)
+class CheckFiniteStep:
+    """Step that ends the plan with the error ``NotFinite`` where a number is NaN or infinite. ``label`` is as in
+    :class:`ExecStep`.
+    """
+
+    label: str
+
+
 Step = (PutStep | LoadStep | ToDeviceStep | ToHostStep | ExecStep | FoldStep | KeysStep | ValuesStep | KeepStep
         | FetchStep | FoldByKeyStep | FoldInsideStep | MapFoldStep
-        | ExchangeStep | StencilStep | IterateStep | WindowStep)
+        | ExchangeStep | StencilStep | IterateStep | WindowStep | CheckFiniteStep)
 
 
 #: The name, in a compiler's messages, of the assertions that a client may put behind a kernel's source.

@@ -38,6 +38,7 @@ from vispark.plan import ops
 from vispark.plan.cuda_source import Kernel
 from vispark.plan.exec_call import record_exec
 from vispark.plan.map_call import MapSpec, record_map
+from vispark.plan.operations.check_finite import CheckFinite
 from vispark.plan.ops import Lineage
 from vispark.records.partition_schema import PartitionSchema
 from vispark.runtime.bridge import Receive
@@ -225,6 +226,31 @@ class VRDD(Appearance, EagerExecution, FoldActions, GridOperations):
         [array([4., 6.])]
         """
         return self._then(ops.FoldInside(fold_for_kernel(f, "vreduce()")))
+
+    def check_finite(self) -> VRDD:
+        """Return the records as they are; the device looks for NaN and infinities when it computes them.
+
+        Raises
+        ------
+        NotFinite
+            At the action, if a number is NaN or infinite; it names the first one of a partition: partition, block of
+            records, field and place.
+
+        See Also
+        --------
+        VRDD.iterate : looks for them in the steps of a loop.
+
+        Examples
+        --------
+        >>> numbers = sc.parallelize([1.0, 4.0], 1).cache("GPU")
+        >>> numbers.vmap(lambda x: 1 / x).check_finite().sum()
+        1.25
+        >>> numbers.vmap(lambda x: 1 / (x - 4)).check_finite().sum()
+        Traceback (most recent call last):
+        ...
+        vispark.NotFinite: ...
+        """
+        return self._then(CheckFinite())
 
     def recv(self) -> RDD[Any]:
         """Return an ordinary RDD of the records.
