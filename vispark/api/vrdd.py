@@ -11,13 +11,15 @@ import itertools
 import threading
 import weakref
 from collections.abc import Callable, Iterable
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from pyspark import RDD, StorageLevel
 from pyspark.resource import ResourceProfile
 from pyspark.serializers import Serializer
 
 from gpu_worker.protocol.messages import FoldByKeyStep, FoldStep
+from vispark._utils.lazy import LazyModule
 from vispark.api.appearance import Appearance
 from vispark.api.boundary import brief, brief_errors
 from vispark.api.eager import EagerExecution
@@ -45,6 +47,14 @@ from vispark.runtime.bridge import Receive
 from vispark.runtime.driver.residency import Residency
 from vispark.runtime.driver.result import PartialResult
 from vispark.runtime.driver.session import Session
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from vispark.api import table_output
+else:
+    # It imports Arrow and Spark SQL.
+    table_output = LazyModule("vispark.api.table_output")
 
 _NOT_KEPT = StorageLevel(False, False, False, False)
 
@@ -270,6 +280,47 @@ class VRDD(Appearance, EagerExecution, FoldActions, GridOperations):
         """Return the values of pairs; of other records the second item, as on any RDD. A VRDD as :meth:`keys` is one.
         """
         return super().values() if self._is_narrowed() else self._then(ops.Values())
+
+    def toDF(self, schema: Any = None, sampleRatio: float | None = None) -> DataFrame:
+        """Return a DataFrame of the records, by Arrow batches and without pandas.
+
+        Its lineage is this VRDD's: Spark takes what workers hold, and computes from the RDD that was sent what they do
+        not. Without types in the schema, the first partition that has records is computed at once.
+
+        Parameters
+        ----------
+        schema : str, StructType, DataType, list of str, or None
+            DDL text such as ``"x array<float>, y double"`` or a StructType: numbers are cast to its types. Names of
+            columns alone, or nothing: each column has the type of its dtype, unsigned integers the next wider one.
+            Records with fields take columns by name, others by place; 1-D arrays may be spread over as many columns.
+        sampleRatio : float, optional
+            Of no effect, as no record is looked at.
+
+        Returns
+        -------
+        pyspark.sql.DataFrame
+            Of dicts a column for each field; of tuples and pairs ``_1``, ``_2`` and so on; of numbers and arrays the
+            column ``value``.
+
+        Raises
+        ------
+        PlanError
+            If pyarrow is missing, the schema does not fit the records, or these are no rows: of two dimensions or more,
+            complex, with keys that are no column. At the action where it is found there.
+
+        See Also
+        --------
+        from_dataframe
+
+        Examples
+        --------
+        >>> from pyspark.sql import SparkSession
+        >>> spark = SparkSession(sc)
+        >>> numbers = sc.parallelize([1.0, 2.0, 3.0]).cache("GPU")
+        >>> numbers.vmap(lambda x: {"x": x, "y": x * x}).toDF().filter("y > 1").collect()
+        [Row(x=2.0, y=4.0), Row(x=3.0, y=9.0)]
+        """
+        return table_output.to_dataframe(self, schema)
 
     # -- keeping ------------------------------------------------------------------------------------------------------
 
@@ -573,11 +624,21 @@ class VRDD(Appearance, EagerExecution, FoldActions, GridOperations):
             work.add(partition, content)
         return list(work.results().values())
 
-    def tokens(self) -> tuple[RDD[Any], Callable[[int, Iterable[Any]], Iterable[Any]]] | None:
-        """Compute the nearest cached result, if necessary; return an RDD with a token for each partition, and the
-        function of a task that takes a partition's records by its token.
+    def columnar(self) -> ReceivedRDD:
+        """Return the RDD of the partitions' arrays as they come from the workers, each a single record.
 
-        For the RDDs that :meth:`recv` gives. None if nothing is cached, or there are no partitions.
+        It is computed as :meth:`recv` is.
+        """
+        self._compute_grid()
+        receive = replace(self._receive(self._held()), is_columnar=True)
+        return ReceivedRDD(self._loader, receive, False, table_output.ColumnarTokens(self))
+
+    def tokens(self, *,
+               columnar: bool = False) -> tuple[RDD[Any], Callable[[int, Iterable[Any]], Iterable[Any]]] | None:
+        """Compute the nearest cached result, if necessary; return an RDD with a token for each partition, and the
+        function of a task that takes a partition's records, or its arrays, by its token.
+
+        For the RDDs that :meth:`recv` and :meth:`columnar` give. None if nothing is cached, or there are no partitions.
         """
         self._save_checkpoint()
         self._compute_grid()
@@ -585,7 +646,7 @@ class VRDD(Appearance, EagerExecution, FoldActions, GridOperations):
             return None
         self._contents()
         session, recent = Session.of(self.ctx), self._recent()
-        return session.tokens(recent), Receive(session.credentials, recent, {}, ()).from_token
+        return session.tokens(recent), Receive(session.credentials, recent, {}, (), columnar).from_token
 
     def forget_places(self) -> None:
         """Ask the workers again for the places of the nearest cached result, after a plan did not find it."""

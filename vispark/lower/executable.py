@@ -20,7 +20,7 @@ from vispark.plan.cuda_source import ArrayValue
 from vispark.plan.ops import LogicalPlan
 from vispark.plan.slots import ArgumentRef, BoundArguments, Origin
 from vispark.records import Keyring
-from vispark.records.partition_schema import PartitionSchema
+from vispark.records.partition_schema import FetchedPartition, PartitionSchema
 
 
 @dataclass(frozen=True)
@@ -71,6 +71,15 @@ class Executable:
 
     def records(self, output: Output, data: Data, keyring: Keyring) -> Iterator:
         """Return the records of a fetched partition."""
+        content, keys, blocks = self._content(output, data)
+        return content.records(keys, blocks, keyring)
+
+    def columns(self, output: Output, data: Data, keyring: Keyring) -> FetchedPartition:
+        """Return the arrays of a fetched partition."""
+        content, keys, blocks = self._content(output, data)
+        return content.columns(keys, blocks, keyring)
+
+    def _content(self, output: Output, data: Data) -> tuple[PartitionSchema, np.ndarray, list[dict[str, np.ndarray]]]:
         content = self.results[output.partition].first(self.limit)
         offset = output.offset
         keys = data.view(offset, output.keys) if output.keys else np.empty(0, np.uint8)
@@ -80,7 +89,7 @@ class Executable:
             blocks.append({described.name: data.field(described, start)
                            for described, start in field_offsets(signature, offset)})
             offset += block_bytes(signature)
-        return content.records(keys, blocks, keyring)
+        return content, keys, blocks
 
 
 def value_of(nodes: LogicalPlan, origin: ArgumentRef) -> ArrayValue:

@@ -5,12 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
+from typing import Any
 
 import numpy as np
 
 from gpu_worker.protocol.messages import Signature
 from gpu_worker.protocol.payload import field_bytes
 from vispark.records import Keyring, RecordLayout, unpack, unpack_keys
+
+
+@dataclass(frozen=True)
+class FetchedPartition:
+    """Content of a partition as it came from a worker: its schema, the keys of pairs, and the blocks' arrays."""
+
+    schema: PartitionSchema
+    keys: list[Any]
+    blocks: list[dict[str, np.ndarray]]
 
 
 @dataclass(frozen=True)
@@ -48,6 +58,11 @@ class PartitionSchema:
             return iter(unpack_keys(keys.tobytes(), self.count, open=keyring.open))
         found = unpack(self.layout, self.count, keys.tobytes(), blocks, open=keyring.open)
         return found if self.only == "" else map(itemgetter(int(self.only)), found)
+
+    def columns(self, keys: np.ndarray, blocks: list[dict[str, np.ndarray]], keyring: Keyring) -> FetchedPartition:
+        """Return the arrays as they are, and the keys, from their blob and the blocks' arrays."""
+        found = unpack_keys(keys.tobytes(), self.count, open=keyring.open) if self.layout.keyed else []
+        return FetchedPartition(self, found, blocks)
 
     @property
     def nbytes(self) -> int:

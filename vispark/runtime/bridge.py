@@ -406,12 +406,15 @@ class Receive:
         From a result on that was held, if one was.
     past : CompressedLineage
         All of it, for the case that this is lost.
+    is_columnar : bool
+        Whether it gives a :class:`FetchedPartition`, with the arrays as they came, in place of the records.
     """
 
     credentials: Credentials
     chain: LogicalPlan
     places: dict[int, dict[int, tuple[WorkerAddress, PartitionSchema]]]
     past: CompressedLineage
+    is_columnar: bool = False
 
     def __call__(self, partition: int, records: Iterable) -> Iterator:
         for chain in self._chains():
@@ -470,6 +473,8 @@ class Receive:
 
     def _records(self, shipment: Invocation, answer: tuple[Client, Ran, Data]) -> Iterator:
         _, reply, data = answer
+        if self.is_columnar:
+            return iter([shipment.prepared.columns(reply.outputs[0], data, self.credentials.keyring)])
         return shipment.prepared.records(reply.outputs[0], data, self.credentials.keyring)
 
 

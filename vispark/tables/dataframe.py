@@ -59,7 +59,7 @@ def from_dataframe(df: DataFrame, columns: Columns | None = None, dtype: Any = N
 
     See Also
     --------
-    read_parquet, read_text
+    VRDD.toDF, read_parquet, read_text
 
     Examples
     --------

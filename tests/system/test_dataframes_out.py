@@ -1,0 +1,114 @@
+"""DataFrames of VRDDs: the records that they have, under the names and types that were asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+from tests.system.topology import Topology
+from tests.system.vrdd_tools import host_context
+from vispark import from_dataframe
+from vispark.errors import PlanError
+
+pytest.importorskip("pyarrow")
+
+INT8 = ("int8", "tinyint", [1, -2, 3])
+DTYPES = [INT8, ("bool", "boolean", [True, False, True]), ("int16", "smallint", [1, -2, 300]),
+          ("int32", "int", [1, -2, 2**31 - 1]), ("int64", "bigint", [1, -2**63, 2**63 - 1]),
+          ("float32", "float", [1.5, 0.25, -0.0]), ("float64", "double", [1e300, float("inf"), 0.1]),
+          ("uint8", "smallint", [1, 255, 0]), ("uint16", "int", [1, 65535, 0]), ("uint32", "bigint", [1, 2**32 - 1, 0]),
+          ("float16", "float", [1.5, 0.25, 0.0])]
+
+
+@pytest.fixture(scope="module")
+def sc(local: Topology) -> Iterator[SparkContext]:
+    with host_context(local) as context:
+        yield context
+
+
+@pytest.fixture(scope="module")
+def spark(sc: SparkContext) -> SparkSession:
+    return SparkSession(sc)
+
+
+@pytest.mark.parametrize(("dtype", "kind", "values"), DTYPES, ids=[dtype for dtype, _, _ in DTYPES])
+def test_a_dtype_becomes_a_type(spark: SparkSession, sc: SparkContext, dtype, kind, values):
+    numbers = np.array(values, dtype)
+    frame = sc.parallelize([{"x": x, "a": np.array([x, x])} for x in numbers], 2).cache("GPU").toDF()
+    assert frame.dtypes == [("x", kind), ("a", f"array<{kind}>")]
+    assert [tuple(row) for row in frame.collect()] == [(x, [x, x]) for x in numbers.tolist()]
+
+
+def test_forms_of_records(spark: SparkSession, sc: SparkContext):
+    numbers = sc.parallelize([1.0, 2.0], 2).cache("GPU")
+    assert numbers.toDF().collect() == [(1.0,), (2.0,)] and numbers.toDF().columns == ["value"]
+    assert numbers.toDF("float").dtypes == [("value", "float")]
+    nested = numbers.vmap(lambda x: (x, (2 * x, x > 1))).toDF()
+    assert nested.dtypes == [("_1", "double"), ("_2", "struct<_1:double,_2:boolean>")]
+    assert nested.collect() == [(1.0, (2.0, False)), (2.0, (4.0, True))]
+    assert sc.parallelize([(1, 2.5, True)]).cache("GPU").toDF(["k"]).collect() == [(1, 2.5, True)]
+    pairs = sc.parallelize([("a", 1.0), ("b", 2.0)]).cache("GPU").vmap(lambda x: 2 * x)
+    assert pairs.toDF(["k", "v"]).collect() == [("a", 2.0), ("b", 4.0)]
+    assert pairs.toDF("k string, v float").dtypes == [("k", "string"), ("v", "float")]
+    rows = numbers.vmap(lambda x: np.array([x, 2 * x]))
+    assert rows.toDF("a float, b int").collect() == [(1.0, 2), (2.0, 4)]
+    assert rows.toDF(["a", "b"]).columns == ["a", "b"]
+    assert rows.toDF("a array<float>").collect() == [([1.0, 2.0],), ([2.0, 4.0],)]
+
+
+def test_fields_go_by_name(spark: SparkSession, sc: SparkContext):
+    fields = sc.parallelize([1.0, 2.0], 2).cache("GPU").vmap(lambda x: {"x": x, "y": x * x})
+    assert fields.toDF("y float, x int").collect() == [(1.0, 1), (4.0, 2)]
+    with pytest.raises(Exception, match="column 'z', and the records have the fields x, y"):
+        fields.toDF("x float, z float").collect()
+
+
+def test_there_and_back(spark: SparkSession):
+    df = spark.range(5000).selectExpr("id", "id / 3 as x", "array(float(id), float(1)) as a", "id % 2 = 0 as b")
+    assert sorted(from_dataframe(df).cache("GPU").toDF().collect()) == sorted(df.collect())
+
+
+def test_not_cached_and_empty_partitions(spark: SparkSession, sc: SparkContext):
+    sent = sc.parallelize([1.0, 2.0, 3.0], 8).send().htod().vmap(lambda x: 2 * x)
+    assert sent.toDF("x double").selectExpr("sum(x)").collect() == [(12.0,)]
+    empty = sc.parallelize([], 2).cache("GPU")
+    assert empty.toDF("x double").count() == 0
+    with pytest.raises(PlanError, match="give toDF a schema"):
+        empty.toDF()
+
+
+def test_a_schema_makes_no_job_and_what_is_lost_is_made_again(spark: SparkSession, sc: SparkContext):
+    loads = sc.accumulator(0)
+
+    def counted(x: float) -> float:
+        loads.add(1)
+        return x
+
+    numbers = sc.parallelize(map(float, range(100)), 2).map(counted).cache("GPU")
+    assert numbers.count() == 100 and loads.value == 100
+    frame = numbers.vmap(lambda x: 2 * x).toDF("x double")
+    assert frame.selectExpr("sum(x)").collect() == [(9900.0,)] and loads.value == 100
+    numbers.unpersist()
+    assert frame.selectExpr("sum(x)").collect() == [(9900.0,)] and loads.value == 200
+
+
+@pytest.mark.parametrize(("schema", "words"), [
+    ("x double, y double", "has 2 columns, x, y, and the records have 1"), ("x date", "is to be date"),
+    ([1], "names of columns"), (["x", "y"], "2 names, x, y"),
+])
+def test_schemas_that_do_not_fit(spark: SparkSession, sc: SparkContext, schema, words):
+    with pytest.raises(Exception, match=words):
+        sc.parallelize([1.0, 2.0], 2).cache("GPU").toDF(schema).collect()
+
+
+def test_records_that_are_no_rows(spark: SparkSession, sc: SparkContext):
+    with pytest.raises(PlanError, match="records of two dimensions or more are no rows"):
+        sc.parallelize([np.eye(2)]).cache("GPU").toDF()
+    with pytest.raises(PlanError, match="which tables do not have"):
+        sc.parallelize([1j]).cache("GPU").toDF()
+    with pytest.raises(Exception, match="does not fit int8"):
+        sc.parallelize([1000.0]).cache("GPU").toDF("x tinyint").collect()

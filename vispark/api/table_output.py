@@ -1,0 +1,101 @@
+"""Tables of a VRDD's records: DataFrames and files, from the workers' arrays by Arrow batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import pyspark
+from pyspark import RDD, SparkContext
+from pyspark.rdd import PythonEvalType
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import types as spark
+from pyspark.sql.types import _parse_datatype_string
+from pyspark.sql.udf import UserDefinedFunction
+
+from vispark.errors import PlanError
+from vispark.records.partition_schema import FetchedPartition
+from vispark.runtime.driver.session import Session
+from vispark.tables import output
+from vispark.tables.arrow import pa, require
+from vispark.tables.cells import CellTask, schemas, unpacked
+
+#: The first number of PySpark's version.
+SPARK = int(pyspark.__version__.partition(".")[0])
+
+Schema = str | spark.DataType | Sequence[str] | None
+
+
+class ColumnarSource(Protocol):
+    """Interface of a VRDD for tables."""
+
+    ctx: SparkContext
+
+    def columnar(self) -> RDD[FetchedPartition]:
+        """Return the RDD of the partitions' arrays."""
+
+    def tokens(self, *,
+               columnar: bool = False) -> tuple[RDD[Any], Callable[[int, Iterable[Any]], Iterable[Any]]] | None:
+        """Return an RDD of tokens, and the function that takes a partition's arrays by a token."""
+
+    def forget_places(self) -> None:
+        """Ask the workers again for the places of the data."""
+
+
+def to_dataframe(vrdd: ColumnarSource, schema: Schema) -> DataFrame:
+    """See :meth:`vispark.VRDD.toDF`."""
+    require("toDF")
+    columns = vrdd.columnar()
+    session = SparkSession._instantiatedSession or SparkSession(vrdd.ctx)
+    wanted = _schema(columns, schema)
+    target = pa.schema([(field.name, output.arrow_type(field.name, field.dataType)) for field in wanted.fields])
+    cells = columns.mapPartitions(CellTask(wanted, target))
+    frame = session.createDataFrame(cells, spark.StructType([spark.StructField("cell", spark.BinaryType())]),
+                                    verifySchema=False)
+    return _of_cells(frame, wanted)
+
+
+def _schema(columns: RDD[FetchedPartition], schema: Schema) -> spark.StructType:
+    """Return the schema of the DataFrame; without types, of the first partition that has records."""
+    if isinstance(schema, str):
+        schema = _parse_datatype_string(schema)
+    if isinstance(schema, spark.StructType):
+        return schema
+    if isinstance(schema, spark.DataType):
+        return spark.StructType([spark.StructField(output.VALUE, schema)])
+    if schema is not None and not all(isinstance(name, str) for name in schema):
+        raise PlanError(f"schema={schema!r}; it is DDL text such as \"x array<float>, y double\", a StructType, names "
+                        "of columns, or left out")
+    found = Session.of(columns.ctx).job(lambda: columns.mapPartitions(schemas).take(1))
+    if not found:
+        raise PlanError("there are no records to tell the columns by; give toDF a schema, such as \"x double\"")
+    return output.named(found[0], list(schema) if schema is not None else None)
+
+
+def _of_cells(frame: DataFrame, schema: spark.StructType) -> DataFrame:
+    """Return the DataFrame of the batches in a DataFrame's cells.
+
+    ``DataFrame.mapInArrow`` does the same, but refuses to without pandas, which it does not use.
+    """
+    function = UserDefinedFunction(unpacked, returnType=schema, evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
+    column: Any = function(frame["cell"])
+    java: Any = frame._jdf
+    made = java.mapInArrow(column._jc, False, None) if SPARK >= 4 else \
+        java.pythonMapInArrow(column._jc.expr(), False)
+    return type(frame)(made, frame.sparkSession)
+
+
+@dataclass(frozen=True)
+class ColumnarTokens:
+    """Source of a VRDD's tokens for RDDs over its partitions' arrays."""
+
+    vrdd: ColumnarSource
+
+    def tokens(self) -> tuple[RDD[Any], Callable[[int, Iterable[Any]], Iterable[Any]]] | None:
+        """Return the VRDD's tokens, and the function that takes a partition's arrays by a token."""
+        return self.vrdd.tokens(columnar=True)
+
+    def forget_places(self) -> None:
+        """Ask the workers again for the places of the data."""
+        self.vrdd.forget_places()
