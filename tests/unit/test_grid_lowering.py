@@ -104,6 +104,19 @@ def test_of_fields_what_is_read_by_offsets_is_exchanged_and_nothing_twice():
     assert sum(isinstance(step, ExchangeStep) for step in twice.steps) == 2
 
 
+def test_what_went_through_host_memory_is_exchanged_again():
+    @stencil
+    def left(u):
+        return {"v": u[0, -1]}
+
+    def exchanges(*between: ops.RecordedOperation) -> int:
+        steps = lowered(FIELDS, APPEND, vmap(left), *between, APPEND, vmap(left)).steps
+        return sum(isinstance(step, ExchangeStep) for step in steps)
+
+    assert exchanges() == exchanges(ops.ToDevice()) == 1        # u is as it was
+    assert exchanges(ops.ToHost()) == exchanges(ops.ToHost(), ops.ToDevice()) == 2
+
+
 def test_what_lies_outside_has_the_fields_dtype():
     grid = Grid((10, 12), (3, 2), 2, {"u": ("periodic", (lambda y, x: y, 7)), "v": ((2.5, "mirrored"), 0.0)},
                 {"u": "i4", "v": "f8"})

@@ -144,6 +144,10 @@ class GridLowering(Lowering):
     def exchange_everything(self, position: int) -> None:
         """Append an exchange of all ghost cells, of which none are fresh behind the step after it."""
         self._exchange(self._ghosts.everything(self._before(position)))
+        self.forget_halos()
+
+    def forget_halos(self) -> None:
+        """Note that no ghost cells are fresh any more."""
         self._ghosts = None
 
     def _before(self, position: int) -> Signature:

@@ -121,6 +121,9 @@ class GridPlanBuilder(PlanBuilder, Protocol):
     def exchange_everything(self, position: int) -> None:
         """Append an exchange of all ghost cells, of which none are fresh behind the step after it."""
 
+    def forget_halos(self) -> None:
+        """Note that no ghost cells are fresh any more."""
+
     def without_grid(self, position: int) -> None:
         """Append the operation at a position as it is of blocks that are no grid's."""
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gpu_worker.protocol.messages import ToHostStep
-from vispark.plan.operation import PlanBuilder, PlanNode, RecordedOperation
+from vispark.plan.operation import GridPlanBuilder, PlanBuilder, PlanNode, RecordedOperation
 from vispark.records import RecordLayout
 
 
@@ -66,3 +66,8 @@ class ToHost(_Transfer):
     def lower(self, plan: PlanBuilder, position: int) -> None:
         if plan.nodes[position].cached or not plan.is_last(position):
             plan.append(ToHostStep())
+
+    def lower_on_grid(self, plan: GridPlanBuilder, position: int) -> None:
+        # Host memory has the blocks without their ghost cells.
+        plan.without_grid(position)
+        plan.forget_halos()
