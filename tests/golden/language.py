@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import re
 import textwrap
 from pathlib import Path
@@ -18,7 +19,7 @@ from tests.golden import (  # noqa: F401 - they fill CASES
 )
 from tests.golden.case import CASES, Case
 from vispark.translate.frontend.reader import trace
-from vispark.translate.language import composed, library, signatures
+from vispark.translate.language import library, registry, signatures
 
 _DTYPES = re.compile(r"\b(?:bool|u?int(?:8|16|32|64)|float(?:16|32|64))\b")
 _HEAD = "| construct | for example | becomes | cases |\n|---|---|---|---|"
@@ -98,27 +99,34 @@ def _arguments() -> str:
     """Of each function with more than what it is of, what is taken and what is refused."""
     lines = ["### Parameters", "", "A parameter that is not taken is refused where `vmap` is called, by its name.", "",
              "| function | takes | refuses |", "|---|---|---|"]
-    for name in sorted(signatures.WRITTEN, key=lambda name: name.rpartition(".")[::-1]):
+    single = [name for name, one in registry.functions().items() if not one.family]
+    for name in sorted(single, key=lambda name: name.rpartition(".")[::-1]):
         found, refused = signatures.signature(name)
         taken = [str(one) if str(one)[0] == "*" else one.name for one in found.parameters.values()
                  if one.name not in refused]
         if len(taken) > 1 or refused:
-            shown = signatures.shown(name) if name not in library.METHODS.values() or "." in name else f".{name}()"
+            shown = signatures.shown(name) if name not in registry.methods().values() or "." in name else f".{name}()"
             lines.append(f"| `{shown}` | {', '.join(f'`{one}`' for one in taken)} | "
                          f"{', '.join(f'`{one}`' for one in found.parameters if one in refused)} |")
     return "\n".join(lines)
 
 
 def _functions() -> str:
-    def listed(names) -> str:
-        return ", ".join(f"`{name}`" for name in sorted(names))
-    linalg = [f"linalg.{name}" for name in library.LINALG]
+    def listed(module: str, *others: str, family: str = "") -> str:
+        return ", ".join(f"`{name}`" for name in sorted([*others, *_short(module, family)]))
+    linalg = [f"linalg.{name}" for name in _short("numpy.linalg")]
     return "\n".join([
-        "### Functions", "", "| from | functions |", "|---|---|", f"| Python | {listed(library.BUILTINS)} |",
-        f"| `math` | {listed((*library.MATH, *library.MATH_OTHER, *composed.MATH))}; constants such as `math.pi` |",
+        "### Functions", "", "| from | functions |", "|---|---|", f"| Python | {listed('', )} |",
+        f"| `math` | {listed('math')}; constants such as `math.pi` |",
         "| `functools` | `reduce`; `partial` and `cache` around a function |",
-        f"| `operator` | {listed(name for name in library.OPERATORS if name != 'abs')} |",
-        f"| `numpy`, ufuncs | {listed((*library.UFUNC_C, *library.UFUNC_OTHER))} |",
-        f"| `numpy` | {listed((*library.FUNCTIONS, *library.ALIASES, *composed.NUMPY, *linalg))} |",
+        f"| `operator` | {listed('operator', family='operator')} |",
+        f"| `numpy`, ufuncs | {listed('numpy', family='ufunc')} |",
+        f"| `numpy` | {listed('numpy', 'amax', 'amin', *linalg)} |",
         "| `numpy.lib.stride_tricks` | `sliding_window_view` |",
-        f"| `numpy`, types | {listed(library.TYPES)} |"])
+        f"| `numpy`, types | {', '.join(f'`{name}`' for name in sorted(library.TYPES))} |"])
+
+
+def _short(module: str, family: str = "") -> list[str]:
+    """Return the names of a module's functions, without those that only methods have."""
+    return [one.name.rpartition(".")[2] for one in registry.functions().values() if one.family == family
+            and one.name.rpartition(".")[0] == module and (module or hasattr(builtins, one.name))]

@@ -15,7 +15,7 @@ from vispark.records import Keyring, pack
 from vispark.records.summary import size, summary
 from vispark.runtime.bridge import content_of
 from vispark.translate.__main__ import listed
-from vispark.translate.language import composed, library
+from vispark.translate.language import registry
 
 ROOT = Path(__file__).parents[2]
 RING = Keyring(b"k" * 32)
@@ -72,8 +72,5 @@ def test_hints_to_install_go_by_that_function():
 def test_the_list_of_functions_lacks_none():
     """Whatever the reader takes for one of the language's functions is in the list that refusals point to."""
     known = {f"{module}.{name}".removeprefix("built in.") for module, names in listed().items() for name in names}
-    assert {library.name_of(each) for each in library._NAMES} <= known
-    for function in composed._WRITTEN:
-        module = function.__module__.replace("_functools", "functools").split(".")[0]
-        assert f"{module}.{function.__name__}" in known
+    assert set(registry.names()) <= known
     assert {"numpy.percentile", "numpy.bool_", "math.comb", "functools.reduce", "numpy.linalg.norm"} <= known

@@ -16,11 +16,7 @@ import pytest
 
 from tests.golden.harness import record_of
 from vispark.translate import TranslationError, specialise, trace
-from vispark.translate.codegen.numpy.arrays import REDUCTIONS
-from vispark.translate.codegen.syntax.calls import Calls
-from vispark.translate.language import composed, library, signatures
-
-_SPECIAL = {"int", "range", "enumerate", "zip", "reversed", "numpy.einsum", "grid.coordinate", "grid.extent"}
+from vispark.translate.language import library, registry, signatures
 
 
 def _object(name: str) -> Any:
@@ -36,9 +32,7 @@ def _parameters(found: inspect.Signature) -> list[inspect.Parameter]:
 
 
 def _compared() -> list[str]:
-    names = {name for name in library._NAMES.values() if not name.startswith(("operator.", "grid."))}
-    names |= {f"numpy.{name}" for name in composed.NUMPY} | {f"math.{name}" for name in composed.MATH}
-    names |= {"functools.reduce"}
+    names = {name for name in registry.names() if not name.startswith(("operator.", "grid."))}
     types = {f"numpy.{np.dtype(getattr(np, name)).name}" for name in library.TYPES}
     return sorted(name for name in names - types - {"numpy.einsum", "numpy.pad", "float"} if _theirs(name) is not None)
 
@@ -70,23 +64,43 @@ def test_parameters_have_the_places_that_they_have_in_numpy(name: str):
         all(one.kind is one.POSITIONAL_ONLY for one in places) or name == "numpy.gradient"
 
 
-def _methods() -> list[tuple[str, Callable[..., Any]]]:
-    found = []
-    for name in signatures.WRITTEN:
-        module, _, short = name.rpartition(".")
-        prefix = {"numpy": "_", "numpy.linalg": "_", "math": "_math_", "": "_python_"}.get(module)
-        if prefix and short not in composed.NUMPY and hasattr(Calls, prefix + short) and name not in _SPECIAL \
-                and not (module == "numpy" and short in REDUCTIONS):
-            found.append((name, getattr(Calls, prefix + short)))
-    return found
+def _lowerings() -> list[tuple[str, Callable[..., Any]]]:
+    return [(one.name, one.lowering) for one in registry.functions().values()
+            if one.lowering and not isinstance(one.lowering, functools.partial)]
 
 
-@pytest.mark.parametrize(("name", "method"), _methods(), ids=lambda one: one if isinstance(one, str) else "")
-def test_what_does_a_function_has_the_parameters_that_are_taken(name: str, method: Callable[..., Any]):
+@pytest.mark.parametrize(("name", "lowering"), _lowerings(), ids=lambda one: one if isinstance(one, str) else "")
+def test_what_lowers_a_function_has_the_parameters_that_are_taken(name: str, lowering: Callable[..., Any]):
     found, refused = signatures.signature(name)
-    _, *theirs = inspect.signature(method).parameters.values()
-    assert [one.name for one in theirs] == [one.name for one in _parameters(found)
-                                         if one.name not in refused and one.name != "keepdims"]  # library() keeps axes
+    _, *theirs = inspect.signature(lowering).parameters.values()
+    taken = [one.name for one in _parameters(found) if one.name not in refused]
+    assert [one.name for one in theirs] == [name for name in taken if name != "keepdims"]   # call_library() keeps axes
+
+
+def test_every_function_has_what_lowers_it_or_is_written_in_the_language():
+    by_syntax = {"range", "enumerate", "zip", "reversed", "tuple", "list", "numpy.einsum"}
+    assert {name for name, one in registry.functions().items() if not (one.lowering or one.written)} == by_syntax
+
+
+@pytest.fixture
+def emptied(monkeypatch: pytest.MonkeyPatch):
+    """Takes what a test registers away again."""
+    for table in ("_functions", "_names", "_methods", "_variants"):
+        monkeypatch.setattr(registry, table, dict(getattr(registry, table)))
+
+
+def test_a_name_is_registered_once(emptied: None):
+    with pytest.raises(ValueError, match=r"numpy\.append is registered twice, by vispark\S+\.append and by \S+again"):
+        @registry.lowers("numpy.append", "arr values")
+        def again(emit, arr, values):
+            """Never called."""
+
+
+def test_an_object_and_a_method_are_registered_once(emptied: None):
+    with pytest.raises(ValueError, match=r"numpy\.plus is the same object as numpy\.add"):
+        registry.register("numpy.plus", "x1 x2 /", value=np.add)
+    with pytest.raises(ValueError, match=r"the method ravel is registered twice, as numpy\.ravel and as numpy\.other"):
+        registry.register("numpy.other", "a", method="ravel")
 
 
 def _from_list(x):
@@ -117,6 +131,8 @@ REFUSED = [
     (lambda p: max(*p, size=2), r"max\(\) takes no keyword size"),
     (lambda p: np.sum(v for v in p), r"a generator cannot be given to np\.sum"),
     (lambda p: p * np.random.rand(), r"np\.random\.rand is not supported: a kernel draws no random numbers"),
+    (lambda p: np.cumsumm(p), r"np has no cumsumm; the nearest is np\.cumsum"),
+    (lambda p: np.nancumsum(p), r"np\.nancumsum is not among .* lists them; the nearest is np\.nansum"),
     (lambda p: p * np.random.default_rng(), "is not supported|draws no random|not among"),
 ]
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import textwrap
 
-from vispark.translate.language import composed, library
+from vispark.translate.language import library, registry
 
 
 def listed() -> dict[str, list[str]]:
     """Return them by their modules, from the tables that the translator itself looks them up in."""
     by_module: dict[str, list[str]] = {}
-    for name in {*library.names(), *composed.names(), *(f"numpy.{name}" for name in library.TYPES)}:
+    for name in {*registry.names(), *(f"numpy.{name}" for name in library.TYPES)}:
         module, _, last = name.rpartition(".")
         by_module.setdefault(module or "built in", []).append(last)
-    by_module["methods and attributes of numbers and arrays"] = [*library.METHODS, *library.PROPERTIES]
+    by_module["methods and attributes of numbers and arrays"] = [*registry.methods(), *library.PROPERTIES]
     return by_module
 
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from vispark.translate.codegen.emitter import Serial
 from vispark.translate.codegen.scalar.interface import ROOM, ElementSpec, TableKernel, TracedCall
 from vispark.translate.codegen.scalar.scalars import NeedsStatic
-from vispark.translate.codegen.scalar.writer import Serial
 from vispark.translate.ir.errors import Refusal
 from vispark.translate.ir.folding import Accumulated, Folding, accumulated, of_keys
 from vispark.translate.ir.source_text import at_definition

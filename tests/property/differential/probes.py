@@ -148,7 +148,8 @@ def _math() -> list[Probe]:
     exact = {"floor", "ceil", "trunc", "isnan", "isinf", "isfinite", "fabs", "sqrt", "copysign", "fmod", "remainder"}
     pairs = {"atan2", "hypot", "pow", "fmod", "copysign", "remainder"}
     found = []
-    for name in (*library.MATH, *library.MATH_OTHER):
+    others = ("prod", "dist", "isclose", "frexp", "modf", "ldexp")
+    for name in (*library.MATH, "hypot", *library.MATH_OTHER, *others):
         given = "{x}, {y}" if name == "copysign" else "{m}, {n}" if name in pairs else \
             "{m}" if name in ("gamma", "lgamma") else "{a}"
         equal = EXACT if name in exact else Equal(units=64, absolute=64) if name in ("gamma", "lgamma") else _LOOSE

@@ -31,7 +31,7 @@ from vispark.translate.ir.source_text import (
     place,
     starred,
 )
-from vispark.translate.language import composed, library, signatures
+from vispark.translate.language import library, registry, signatures
 from vispark.translate.language.stencil import Stencil, halo_of
 from vispark.translate.language.unsupported import (
     BINARY,
@@ -40,6 +40,7 @@ from vispark.translate.language.unsupported import (
     METHODS_WITH_EFFECT,
     UNARY,
     attribute_lacks,
+    did_you_mean,
     why_not,
 )
 
@@ -147,7 +148,7 @@ class _Pool:
         if not isinstance(fn, types.FunctionType):
             raise TranslationError(f"{fn!r} cannot be translated: it is a {type(fn).__name__}, not a function written "
                                    "in Python" + (f"; call it in one: lambda x: {known.replace('numpy.', 'np.')}(x)"
-                                                  if (known := library.name_of(fn)) else ""))
+                                                  if (known := registry.name_of(fn)) else ""))
         self.recipe.expect_function(found, fn)
         node, text = find(fn)
         self.reading.append(fn.__code__)
@@ -425,14 +426,14 @@ class _Reader:
         if value is None or isinstance(value, bool) or value is Ellipsis:
             self.pool.recipe.expect(found, value)
             return form.Literal(value, at=at)
-        known = library.name_of(value)
+        known = registry.name_of(value)
         if known is not None:
             self.pool.recipe.expect(found, value)
             return form.Library(known, at=at)
-        instead = composed.written(value)
+        instead = registry.written(value)
         if instead is not None:
             self.pool.recipe.expect(found, value)
-            return form.Called(self.pool.read(instead, self.pool.recipe.follow(found, composed.written, None)), at=at)
+            return form.Called(self.pool.read(instead, self.pool.recipe.follow(found, registry.written, None)), at=at)
         if type(value) is int and 2**63 <= value < 2**64:
             self.pool.recipe.expect(found, value)
             return form.Literal(value, at=at)
@@ -467,7 +468,7 @@ class _Reader:
         try:
             found = getattr(value.value, node.attr)
         except AttributeError as error:
-            raise self.error(node, f"{value.name} has no {node.attr}") from error
+            raise self.error(node, f"{value.name} has no {node.attr}{did_you_mean(value.value, node.attr)}") from error
         if isinstance(found, float) and value.value in library.MODULES:
             self.pool.recipe.expect(found_at, found)
             return form.Literal(float(found), at=place(node))
@@ -477,7 +478,7 @@ class _Reader:
         if isinstance(value, form.Library):
             raise self.error(node, f"{value.name}.{node.attr} is not supported; of the reductions there are np.sum, "
                                    "np.prod, np.min, np.max, np.any, np.all, np.cumsum and np.cumprod")
-        if node.attr not in (*library.PROPERTIES, *library.METHODS):
+        if node.attr not in (*library.PROPERTIES, *registry.methods()):
             raise self.error(node, attribute_lacks(node.attr))
 
     def _UnaryOp(self, node: ast.UnaryOp) -> Expression:
@@ -532,7 +533,7 @@ class _Reader:
         if not isinstance(function, form.Called | form.Local) and isinstance(node, ast.Constant) \
                 and isinstance(node.value, str):
             try:
-                named = None if function in _OF_STRINGS else library.name_of(np.dtype(node.value).type)
+                named = None if function in _OF_STRINGS else registry.name_of(np.dtype(node.value).type)
             except TypeError:
                 named = None
             return form.Literal(node.value, at=place(node)) if named is None else form.Library(named, at=place(node))

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from vispark.translate.codegen.elementwise import astype
 from vispark.translate.codegen.scalar import dead_code
 from vispark.translate.codegen.scalar.casts import cast, literal
 from vispark.translate.codegen.scalar.interface import (
@@ -341,7 +342,7 @@ class ChainWriter(Products):
                     for found in self._boundary(item, inner, part, outputs)]
         output = outputs[structure.output]
         if isinstance(value, Array):
-            value = self.astype(value, Scalar(output.dtype))
+            value = astype(value, Scalar(output.dtype))
             if value.volatile or not value.cheap:
                 value = self.materialised(value, output.name or "row")
             return [(output.name, value)]

@@ -16,8 +16,9 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
+from vispark.translate.codegen.elementwise import elementwise
+from vispark.translate.codegen.emitter import Lines, Serial
 from vispark.translate.codegen.scalar import scalars
-from vispark.translate.codegen.scalar.writer import Lines, Serial
 from vispark.translate.codegen.syntax.calls import Calls
 from vispark.translate.ir import liveness, nodes
 from vispark.translate.ir.errors import Refusal, TranslationError
@@ -301,7 +302,7 @@ class Products(Calls):
         if array.size != product.size and self.dealt(array.size):
             raise Serial
         part = replace(array, shape=product.shape)
-        self.copy(part, self.elementwise(lambda a, b: scalars.binary("+", a, b), part, product) if added else product)
+        self.copy(part, elementwise(self, lambda a, b: scalars.binary("+", a, b), part, product) if added else product)
         return True
 
 

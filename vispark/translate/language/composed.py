@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
+
+from vispark.translate.language.registry import written_as
 
 # These are read by the translator, so they are written the way that it needs.
 # ruff: noqa: B905
 
 
+@written_as("numpy.trapezoid", "y x= dx= axis!")
 def trapezoid(y, x=None, dx=1.0):
     if x is None:
         return (dx * (y[..., 1:] + y[..., :-1]) / 2.0).sum(-1)
     return (np.diff(x) * (y[..., 1:] + y[..., :-1]) / 2.0).sum(-1)
 
 
+@written_as("numpy.select", "condlist choicelist default=")
 def select(condlist, choicelist, default=0):
     found = default
     for test, choice in zip(condlist[::-1], choicelist[::-1]):
@@ -26,21 +27,25 @@ def select(condlist, choicelist, default=0):
     return found
 
 
+@written_as("numpy.tril", "m k=")
 def tril(m, k=0):
     return np.where(np.arange(m.shape[-1]) - np.arange(m.shape[-2 if m.ndim > 1 else 0])[:, None] <= k, m,
                     np.zeros_like(m))
 
 
+@written_as("numpy.triu", "m k=")
 def triu(m, k=0):
     return np.where(np.arange(m.shape[-1]) - np.arange(m.shape[-2 if m.ndim > 1 else 0])[:, None] >= k, m,
                     np.zeros_like(m))
 
 
+@written_as("numpy.diag", "v k!", instead={"k": "write p[i, i + k] in a comprehension"})
 def diag(v):
     return np.einsum("ii->i", v) if v.ndim != 1 else np.where(np.arange(len(v))[:, None] == np.arange(len(v)), v,
                                                                 np.zeros_like(v))
 
 
+@written_as("numpy.average", "a axis= weights= returned! * keepdims!")
 def average(a, axis=None, weights=None):
     a = np.asarray(a)
     if weights is None:
@@ -51,6 +56,7 @@ def average(a, axis=None, weights=None):
     return (a * weights).sum(axis) / (weights.sum() if weights.ndim == 1 else weights.sum(axis))
 
 
+@written_as("numpy.nanvar", "a axis= dtype! out! ddof= keepdims! * where! mean! correction!")
 def nanvar(a, axis=None, ddof=0):
     seen = np.logical_not(np.isnan(a))
     middle = np.nansum(a, axis, keepdims=True) / seen.sum(axis, keepdims=True).astype((a / 1).dtype)
@@ -60,20 +66,24 @@ def nanvar(a, axis=None, ddof=0):
     return np.where(count > 0, total / count.astype(total.dtype), total * math.nan)
 
 
+@written_as("numpy.nanstd", "a axis= dtype! out! ddof= keepdims! * where! mean! correction!")
 def nanstd(a, axis=None, ddof=0):
     return np.sqrt(nanvar(a, axis, ddof=ddof))
 
 
+@written_as("numpy.isin", "element test_elements assume_unique! invert! * kind!")
 def isin(element, test_elements):
     tests = np.ravel(np.asarray(test_elements))
     return np.any(element == tests) if np.asarray(element).ndim == 0 else np.any(
         np.asarray(element)[..., None] == tests, -1)
 
 
+@written_as("numpy.column_stack", "tup")
 def column_stack(tup):
     return np.concatenate([one.T if one.ndim > 1 else one[None, :] for one in tup]).T
 
 
+@written_as("numpy.ediff1d", "ary to_end= to_begin=")
 def ediff1d(ary, to_end=None, to_begin=None):
     apart = np.diff(np.ravel(ary))
     if to_begin is not None:
@@ -81,6 +91,7 @@ def ediff1d(ary, to_end=None, to_begin=None):
     return apart if to_end is None else np.append(apart, np.asarray(to_end).astype(apart.dtype))
 
 
+@written_as("numpy.unwrap", "p discont= axis! * period=")
 def unwrap(p, discont=None, *, period=2 * math.pi):
     half = period / 2
     apart = np.diff(p)
@@ -90,6 +101,7 @@ def unwrap(p, discont=None, *, period=2 * math.pi):
     return np.concatenate((p[:1], p[1:] + np.cumsum(turned)))
 
 
+@written_as("numpy.vecdot", "x1 x2 /")
 def vecdot(x1, x2):
     x1 = np.conjugate(x1)
     if x1.ndim == 1 and x2.ndim == 1:
@@ -99,15 +111,18 @@ def vecdot(x1, x2):
     return np.einsum("ij,j->i", x1, x2) if x2.ndim == 1 else np.einsum("ij,ij->i", x1, x2)
 
 
+@written_as("numpy.matvec", "x1 x2 /")
 def matvec(x1, x2):
     return x1 @ x2 if x2.ndim == 1 else np.einsum("ij,kj->ki", x1, x2)
 
 
+@written_as("numpy.vecmat", "x1 x2 /")
 def vecmat(x1, x2):
     x1 = np.conjugate(x1)
     return x1 @ x2 if x1.ndim == 1 else np.einsum("ki,ij->kj", x1, x2)
 
 
+@written_as("math.fsum", "seq /")
 def fsum(seq):
     total, lost = 0.0, 0.0
     for value in seq:
@@ -118,6 +133,7 @@ def fsum(seq):
     return total + lost if math.isfinite(lost) else total
 
 
+@written_as("math.ulp", "x /")
 def ulp(x):
     x = abs(float(x))
     if x == 1.7976931348623157e308:
@@ -125,6 +141,7 @@ def ulp(x):
     return math.nextafter(x, math.inf) - x if x < math.inf else x
 
 
+@written_as("functools.reduce", "function sequence initial= /")
 def reduce(function, sequence, initial=None):
     found, rest = (sequence[0], sequence[1:]) if initial is None else (initial, sequence)
     for item in rest:
@@ -132,6 +149,7 @@ def reduce(function, sequence, initial=None):
     return found
 
 
+@written_as("math.gcd", "*integers")
 def gcd(*integers):
     found = 0
     for one in integers:
@@ -141,6 +159,7 @@ def gcd(*integers):
     return found
 
 
+@written_as("math.lcm", "*integers")
 def lcm(*integers):
     found = 1
     for one in integers:
@@ -148,6 +167,7 @@ def lcm(*integers):
     return found
 
 
+@written_as("math.isqrt", "n /")
 def isqrt(n):
     n = int(n)
     root = min(int(math.sqrt(n)), 3037000499)
@@ -158,6 +178,7 @@ def isqrt(n):
     return root
 
 
+@written_as("math.factorial", "x /")
 def factorial(n):
     found = 1
     for i in range(2, int(n) + 1):
@@ -165,6 +186,7 @@ def factorial(n):
     return found
 
 
+@written_as("math.comb", "n k /")
 def comb(n, k):
     n, k = int(n), int(k)
     found = 1 if k <= n else 0
@@ -173,6 +195,7 @@ def comb(n, k):
     return found
 
 
+@written_as("math.perm", "n k= /")
 def perm(n, k=None):
     n = int(n)
     k = n if k is None else int(k)
@@ -180,27 +203,3 @@ def perm(n, k=None):
     for i in range(min(k, n)):
         found = found * (n - i)
     return found
-
-
-#: By their names in math.
-MATH: dict[str, Callable[..., Any]] = {one.__name__: one for one in (gcd, lcm, isqrt, factorial, comb, perm, fsum, ulp)}
-#: By their names in NumPy, of which an older one lacks some.
-NUMPY: dict[str, Callable[..., Any]] = {one.__name__: one for one in (
-    trapezoid, select, tril, triu, diag, average, nanvar, nanstd, isin, column_stack, ediff1d, unwrap, vecdot, matvec,
-    vecmat)}
-_WRITTEN = {getattr(np, name): one for name, one in NUMPY.items() if hasattr(np, name)} | {
-    getattr(math, name): one for name, one in MATH.items()} | {functools.reduce: reduce}
-
-
-def names() -> list[str]:
-    """Return the names of the functions that are written here, with their modules."""
-    return [*(f"numpy.{name}" for name in NUMPY if hasattr(np, name)), *(f"math.{name}" for name in MATH),
-            f"functools.{reduce.__name__}"]
-
-
-def written(value: object, _: object = None) -> Callable[..., Any] | None:
-    """Return the function of the language that implements a function of NumPy or Python, or None."""
-    try:
-        return _WRITTEN.get(value)
-    except TypeError:
-        return None

@@ -6,7 +6,9 @@ import ast
 import types
 from typing import Any
 
-from vispark.translate.language import library
+import numpy as np
+
+from vispark.translate.language import library, registry
 
 BINARY = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%", ast.Pow: "**",
            ast.LShift: "<<", ast.RShift: ">>", ast.BitAnd: "&", ast.BitOr: "|", ast.BitXor: "^", ast.MatMult: "@"}
@@ -52,7 +54,7 @@ _INSTEAD_OF = {
 
 def attribute_lacks(name: str) -> str:
     """Return the error's text for an attribute that the language lacks, with the attributes that it has."""
-    there = ", .".join(library.PROPERTIES) + " and the methods ." + "(), .".join(sorted(library.METHODS)) + "()"
+    there = ", .".join(library.PROPERTIES) + " and the methods ." + "(), .".join(sorted(registry.methods())) + "()"
     instead = f"{_INSTEAD_OF[name]}; " if name in _INSTEAD_OF else ""
     return f"values have no .{name} here; {instead}there are .{there}"
 
@@ -76,6 +78,18 @@ for _same, _as in (("flatnonzero", "nonzero"), ("argwhere", "nonzero"), ("compre
     _INSTEAD_OF_NUMPY[_same] = _INSTEAD_OF_NUMPY[_as]
 
 
+def did_you_mean(value: Any, short: str = "") -> str:
+    """Return the end of an error's text for a function that the language lacks, or a name that a module lacks."""
+    module = getattr(value, "__name__", "") if short else _module_of(value)
+    found = registry.nearest(f"{module}.{short or getattr(value, '__name__', '')}") if module else None
+    return f"; the nearest is {found.replace('numpy', 'np', 1)}" if found else ""
+
+
+def _module_of(value: Any) -> str:
+    """Return the module that users take a function from; a ufunc does not say its own."""
+    return "numpy" if isinstance(value, np.ufunc) else getattr(value, "__module__", None) or ""
+
+
 def why_not(value: Any, name: str) -> str:
     """Return the reason why an object from a function's surroundings is no value of the language, with an alternative.
     """
@@ -96,7 +110,8 @@ def why_not(value: Any, name: str) -> str:
     if instead:
         return f"{name} {instead}"
     if library.is_library(value):
-        return f"{name} is not among the functions that can be translated; python -m vispark.translate lists them"
+        return (f"{name} is not among the functions that can be translated; python -m vispark.translate lists them"
+                f"{did_you_mean(value)}")
     if isinstance(value, types.MethodType):
         return f"{name} is a method; call a plain function with the numbers it needs"
     return (f"{name} is a {type(value).__name__}, which a kernel cannot take; it takes numbers, arrays, tuples and "

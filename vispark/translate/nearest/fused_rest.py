@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from vispark.translate.codegen.emitter import Serial
 from vispark.translate.codegen.scalar.interface import ElementSpec, KernelParameter, TableKernel, TracedCall
 from vispark.translate.codegen.scalar.scalars import NeedsStatic
-from vispark.translate.codegen.scalar.writer import Serial
 from vispark.translate.ir.errors import Refusal, TranslationError
 from vispark.translate.ir.folding import Accumulated, Folding, accumulated
 from vispark.translate.ir.types import Scalar

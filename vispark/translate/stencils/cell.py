@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import textwrap
 from collections.abc import Mapping
@@ -10,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from vispark.translate.codegen.operands import as_number, static
 from vispark.translate.codegen.scalar.casts import cast, literal
 from vispark.translate.codegen.scalar.interface import ElementField, KernelOutput, KernelParameter, ResultStructure
 from vispark.translate.codegen.scalar.prelude import prelude_for
@@ -91,6 +93,8 @@ class CellWriter(Calls):
         super().__init__()
         self.definition, self.fields, self.dims, self.halo, self.statics = definition, fields, dims, halo, statics
         self.taken |= set(_WORDS.split())
+        self.lowerings = {f"grid.{short}": functools.partial(CellWriter._position, short=short)
+                          for short in ("coordinate", "extent")}
         self.title = self.name(f"{definition.name}_cell")
         self.frame = CallFrame(definition, {}, frozenset(), {})
         self.reads: dict[tuple[str, Offset], str] = {}
@@ -205,19 +209,14 @@ class CellWriter(Calls):
             raise Refusal(f"{function.name} cannot be called")
         return super().call(function, arguments, keywords)
 
-    def library(self, name: str, arguments: tuple[Value, ...], keywords: dict[str, Value]) -> Value:
-        """Return a call of one of the library's functions, or of the functions of positions that are handled here."""
-        module, _, short = name.partition(".")
-        if module != "grid":
-            return super().library(name, arguments, keywords)
-        if len(arguments) != 1 or keywords:
-            raise Refusal(f"{short} takes one axis of the grid")
-        axis = self.static(self.as_number(arguments[0], "an axis"), "an axis must be known before the kernel runs")
-        if not -self.dims <= axis < self.dims:
-            raise Refusal(f"the grid has {self.dims} axes, and no axis {axis}")
-        key = short, 3 - self.dims + axis % self.dims
+    def _position(self, axis: Value, *, short: str) -> Value:
+        """Return the cell's place along an axis of the grid, or the grid's cells along it."""
+        number = static(as_number(axis, "an axis"), "an axis must be known before the kernel runs")
+        if not -self.dims <= number < self.dims:
+            raise Refusal(f"the grid has {self.dims} axes, and no axis {number}")
+        key = short, 3 - self.dims + number % self.dims
         if key not in self.places:
-            self.places[key] = self.lasting(f"{short}_{axis % self.dims}")
+            self.places[key] = self.lasting(f"{short}_{number % self.dims}")
         return Number(INT, self.places[key], common=short == "extent")
 
     # -- what goes out ------------------------------------------------------------------------------------------------
@@ -255,7 +254,7 @@ class CellWriter(Calls):
         if isinstance(value, LocalFunction):
             raise Refusal("a function cannot be a result")
         target = next(write for number, write in enumerate(writes) if number == structure.output)
-        self.line(f"{target.name} = {cast(cast(self.as_number(value), kind), _type_of(target)).text};")
+        self.line(f"{target.name} = {cast(cast(as_number(value), kind), _type_of(target)).text};")
 
     # -- the function -------------------------------------------------------------------------------------------------
 

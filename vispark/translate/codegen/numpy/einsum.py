@@ -4,42 +4,49 @@ from __future__ import annotations
 
 import re
 
-from vispark.translate.codegen.numpy.norms import Norms
+from vispark.translate.codegen.elementwise import astype, elementwise
+from vispark.translate.codegen.emitter import Emitter
+from vispark.translate.codegen.lowering import call_library
+from vispark.translate.codegen.numpy.rearranging import reshape_method
+from vispark.translate.codegen.operands import plain
 from vispark.translate.codegen.scalar import scalars
 from vispark.translate.codegen.scalar.casts import cast, literal
 from vispark.translate.ir.errors import Refusal
 from vispark.translate.ir.values import Array, Number, Value, describe, reindexed
+from vispark.translate.language.registry import register
 
 _SUBSCRIPTS = re.compile(r"([a-zA-Z]*(?:,[a-zA-Z]*)*)(->[a-zA-Z]*)?")
 
 
-class Subscripts(Norms):
-    """Products of arrays, each item of the result a sum over the letters that it has not."""
+# Its subscripts are written out: the call is lowered as it is written, and not by values.
+register("numpy.einsum", "*operands out! optimize!")
 
-    def einsum(self, subscripts: str, operands: tuple[Value, ...]) -> Value:
-        """Return ``np.einsum(subscripts, *operands)``; a product with a matrix is one, as by ``@``."""
-        given = [self.plain(operand) for operand in operands]
-        inputs, output = _parsed(subscripts, len(given))
-        extents = _extents(inputs, given)
-        missing = [letter for letter in output if letter not in extents]
-        if missing:
-            raise Refusal(f"{subscripts!r}: {missing[0]} is in no operand")
-        summed = [letter for letter in extents if letter not in output]
-        letters = [*output, *summed]
-        shape = tuple(extents[letter] for letter in letters)
-        terms = given[0] if not letters else _spread(given[0], inputs[0], letters, shape)
-        for letter_list, operand in zip(inputs[1:], given[1:], strict=True):
-            terms = self.elementwise(lambda a, b: scalars.ufunc("multiply", a, b), terms,
-                                     _spread(operand, letter_list, letters, shape) if letters else operand)
-        return self._summed(terms, len(output)) if summed else terms
 
-    def _summed(self, terms: Array, kept: int) -> Value:
-        """Return the sum over all axes but the first ones, of the terms' type."""
-        rest = terms.shape[:kept]
-        row = self._python_reshape(terms, *map(literal, rest), literal(-1)) if len(terms.shape) > kept + 1 else terms
-        found = self.library("numpy.sum", (row,), {"axis": literal(kept)})
-        found = self.plain(found)
-        return self.astype(found, terms.type) if isinstance(found, Array) else cast(found, terms.type)
+def einsum(emit: Emitter, subscripts: str, operands: tuple[Value, ...]) -> Value:
+    """Return ``np.einsum(subscripts, *operands)``; a product with a matrix is one, as by ``@``."""
+    given = [plain(operand) for operand in operands]
+    inputs, output = _parsed(subscripts, len(given))
+    extents = _extents(inputs, given)
+    missing = [letter for letter in output if letter not in extents]
+    if missing:
+        raise Refusal(f"{subscripts!r}: {missing[0]} is in no operand")
+    summed = [letter for letter in extents if letter not in output]
+    letters = [*output, *summed]
+    shape = tuple(extents[letter] for letter in letters)
+    terms = given[0] if not letters else _spread(given[0], inputs[0], letters, shape)
+    for letter_list, operand in zip(inputs[1:], given[1:], strict=True):
+        terms = elementwise(emit, lambda a, b: scalars.ufunc("multiply", a, b), terms,
+                            _spread(operand, letter_list, letters, shape) if letters else operand)
+    return _summed(emit, terms, len(output)) if summed else terms
+
+
+def _summed(emit: Emitter, terms: Array, kept: int) -> Value:
+    """Return the sum over all axes but the first ones, of the terms' type."""
+    rest = terms.shape[:kept]
+    row = reshape_method(emit, terms, *map(literal, rest), literal(-1)) if len(terms.shape) > kept + 1 else terms
+    found = call_library(emit, "numpy.sum", (row,), {"axis": literal(kept)})
+    found = plain(found)
+    return astype(found, terms.type) if isinstance(found, Array) else cast(found, terms.type)
 
 
 def _parsed(subscripts: str, count: int) -> tuple[list[str], str]:

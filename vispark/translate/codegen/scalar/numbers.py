@@ -129,7 +129,8 @@ def _math(name: str, operands: tuple[Number, ...]) -> Number:
         return Number(FLOAT, f"{wide[0].closed} * {factor.text}", atom=False)
     if name == "log" and len(wide) == 2:
         return Number(FLOAT, f"log({wide[0].text}) / log({wide[1].text})", atom=False)
-    return Number(FLOAT, f"{library.MATH.get(name, name)}({texts})")
+    function = "hypotenuse<double>" if name == "hypot" else library.MATH.get(name, name)
+    return Number(FLOAT, f"{function}({texts})")
 
 
 def _check_count(name: str, given: int) -> None:

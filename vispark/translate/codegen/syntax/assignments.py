@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from vispark.translate.codegen.numpy.arrays import stretched
+from vispark.translate.codegen.elementwise import elementwise, stretched
+from vispark.translate.codegen.emitter import Serial
+from vispark.translate.codegen.operands import as_number, plain
 from vispark.translate.codegen.scalar.casts import cast
-from vispark.translate.codegen.scalar.writer import Serial
 from vispark.translate.codegen.syntax.expressions import Expressions
 from vispark.translate.ir import nodes
 from vispark.translate.ir.errors import Refusal
@@ -174,18 +175,18 @@ class Assignments(Expressions):
             raise Serial
         mask = self._mask(array, target.indices)
         if mask is not None:
-            number = self.fixed(self.as_number(value, "where a mask selects, a number"))
+            number = self.fixed(as_number(value, "where a mask selects, a number"))
             self._store_masked(array, mask, lambda _: number)
             return
         place: Any = self.indexed(array, target)
         if isinstance(place, Number):
-            number = self.as_number(value, "a number")
+            number = as_number(value, "a number")
             self.line(f"{place.text} = {cast(number, array.type).text};")
             return
-        source = value if isinstance(value, Number) else self.plain(value)
+        source = value if isinstance(value, Number) else plain(value)
         if isinstance(source, Array) and source.volatile:
             source = self.materialised(source, "value")
-        whole: Any = self.elementwise(lambda number: number, source)
+        whole: Any = elementwise(self, lambda number: number, source)
         if isinstance(whole, Array):
             whole = _fitted(whole, place.shape)
         with self.over(place.shape) as indices:
@@ -229,7 +230,7 @@ class Assignments(Expressions):
                 if self.dealt(array.size):
                     raise Serial
                 number = self.fixed(self.number(statement.value))
-                self._store_masked(array, mask, lambda one: self.as_number(
+                self._store_masked(array, mask, lambda one: as_number(
                     self.operate(statement.operator, one, number)))
                 return True
         current = self.expression(statement.target)

@@ -8,10 +8,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from vispark.translate.codegen.numpy.arrays import broadcast, stretched
+from vispark.translate.codegen.elementwise import broadcast, elementwise, stretched
+from vispark.translate.codegen.emitter import Serial
+from vispark.translate.codegen.lowering import call_library
+from vispark.translate.codegen.operands import as_number, bool_of, plain
 from vispark.translate.codegen.scalar import numbers, scalars
 from vispark.translate.codegen.scalar.casts import cast, literal
-from vispark.translate.codegen.scalar.writer import Serial
 from vispark.translate.codegen.syntax.control_flow import UNROLLED, Branches
 from vispark.translate.codegen.syntax.expressions import CallFrame
 from vispark.translate.ir import liveness, nodes
@@ -49,7 +51,7 @@ class Comprehensions(Branches):
                   key: nodes.Expression | None = None, default: nodes.Expression | None = None) -> Value:
         """Return ``sum(... for ... in ...)`` and its like."""
         steps = self._steps_of_each(node)
-        first: Any = literal(0) if start is None else self.kept(self.plain(self.expression(start)))
+        first: Any = literal(0) if start is None else self.kept(plain(self.expression(start)))
         if self.count_of(steps) == 0 and name in ("sum", "any", "all"):
             return first if name == "sum" else literal(name == "all")
         if self.count_of(steps) == 0 and default is not None:
@@ -105,7 +107,7 @@ class Comprehensions(Branches):
             with self.apart() as lines, self.in_place():
                 self._bind_target(node.target, self._item_at(steps, number) if isinstance(number, int) else
                                   self.item_of(steps, Number(INT, number, bounds=(0, count - 1))))
-                text = self.as_number(self.expression(node.value)).text
+                text = as_number(self.expression(node.value)).text
         finally:
             self.frame = kept
         if lines.lines and isinstance(number, str):
@@ -113,7 +115,7 @@ class Comprehensions(Branches):
         return text
 
     def _add(self, total: Number, value: Value) -> None:
-        found = cast(scalars.binary("+", total, self.as_number(value)), total.type).text
+        found = cast(scalars.binary("+", total, as_number(value)), total.type).text
         plain = f"{total.text} + "
         self.line(f"{total.text} += {found[len(plain):]};" if found.startswith(plain) and total.type.kind == "f"
                   else f"{total.text} = {found};")
@@ -128,7 +130,7 @@ class Comprehensions(Branches):
             raise Serial
         total = self.materialised(Array(kind, shape, lambda *indices: cast(
             start.at(*stretched(start.shape, indices)) if isinstance(start, Array) else start, kind).text), "sum", True)
-        self._turns_of_each(node, steps, lambda value: self.copy(total, self.elementwise(
+        self._turns_of_each(node, steps, lambda value: self.copy(total, elementwise(self,
             lambda a, b: scalars.binary("+", a, b), total, value)))
         return replace(total, volatile=False, storage="")
 
@@ -137,7 +139,7 @@ class Comprehensions(Branches):
         self.line(f"bool {first} = true;")
 
         def step(value: Value) -> None:
-            one = self.fixed(self.as_number(value))
+            one = self.fixed(as_number(value))
             self.line(f"{best.text} = {first} ? {cast(one, kind).closed} : "
                       f"{cast(numbers.extreme(name, best, one), kind).text};")
             self.line(f"{first} = false;")
@@ -157,9 +159,9 @@ class Comprehensions(Branches):
         self.line(f"bool {first} = true;")
 
         def step(value: Value) -> None:
-            one = self.fixed(self.as_number(value))
-            size = self.fixed(self.as_number(self.call(key, (one,), {})))
-            test = self.truth(self.compare("<" if name == "min" else ">", size, beyond))
+            one = self.fixed(as_number(value))
+            size = self.fixed(as_number(self.call(key, (one,), {})))
+            test = bool_of(self.compare("<" if name == "min" else ">", size, beyond))
             with self.block(f"if ({first} || {test.closed})"):
                 self.line(f"{best.text} = {cast(one, kind).text};")
                 self.line(f"{beyond.text} = {cast(size, beyond.type).text};")
@@ -174,7 +176,7 @@ class Comprehensions(Branches):
         undecided = scalars.unary("not", found) if name == "any" else found
 
         def step(value: Value) -> None:
-            self.line(f"{found.text} = {self.truth(value).text};")
+            self.line(f"{found.text} = {bool_of(value).text};")
 
         self._turns_of_each(node, steps, step, undecided.text)
         return replace(found, variable=False)
@@ -317,7 +319,7 @@ class Comprehensions(Branches):
         self.line(f"int {place} = 0;")
 
         def step(value: Value) -> None:
-            one = numbers.convert(self.as_number(value), kind.strong)
+            one = numbers.convert(as_number(value), kind.strong)
             self.line(f"{array.element(place)} = {one.text};")
             self.line(f"++{place};")
 
@@ -330,7 +332,7 @@ class Comprehensions(Branches):
         def value(index: Number) -> Value:
             self._bind_target(node.target, self.item_of(steps, index))
             one = self.array_of(node.value) if isinstance(node.value, nodes.Listed) else self.expression(node.value)
-            return self.library("numpy.array", (one,), {}) if isinstance(one, List) else one
+            return call_library(self, "numpy.array", (one,), {}) if isinstance(one, List) else one
 
         with self.apart():
             kind = type_of(value(literal(0)))

@@ -11,9 +11,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from vispark.translate.codegen.emitter import Lines, Serial, same
+from vispark.translate.codegen.operands import static
 from vispark.translate.codegen.scalar import scalars
 from vispark.translate.codegen.scalar.casts import cast, literal
-from vispark.translate.codegen.scalar.writer import Lines, Serial, same
 from vispark.translate.codegen.syntax.assignments import Assignments
 from vispark.translate.ir import liveness, nodes
 from vispark.translate.ir.errors import Refusal, TranslationError, is_of_a_turn
@@ -405,7 +406,7 @@ class Branches(Assignments):
         if count is not None:
             return count
         if steps.kind == "range":
-            return len(range(*(self.static(number, reason) for number in steps.items)))
+            return len(range(*(static(number, reason) for number in steps.items)))
         return min(self.known_count(item, reason) for item in steps.items)
 
     @contextmanager
@@ -426,7 +427,7 @@ class Branches(Assignments):
         start, stop = (literal(0), numbers[0]) if len(numbers) == 1 else numbers[:2]
         step = 1
         if len(numbers) == 3:
-            step = self.static(numbers[2], "range's step must be known before the kernel runs")
+            step = static(numbers[2], "range's step must be known before the kernel runs")
         return start, stop, step
 
     @contextmanager
@@ -466,7 +467,7 @@ class Branches(Assignments):
         if steps.kind == "range":
             start, stop, step = self._range_parts(steps)
             reason = "a range inside zip() or enumerate() has a length known before the kernel runs"
-            return literal(len(range(self.static(start, reason), self.static(stop, reason), step)))
+            return literal(len(range(static(start, reason), static(stop, reason), step)))
         lengths = [self._length(item) for item in steps.items[:1 if steps.kind == "enumerate" else None]]
         return min(lengths, key=lambda number: number.value)
 

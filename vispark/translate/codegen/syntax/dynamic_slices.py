@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from vispark.translate.codegen.operands import static
 from vispark.translate.codegen.scalar.casts import range_of
 from vispark.translate.codegen.scalar.scalars import NeedsStatic, blamed
 from vispark.translate.codegen.syntax.iterables import Iterables
@@ -64,7 +65,7 @@ class Windows(Iterables):
         if _is_plain(node):
             number = self.expression(node)
             if isinstance(number, Number) and number.type.kind in "iu" and (number.known or number.sources):
-                return {}, self.static(number, "a slice's end")
+                return {}, static(number, "a slice's end")
         if isinstance(node, nodes.Binary) and node.operator in ("+", "-"):
             (left, first), (right, second) = self._terms(node.left), self._terms(node.right)
             sign = 1 if node.operator == "+" else -1

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import re
 from collections.abc import Iterator
 from typing import Any
 
+from vispark.translate.codegen.elementwise import elementwise
+from vispark.translate.codegen.emitter import Lines, same
+from vispark.translate.codegen.lowering import call_library
+from vispark.translate.codegen.numpy.einsum import einsum
+from vispark.translate.codegen.numpy.products import product
+from vispark.translate.codegen.numpy.selected import count_of_selected
+from vispark.translate.codegen.operands import as_number, bool_of, plain, static
 from vispark.translate.codegen.scalar import scalars
-from vispark.translate.codegen.scalar.casts import cast, literal, range_of, truth
-from vispark.translate.codegen.scalar.writer import Lines, same
+from vispark.translate.codegen.scalar.casts import cast, literal, range_of
 from vispark.translate.codegen.syntax.dynamic_slices import Windows
 from vispark.translate.frontend import index_faults
 from vispark.translate.ir import nodes as form
@@ -38,8 +45,9 @@ from vispark.translate.ir.values import (
     reindexed,
     times,
 )
-from vispark.translate.language import composed, signatures
-from vispark.translate.language.library import COMPARISONS, METHODS, OPERATORS, PROPERTIES, UFUNC_OF
+from vispark.translate.language import composed, registry, signatures
+from vispark.translate.language.library import COMPARISONS, OPERATORS, PROPERTIES, UFUNC_OF
+from vispark.translate.language.registry import register
 
 
 @dataclasses.dataclass
@@ -52,6 +60,23 @@ class CallFrame:
     uses: dict[str, int]
     outer: CallFrame | None = None
     jumps: bool = False
+
+
+def _apply(emit: Any, *arguments: Value, symbol: str) -> Value:
+    """Return an operator of ``operator``'s."""
+    if len(arguments) == 1 and symbol == "not":
+        return scalars.unary("not", bool_of(arguments[0]))
+    if len(arguments) == 1:
+        return elementwise(emit, lambda a: scalars.unary(symbol, a), *arguments)
+    if symbol in COMPARISONS:
+        return emit.compare(symbol, *arguments)
+    return emit.operate(symbol, *arguments)
+
+
+for _name, _symbol in OPERATORS.items():
+    if _name != "abs":
+        register(f"operator.{_name}", "a /" if _symbol in ("not", "~") or _name in ("neg", "pos") else "a b /",
+                 functools.partial(_apply, symbol=_symbol), family="operator")
 
 
 class Expressions(Windows):
@@ -78,7 +103,7 @@ class Expressions(Windows):
         """Return the value of an expression that must be a number."""
         value = self.expression(node)
         with self.told_at(node):
-            return self.as_number(value, what)
+            return as_number(value, what)
 
     # -- names --------------------------------------------------------------------------------------------------------
 
@@ -120,7 +145,7 @@ class Expressions(Windows):
         if node.operator == "not":
             return scalars.unary("not", self.condition(node.operand))
         operand = self.expression(node.operand)
-        return self.elementwise(lambda a: scalars.unary(node.operator, a), operand)
+        return elementwise(self, lambda a: scalars.unary(node.operator, a), operand)
 
     def _Binary(self, node: form.Binary) -> Value:
         return self.operate(node.operator, self.expression(node.left), self.expression(node.right))
@@ -128,15 +153,15 @@ class Expressions(Windows):
     def operate(self, symbol: str, left: Value, right: Value) -> Value:
         """Return ``left symbol right``."""
         if symbol == "@":
-            return self.product(left, right)
+            return product(self, left, right)
         if symbol == "**" and isinstance(left, Array) and left.type.kind == "b":
             raise Refusal("** of bools has several types in NumPy, by the exponent's value; write .astype(int) before")
         if isinstance(left, Tuple | List) and isinstance(right, Tuple | List) and symbol == "+":
             return type(left)((*left.items, *right.items))
         if isinstance(left, Tuple | List) and isinstance(right, Number) and symbol == "*":
-            return type(left)(left.items * self.static(right, "how often a tuple is repeated must be known before the "
+            return type(left)(left.items * static(right, "how often a tuple is repeated must be known before the "
                                                               "kernel runs"))
-        return self.elementwise(lambda a, b: scalars.binary(symbol, a, b), left, right)
+        return elementwise(self, lambda a, b: scalars.binary(symbol, a, b), left, right)
 
     def _Compare(self, node: form.Compare) -> Value:
         left, found = self.expression(node.first), None
@@ -164,24 +189,24 @@ class Expressions(Windows):
         if isinstance(left, Tuple | List) and type(left) is type(right) and symbol in ("==", "!="):
             return self._compare_tuples(symbol, left, right)
         if isinstance(left, Array) or isinstance(right, Array):
-            return self.elementwise(lambda a, b: scalars.ufunc(UFUNC_OF[symbol], a, b), left, right)
-        return self.elementwise(lambda a, b: scalars.binary(symbol, a, b), left, right)
+            return elementwise(self, lambda a, b: scalars.ufunc(UFUNC_OF[symbol], a, b), left, right)
+        return elementwise(self, lambda a, b: scalars.binary(symbol, a, b), left, right)
 
     def _within(self, value: Value, container: Value) -> Number:
         """Return ``value in container``."""
         if isinstance(container, Array):
             equal = self.compare("==", value, container)
-            return dataclasses.replace(self.truth(self.library("numpy.any", (equal,), {})), type=BOOL)
+            return dataclasses.replace(bool_of(call_library(self, "numpy.any", (equal,), {})), type=BOOL)
         if isinstance(container, ForRange) and container.kind == "range" and len(container.items) < 3:
             low, high = (literal(0), *container.items)[-2:]
             return dataclasses.replace(self.both(self.compare("<=", low, value), self.compare("<", value, high)),
-                                       type=BOOL) if self.as_number(value).type.kind in "iu" else self._not_whole()
+                                       type=BOOL) if as_number(value).type.kind in "iu" else self._not_whole()
         if not isinstance(container, Tuple | List):
             raise Refusal(f"in is of a tuple, a row or range(), and this is {describe(container)}")
         found = literal(False)
         for item in container.items:
             # What is the same object is found without a comparison, which a NaN would not pass.
-            one = literal(True) if same(value, item) else self.truth(self.compare("==", value, item))
+            one = literal(True) if same(value, item) else bool_of(self.compare("==", value, item))
             found = one if found.known and not found.value else found if found.known else literal(True) \
                 if one.known and one.value else Number(BOOL, f"{found.closed} || {one.closed}", atom=False)
         return dataclasses.replace(found, type=BOOL)
@@ -197,28 +222,16 @@ class Expressions(Windows):
 
     def both(self, a: Value, b: Value) -> Number:
         """Return ``a and b`` of truth values."""
-        a, b = self.truth(a), self.truth(b)
+        a, b = bool_of(a), bool_of(b)
         if a.known:
             return b if a.value else a
         return a if b.known and b.value else derived(Number(b.type, f"{a.closed} && {b.closed}", atom=False), a, b)
-
-    def truth(self, value: Value) -> Number:
-        """Return ``bool(value)``."""
-        if isinstance(value, Nothing):
-            return literal(False)
-        if isinstance(value, Tuple | List):
-            return literal(bool(value.items))
-        if isinstance(value, Array) and value.size == 1:
-            return truth(value.at(*("0",) * len(value.shape)))
-        if isinstance(value, Array):
-            raise Refusal(f"an array of {value.size} elements is neither true nor false; use np.any() or np.all()")
-        return truth(self.as_number(value))
 
     def condition(self, node: form.Expression) -> Number:
         """Return ``bool(expression)``: of ``and`` and ``or``, whose operands may be of any types then, only the truth.
         """
         if not isinstance(node, form.Logical):
-            return self.truth(self.expression(node))
+            return bool_of(self.expression(node))
         with self.told_at(node):
             found = self.condition(node.operands[0])
             for operand in node.operands[1:]:
@@ -234,7 +247,7 @@ class Expressions(Windows):
         if lines.lines:
             left = self.fixed(left)
             needed = left if symbol == "and" else scalars.unary("not", left)
-            return self.as_number(self._chosen(needed, lines, other, None, left))
+            return as_number(self._chosen(needed, lines, other, None, left))
         sign = "&&" if symbol == "and" else "||"
         return derived(Number(BOOL, f"{left.closed} {sign} {other.closed}", atom=False), left, other)
 
@@ -246,7 +259,7 @@ class Expressions(Windows):
 
     def _logical(self, symbol: str, left: Any, right: form.Expression) -> Value:
         """Return ``and`` and ``or`` give one of their operands; the right one is computed only if it is needed."""
-        test = self.truth(left)
+        test = bool_of(left)
         if test.known:
             return self.expression(right) if test.value == (symbol == "and") else left
         with self.apart(1) as lines:
@@ -317,8 +330,8 @@ class Expressions(Windows):
                 node.name == "dtype" and value.type.weak):
             return self.property(value, node.name)
         if isinstance(value, Selected) and node.name == "size":
-            return cast(self.count_of_selected(value), INT)
-        if isinstance(value, Number | Array | Selected) and node.name in METHODS:
+            return cast(count_of_selected(self, value), INT)
+        if isinstance(value, Number | Array | Selected) and node.name in registry.methods():
             return Method(value, node.name)
         raise Refusal(f"{describe(value)} has no .{node.name} here")
 
@@ -332,8 +345,8 @@ class Expressions(Windows):
         if name in ("size", "ndim"):
             return literal(len(shape) if name == "ndim" else (value.size if isinstance(value, Array) else 1))
         if name == "T":
-            return self.library("numpy.transpose", (value,), {})
-        return self.library(f"numpy.{name}", (value,), {})
+            return call_library(self, "numpy.transpose", (value,), {})
+        return call_library(self, f"numpy.{name}", (value,), {})
 
     def _Index(self, node: form.Index) -> Value:
         value = self.expression(node.value)
@@ -377,7 +390,7 @@ class Expressions(Windows):
         value = Nothing() if node is None else self.expression(node)
         if isinstance(value, Nothing):
             return str(default)
-        number = self.as_number(value, "a slice's end")
+        number = as_number(value, "a slice's end")
         if number.type.kind not in "iu":
             raise Refusal(f"a slice's end is {number.type}; it must be an integer")
         wide = self.keep(dataclasses.replace(cast(number, INT), bounds=None), "end")
@@ -387,8 +400,9 @@ class Expressions(Windows):
         """Return ``array[[1, 4]]``: the items at these places along the first axis."""
         extent = array.shape[0]
         if isinstance(index, List):
-            places = [self.index(self.plain(one), extent, node) for one in index.items]
-            return self.library("numpy.array", (List(tuple(self.element_of(array, place) for place in places)),), {})
+            places = [self.index(plain(one), extent, node) for one in index.items]
+            items = List(tuple(self.element_of(array, place) for place in places))
+            return call_library(self, "numpy.array", (items,), {})
         if not index.cheap:
             index = self.materialised(index, "places")
         axes, kept, subscript = len(index.shape), index, self._subscript(node)
@@ -407,7 +421,7 @@ class Expressions(Windows):
         index = self.number(indices[0], "an index")
         if len(indices) == 1 and not index.known and index.sources is None and index.type.kind in "iu":
             return self.picked(value.items, index, self._subscript(node))
-        position = self.static(index, "the index of a tuple's item must be known before the kernel runs")
+        position = static(index, "the index of a tuple's item must be known before the kernel runs")
         if len(indices) > 1 or not -len(value.items) <= position < len(value.items):
             raise Refusal(f"a tuple of {len(value.items)} has no item {position}")
         return value.items[position]
@@ -466,7 +480,7 @@ class Expressions(Windows):
                               "np.where(mask, p, 0).sum(), their mean this / mask.sum(), their largest np.where(mask, "
                               "p, -np.inf).max()")
         with self.told_at(node):
-            return self.as_number(value, "an index")
+            return as_number(value, "an index")
 
     def _subscript(self, node: form.Index) -> str:
         """Return the number by which a kernel reports a subscript that ends it."""
@@ -505,12 +519,12 @@ class Expressions(Windows):
     def _slice_parts(self, node: form.Slice) -> list[int | None]:
         reason = "a slice's ends must be known before the kernel runs, as lengths are compiled in; use a loop"
         values = [Nothing() if part is None else self.expression(part) for part in (node.start, node.stop, node.step)]
-        numbers = [None if isinstance(value, Nothing) else self.as_number(value) for value in values]
+        numbers = [None if isinstance(value, Nothing) else as_number(value) for value in values]
         try:
             for number in numbers:
                 if number is not None and number.numpy_int:
-                    self.static(number, reason)
-            found = [None if number is None else self.static(number, reason) for number in numbers]
+                    static(number, reason)
+            found = [None if number is None else static(number, reason) for number in numbers]
         except Refusal as error:
             raise NotConstant(str(error)) from error
         if found[2] == 0:
@@ -562,19 +576,7 @@ class Expressions(Windows):
             return self.method(function, arguments, keywords)
         if not isinstance(function, Named):
             raise Refusal(f"{describe(function)} cannot be called")
-        module, _, name = function.name.partition(".")
-        if module == "operator":
-            return self._operator(OPERATORS[name], signatures.bind(function.name, arguments, keywords)[0])
-        return self.library(function.name, arguments, keywords)
-
-    def _operator(self, symbol: str, arguments: tuple[Value, ...]) -> Value:
-        if len(arguments) == 1 and symbol == "not":
-            return scalars.unary("not", self.truth(arguments[0]))
-        if len(arguments) == 1:
-            return self.elementwise(lambda a: scalars.unary(symbol, a), *arguments)
-        if symbol in COMPARISONS:
-            return self.compare(symbol, *arguments)
-        return self.operate(symbol, *arguments)
+        return call_library(self, function.name, arguments, keywords)
 
     def _special(self, name: str, node: form.Call) -> Value | None:
         """Calls whose arguments are not values: generators, and iterables for loops."""
@@ -587,12 +589,12 @@ class Expressions(Windows):
         if name == "numpy.einsum":
             if not isinstance(first, form.Literal) or not isinstance(first.value, str):
                 raise Refusal("np.einsum's subscripts are written out, as in np.einsum('ij,j->i', m, p)")
-            return self.einsum(first.value, tuple(map(self.expression, node.arguments[1:])))
+            return einsum(self, first.value, tuple(map(self.expression, node.arguments[1:])))
         if name in ("tuple", "list"):
             return self._gathered_items(name, node)
         if isinstance(first, form.Listed) and name in ("numpy.array", "numpy.asarray"):
             rest = tuple(map(self.expression, node.arguments[1:]))
-            return self.library(name, (self.array_of(first), *rest),
+            return call_library(self, name, (self.array_of(first), *rest),
                                 {key: self.expression(value) for key, value in node.keywords})
         return None
 
@@ -637,7 +639,7 @@ class Expressions(Windows):
         if isinstance(value, Array | Number) and function.name in ("conj", "conjugate") and value.type.kind != "c" \
                 and not arguments:
             return value
-        return self.library(METHODS[function.name], (function.value, *arguments), keywords)
+        return call_library(self, registry.methods()[function.name], (function.value, *arguments), keywords)
 
     def inlined(self, function: LocalFunction, arguments: tuple[Value, ...], keywords: dict[str, Value]) -> Value:
         """Return a call of another function of the user's."""

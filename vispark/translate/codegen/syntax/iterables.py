@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 
-from vispark.translate.codegen.numpy.selected import Selections
+from vispark.translate.codegen.emitter import Emitter
+from vispark.translate.codegen.operands import as_number, static
 from vispark.translate.codegen.scalar.casts import literal
 from vispark.translate.codegen.scalar.scalars import NeedsStatic
 from vispark.translate.ir.errors import Refusal
@@ -22,12 +23,18 @@ from vispark.translate.ir.values import (
     reindexed,
     type_of,
 )
+from vispark.translate.language.registry import register
 
 #: The most turns that a count of enumerate may reach.
 _ENDLESS = 2**31 - 1
 
 
-class Iterables(Selections):
+for _name, _parameters in (("range", "*bounds"), ("enumerate", "iterable start="), ("zip", "*iterables strict="),
+                           ("reversed", "sequence /"), ("tuple", "iterable= /"), ("list", "iterable= /")):
+    register(_name, _parameters)
+
+
+class Iterables(Emitter):
     """``range``, ``enumerate``, ``zip`` and ``reversed``."""
 
     def steps(self, name: str, values: list[Value], keywords: dict[str, Value]) -> ForRange:
@@ -45,7 +52,7 @@ class Iterables(Selections):
         return self._counting(values)
 
     def _zipped(self, items: list[ForRange], strict: Value | None) -> ForRange:
-        if strict is not None and self.static(self.as_number(strict), "strict must be known before the kernel runs"):
+        if strict is not None and static(as_number(strict), "strict must be known before the kernel runs"):
             counts = [self.count_of(one) for one in items]
             if len(set(counts)) > 1 and None not in counts:
                 raise Refusal(f"zip() of {' and '.join(map(str, counts))} items is strict, and their numbers differ")
@@ -54,7 +61,7 @@ class Iterables(Selections):
     def _counting(self, values: list[Value]) -> ForRange:
         if not 1 <= len(values) <= 3:
             raise Refusal("range takes one to three whole numbers")
-        numbers = [self.as_number(value, "a whole number") for value in values]
+        numbers = [as_number(value, "a whole number") for value in values]
         if any(number.type.kind not in "iu" for number in numbers):
             raise Refusal("range takes whole numbers; make one with int()")
         if len(numbers) == 3 and numbers[2].known and numbers[2].value == 0:
@@ -66,7 +73,7 @@ class Iterables(Selections):
             raise Refusal("enumerate takes what it counts, and a start")
         steps, start = self.steps_of(values[0]), 0
         if len(values) > 1:
-            start = self.static(self.as_number(values[1]), "enumerate's start must be known before the kernel runs")
+            start = static(as_number(values[1]), "enumerate's start must be known before the kernel runs")
         if not start:
             return ForRange("enumerate", (steps,))
         return ForRange("zip", (ForRange("range", (literal(start), literal(_ENDLESS))), steps))
@@ -82,7 +89,7 @@ class Iterables(Selections):
             return ForRange("array", (reindexed(value, value.shape, lambda i, *rest: (plus(f"-({i})", last), *rest)),))
         if isinstance(value, ForRange) and value.kind == "range":
             reason = "the bounds of a reversed range must be known before the kernel runs; write the step as -1"
-            turned = range(*(self.static(number, reason) for number in value.items))[::-1]
+            turned = range(*(static(number, reason) for number in value.items))[::-1]
             return ForRange("range", tuple(map(literal, (turned.start, turned.stop, turned.step))))
         raise Refusal(f"reversed() is of a tuple, a row or range(), and this is {describe(value)}")
 
@@ -102,22 +109,6 @@ class Iterables(Selections):
         raise NotImplementedError
 
     # -- what must be of a kind ----------------------------------------------------------------------------------------
-
-    def as_number(self, value: Value, what: str = "a number") -> Number:
-        """Return a value that must be a number."""
-        if isinstance(value, Array) and value.shape == ():
-            return value.at()
-        if not isinstance(value, Number):
-            raise Refusal(f"{what} is needed here, and this is {describe(value)}")
-        return value
-
-    def static(self, number: Number, reason: str) -> int:
-        """Return a known whole number; one that was captured or given becomes part of the kernel."""
-        if not isinstance(number, Number):
-            raise Refusal(f"{reason}, and this is {describe(number)}")
-        if number.known and isinstance(number.value, int):
-            return int(number.value)
-        raise NeedsStatic.of(number, reason)
 
     def joined(self, test: Number, *values: Value) -> Type:
         """Return the type of what has one of several values, by a test; ints that choose values of no one type become

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -56,8 +56,8 @@ class Lines:
         self.lines.append("    " * self.depth + line if line else line)
 
 
-class Writer:
-    """The text of a row function's body while it grows.
+class Emitter:
+    """The text of a function's body while it grows; what lowers a call or a node takes it as its first argument.
 
     With more than one lane, all of them run the body side by side: numbers are the same in each, long arrays are in
     shared memory, and loops over these are dealt out. ``scratch`` counts the bytes of the latter.
@@ -70,6 +70,8 @@ class Writer:
         self.reserved: set[str] = set()
         self.lanes, self.scratch = lanes, 0
         self.hints = False
+        #: Lowerings that come before those of the registry, by the functions' names.
+        self.lowerings: Mapping[str, Callable[..., Any]] = {}
 
     # -- lines --------------------------------------------------------------------------------------------------------
 
@@ -278,6 +280,16 @@ class Writer:
         """Have the loop that follows written out, where it is short."""
         if self.hints and 1 < turns <= _UNROLLED:
             self.line("VISPARK_UNROLL")
+
+    # -- products of the element's row with a matrix, where the kernel around the function has them ------------------
+
+    def noted(self, text: Callable[[int | str], str], terms: int, kind: Scalar) -> Number | None:
+        """Return the placeholder of a sum of terms while an expression is only probed; None while it is written."""
+        return None
+
+    def product_of(self, text: Callable[[int, int | str], str], width: int, terms: int, kind: Scalar) -> Array | None:
+        """Return the sums of terms as a product of the element's row with a matrix; None where they are none."""
+        return None
 
 
 def _size(shape: tuple[int, ...]) -> int:

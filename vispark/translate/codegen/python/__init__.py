@@ -1,0 +1,1 @@
+"""Lowerings of Python's own functions and of ``math``."""
