@@ -157,3 +157,53 @@ def test_columns_without_numbers(sc: SparkContext, tmp_path: Path):
 def test_arguments_that_do_not_fit(sc: SparkContext, points: Path, arguments, words):
     with pytest.raises(PlanError, match=words):
         read_parquet(sc, points, **arguments)
+
+
+# -- writing ----------------------------------------------------------------------------------------------------------
+
+RECORDS = {"numbers": [1.0, 2.0, 3.0], "rows": list(np.arange(12, dtype="float32").reshape(4, 3)),
+           "fields": [{"k": np.int32(i), "b": np.bool_(i > 1), "x": np.arange(2.0) + i} for i in range(5)],
+           "unsigned": [np.uint8(200), np.uint8(1)]}
+
+
+@pytest.mark.parametrize("url", [False, True])
+@pytest.mark.parametrize("kind", RECORDS)
+def test_what_is_written_is_read_again(spark: SparkSession, sc: SparkContext, tmp_path: Path, kind, url):
+    path = tmp_path / "new"
+    name = f"file://{path}" if url else str(path)
+    records = [np.float64(record) if kind == "numbers" else record for record in RECORDS[kind]]
+    sc.parallelize(RECORDS[kind], 3).cache("GPU").write_parquet(name)
+    assert exact(read_parquet(sc, name).collect()) == exact(records)
+    assert spark.read.parquet(str(path)).count() == len(records)
+    names = sorted(file.name for file in path.iterdir())
+    assert names[0] == "_SUCCESS" and all(file.startswith("part-0000") for file in names[1:])
+    assert [file.name for file in tmp_path.iterdir()] == ["new"]
+
+
+def test_a_directory_is_replaced_only_if_asked(sc: SparkContext, tmp_path: Path):
+    path = tmp_path / "new"
+    numbers = sc.parallelize([1.0, 2.0, 3.0], 3).cache("GPU")
+    numbers.write_parquet(path)
+    with pytest.raises(PlanError, match="is there already; give another path, or overwrite=True"):
+        numbers.write_parquet(path)
+    numbers.filter(lambda x: x > 2).cache("GPU").write_parquet(path, "zstd", overwrite=True)
+    assert read_parquet(sc, path).collect() == [3.0]
+    assert sorted(file.name for file in path.iterdir()) == ["_SUCCESS", "part-00002.parquet"]
+    assert [file.name for file in tmp_path.iterdir()] == ["new"]
+
+
+@pytest.mark.parametrize(("records", "words"), [
+    ([], "no records"), ([np.eye(2)], "two dimensions"), ([1j], "which tables do not have"),
+    ([1.0, np.arange(2.0)], "the files of a table are alike"),
+])
+def test_what_cannot_be_written_leaves_nothing(sc: SparkContext, tmp_path: Path, records, words):
+    with pytest.raises(PlanError, match=words):
+        sc.parallelize(records, 2).cache("GPU").write_parquet(tmp_path / "new")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_compression_that_is_none(sc: SparkContext, tmp_path: Path):
+    with pytest.raises(PlanError, match="there are snappy, zstd"):
+        sc.parallelize([1.0]).cache("GPU").write_parquet(tmp_path / "new", "lzma")
+    with pytest.raises(PlanError, match="new cannot be made"):
+        sc.parallelize([1.0]).cache("GPU").write_parquet("/proc/nowhere/new")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -20,6 +21,7 @@ from vispark.runtime.driver.session import Session
 from vispark.tables import output
 from vispark.tables.arrow import pa, require
 from vispark.tables.cells import CellTask, schemas, unpacked
+from vispark.tables.writing import COMPRESSIONS, TableDirectory, WriteTask
 
 #: The first number of PySpark's version.
 SPARK = int(pyspark.__version__.partition(".")[0])
@@ -84,6 +86,30 @@ def _of_cells(frame: DataFrame, schema: spark.StructType) -> DataFrame:
     made = java.mapInArrow(column._jc, False, None) if SPARK >= 4 else \
         java.pythonMapInArrow(column._jc.expr(), False)
     return type(frame)(made, frame.sparkSession)
+
+
+def write_parquet(vrdd: ColumnarSource, path: str | os.PathLike[str], compression: str, *, overwrite: bool) -> None:
+    """See :meth:`vispark.VRDD.write_parquet`."""
+    require("write_parquet")
+    if compression not in COMPRESSIONS:
+        raise PlanError(f"compression={compression!r}; there are {', '.join(COMPRESSIONS)}")
+    target = TableDirectory(os.fspath(path), overwrite=overwrite)
+    target.begin()
+    try:
+        parts = vrdd.columnar().mapPartitionsWithIndex(WriteTask(target.partial, compression)).collect()
+        if not parts:
+            raise PlanError("there are no records, and nothing that tells their columns; a file of Parquet has columns")
+        for part in parts:
+            if part.schema != parts[0].schema:
+                raise PlanError(f"partition {part.partition} has the columns {_told(part.schema)}, and partition "
+                                f"{parts[0].partition} {_told(parts[0].schema)}; the files of a table are alike")
+        target.commit(parts)
+    finally:
+        target.abandon()
+
+
+def _told(schema: Any) -> str:
+    return ", ".join(f"{field.name} {field.type}" for field in schema)
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import os
 import threading
 import weakref
 from collections.abc import Callable, Iterable
@@ -310,7 +311,7 @@ class VRDD(Appearance, EagerExecution, FoldActions, GridOperations):
 
         See Also
         --------
-        from_dataframe
+        from_dataframe, VRDD.write_parquet
 
         Examples
         --------
@@ -321,6 +322,45 @@ class VRDD(Appearance, EagerExecution, FoldActions, GridOperations):
         [Row(x=2.0, y=4.0), Row(x=3.0, y=9.0)]
         """
         return table_output.to_dataframe(self, schema)
+
+    def write_parquet(self, path: str | os.PathLike[str], compression: str = "snappy", *,
+                      overwrite: bool = False) -> None:
+        """Write the records to Parquet files, one for each partition that has any, and ``_SUCCESS`` beside them.
+
+        Tasks take the arrays from the workers. The directory comes to be as a whole when all files are written; of a
+        URL, whose file system may not rename directories, ``_SUCCESS`` comes last. :func:`read_parquet` gives the same
+        records: numbers and arrays are the column ``value``, fields of dicts are columns, places of tuples ``_1``, ...
+
+        Parameters
+        ----------
+        path : str or path
+            A directory that all nodes share, with nothing in it; or what fsspec knows.
+        compression : str
+            ``snappy``, ``zstd``, ``gzip``, ``lz4``, ``brotli`` or ``none``.
+        overwrite : bool
+            Whether to replace what is there, once the new files are written.
+
+        Raises
+        ------
+        PlanError
+            If pyarrow is missing, something is there, or the records are no rows of a table: of two dimensions or more,
+            complex, or not alike in all partitions; if there are none.
+
+        See Also
+        --------
+        read_parquet, VRDD.toDF
+
+        Examples
+        --------
+        >>> import pathlib, tempfile
+        >>> path = pathlib.Path(tempfile.mkdtemp(), "squares")
+        >>> sc.parallelize([1.0, 2.0, 3.0], 2).cache("GPU").vmap(lambda x: x * x).write_parquet(path)
+        >>> sorted(file.name for file in path.iterdir())
+        ['_SUCCESS', 'part-00000.parquet', 'part-00001.parquet']
+        >>> read_parquet(sc, path).collect()
+        [np.float64(1.0), np.float64(4.0), np.float64(9.0)]
+        """
+        table_output.write_parquet(self, path, compression, overwrite=overwrite)
 
     # -- keeping ------------------------------------------------------------------------------------------------------
 
