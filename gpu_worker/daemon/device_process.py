@@ -228,8 +228,7 @@ def _spawn(directory: RuntimeDirectory, configuration: Configuration, listener: 
     command = [sys.executable, "-P", "-m", "gpu_worker.server.device_process", str(listener.fileno()),
                configuration.session, str(configuration.epoch)]
     output = log.open_for_output(directory.process_log)
-    # The cores are Spark's too: threads that wait for the next kernel must not spin on them.
-    variables = {"OMP_WAIT_POLICY": "passive"} | environment(directory)
+    variables = environment(directory)
     if configuration.options.scheduled:
         # Addresses are of the whole machine, in nvidia-smi's order; the daemon's mask is that of whoever started it.
         variables.pop("CUDA_VISIBLE_DEVICES", None)

@@ -16,24 +16,31 @@ import subprocess
 import tempfile
 import threading
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 
 from gpu_worker.client.connection import Client, connect
 from gpu_worker.protocol.errors import PartitionMissing, VisparkError, WorkerUnavailable
+from gpu_worker.protocol.grids import ExchangeStep, IterateStep, Phase, StencilStep
 from gpu_worker.protocol.messages import (
+    ArrayArgument,
+    ExecStep,
     FetchStep,
     Field,
     FieldFold,
     FoldStep,
+    In,
     Input,
     KeepStep,
+    Launch,
     LoadStep,
+    Out,
     Plan,
     PutStep,
+    Ran,
     Release,
     Report,
     Run,
@@ -42,12 +49,14 @@ from gpu_worker.protocol.messages import (
     ToHostStep,
     Variant,
 )
-from gpu_worker.protocol.payload import Payload, aligned, results
+from gpu_worker.protocol.payload import Data, Payload, aligned, results
 from gpu_worker.protocol.plans import sealed
 from gpu_worker.protocol.wire import close_all
 from gpu_worker.system.admin import stop
 from tests import leaks
 from tests.system.worker_tools import eventually, hello
+from tests.unit.plans import Bench
+from tests.unit.test_patches_worker import HALO, GridBench, spread
 
 SECONDS = 40.0
 DEVICE, DAEMON = 1, 2
@@ -75,6 +84,37 @@ PUT_ON_HOST = plan(PutStep(), KeepStep(0, "x", "host"))
 FETCH = plan(LoadStep(0), FetchStep(-1, "rows"))
 TO_HOST = plan(LoadStep(0), ToHostStep(), KeepStep(1, "y", "host"))
 FOLD = plan(LoadStep(0), FoldStep((FieldFold("", "add"),), "rows"))
+
+CELLS = np.random.default_rng(3).random((7, 10), "f4")
+STEP = ExchangeStep("exchange", (HALO,)), StencilStep("spread", 0)
+LOOP = IterateStep("loop", (Phase("spread", (HALO,), 0),), 5, 0, -1.0, 1, 0)
+#: Threads that wait for each other have stacks of their own, and many blocks are for more than one processor.
+EXEC = """extern "C" __global__ void twice(const float* in, float* out, const float* table)
+{
+    __shared__ float mine[32];
+    mine[threadIdx.x] = in[blockIdx.x * 32 + threadIdx.x];
+    __syncthreads();
+    out[blockIdx.x * 32 + threadIdx.x] = 2 * mine[31 - threadIdx.x] + table[threadIdx.x];
+}"""
+LAUNCH = Launch((1250,), (32,), 0, (In(""), Out(""), ArrayArgument(0)), SIGNATURE.fields, kernel="twice")
+
+
+class RemoteBench(Bench):
+    """What a bench does with a worker, over a client's connection."""
+
+    def __init__(self, client: Client):
+        super().__init__(None)
+        self._client = client
+
+    def run(self, plan: Plan, vrdds: Sequence[int], values: Sequence[np.ndarray] = (), *,
+            known: bool = False, descriptors: Sequence[int] = ()) -> tuple[Ran, Data]:
+        try:
+            request = replace(self.request(plan, vrdds, values, known=known), number=self._client.next_number(),
+                              epoch=self._client.epoch)
+            reply, given = self._client.request(request, list(descriptors))
+        finally:
+            close_all(descriptors)
+        return reply, results(reply.data, given)
 
 
 @dataclass
@@ -127,6 +167,8 @@ class Refusals:
         """Compile what is compiled once."""
         self.fold(client)
         self.fetch(client)
+        self.exec(client)
+        self.grid(client)
 
     # -- what is asked ------------------------------------------------------------------------------------------------
 
@@ -169,6 +211,30 @@ class Refusals:
         found = data.field(Field("", each.dtype, each.shape), each.offset)
         if not np.allclose(found, BLOCK.sum(0, "f8")):
             raise AssertionError("what was folded is wrong")
+
+    def exec(self, client: Client) -> None:
+        """A kernel with barriers over many blocks, and an argument that changes."""
+        bench = RemoteBench(client)
+        bench.describe(1, [[{"": BLOCK}]])
+        table = np.arange(32, dtype="f4") + next(self._numbers)
+        made = bench.plan(1, (ExecStep("exec twice"), FetchStep(-1, "")), [LAUNCH], EXEC)
+        reply, data = bench.run(made, (1,), [table])
+        found = data.field(SIGNATURE.fields[0], reply.outputs[0].offset)
+        if not np.array_equal(found, 2 * BLOCK.reshape(-1, 32)[:, ::-1].reshape(BLOCK.shape)
+                              + np.tile(table, BLOCK.size // 32).reshape(BLOCK.shape)):
+            raise AssertionError("what a kernel made is wrong")
+
+    def grid(self, client: Client) -> None:
+        """A grid that comes, a step that is kept, a loop, and their going."""
+        grid = GridBench(RemoteBench(client))
+        number, other = next(self._numbers), next(self._numbers)
+        grid.put(number, CELLS)
+        grid.worker.run(grid.plan(*STEP, KeepStep(1, "u", "device")), (number, other))
+        right = np.allclose(grid.fetch(other), spread(CELLS), rtol=1e-6) and \
+            np.allclose(grid.fetch(number, LOOP), spread(CELLS, 5), rtol=1e-5)
+        client.request(Release(client.next_number(), (number, other)))
+        if not right:
+            raise AssertionError("what a stencil made is wrong")
 
     def churn(self, client: Client) -> None:
         """Values that come, are copied to the host, and go."""
@@ -249,6 +315,8 @@ class Refusals:
                 self.fetch(client)
                 self.fold(client)
                 self.churn(client)
+                self.exec(client)
+                self.grid(client)
         except PartitionMissing as error:
             found, said = "lost", str(error)
         except (VisparkError, AssertionError) as error:
@@ -263,7 +331,7 @@ class Refusals:
             return len(os.listdir(f"/proc/{client.pid}/fd"))
 
 
-ASKS = ("load", "fetch", "fold", "churn", "report", "connecting", "cold")
+ASKS = ("load", "fetch", "fold", "exec", "grid", "churn", "report", "connecting", "cold")
 
 
 def sweep(directory: Path, most: int, every: int, calls: tuple[str, ...] = tuple(CALLS),

@@ -57,7 +57,7 @@ def run(kind: str, cache_dir: str, name: str, box: Path, grid: int, block: int) 
                            str(box)], capture_output=True, text=True, timeout=60, check=False)
 
 
-# Blocks run on OpenMP's threads as well as on the caller's, and on fibers' stacks.
+# Blocks run on a team's threads as well as on the caller's, and on fibers' stacks.
 @pytest.mark.parametrize(("grid", "block"), [(1, 32), (500, 64)])
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_fault_on_the_host_leaves_its_mark(cache_dir: str, tmp_path: Path, name: str, grid: int, block: int):

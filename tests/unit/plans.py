@@ -63,6 +63,10 @@ class Bench:
                     payload.put(offset, array)
                     offset += aligned(array.nbytes)
                 self.run(plan, (vrdd,), descriptors=[payload.release()])
+        self.describe(vrdd, partitions)
+
+    def describe(self, vrdd: int, partitions: Sequence[Blocks]) -> None:
+        """Say what is held under a number, for plans on it."""
         self._contents[vrdd] = list(partitions)
 
     def plan(self, vrdd: int, steps: Sequence[Step], launches: dict[Signature, Sequence[Launch]] | Sequence[Launch],

@@ -99,7 +99,7 @@ class Compiler:
         Raises
         ------
         DeviceUnavailable
-            If the compiler cannot make it, as without OpenMP.
+            If the compiler cannot make it.
         """
         parts = ("host runtime", self.identity, _headers_digest())
         made = cache.get(*parts)
@@ -110,12 +110,12 @@ class Compiler:
 
     def _build_runtime(self) -> bytes:
         with system_call(_FILES), tempfile.TemporaryDirectory(prefix="vispark-") as directory:
-            made = self._run("-std=c++17", "-O2", "-fPIC", "-shared", "-fopenmp", "-fvisibility=hidden", "-w",
+            made = self._run("-std=c++17", "-O2", "-fPIC", "-shared", "-pthread", "-fvisibility=hidden", "-w",
                              "-U_FORTIFY_SOURCE", "-ftls-model=initial-exec", str(HEADERS / "runtime.cpp"),
                              "-o", "runtime.so", directory=directory)
             if made.returncode:
                 raise DeviceUnavailable(f"{shlex.join(self.command)} cannot compile the host device's runtime, which "
-                                        f"needs C++17, the C library's headers and OpenMP: {_INSTALL}",
+                                        f"needs C++17 and the headers of Linux and the C library: {_INSTALL}",
                                         detail=made.stderr)
             return Path(directory, "runtime.so").read_bytes()
 

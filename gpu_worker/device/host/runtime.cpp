@@ -1,4 +1,4 @@
-// The runtime under kernel units: an OpenMP team runs a grid's blocks, each block on one OS thread.
+// The runtime under kernel units: a team of OS threads runs a grid's blocks, each block on one thread.
 //
 // The threads of a block run one after the other in a plain loop, on the OS thread's own stack. Only when one of them
 // has to wait (a barrier, a warp operation) is its stack set aside, and another fiber goes on with that loop. So a
@@ -12,7 +12,6 @@
 #include <vector>
 
 #include <errno.h>
-#include <omp.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdio.h>
@@ -23,6 +22,7 @@
 
 #include "fibers.h"
 #include "interface.h"
+#include "team.h"
 
 using namespace vispark;
 
@@ -102,6 +102,7 @@ struct Owner {
     ~Owner() { worker = nullptr; delete owned; }
 };
 thread_local Owner owner;
+thread_local Team team;  // of a thread that launches; destroyed before what its members ran for
 
 void release_fibers(Worker& w) {
     guards -= static_cast<int>(w.fibers.size());
@@ -376,9 +377,11 @@ void reset(Worker& w) {
     memset(w.of_thread, 0, sizeof w.of_thread);
 }
 
-Worker& this_worker() {
-    if (worker) return *worker;
-    owner.owned = worker = new Worker;
+// The state of this OS thread; null where there is no memory for one.
+Worker* this_worker() {
+    if (worker) return worker;
+    owner.owned = worker = new (std::nothrow) Worker;
+    if (!worker) return nullptr;
     stack_t present = {};
     if (sigaltstack(nullptr, &present) == 0 && present.ss_flags & SS_DISABLE) {
         stack_t stack = {};
@@ -386,7 +389,7 @@ Worker& this_worker() {
         stack.ss_size = ALTERNATE_STACK;
         if (stack.ss_sp) sigaltstack(&stack, nullptr);
     }
-    return *worker;
+    return worker;
 }
 
 int run_blocks(Worker& w, const Unit* unit, const Launch* launch, Word first, Word last) {
@@ -443,17 +446,20 @@ int vispark_run(const Unit* unit, unsigned gx, unsigned gy, unsigned gz, unsigne
                 const char* arguments, int* slot, Bounds* bounds) {
     const Launch launch = {{gx, gy, gz}, {bx, by, bz}, arguments, bounds};
     const Word blocks = static_cast<Word>(gx) * gy * gz;
-    const Word most = static_cast<Word>(omp_get_max_threads());
+    const Word most = static_cast<Word>(most_threads());
     Word chunk = blocks / (most * 32);
     chunk = chunk < 1 ? 1 : chunk > 4096 ? 4096 : chunk;
     const Word chunks = (blocks + chunk - 1) / chunk;
-    const int team = static_cast<int>(chunks < most ? chunks : most);
     std::atomic<Word> next{0};  // handed out in order, so that a block may wait for an earlier one
     std::atomic<int> status{DONE};
     char said[256] = "";
-    #pragma omp parallel num_threads(team) if (team > 1)
-    {
-        Worker& w = this_worker();
+    if (!this_worker()) {
+        snprintf(fault, sizeof fault, "no memory for the state of a thread that runs blocks");
+        return NO_STACKS;
+    }
+    auto run = [&] {
+        if (!this_worker()) return;  // others run the blocks
+        Worker& w = *worker;
         w.slot = slot;
         w.in_kernel = true;
         for (Word first; status.load() == DONE && (first = next.fetch_add(chunk)) < blocks;) {
@@ -463,7 +469,8 @@ int vispark_run(const Unit* unit, unsigned gx, unsigned gy, unsigned gz, unsigne
         }
         w.in_kernel = false;
         w.slot = nullptr;
-    }
+    };
+    team.run(static_cast<int>(chunks < most ? chunks : most), run);
     memcpy(fault, said, sizeof fault);
     fflush(stdout);
     return status.load();
