@@ -45,7 +45,7 @@ from gpu_worker.device.launch_limits import (
     check_launch,
     numbered,
 )
-from gpu_worker.protocol.errors import CompileError, DeviceUnavailable, KernelFault
+from gpu_worker.protocol.errors import CompileError, DeviceUnavailable, KernelFault, OutOfMemory
 from gpu_worker.protocol.system import system_call
 from gpu_worker.system import crash_record
 from gpu_worker.system.fault_report import POINTER
@@ -53,6 +53,8 @@ from gpu_worker.system.fault_report import POINTER
 LIMITS = Limits((2**31 - 1, 65535, 65535), (1024, 1024, 64), 1024, SHARED_BYTES)
 
 _THREE = 3
+#: The status of a launch for whose waiting threads there were no stacks; see runtime.cpp.
+_NO_STACKS = 2
 
 #: Bytes around each buffer in which nothing lies, where accesses are checked.
 _GAP = 1 << 20
@@ -250,6 +252,9 @@ class HostDevice(Device):
                                                *(call.block + ones)[:_THREE], call.packed, crash_record.current_slot(),
                                                None if bounds is None else ctypes.byref(bounds))
         words = self._runtime.vispark_fault().decode() if status else "" if bounds is None else bounds.words(call)
+        if status == _NO_STACKS:    # the blocks that ran wrote to nothing that was there before
+            raise OutOfMemory(f"the kernel {call.kernel.name} of {call.kernel.source.file} on {self.name}: {words}; "
+                              "smaller blocks of threads need less")
         if words:
             stream.sound = stream.marks
             self._fault = f"the kernel {call.kernel.name} of {call.kernel.source.file} failed on {self.name}: {words}"

@@ -129,8 +129,19 @@ Worker::~Worker() {
 
 void fiber_main();
 
+// Have room for what add_fibers notes; false where there is none.
+bool reserve_fibers(Worker& w) {
+    try {
+        w.mappings.reserve(w.mappings.size() + 1);
+        w.fibers.reserve(w.fibers.size() + STACKS_AT_ONCE);
+        return true;
+    } catch (const std::bad_alloc&) {
+        return false;
+    }
+}
+
 void add_fibers(Worker& w) {
-    void* mapping = mmap(nullptr, STACK * STACKS_AT_ONCE, PROT_READ | PROT_WRITE,
+    void* mapping = !reserve_fibers(w) ? MAP_FAILED : mmap(nullptr, STACK * STACKS_AT_ONCE, PROT_READ | PROT_WRITE,
                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (mapping == MAP_FAILED) {
         snprintf(w.message, sizeof w.message, "no memory for the stacks of %zu waiting threads: %s",
@@ -144,7 +155,11 @@ void add_fibers(Worker& w) {
         if (guards.fetch_add(1) < MOST_GUARDS) mprotect(bottom, page, PROT_NONE);
         // Without an offset of its own, the hot end of every stack would fall into the same few cache sets.
         char* top = bottom + STACK - (w.fibers.size() * 832 % 16384) / 64 * 64;
-        Fiber* fiber = new Fiber;
+        Fiber* fiber = new (std::nothrow) Fiber;
+        if (!fiber) {
+            snprintf(w.message, sizeof w.message, "no memory for %zu waiting threads", STACKS_AT_ONCE);
+            give_up(w, NO_STACKS);
+        }
         fiber->stack = prepare_stack(bottom, top, fiber_main);
         w.fibers.push_back(fiber);
         w.idle.push(fiber);
