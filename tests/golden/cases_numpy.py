@@ -59,6 +59,8 @@ case("np.tile to two axes", P)(
     lambda p: np.tile(p, (2, 3)))
 case("np.tile of two axes", BLOCKS)(
     lambda m: np.tile(m, 2))
+case("np.swapaxes", BLOCKS)(
+    lambda m: np.swapaxes(m[None], 0, -1))
 case("np.isin", X, tolerance=16)(
     lambda x: np.isin(x, [1.5, 3]))
 case("np.isin of a row", WHOLE, tolerance=16)(

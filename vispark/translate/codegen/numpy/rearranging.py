@@ -107,6 +107,17 @@ def squeeze(emit: Emitter, a: Value) -> Value:
     return reshape_method(emit, array, *kept) if kept else array.at(*("0",) * len(array.shape))
 
 
+@lowers("numpy.swapaxes", "a axis1 axis2", method="swapaxes")
+def swapaxes(emit: Emitter, a: Value, axis1: Value, axis2: Value) -> Value:
+    """Return a view with two axes in each other's places."""
+    array = array_argument(emit, a, "np.swapaxes")
+    order = list(range(len(array.shape)))
+    one, other = axis_argument(array, axis1), axis_argument(array, axis2)
+    order[one], order[other] = other, one
+    return reindexed(array, tuple(array.shape[axis] for axis in order),
+                     lambda *indices: tuple(indices[axis] for axis in order))
+
+
 @lowers("numpy.expand_dims", "a axis")
 def expand_dims(emit: Emitter, a: Value, axis: Value) -> Value:
     array = array_argument(emit, a, "np.expand_dims")
