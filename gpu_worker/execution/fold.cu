@@ -10,17 +10,12 @@
 // join_works<Add, double, double, 8>, join_works<Add, Twofold, Twofold, 1>, join_works<Maximum, int, int, 32>,
 // join_works<Add, Twofold, double, 4>, join_works<Multiply, double, float, 2>
 #include "vispark/fold.h"
+#include "vispark/target.h"
 
-// With VISPARK_AS_ON_GPU the host takes the way that a GPU takes.
-#if defined(__CUDA_ON_HOST__) && !defined(VISPARK_AS_ON_GPU)
-#define VISPARK_FOLD_ALONE 1
-#endif
-
-#ifdef VISPARK_FOLD_ALONE
-// Fold values of `count` rows, in the order of a block of Y threads above each other and the tree that joins them: the
-// host has no threads that run beside each other, and a barrier would cost it more than the values do.
+// Fold values of `count` rows, in the order of a block of Y threads above each other and the tree that joins them, by one
+// thread: a CPU has none that run beside each other, and a barrier would cost it more than the values do.
 template <typename Op, typename A, int Y, typename Rows>
-A fold_alone(long long count, Rows rows)
+__device__ A fold_alone(long long count, Rows rows)
 {
     A lanes[Y];
     for (int y = 0; y < Y && y < count; ++y) {
@@ -33,7 +28,6 @@ A fold_alone(long long count, Rows rows)
             lanes[y] = Op::of(lanes[y], lanes[y + half]);
     return lanes[0];
 }
-#endif
 
 // Join the first `count` rows of a block's accumulators into row 0 by a tree; a thread outside only waits with it.
 template <typename Op, typename A, int Y, int X>
@@ -58,23 +52,23 @@ __global__ void fold_rows(const T* in, A* out, long long rows, long long columns
     const long long column = (long long)blockIdx.x * X + x;
     const long long first = (long long)blockIdx.y * chunk;
     const long long count = rows - first < chunk ? rows - first : chunk;
-#ifdef VISPARK_FOLD_ALONE
-    if (y == 0 && column < columns && count > 0)
-        out[(long long)blockIdx.y * columns + column] = fold_alone<Op, A, Y>(count, [&](long long row) {
-            return Of::template of<A>(in[(first + row) * columns + column]);
-        });
-#else
-    __shared__ A tile[Y][X];
-    if (column < columns && y < count) {
-        A folded = Of::template of<A>(in[(first + y) * columns + column]);
-        for (long long row = y + Y; row < count; row += Y)
-            folded = Op::of(folded, Of::template of<A>(in[(first + row) * columns + column]));
-        tile[y][x] = folded;
+    if constexpr (VISPARK_ALONE) {
+        if (y == 0 && column < columns && count > 0)
+            out[(long long)blockIdx.y * columns + column] = fold_alone<Op, A, Y>(count, [&](long long row) {
+                return Of::template of<A>(in[(first + row) * columns + column]);
+            });
+    } else {
+        __shared__ A tile[Y][X];
+        if (column < columns && y < count) {
+            A folded = Of::template of<A>(in[(first + y) * columns + column]);
+            for (long long row = y + Y; row < count; row += Y)
+                folded = Op::of(folded, Of::template of<A>(in[(first + row) * columns + column]));
+            tile[y][x] = folded;
+        }
+        join_rows<Op>(tile, column < columns, count);
+        if (column < columns && y == 0)
+            out[(long long)blockIdx.y * columns + column] = tile[0][x];
     }
-    join_rows<Op>(tile, column < columns, count);
-    if (column < columns && y == 0)
-        out[(long long)blockIdx.y * columns + column] = tile[0][x];
-#endif
 }
 
 // Fold an array into another, element by element; the first one starts it.
@@ -177,28 +171,28 @@ __global__ void join_works(const A* partials, const long long* starts, void* con
     const int x = threadIdx.x, y = threadIdx.y;
     const long long first = starts[blockIdx.x], count = starts[blockIdx.x + 1] - first;
     T* target = (T*)out[blockIdx.x];
-#ifdef VISPARK_FOLD_ALONE
-    const long long all = (long long)gridDim.y * X;
-    for (long long column = (long long)blockIdx.y * X + x; y == 0 && column < columns; column += all) {
-        const A* from = partials + first * columns + column;
-        target[column] = count ? (T)fold_alone<Op, A, Y>(count, [&](long long row) { return from[row * columns]; })
-                               : (T)(Op::template identity<A>() + (A)0);
-    }
-#else
-    __shared__ A tile[Y][X];
-    for (long long left = (long long)blockIdx.y * X; left < columns; left += (long long)gridDim.y * X) {
-        const long long column = left + x;
-        if (column < columns && y < count) {
+    if constexpr (VISPARK_ALONE) {
+        const long long all = (long long)gridDim.y * X;
+        for (long long column = (long long)blockIdx.y * X + x; y == 0 && column < columns; column += all) {
             const A* from = partials + first * columns + column;
-            A folded = from[y * columns];
-            for (long long work = y + Y; work < count; work += Y)
-                folded = Op::of(folded, from[work * columns]);
-            tile[y][x] = folded;
+            target[column] = count ? (T)fold_alone<Op, A, Y>(count, [&](long long row) { return from[row * columns]; })
+                                   : (T)(Op::template identity<A>() + (A)0);
         }
-        join_rows<Op>(tile, column < columns, count);
-        if (column < columns && y == 0)
-            target[column] = count ? (T)tile[0][x] : (T)(Op::template identity<A>() + (A)0);
-        __syncthreads();
+    } else {
+        __shared__ A tile[Y][X];
+        for (long long left = (long long)blockIdx.y * X; left < columns; left += (long long)gridDim.y * X) {
+            const long long column = left + x;
+            if (column < columns && y < count) {
+                const A* from = partials + first * columns + column;
+                A folded = from[y * columns];
+                for (long long work = y + Y; work < count; work += Y)
+                    folded = Op::of(folded, from[work * columns]);
+                tile[y][x] = folded;
+            }
+            join_rows<Op>(tile, column < columns, count);
+            if (column < columns && y == 0)
+                target[column] = count ? (T)tile[0][x] : (T)(Op::template identity<A>() + (A)0);
+            __syncthreads();
+        }
     }
-#endif
 }

@@ -12,7 +12,6 @@
 
 #include "fibers.h"
 
-#define __CUDA_ON_HOST__ 1
 #define __device__
 #define __forceinline__ inline
 #define __shared__ static

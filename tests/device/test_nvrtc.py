@@ -162,7 +162,7 @@ def _size(b):
 
 def _assembly(text: str) -> str:
     """PTX of a source as one thread goes over its rows."""
-    source = Source(text, options=("-DVISPARK_ON_HOST=1",))
+    source = Source(text, options=("-DVISPARK_ALONE=1",))
     with nvrtc._program(nvrtc.nvrtc, source) as program:
         options = [option.encode() for option in nvrtc._options(source.options, "compute_90")]
         nvrtc._check(nvrtc.nvrtc, nvrtc.nvrtc.nvrtcCompileProgram(program, len(options), options))

@@ -40,7 +40,7 @@ lambda_kernel(const long long* __restrict__ works, void* const* __restrict__ por
     const float* __restrict__ const b_in = work.of<const float>(0, 12);
     float* __restrict__ const out_0 = work.of<float>(1, 4);
     float* __restrict__ const out_1 = work.of<float>(2, 3);
-#ifdef VISPARK_ON_HOST
+#if VISPARK_ALONE
     if (threadIdx.x != 0) return;
     VISPARK_EACH
     for (long long row = 0; row < work.count; ++row)

@@ -19,7 +19,7 @@ lambda_kernel(const long long* __restrict__ works, void* const* __restrict__ por
     bool* __restrict__ const out_0 = work.of<bool>(2, 1);
     bool* __restrict__ const out_1 = work.of<bool>(3, 1);
     bool* __restrict__ const out_2 = work.of<bool>(4, 1);
-#ifdef VISPARK_ON_HOST
+#if VISPARK_ALONE
     if (threadIdx.x != 0) return;
     VISPARK_EACH
     for (long long row = 0; row < work.count; ++row)

@@ -30,7 +30,7 @@ escapes_kernel(const long long* __restrict__ works, void* const* __restrict__ po
     const float* __restrict__ const x_in = work.of<const float>(0, 1);
     long long* __restrict__ const out_0 = work.of<long long>(1, 1);
     float* __restrict__ const out_1 = work.of<float>(2, 1);
-#ifdef VISPARK_ON_HOST
+#if VISPARK_ALONE
     if (threadIdx.x != 0) return;
     VISPARK_EACH
     for (long long row = 0; row < work.count; ++row)

@@ -31,7 +31,7 @@ pushed_then_energy_kernel(const long long* __restrict__ works, void* const* __re
     const float* __restrict__ const m_in = work.of<const float>(2, 1);
     float* __restrict__ const out_x = work.of<float>(3, 3);
     float* __restrict__ const out_e = work.of<float>(4, 1);
-#ifdef VISPARK_ON_HOST
+#if VISPARK_ALONE
     if (threadIdx.x != 0) return;
     VISPARK_EACH
     for (long long row = 0; row < work.count; ++row)

@@ -70,7 +70,7 @@ lambda_kernel(const long long* __restrict__ works, void* const* __restrict__ por
     complex_t<float>* __restrict__ const out_0 = work.of<complex_t<float>>(2, 1);
     complex_t<float>* __restrict__ const out_1 = work.of<complex_t<float>>(3, 1);
     complex_t<float>* __restrict__ const out_2 = work.of<complex_t<float>>(4, 1);
-#ifdef VISPARK_ON_HOST
+#if VISPARK_ALONE
     if (threadIdx.x != 0) return;
     VISPARK_EACH
     for (long long row = 0; row < work.count; ++row)

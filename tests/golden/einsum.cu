@@ -47,7 +47,7 @@ lambda_kernel(const long long* __restrict__ works, void* const* __restrict__ por
     float* __restrict__ const out_1 = work.of<float>(2, 4);
     float* __restrict__ const out_2 = work.of<float>(3, 25);
     float* __restrict__ const out_3 = work.of<float>(4, 1);
-#ifdef VISPARK_ON_HOST
+#if VISPARK_ALONE
     if (threadIdx.x != 0) return;
     VISPARK_EACH
     for (long long row = 0; row < work.count; ++row)

@@ -15,7 +15,7 @@ lambda_kernel(const long long* __restrict__ works, void* const* __restrict__ por
     const long long* __restrict__ const y_in = work.of<const long long>(0, 1);
     const float* __restrict__ const z_in = work.of<const float>(1, 2);
     double* __restrict__ const out = work.of<double>(2, 1);
-#ifdef VISPARK_ON_HOST
+#if VISPARK_ALONE
     if (threadIdx.x != 0) return;
     VISPARK_EACH
     for (long long row = 0; row < work.count; ++row)

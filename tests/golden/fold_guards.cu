@@ -20,7 +20,7 @@ lambda_fold(const long long* __restrict__ works, void* const* __restrict__ ports
     const rows::Work work(works, ports, 2);
     const double* __restrict__ const x_in = work.of<const double>(0, 5);
     const long long* __restrict__ const n_in = work.of<const long long>(1, 1);
-#ifdef VISPARK_ON_HOST
+#if VISPARK_ALONE
     if (threadIdx.x != 0) return;
     rows::Columns<Minimum, Value, double, double, 256> out_0_folds;
     rows::Columns<Add, IsNan, double, double, 256> out_0_nans;

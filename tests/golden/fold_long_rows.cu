@@ -2,7 +2,22 @@
 // a sum of rows that several threads share
 #include "vispark/rows.h"
 
-#ifndef VISPARK_ON_HOST
+#if VISPARK_ALONE
+static __device__ __forceinline__ void
+gradient(const float* __restrict__ p, float (&out_row)[99], const float* __restrict__ w)
+{
+    const float y = p[0];
+    float dot = 0.0f;
+    VISPARK_SUM(dot)
+    for (int j = 0; j < 99; ++j) {
+        dot += (w[j] * p[j + 1]);
+    }
+    const float value = ((1.0f / (1.0f + expf((-y) * dot))) - 1.0f) * y;
+    for (int j = 0; j < 99; ++j) {
+        out_row[j] = (value * p[j + 1]);
+    }
+}
+#else
 static __device__ __forceinline__ void
 gradient(const float* __restrict__ p, float (&out_row)[13], const float* __restrict__ w, const int lane, unsigned char* const scratch)
 {
@@ -30,21 +45,6 @@ gradient(const float* __restrict__ p, float (&out_row)[13], const float* __restr
         }
     }
 }
-#else
-static __device__ __forceinline__ void
-gradient(const float* __restrict__ p, float (&out_row)[99], const float* __restrict__ w)
-{
-    const float y = p[0];
-    float dot = 0.0f;
-    VISPARK_SUM(dot)
-    for (int j = 0; j < 99; ++j) {
-        dot += (w[j] * p[j + 1]);
-    }
-    const float value = ((1.0f / (1.0f + expf((-y) * dot))) - 1.0f) * y;
-    for (int j = 0; j < 99; ++j) {
-        out_row[j] = (value * p[j + 1]);
-    }
-}
 #endif
 
 extern "C" __global__ void __launch_bounds__(128, 4)
@@ -52,7 +52,7 @@ gradient_fold(const long long* __restrict__ works, void* const* __restrict__ por
 {
     const rows::Work work(works, ports, 1);
     const float* __restrict__ const p_in = work.of<const float>(0, 100);
-#ifdef VISPARK_ON_HOST
+#if VISPARK_ALONE
     if (threadIdx.x != 0) return;
     rows::Columns<Add, Value, float, double, 99> out_folds;
     for (long long first = 0; first < work.count; first += 1) {

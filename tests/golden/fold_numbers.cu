@@ -13,7 +13,7 @@ lambda_fold(const long long* __restrict__ works, void* const* __restrict__ ports
 {
     const rows::Work work(works, ports, 1);
     const float* __restrict__ const x_in = work.of<const float>(0, 1);
-#ifdef VISPARK_ON_HOST
+#if VISPARK_ALONE
     if (threadIdx.x != 0) return;
     rows::Columns<Add, Value, float, double, 256> out_folds;
     for (long long first = 0; first < work.count; first += 256) {

@@ -23,7 +23,7 @@ gradient_fold(const long long* __restrict__ works, void* const* __restrict__ por
 {
     const rows::Work work(works, ports, 1);
     const float* __restrict__ const p_in = work.of<const float>(0, 41);
-#ifdef VISPARK_ON_HOST
+#if VISPARK_ALONE
     if (threadIdx.x != 0) return;
     rows::Columns<Add, Value, float, double, 40> out_folds;
     for (long long first = 0; first < work.count; first += 1) {

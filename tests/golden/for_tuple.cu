@@ -17,7 +17,7 @@ weights_kernel(const long long* __restrict__ works, void* const* __restrict__ po
     const rows::Work work(works, ports, 2);
     const float* __restrict__ const x_in = work.of<const float>(0, 1);
     float* __restrict__ const out = work.of<float>(1, 1);
-#ifdef VISPARK_ON_HOST
+#if VISPARK_ALONE
     if (threadIdx.x != 0) return;
     VISPARK_EACH
     for (long long row = 0; row < work.count; ++row)

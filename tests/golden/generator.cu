@@ -18,7 +18,7 @@ lambda_kernel(const long long* __restrict__ works, void* const* __restrict__ por
     const rows::Work work(works, ports, 2);
     const float* __restrict__ const p_in = work.of<const float>(0, 5);
     float* __restrict__ const out = work.of<float>(1, 1);
-#ifdef VISPARK_ON_HOST
+#if VISPARK_ALONE
     if (threadIdx.x != 0) return;
     VISPARK_EACH
     for (long long row = 0; row < work.count; ++row)

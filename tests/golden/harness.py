@@ -28,8 +28,8 @@ from vispark.translate.codegen.scalar.interface import (
 from vispark.translate.fusion import fuse
 
 #: Makes the host take the way through shared memory that a GPU takes, and what Hopper has for it.
-AS_ON_GPU = ("-DVISPARK_AS_ON_GPU",)
-AS_ON_HOPPER = (*AS_ON_GPU, "-DVISPARK_AS_ON_HOPPER")
+AS_ON_GPU = ("-DVISPARK_ALONE=0",)
+AS_ON_HOPPER = (*AS_ON_GPU, "-DVISPARK_ONE_PASS=1")
 Data = np.ndarray | Mapping[str, np.ndarray]
 
 

@@ -52,7 +52,7 @@ lambda_kernel(const long long* __restrict__ works, void* const* __restrict__ por
     const double* __restrict__ const p_in = work.of<const double>(0, 5);
     double* __restrict__ const out_0 = work.of<double>(1, 5);
     double* __restrict__ const out_1 = work.of<double>(2, 1);
-#ifdef VISPARK_ON_HOST
+#if VISPARK_ALONE
     if (threadIdx.x != 0) return;
     VISPARK_EACH
     for (long long row = 0; row < work.count; ++row)

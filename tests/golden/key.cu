@@ -38,7 +38,7 @@ least_1_kernel(const long long* __restrict__ works, void* const* __restrict__ po
     const float* __restrict__ const p_in = work.of<const float>(0, 6);
     long long* __restrict__ const out_0 = work.of<long long>(1, 1);
     long long* __restrict__ const out_1 = work.of<long long>(2, 1);
-#ifdef VISPARK_ON_HOST
+#if VISPARK_ALONE
     if (threadIdx.x != 0) return;
     VISPARK_EACH
     for (long long row = 0; row < work.count; ++row)

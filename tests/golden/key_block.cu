@@ -15,7 +15,7 @@ lambda_fold(const long long* __restrict__ works, void* const* __restrict__ ports
     const rows::Work work(works, ports, 2);
     const int* __restrict__ const k_in = work.of<const int>(0, 1);
     const float* __restrict__ const v_in = work.of<const float>(1, 1);
-#ifdef VISPARK_ON_HOST
+#if VISPARK_ALONE
     if (threadIdx.x != 0) return;
     long long* __restrict__ const out_0_cells = out_0_counts + blockIdx.x * 1000ll;
     for (int i = 0; i < 1000; ++i) out_0_cells[i] = Add::identity<long long>();

@@ -13,7 +13,7 @@ lambda(const int k, const float v, int& out_0_value, float& out_1_0_value, long 
 extern "C" __global__ void
 lambda_fold_cells(rows::Word* made)
 {
-#ifndef VISPARK_ON_HOST
+#if !VISPARK_ALONE
     const long long first = blockIdx.x * 256ll + threadIdx.x, step = 100096;
     if (first == 0) made[0] = 0;
     rows::start_cells<rows::Cell<Add, One, long long, long long>>(made + 1, 100000, first, step);
@@ -29,7 +29,7 @@ lambda_fold(const long long* __restrict__ works, void* const* __restrict__ ports
     const rows::Work work(works, ports, 2);
     const int* __restrict__ const k_in = work.of<const int>(0, 1);
     const float* __restrict__ const v_in = work.of<const float>(1, 1);
-#ifdef VISPARK_ON_HOST
+#if VISPARK_ALONE
     if (threadIdx.x != 0) return;
     long long* __restrict__ const out_0_cells = out_0_counts + blockIdx.x * 100000ll;
     for (int i = 0; i < 100000; ++i) out_0_cells[i] = Add::identity<long long>();

@@ -12,7 +12,7 @@ lambda(const int k, const float v, int& out_0_value, float& out_1_value)
 extern "C" __global__ void
 lambda_fold_cells(rows::Word* made)
 {
-#ifndef VISPARK_ON_HOST
+#if !VISPARK_ALONE
     const long long first = blockIdx.x * 256ll + threadIdx.x, step = 16384;
     if (first == 0) made[0] = 0;
     rows::start_cells<rows::Cell<Add, One, long long, long long>>(made + 1, 20000, first, step);
@@ -26,7 +26,7 @@ lambda_fold(const long long* __restrict__ works, void* const* __restrict__ ports
     const rows::Work work(works, ports, 2);
     const int* __restrict__ const k_in = work.of<const int>(0, 1);
     const float* __restrict__ const v_in = work.of<const float>(1, 1);
-#ifdef VISPARK_ON_HOST
+#if VISPARK_ALONE
     if (threadIdx.x != 0) return;
     long long* __restrict__ const out_0_cells = out_0_counts + blockIdx.x * 20000ll;
     for (int i = 0; i < 20000; ++i) out_0_cells[i] = Add::identity<long long>();

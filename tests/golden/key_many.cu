@@ -11,7 +11,17 @@ template <class I, class F> __device__ __forceinline__ I to_integer(F a)
     return a != a ? I(0) : a >= (F)top ? top : a <= (F)bottom ? bottom : (I)a;
 }
 
-#ifndef VISPARK_ON_HOST
+#if VISPARK_ALONE
+static __device__ __forceinline__ void
+lambda(const float* __restrict__ p, long long& out_0_value, float (&out_1_row)[64])
+{
+    out_0_value = to_integer<long long>(p[0]);
+    VISPARK_UNROLL
+    for (int j = 0; j < 64; ++j) {
+        out_1_row[j] = p[j + 1];
+    }
+}
+#else
 static __device__ __forceinline__ void
 lambda(const float* __restrict__ p, long long& out_0_value, float (&out_1_row)[16], const int lane, unsigned char* const scratch)
 {
@@ -24,16 +34,6 @@ lambda(const float* __restrict__ p, long long& out_0_value, float (&out_1_row)[1
         }
     }
 }
-#else
-static __device__ __forceinline__ void
-lambda(const float* __restrict__ p, long long& out_0_value, float (&out_1_row)[64])
-{
-    out_0_value = to_integer<long long>(p[0]);
-    VISPARK_UNROLL
-    for (int j = 0; j < 64; ++j) {
-        out_1_row[j] = p[j + 1];
-    }
-}
 #endif
 
 extern "C" __global__ void __launch_bounds__(32, 6)
@@ -41,7 +41,7 @@ lambda_fold(const long long* __restrict__ works, void* const* __restrict__ ports
 {
     const rows::Work work(works, ports, 1);
     const float* __restrict__ const p_in = work.of<const float>(0, 65);
-#ifdef VISPARK_ON_HOST
+#if VISPARK_ALONE
     if (threadIdx.x != 0) return;
     long long* __restrict__ const out_0_cells = out_0_counts + blockIdx.x * 1000ll;
     for (int i = 0; i < 1000; ++i) out_0_cells[i] = Add::identity<long long>();

@@ -11,7 +11,18 @@ template <class I, class F> __device__ __forceinline__ I to_integer(F a)
     return a != a ? I(0) : a >= (F)top ? top : a <= (F)bottom ? bottom : (I)a;
 }
 
-#ifndef VISPARK_ON_HOST
+#if VISPARK_ALONE
+static __device__ __forceinline__ void
+lambda(const float* __restrict__ p, long long& out_0_value, float (&out_1_0_row)[64], long long& out_1_1_value)
+{
+    out_0_value = to_integer<long long>(p[0]);
+    VISPARK_UNROLL
+    for (int j = 0; j < 64; ++j) {
+        out_1_0_row[j] = p[j + 1];
+    }
+    out_1_1_value = 1LL;
+}
+#else
 static __device__ __forceinline__ void
 lambda(const float* __restrict__ p, long long& out_0_value, float (&out_1_0_row)[2], long long& out_1_1_value, const int lane, unsigned char* const scratch)
 {
@@ -25,17 +36,6 @@ lambda(const float* __restrict__ p, long long& out_0_value, float (&out_1_0_row)
     }
     out_1_1_value = 1LL;
 }
-#else
-static __device__ __forceinline__ void
-lambda(const float* __restrict__ p, long long& out_0_value, float (&out_1_0_row)[64], long long& out_1_1_value)
-{
-    out_0_value = to_integer<long long>(p[0]);
-    VISPARK_UNROLL
-    for (int j = 0; j < 64; ++j) {
-        out_1_0_row[j] = p[j + 1];
-    }
-    out_1_1_value = 1LL;
-}
 #endif
 
 extern "C" __global__ void __launch_bounds__(256, 3)
@@ -43,7 +43,7 @@ lambda_fold(const long long* __restrict__ works, void* const* __restrict__ ports
 {
     const rows::Work work(works, ports, 1);
     const float* __restrict__ const p_in = work.of<const float>(0, 65);
-#ifdef VISPARK_ON_HOST
+#if VISPARK_ALONE
     if (threadIdx.x != 0) return;
     long long* __restrict__ const out_0_cells = out_0_counts + blockIdx.x * 10ll;
     for (int i = 0; i < 10; ++i) out_0_cells[i] = Add::identity<long long>();

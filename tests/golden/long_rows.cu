@@ -5,7 +5,28 @@
 // NumPy's maximum and minimum give NaN where an operand is; fmax and fmin the other operand.
 template <class T> __device__ __forceinline__ T maximum(T a, T b) { return a >= b || a != a ? a : b; }
 
-#ifndef VISPARK_ON_HOST
+#if VISPARK_ALONE
+static __device__ __forceinline__ void
+softmax(const float* __restrict__ p, float* __restrict__ out_row)
+{
+    float max_1 = p[0];
+    for (int j = 0; j < 783; ++j) {
+        max_1 = maximum<float>(max_1, p[j + 1]);
+    }
+    float e[784];
+    for (int j = 0; j < 784; ++j) {
+        e[j] = expf(p[j] - max_1);
+    }
+    float sum = 0.0f;
+    VISPARK_SUM(sum)
+    for (int j = 0; j < 784; ++j) {
+        sum += e[j];
+    }
+    for (int j = 0; j < 784; ++j) {
+        out_row[j] = (e[j] / sum);
+    }
+}
+#else
 static __device__ __forceinline__ void
 softmax(const float* __restrict__ p, float* __restrict__ out_row, const int lane, unsigned char* const scratch)
 {
@@ -54,27 +75,6 @@ softmax(const float* __restrict__ p, float* __restrict__ out_row, const int lane
         }
     }
 }
-#else
-static __device__ __forceinline__ void
-softmax(const float* __restrict__ p, float* __restrict__ out_row)
-{
-    float max_1 = p[0];
-    for (int j = 0; j < 783; ++j) {
-        max_1 = maximum<float>(max_1, p[j + 1]);
-    }
-    float e[784];
-    for (int j = 0; j < 784; ++j) {
-        e[j] = expf(p[j] - max_1);
-    }
-    float sum = 0.0f;
-    VISPARK_SUM(sum)
-    for (int j = 0; j < 784; ++j) {
-        sum += e[j];
-    }
-    for (int j = 0; j < 784; ++j) {
-        out_row[j] = (e[j] / sum);
-    }
-}
 #endif
 
 extern "C" __global__ void __launch_bounds__(256, 2)
@@ -83,7 +83,7 @@ softmax_kernel(const long long* __restrict__ works, void* const* __restrict__ po
     const rows::Work work(works, ports, 2);
     const float* __restrict__ const p_in = work.of<const float>(0, 784);
     float* __restrict__ const out = work.of<float>(1, 784);
-#ifdef VISPARK_ON_HOST
+#if VISPARK_ALONE
     if (threadIdx.x != 0) return;
     VISPARK_EACH
     for (long long row = 0; row < work.count; ++row)

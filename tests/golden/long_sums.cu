@@ -70,7 +70,49 @@ template <class T> __device__ __forceinline__ complex_t<T> complex_whole_sum(sum
                         whole_sum(sum_of_parts<T>{a.sum.im, a.lost.im}));
 }
 
-#ifndef VISPARK_ON_HOST
+#if VISPARK_ALONE
+static __device__ __forceinline__ void
+sums(const float* __restrict__ p, const complex_t<float>* __restrict__ z, float& out_0_value, float& out_1_value, complex_t<float>& out_2_value)
+{
+    sum_of_parts<float> sum_parts = {0.0f, 0.0f};
+    for (int block = 0; block < 5000; block += VISPARK_BLOCK) {
+        const int end = block + VISPARK_BLOCK < 5000 ? block + VISPARK_BLOCK : 5000;
+        float part = 0.0f;
+        VISPARK_SUM(part)
+        for (int j = block; j < end; ++j) {
+            part += p[j];
+        }
+        sum_parts = with_part(sum_parts, part);
+    }
+    float sum = whole_sum(sum_parts);
+    sum_of_parts<float> dot_parts = {0.0f, 0.0f};
+    for (int block = 0; block < 5000; block += VISPARK_BLOCK) {
+        const int end = block + VISPARK_BLOCK < 5000 ? block + VISPARK_BLOCK : 5000;
+        float part = 0.0f;
+        VISPARK_SUM(part)
+        for (int j = block; j < end; ++j) {
+            part += (p[j] * p[j]);
+        }
+        dot_parts = with_part(dot_parts, part);
+    }
+    float dot = whole_sum(dot_parts);
+    sum_of_parts<complex_t<float>> sum_parts_1 = {complex_t<float>(0.0f, 0.0f), complex_t<float>(0.0f, 0.0f)};
+    for (int j = 0; j < 130; ++j) {
+        for (int block = 0; block < 40; block += 32) {
+            const int end = block + 32 < 40 ? block + 32 : 40;
+            complex_t<float> part = complex_t<float>(0.0f, 0.0f);
+            for (int j_1 = block; j_1 < end; ++j_1) {
+                part = part + z[j * 40 + j_1];
+            }
+            sum_parts_1 = with_part(sum_parts_1, part);
+        }
+    }
+    complex_t<float> sum_1 = complex_whole_sum(sum_parts_1);
+    out_0_value = sum;
+    out_1_value = dot;
+    out_2_value = sum_1;
+}
+#else
 static __device__ __forceinline__ void
 sums(const float* __restrict__ p, const complex_t<float>* __restrict__ z, float& out_0_value, float& out_1_value, complex_t<float>& out_2_value, const int lane, unsigned char* const scratch)
 {
@@ -137,48 +179,6 @@ sums(const float* __restrict__ p, const complex_t<float>* __restrict__ z, float&
     out_1_value = dot;
     out_2_value = sum_1;
 }
-#else
-static __device__ __forceinline__ void
-sums(const float* __restrict__ p, const complex_t<float>* __restrict__ z, float& out_0_value, float& out_1_value, complex_t<float>& out_2_value)
-{
-    sum_of_parts<float> sum_parts = {0.0f, 0.0f};
-    for (int block = 0; block < 5000; block += VISPARK_BLOCK) {
-        const int end = block + VISPARK_BLOCK < 5000 ? block + VISPARK_BLOCK : 5000;
-        float part = 0.0f;
-        VISPARK_SUM(part)
-        for (int j = block; j < end; ++j) {
-            part += p[j];
-        }
-        sum_parts = with_part(sum_parts, part);
-    }
-    float sum = whole_sum(sum_parts);
-    sum_of_parts<float> dot_parts = {0.0f, 0.0f};
-    for (int block = 0; block < 5000; block += VISPARK_BLOCK) {
-        const int end = block + VISPARK_BLOCK < 5000 ? block + VISPARK_BLOCK : 5000;
-        float part = 0.0f;
-        VISPARK_SUM(part)
-        for (int j = block; j < end; ++j) {
-            part += (p[j] * p[j]);
-        }
-        dot_parts = with_part(dot_parts, part);
-    }
-    float dot = whole_sum(dot_parts);
-    sum_of_parts<complex_t<float>> sum_parts_1 = {complex_t<float>(0.0f, 0.0f), complex_t<float>(0.0f, 0.0f)};
-    for (int j = 0; j < 130; ++j) {
-        for (int block = 0; block < 40; block += 32) {
-            const int end = block + 32 < 40 ? block + 32 : 40;
-            complex_t<float> part = complex_t<float>(0.0f, 0.0f);
-            for (int j_1 = block; j_1 < end; ++j_1) {
-                part = part + z[j * 40 + j_1];
-            }
-            sum_parts_1 = with_part(sum_parts_1, part);
-        }
-    }
-    complex_t<float> sum_1 = complex_whole_sum(sum_parts_1);
-    out_0_value = sum;
-    out_1_value = dot;
-    out_2_value = sum_1;
-}
 #endif
 
 extern "C" __global__ void __launch_bounds__(128, 9)
@@ -190,7 +190,7 @@ sums_kernel(const long long* __restrict__ works, void* const* __restrict__ ports
     float* __restrict__ const out_0 = work.of<float>(2, 1);
     float* __restrict__ const out_1 = work.of<float>(3, 1);
     complex_t<float>* __restrict__ const out_2 = work.of<complex_t<float>>(4, 1);
-#ifdef VISPARK_ON_HOST
+#if VISPARK_ALONE
     if (threadIdx.x != 0) return;
     VISPARK_EACH
     for (long long row = 0; row < work.count; ++row)

@@ -2,33 +2,48 @@
 // a row times a matrix whose parts come one after the other, and sums of what follows
 #include "vispark/products.h"
 
-// A value whose origin the compiler for GPUs does not see. What it knows of integers of 16 bits it turns into negations
-// in 16 bits (a + b == 0 into a == -b), and of -32768 those of CUDA 13.0 give 32768 where a comparison, a shift, max()
-// or a conversion follows: so nothing may be known that becomes one. The choice of -a where a < 0 it turns into PTX's
-// abs, in 32 and 64 bits, whose result the assembler takes for never negative, though that of the least integer is: so
-// a choice may not be seen to be of a number and its negation. Of 16 bits the assembler compares a max() by the wrong
-// half of a register, so there may be none. The choice of b where b < 0 and else of 0 becomes min(b, 0), which is -0
-// where b is, so that a zero may not be seen. In a loop that ends where a + 1 < b, a + 2 < b, ... it forgets that
-// unsigned sums wrap (NVRTC 12.9 to 13.5: the first of them is returned, whatever b is). It costs no instruction.
-template <class T> __device__ __forceinline__ T opaque(T a)
-{
-#ifndef __CUDA_ON_HOST__
-    asm("" : "+r"(a));
-#endif
-    return a;
-}
-template <> __device__ __forceinline__ float opaque<float>(float a)
-{
-#ifndef __CUDA_ON_HOST__
-    asm("" : "+f"(a));
-#endif
-    return a;
-}
+// A value whose origin compilers do not see: vispark/target.h says why.
+template <class T> __device__ __forceinline__ T opaque(T a) { return vispark::opaque<T>(a); }
 // NumPy's maximum and minimum give NaN where an operand is; fmax and fmin the other operand.
 template <class T> __device__ __forceinline__ T maximum(T a, T b) { return a >= b || a != a ? a : b; }
 template <class T> __device__ __forceinline__ bool is_nan(T a) { return a != a; }
 
-#ifndef VISPARK_ON_HOST
+#if VISPARK_ALONE
+static __device__ __forceinline__ void
+mistakes(const float* __restrict__ p, float (&out_0_row)[17], bool& out_1_value, const float* __restrict__ p_by_m, const float* __restrict__ m)
+{
+    float max_1 = p_by_m[0];
+    VISPARK_UNROLL
+    for (int j = 0; j < 16; ++j) {
+        max_1 = maximum<float>(max_1, p_by_m[j + 1]);
+    }
+    float shares[17];
+    VISPARK_UNROLL
+    for (int j = 0; j < 17; ++j) {
+        shares[j] = expf(p_by_m[j] - max_1);
+    }
+    float sum = 0.0f;
+    VISPARK_SUM(sum)
+    for (int j = 0; j < 17; ++j) {
+        sum += shares[j];
+    }
+    float max_2 = opaque<float>(p_by_m[0]);
+    int argmax = 0;
+    VISPARK_UNROLL
+    for (int j = 0; j < 17; ++j) {
+        const float value = p_by_m[j];
+        if (value > max_2 || (is_nan<float>(value) && !is_nan<float>(max_2))) {
+            max_2 = value;
+            argmax = j;
+        }
+    }
+    VISPARK_UNROLL
+    for (int j = 0; j < 17; ++j) {
+        out_0_row[j] = (shares[j] / sum);
+    }
+    out_1_value = ((double)((long long)argmax)) == ((double)p[0]);
+}
+#else
 static __device__ __forceinline__ void
 mistakes(const float* __restrict__ p, float (&out_0_row)[1], bool& out_1_value, const float* __restrict__ p_by_m, const float* __restrict__ m, const int lane, unsigned char* const scratch)
 {
@@ -65,41 +80,6 @@ mistakes(const float* __restrict__ p, float (&out_0_row)[1], bool& out_1_value, 
     }
     out_1_value = ((double)((long long)argmax)) == ((double)p[0]);
 }
-#else
-static __device__ __forceinline__ void
-mistakes(const float* __restrict__ p, float (&out_0_row)[17], bool& out_1_value, const float* __restrict__ p_by_m, const float* __restrict__ m)
-{
-    float max_1 = p_by_m[0];
-    VISPARK_UNROLL
-    for (int j = 0; j < 16; ++j) {
-        max_1 = maximum<float>(max_1, p_by_m[j + 1]);
-    }
-    float shares[17];
-    VISPARK_UNROLL
-    for (int j = 0; j < 17; ++j) {
-        shares[j] = expf(p_by_m[j] - max_1);
-    }
-    float sum = 0.0f;
-    VISPARK_SUM(sum)
-    for (int j = 0; j < 17; ++j) {
-        sum += shares[j];
-    }
-    float max_2 = opaque<float>(p_by_m[0]);
-    int argmax = 0;
-    VISPARK_UNROLL
-    for (int j = 0; j < 17; ++j) {
-        const float value = p_by_m[j];
-        if (value > max_2 || (is_nan<float>(value) && !is_nan<float>(max_2))) {
-            max_2 = value;
-            argmax = j;
-        }
-    }
-    VISPARK_UNROLL
-    for (int j = 0; j < 17; ++j) {
-        out_0_row[j] = (shares[j] / sum);
-    }
-    out_1_value = ((double)((long long)argmax)) == ((double)p[0]);
-}
 #endif
 
 extern "C" __global__ void __launch_bounds__(128, 2)
@@ -107,7 +87,7 @@ mistakes_fold(const long long* __restrict__ works, void* const* __restrict__ por
 {
     const rows::Work work(works, ports, 1);
     const float* __restrict__ const p_in = work.of<const float>(0, 481);
-#ifdef VISPARK_ON_HOST
+#if VISPARK_ALONE
     if (threadIdx.x != 0) return;
     const rows::Turned<rows::Matrix<float, 480, 17, 0, 17, 1>, float> p_by_m_matrix({m});
     rows::Columns<Add, Value, float, double, 17> out_0_folds;

@@ -24,7 +24,7 @@ lambda_kernel(const long long* __restrict__ works, void* const* __restrict__ por
     float* __restrict__ const out_3 = work.of<float>(4, 1);
     float* __restrict__ const out_4 = work.of<float>(5, 1);
     float* __restrict__ const out_5 = work.of<float>(6, 1);
-#ifdef VISPARK_ON_HOST
+#if VISPARK_ALONE
     if (threadIdx.x != 0) return;
     VISPARK_EACH
     for (long long row = 0; row < work.count; ++row)

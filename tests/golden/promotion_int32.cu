@@ -24,7 +24,7 @@ lambda_kernel(const long long* __restrict__ works, void* const* __restrict__ por
     int* __restrict__ const out_3 = work.of<int>(4, 1);
     double* __restrict__ const out_4 = work.of<double>(5, 1);
     double* __restrict__ const out_5 = work.of<double>(6, 1);
-#ifdef VISPARK_ON_HOST
+#if VISPARK_ALONE
     if (threadIdx.x != 0) return;
     VISPARK_EACH
     for (long long row = 0; row < work.count; ++row)

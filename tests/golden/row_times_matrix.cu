@@ -17,7 +17,7 @@ lambda_kernel(const long long* __restrict__ works, void* const* __restrict__ por
     const rows::Work work(works, ports, 2);
     const float* __restrict__ const p_in = work.of<const float>(0, 12);
     float* __restrict__ const out = work.of<float>(1, 10);
-#ifdef VISPARK_ON_HOST
+#if VISPARK_ALONE
     if (threadIdx.x != 0) return;
     const rows::Turned<rows::Matrix<float, 12, 10, 0, 10, 1>, float> p_by_m_matrix({m});
     for (long long row = 0; row < work.count; ++row) {

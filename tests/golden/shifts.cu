@@ -29,7 +29,7 @@ lambda_kernel(const long long* __restrict__ works, void* const* __restrict__ por
     const short* __restrict__ const b_in = work.of<const short>(1, 1);
     short* __restrict__ const out_0 = work.of<short>(2, 1);
     short* __restrict__ const out_1 = work.of<short>(3, 1);
-#ifdef VISPARK_ON_HOST
+#if VISPARK_ALONE
     if (threadIdx.x != 0) return;
     VISPARK_EACH
     for (long long row = 0; row < work.count; ++row)

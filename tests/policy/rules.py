@@ -33,6 +33,10 @@ _SUPERVISORS = {
     "vispark/runtime/driver/garbage_collector.py": {"_keep_house"},
 }
 
+#: Names that say for which device a source is compiled, and files that may ask them: each device's own.
+_TARGETS = re.compile(r"\b(__CUDA_ON_HOST__|__CUDA_ARCH\w*|__CUDACC\w*|VISPARK_ON_\w+|VISPARK_AS_ON_\w+)\b")
+_OF_TARGETS = ("gpu_worker/device/host/", "gpu_worker/device/cuda/")
+
 _PICKLES = {"pickle", "cloudpickle", "dill", "marshal"}
 _MAX_LINES = 800
 
@@ -144,3 +148,12 @@ def machine_names(text: str, path: str, hostname: str) -> Iterator[str]:
 def _name(node: ast.expr | None) -> str:
     """The last part of a dotted name."""
     return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
+
+
+def target_names(source: str, path: str) -> Iterator[str]:
+    """Questions for which device a kernel is compiled, beyond the devices' own headers (``vispark/target.h``)."""
+    if not path.startswith(("vispark/", "gpu_worker/")) or path.startswith(_OF_TARGETS):
+        return
+    for number, line in enumerate(source.splitlines(), 1):
+        for found in _TARGETS.finditer(line):
+            yield f"{path}:{number} asks {found[0]}; vispark/target.h is to say what differs"

@@ -72,6 +72,10 @@ def test_mpi_is_imported_in_one_file_at_most():
     assert len(files) <= 1, files
 
 
+def test_what_differs_between_devices_is_asked_of_their_headers():
+    _check(rules.target_names, SOURCES)
+
+
 def test_no_file_is_too_long():
     _check(rules.length, SOURCES)
 

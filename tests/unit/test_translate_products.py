@@ -111,7 +111,7 @@ def test_rows_are_folded_by_the_greatest_item(staged: bool):
     kernel = _kernel(_class, ROWS, MATRIX, folding=folding)
     assert "rows::Multiply" in kernel.source
     left = launch(kernel, (TracedCall(trace(_class, (MATRIX,)), (MATRIX,)),), (ROWS,),
-                  options=("-DVISPARK_AS_ON_GPU",) if staged else ())
+                  options=("-DVISPARK_ALONE=0",) if staged else ())
     labels = np.argmax(ROWS @ MATRIX, axis=1)
     counts = sum(one["1.1"] for one in left)
     assert np.array_equal(counts, np.bincount(labels, minlength=10))

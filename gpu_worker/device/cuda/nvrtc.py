@@ -37,8 +37,8 @@ INSTALL = install("cuda")
 
 NO_HEADERS = "CUDA's own headers are not installed; set CUDA_HOME, or: pip install 'cuda-toolkit[cccl,cudart]'"
 
-#: Headers that stand in for the host's.
-HEADERS = Path(__file__).with_name("nvrtc_headers")
+#: Headers that stand in for the host's, and those that say what a GPU is to kernels.
+HEADERS = tuple(map(Path(__file__).with_name, ("nvrtc_headers", "include")))
 
 #: What the file of a name expression is called in NVRTC's log.
 _NAME_MAP = "__nv_name_map"
@@ -163,7 +163,7 @@ def _wheels() -> list[Path]:
 
 @functools.cache
 def _headers_digest() -> str:
-    files = sorted(path for place in (HEADERS, *INCLUDES) for path in place.rglob("*") if path.is_file())
+    files = sorted(path for place in (*HEADERS, *INCLUDES) for path in place.rglob("*") if path.is_file())
     return hashlib.sha256(b"\0".join(path.name.encode() + b"\0" + path.read_bytes() for path in files)).hexdigest()
 
 
@@ -193,7 +193,7 @@ def _program(library: Any, source: Source) -> Iterator[Any]:
 def _options(given: Sequence[str], arch: str) -> list[str]:
     chosen = any(option.startswith(("-arch", "--gpu-architecture")) for option in given)
     return [*([] if chosen else [f"--gpu-architecture={arch}"]), *given,
-            *(f"-I{path}" for path in (HEADERS, *INCLUDES, *cuda_headers()))]
+            *(f"-I{path}" for path in (*HEADERS, *INCLUDES, *cuda_headers()))]
 
 
 def _check(library: Any, outcome: tuple) -> Any:

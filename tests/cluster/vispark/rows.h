@@ -4,6 +4,7 @@
 #include "machine.h"
 
 #include "vispark/fold.h"
+#include "vispark/target.h"
 
 namespace rows {
 

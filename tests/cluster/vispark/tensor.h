@@ -3,10 +3,7 @@
 
 #include "machine.h"
 
-#include "vispark/mma_host.h"
-
-#define VISPARK_WARPGROUPS 1
-#define VISPARK_ONE_PASS 1
+#include "vispark/mma.h"
 
 namespace tensor {
 

@@ -1,4 +1,6 @@
 // kernels: flux_then_doubled_then_placed_then_relax_4
+#include "vispark/target.h"
+
 struct vp_region { long long pitch, plane; int low[3], high[3]; long long origin[3], shape[3]; };
 
 // Neighbouring cells along x, in one access.
@@ -16,14 +18,7 @@ template <int n, class T> static __device__ __forceinline__ void vp_store(T* to,
     vp_lanes<T, n> lanes;
     #pragma unroll
     for (int l = 0; l < n; ++l) lanes.item[l] = from[l];
-#ifndef __CUDA_ON_HOST__
-    if (sizeof(lanes) % 16 == 0) {
-        #pragma unroll
-        for (int i = 0; i < (int)sizeof(lanes) / 16; ++i) __stcs((uint4*)to + i, ((const uint4*)&lanes)[i]);
-        return;
-    }
-#endif
-    *(vp_lanes<T, n>*)to = lanes;
+    vispark::store_aside((vp_lanes<T, n>*)to, lanes);
 }
 
 // A place beyond a periodic grid, as the one it stands for.
@@ -801,7 +796,7 @@ flux_then_doubled_then_placed_then_relax_4_strip(const float* __restrict__ u_v0_
 extern "C" __global__ void __launch_bounds__(128)
 flux_then_doubled_then_placed_then_relax_4(const float* __restrict__ u_v0_in, const float* __restrict__ v_v0_in, float* __restrict__ v_v2_out, float* __restrict__ w_v1_out, float* __restrict__ u_v2_out, const vp_region region, const double k_0, const float k_3)
 {
-#if defined(__CUDA_ON_HOST__) && !defined(VISPARK_AS_ON_GPU)
+#if VISPARK_ALONE
     if (threadIdx.x != 0 || threadIdx.y != 0 || blockIdx.x != 0) return;
     const long long rows = region.high[1] - region.low[1];
     const int first = region.low[1] + (int)(rows * blockIdx.y / gridDim.y);

@@ -1,4 +1,6 @@
 // kernels: heat_then_leaning_3
+#include "vispark/target.h"
+
 struct vp_region { long long pitch, plane; int low[3], high[3]; long long origin[3], shape[3]; };
 
 // Neighbouring cells along x, in one access.
@@ -16,35 +18,8 @@ template <int n, class T> static __device__ __forceinline__ void vp_store(T* to,
     vp_lanes<T, n> lanes;
     #pragma unroll
     for (int l = 0; l < n; ++l) lanes.item[l] = from[l];
-#ifndef __CUDA_ON_HOST__
-    if (sizeof(lanes) % 16 == 0) {
-        #pragma unroll
-        for (int i = 0; i < (int)sizeof(lanes) / 16; ++i) __stcs((uint4*)to + i, ((const uint4*)&lanes)[i]);
-        return;
-    }
-#endif
-    *(vp_lanes<T, n>*)to = lanes;
+    vispark::store_aside((vp_lanes<T, n>*)to, lanes);
 }
-
-#if !defined(__CUDA_ON_HOST__) && __CUDA_ARCH__ >= 800
-static __device__ __forceinline__ void vp_copy(void* to, const void* from)
-{
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" :: "r"((unsigned)__cvta_generic_to_shared(to)), "l"(from)
-                 : "memory");
-}
-static __device__ __forceinline__ void vp_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-template <int n> static __device__ __forceinline__ void vp_wait()
-{
-    asm volatile("cp.async.wait_group %0;" :: "n"(n) : "memory");
-}
-#else
-static __device__ __forceinline__ void vp_copy(void* to, const void* from)
-{
-    *(vp_lanes<int, 4>*)to = *(const vp_lanes<int, 4>*)from;
-}
-static __device__ __forceinline__ void vp_commit() {}
-template <int n> static __device__ __forceinline__ void vp_wait() {}
-#endif
 
 template <int n, class T> static __device__ __forceinline__ void vp_move(T* to, const T* from)
 {
@@ -154,38 +129,38 @@ heat_then_leaning_3_tile(unsigned char* shared, const float* __restrict__ cells_
     float cells_0f[3][3][3][4] = {};
     const int warp_above = max(warp - 1, 0), warp_below = min(warp + 1, 11);
     if (first - 3 + 0 < last + 3) {
-        vp_copy(&cells_0f_ring[0][warp][0][lane * 4], cells_0f_from + row_0);
-        vp_copy(&cells_0f_ring[0][warp][1][lane * 4], cells_0f_from + row_1);
-        vp_copy(&cells_0f_ring[0][warp][2][lane * 4], cells_0f_from + row_2);
+        vispark::copy_ahead<16>(&cells_0f_ring[0][warp][0][lane * 4], cells_0f_from + row_0);
+        vispark::copy_ahead<16>(&cells_0f_ring[0][warp][1][lane * 4], cells_0f_from + row_1);
+        vispark::copy_ahead<16>(&cells_0f_ring[0][warp][2][lane * 4], cells_0f_from + row_2);
         cells_0f_from += region.plane;
     }
-    vp_commit();
+    vispark::end_group();
     if (first - 3 + 1 < last + 3) {
-        vp_copy(&cells_0f_ring[1][warp][0][lane * 4], cells_0f_from + row_0);
-        vp_copy(&cells_0f_ring[1][warp][1][lane * 4], cells_0f_from + row_1);
-        vp_copy(&cells_0f_ring[1][warp][2][lane * 4], cells_0f_from + row_2);
+        vispark::copy_ahead<16>(&cells_0f_ring[1][warp][0][lane * 4], cells_0f_from + row_0);
+        vispark::copy_ahead<16>(&cells_0f_ring[1][warp][1][lane * 4], cells_0f_from + row_1);
+        vispark::copy_ahead<16>(&cells_0f_ring[1][warp][2][lane * 4], cells_0f_from + row_2);
         cells_0f_from += region.plane;
     }
-    vp_commit();
+    vispark::end_group();
     if (first - 3 + 2 < last + 3) {
-        vp_copy(&cells_0f_ring[2][warp][0][lane * 4], cells_0f_from + row_0);
-        vp_copy(&cells_0f_ring[2][warp][1][lane * 4], cells_0f_from + row_1);
-        vp_copy(&cells_0f_ring[2][warp][2][lane * 4], cells_0f_from + row_2);
+        vispark::copy_ahead<16>(&cells_0f_ring[2][warp][0][lane * 4], cells_0f_from + row_0);
+        vispark::copy_ahead<16>(&cells_0f_ring[2][warp][1][lane * 4], cells_0f_from + row_1);
+        vispark::copy_ahead<16>(&cells_0f_ring[2][warp][2][lane * 4], cells_0f_from + row_2);
         cells_0f_from += region.plane;
     }
-    vp_commit();
+    vispark::end_group();
     for (int s = first - 3; s < last + 3;) {
-        vp_wait<2>();
+        vispark::wait_for_groups<2>();
         vp_load<4>(cells_0f[0][2][0], &cells_0f_ring[0][warp][0][lane * 4]);
         vp_load<4>(cells_0f[0][2][1], &cells_0f_ring[0][warp][1][lane * 4]);
         vp_load<4>(cells_0f[0][2][2], &cells_0f_ring[0][warp][2][lane * 4]);
         if (s + 3 < last + 3) {
-            vp_copy(&cells_0f_ring[0][warp][0][lane * 4], cells_0f_from + row_0);
-            vp_copy(&cells_0f_ring[0][warp][1][lane * 4], cells_0f_from + row_1);
-            vp_copy(&cells_0f_ring[0][warp][2][lane * 4], cells_0f_from + row_2);
+            vispark::copy_ahead<16>(&cells_0f_ring[0][warp][0][lane * 4], cells_0f_from + row_0);
+            vispark::copy_ahead<16>(&cells_0f_ring[0][warp][1][lane * 4], cells_0f_from + row_1);
+            vispark::copy_ahead<16>(&cells_0f_ring[0][warp][2][lane * 4], cells_0f_from + row_2);
             cells_0f_from += region.plane;
         }
-        vp_commit();
+        vispark::end_group();
         vp_move<4>(&edges[0][warp][0][lane * 4], cells_0f[0][2][0]);
         vp_move<4>(&edges[0][warp][1][lane * 4], cells_0f[0][2][2]);
         {
@@ -313,17 +288,17 @@ heat_then_leaning_3_tile(unsigned char* shared, const float* __restrict__ cells_
         __syncthreads();
         cells_0f_out_to += region.plane;
         if (++s >= last + 3) break;
-        vp_wait<2>();
+        vispark::wait_for_groups<2>();
         vp_load<4>(cells_0f[0][0][0], &cells_0f_ring[1][warp][0][lane * 4]);
         vp_load<4>(cells_0f[0][0][1], &cells_0f_ring[1][warp][1][lane * 4]);
         vp_load<4>(cells_0f[0][0][2], &cells_0f_ring[1][warp][2][lane * 4]);
         if (s + 3 < last + 3) {
-            vp_copy(&cells_0f_ring[1][warp][0][lane * 4], cells_0f_from + row_0);
-            vp_copy(&cells_0f_ring[1][warp][1][lane * 4], cells_0f_from + row_1);
-            vp_copy(&cells_0f_ring[1][warp][2][lane * 4], cells_0f_from + row_2);
+            vispark::copy_ahead<16>(&cells_0f_ring[1][warp][0][lane * 4], cells_0f_from + row_0);
+            vispark::copy_ahead<16>(&cells_0f_ring[1][warp][1][lane * 4], cells_0f_from + row_1);
+            vispark::copy_ahead<16>(&cells_0f_ring[1][warp][2][lane * 4], cells_0f_from + row_2);
             cells_0f_from += region.plane;
         }
-        vp_commit();
+        vispark::end_group();
         vp_move<4>(&edges[3][warp][0][lane * 4], cells_0f[0][0][0]);
         vp_move<4>(&edges[3][warp][1][lane * 4], cells_0f[0][0][2]);
         {
@@ -451,17 +426,17 @@ heat_then_leaning_3_tile(unsigned char* shared, const float* __restrict__ cells_
         __syncthreads();
         cells_0f_out_to += region.plane;
         if (++s >= last + 3) break;
-        vp_wait<2>();
+        vispark::wait_for_groups<2>();
         vp_load<4>(cells_0f[0][1][0], &cells_0f_ring[2][warp][0][lane * 4]);
         vp_load<4>(cells_0f[0][1][1], &cells_0f_ring[2][warp][1][lane * 4]);
         vp_load<4>(cells_0f[0][1][2], &cells_0f_ring[2][warp][2][lane * 4]);
         if (s + 3 < last + 3) {
-            vp_copy(&cells_0f_ring[2][warp][0][lane * 4], cells_0f_from + row_0);
-            vp_copy(&cells_0f_ring[2][warp][1][lane * 4], cells_0f_from + row_1);
-            vp_copy(&cells_0f_ring[2][warp][2][lane * 4], cells_0f_from + row_2);
+            vispark::copy_ahead<16>(&cells_0f_ring[2][warp][0][lane * 4], cells_0f_from + row_0);
+            vispark::copy_ahead<16>(&cells_0f_ring[2][warp][1][lane * 4], cells_0f_from + row_1);
+            vispark::copy_ahead<16>(&cells_0f_ring[2][warp][2][lane * 4], cells_0f_from + row_2);
             cells_0f_from += region.plane;
         }
-        vp_commit();
+        vispark::end_group();
         vp_move<4>(&edges[6][warp][0][lane * 4], cells_0f[0][1][0]);
         vp_move<4>(&edges[6][warp][1][lane * 4], cells_0f[0][1][2]);
         {
@@ -595,7 +570,7 @@ heat_then_leaning_3_tile(unsigned char* shared, const float* __restrict__ cells_
 extern "C" __global__ void __launch_bounds__(384, 1)
 heat_then_leaning_3(const float* __restrict__ cells_0f_in, float* __restrict__ cells_0f_out, const vp_region region, const double k_0, const double k_1, const double k_2)
 {
-#if defined(__CUDA_ON_HOST__) && !defined(VISPARK_AS_ON_GPU)
+#if VISPARK_ALONE
     if (threadIdx.x != 0 || threadIdx.y != 0) return;
     const int corner = (region.low[2] & ~3) + (int)blockIdx.x * 120 - 4;
     const int top = region.low[1] + (int)blockIdx.y * 30 - 3;

@@ -1,4 +1,6 @@
 // kernels: plain_cells_kernel
+#include "vispark/target.h"
+
 struct vp_region { long long pitch, plane; int low[3], high[3]; long long origin[3], shape[3]; };
 
 // Neighbouring cells along x, in one access.
@@ -16,72 +18,13 @@ template <int n, class T> static __device__ __forceinline__ void vp_store(T* to,
     vp_lanes<T, n> lanes;
     #pragma unroll
     for (int l = 0; l < n; ++l) lanes.item[l] = from[l];
-#ifndef __CUDA_ON_HOST__
-    if (sizeof(lanes) % 16 == 0) {
-        #pragma unroll
-        for (int i = 0; i < (int)sizeof(lanes) / 16; ++i) __stcs((uint4*)to + i, ((const uint4*)&lanes)[i]);
-        return;
-    }
-#endif
-    *(vp_lanes<T, n>*)to = lanes;
+    vispark::store_aside((vp_lanes<T, n>*)to, lanes);
 }
 
-template <class T> struct unsigned_of { typedef T type; };
-template <> struct unsigned_of<signed char> { typedef unsigned char type; };
-template <> struct unsigned_of<short> { typedef unsigned short type; };
-template <> struct unsigned_of<int> { typedef unsigned type; };
-template <> struct unsigned_of<long long> { typedef unsigned long long type; };
-// A value whose origin the compiler for GPUs does not see. What it knows of integers of 16 bits it turns into negations
-// in 16 bits (a + b == 0 into a == -b), and of -32768 those of CUDA 13.0 give 32768 where a comparison, a shift, max()
-// or a conversion follows: so nothing may be known that becomes one. The choice of -a where a < 0 it turns into PTX's
-// abs, in 32 and 64 bits, whose result the assembler takes for never negative, though that of the least integer is: so
-// a choice may not be seen to be of a number and its negation. Of 16 bits the assembler compares a max() by the wrong
-// half of a register, so there may be none. The choice of b where b < 0 and else of 0 becomes min(b, 0), which is -0
-// where b is, so that a zero may not be seen. It costs no instruction.
-template <class T> __device__ __forceinline__ T opaque(T a)
-{
-#ifndef __CUDA_ON_HOST__
-    asm("" : "+r"(a));
-#endif
-    return a;
-}
-template <> __device__ __forceinline__ long long opaque<long long>(long long a)
-{
-#ifndef __CUDA_ON_HOST__
-    asm("" : "+l"(a));
-#endif
-    return a;
-}
-// -a, which wraps. In 32 bits it is ~a + 1 to CUDA's assembler, which takes max(max(b, -a), c) for that of a otherwise.
-template <class T> __device__ __forceinline__ T wrapped_negative(T a)
-{
-    if (sizeof(T) == 8) return (T)opaque<long long>((long long)(0ull - a));
-#ifdef __CUDA_ON_HOST__
-    return (T)(0u - (unsigned)a);
-#else
-    int negative;
-    asm("{ .reg .s32 inverse; not.b32 inverse, %1; add.s32 %0, inverse, 1; }" : "=r"(negative) : "r"((int)a));
-    return (T)negative;
-#endif
-}
-// Python's //, whose result is rounded down; x // 0 is 0 for integers, as in NumPy. g++ 12 takes -(a / b) for (-a) / b,
-// which is another number where a is the least integer, so a host divides without signs: of -1 - a where a < 0 < b.
-template <class T> __device__ __forceinline__ T floor_divide(T a, T b)
-{
-    if (b == 0) return 0;
-#ifdef __CUDA_ON_HOST__
-    typedef typename unsigned_of<T>::type U;
-    if (b > 0) {
-        const U flip = a < 0 ? (U)~U(0) : U(0);
-        return (T)((U)((U)a ^ flip) / (U)b ^ flip);
-    }
-    const U by = (U)(U(0) - (U)b);
-    return a <= 0 ? (T)((U)(U(0) - (U)a) / by) : (T)~((U)((U)a - U(1)) / by);
-#endif
-    if (T(-1) < 0 && b == T(-1)) return wrapped_negative<T>(a);
-    const T quotient = a / b;
-    return quotient - ((a % b != 0) && ((a < 0) != (b < 0)));
-}
+// A value whose origin compilers do not see: vispark/target.h says why.
+template <class T> __device__ __forceinline__ T opaque(T a) { return vispark::opaque<T>(a); }
+// Python's //, whose result is rounded down; x // 0 is 0 for integers, as in NumPy.
+template <class T> __device__ __forceinline__ T floor_divide(T a, T b) { return vispark::floor_quotient<T>(a, b); }
 
 static __device__ __forceinline__ void plain_cells_cell(float& out_a, short& out_c, const float a, const short b,
     const long long k)
@@ -93,7 +36,7 @@ static __device__ __forceinline__ void plain_cells_cell(float& out_a, short& out
 extern "C" __global__ void __launch_bounds__(128)
 plain_cells_kernel(const float* __restrict__ a_in, const short* __restrict__ b_in, float* __restrict__ out_a, short* __restrict__ out_c, const vp_region region, const long long k)
 {
-#if defined(__CUDA_ON_HOST__) && !defined(VISPARK_AS_ON_GPU)
+#if VISPARK_ALONE
     if (threadIdx.x != 0 || threadIdx.y != 0 || blockIdx.x != 0) return;
     const int left = region.low[2], right = region.high[2];
     const int top = region.low[1] + blockIdx.y * 8;

@@ -1,4 +1,6 @@
 // kernels: variable_kernel
+#include "vispark/target.h"
+
 struct vp_region { long long pitch, plane; int low[3], high[3]; long long origin[3], shape[3]; };
 
 // Neighbouring cells along x, in one access.
@@ -16,14 +18,7 @@ template <int n, class T> static __device__ __forceinline__ void vp_store(T* to,
     vp_lanes<T, n> lanes;
     #pragma unroll
     for (int l = 0; l < n; ++l) lanes.item[l] = from[l];
-#ifndef __CUDA_ON_HOST__
-    if (sizeof(lanes) % 16 == 0) {
-        #pragma unroll
-        for (int i = 0; i < (int)sizeof(lanes) / 16; ++i) __stcs((uint4*)to + i, ((const uint4*)&lanes)[i]);
-        return;
-    }
-#endif
-    *(vp_lanes<T, n>*)to = lanes;
+    vispark::store_aside((vp_lanes<T, n>*)to, lanes);
 }
 
 static __device__ __forceinline__ void variable_cell(float& out_u, const float u_0_0_0, const float u_1_0_0, const
@@ -36,7 +31,7 @@ static __device__ __forceinline__ void variable_cell(float& out_u, const float u
 extern "C" __global__ void __launch_bounds__(128)
 variable_kernel(const float* __restrict__ u_in, const float* __restrict__ c_in, float* __restrict__ out_u, const vp_region region, const double k)
 {
-#if defined(__CUDA_ON_HOST__) && !defined(VISPARK_AS_ON_GPU)
+#if VISPARK_ALONE
     if (threadIdx.x != 0 || threadIdx.y != 0 || blockIdx.x != 0) return;
     const int left = region.low[2], right = region.high[2];
     const int top = region.low[1] + blockIdx.y * 8;

@@ -35,7 +35,7 @@ LIGHT = "sh -c 'exec g++ \"$@\" -O{}' g++"
 #: As the product compiles, but for vectors: of complex numbers they round products once.
 _CAREFUL = "3 -fno-tree-vectorize"
 _INCLUDE = '#include "vispark/products.h"\n'
-_ROW = re.compile(r"^(?:#ifndef VISPARK_ON_HOST\n)?static __device__ (?!unsigned |__noinline__ __attribute__)", re.M)
+_ROW = re.compile(r"^(?:#if !?VISPARK_ALONE\n)?static __device__ (?!unsigned |__noinline__ __attribute__)", re.M)
 _GLOBAL = re.compile(r'extern "C" __global__ void __launch_bounds__\([\d, ]+\)\s+(\w+)\(')
 
 
@@ -179,7 +179,7 @@ class _Cuda:
     def _run(self, launches: Sequence[Launch], framed: bool) -> list[list[np.ndarray]]:
         if not launches:
             return []
-        options = (*self.options, *(() if framed else ("-DVISPARK_ON_HOST=1",)))
+        options = (*self.options, *(() if framed else ("-DVISPARK_ALONE=1",)))
         cubin = compile_cubin(Source(cuda_text(launches), "unit.cu", options), "unit_0::kernel_0", self.arch)
         module = self._do(driver.cuModuleLoadData(cubin.code))
         found = [launch.outputs() for launch in launches]

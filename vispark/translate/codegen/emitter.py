@@ -36,7 +36,8 @@ cosf tanf asinf acosf atanf sinhf coshf tanhf asinhf acoshf atanhf fabsf atan2f 
 ceilf truncf rintf min max j0 j1 jn y0 y1 yn gamma signgam index time clock round rand div main assert printf malloc
 free memcpy NULL INFINITY NAN M_PI linux unix isnan isinf isfinite signbit I complex works ports work lane lanes row
 turn count group memory scratch tile carried leftover VISPARK_UNROLL VISPARK_SUM VISPARK_BLOCK VISPARK_EACH
-VISPARK_ON_HOST VISPARK_AS_ON_GPU Twofold Add Multiply Minimum Maximum And Or Xor Value Size SizeOrOne IsNan One
+VISPARK_ALONE VISPARK_ONE_PASS VISPARK_WARPGROUPS VISPARK_REPORT vispark
+Twofold Add Multiply Minimum Maximum And Or Xor Value Size SizeOrOne IsNan One
 """
 _RESERVED = frozenset(_WORDS.split()) | set(NAMES)
 

@@ -113,17 +113,19 @@ class KeyedFrame(RowKernel):
         first = self.preparation
         if first is None:
             return super()._kernel()
-        text, offset = IndentedText(), 1
-        # On the host a work has cells of its own.
-        text.add("#ifndef VISPARK_ON_HOST",
-                 f"const long long first = blockIdx.x * 256ll + threadIdx.x, step = {first.grid * 256};",
+        text = IndentedText()
+        # Where one thread does a work, the work has cells of its own.
+        text.choose(together=lambda part: self._prepare(part, first.grid * 256))
+        given = ", ".join(["rows::Word* made", *(declared for declared, _ in self.function.given)])
+        return ['extern "C" __global__ void', f"{first.name}({given})", "{", *text.lines, "}", "", *super()._kernel()]
+
+    def _prepare(self, text: IndentedText, threads: int) -> None:
+        offset = 1
+        text.add(f"const long long first = blockIdx.x * 256ll + threadIdx.x, step = {threads};",
                  "if (first == 0) made[0] = 0;")
         for each in self._shared_cells():
             text.add(f"rows::start_cells<{each.one.cell}>(made + {offset}, {each.one.width}, first, step);")
             offset += each.one.width * each.one.words
-        text.add("#endif")
-        given = ", ".join(["rows::Word* made", *(declared for declared, _ in self.function.given)])
-        return ['extern "C" __global__ void', f"{first.name}({given})", "{", *text.lines, "}", "", *super()._kernel()]
 
     @property
     def _part(self) -> int:

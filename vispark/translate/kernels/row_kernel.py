@@ -6,10 +6,11 @@ one OS thread does one work, row after row. See ``vispark/rows.h`` for the C++ f
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from vispark.translate.codegen.scalar.prelude import prelude_for
+from vispark.translate.codegen.scalar.target import by_schedule
 from vispark.translate.ir.folding import Accumulated
 from vispark.translate.kernels.row_function import Port, RowFunction
 from vispark.translate.kernels.row_matmul import Product, ProductRow
@@ -40,6 +41,17 @@ class IndentedText:
             self.lines.append(line if line.startswith("#") or not line else "    " * self.depth + line)
             if line.endswith("{"):
                 self.depth += 1
+
+    def choose(self, alone: Callable[[IndentedText], None] | None = None,
+               together: Callable[[IndentedText], None] | None = None) -> None:
+        """Add what two functions write, for the two schedules of :func:`by_schedule`."""
+        parts = []
+        for write in (alone, together):
+            part = IndentedText(depth=self.depth)
+            if write is not None:
+                write(part)
+            parts.append(part.lines)
+        self.lines += by_schedule(*parts)
 
 
 @dataclass(frozen=True)
@@ -72,8 +84,7 @@ class RowKernel:
         """Return the source."""
         functions = [*_row_function(self.function, self.table.lanes, self.folded)]
         if self.function is not self.host:
-            functions = ["#ifndef VISPARK_ON_HOST", *functions, "#else", *_row_function(self.host, 1, self.folded),
-                         "#endif"]
+            functions = by_schedule([*_row_function(self.host, 1, self.folded)], functions)
         text = "\n".join([*functions, "", *self._kernel()]) + "\n"
         helpers = prelude_for(text)
         return f"#include \"vispark/{self.header}.h\"\n\n" + (helpers + "\n" if helpers else "") + text
@@ -99,11 +110,7 @@ class RowKernel:
             const = "" if port.output else "const "
             text.add(f"{const}{port.c}* __restrict__ const {port.base} = work.of<{const}{port.c}>({number}, "
                      f"{port.count});")
-        text.add("#ifdef VISPARK_ON_HOST", "if (threadIdx.x != 0) return;")
-        self._on_host(text)
-        text.add("#else")
-        getattr(self, f"_{self.table.kind}")(text)
-        text.add("#endif")
+        text.choose(self._alone, getattr(self, f"_{self.table.kind}"))
         bounds = f"{self.table.block}, {self.table.resident}"
         return [f'extern "C" __global__ void __launch_bounds__({bounds})', f"{self.name}({', '.join(declared)})", "{",
                 *text.lines, "}"]
@@ -132,6 +139,10 @@ class RowKernel:
         return f"{self.function.name}_{stage.name}({', '.join(given)});"
 
     # -- on the host --------------------------------------------------------------------------------------------------
+
+    def _alone(self, text: IndentedText) -> None:
+        text.add("if (threadIdx.x != 0) return;")
+        self._on_host(text)
 
     def _on_host(self, text: IndentedText) -> None:
         self._matrices_on_host(text)

@@ -272,19 +272,15 @@ class _Frame(RowKernel):
             const = "" if port.output else "const "
             text.add(f"{const}{port.c}* __restrict__ const {port.base} = work.of<{const}{port.c}>({number}, "
                      f"{port.count});")
-        text.add("#ifdef VISPARK_ON_HOST", "if (threadIdx.x != 0) return;", "#else")
-        if self.table.lanes > 1:
-            text.add(f"const int lane = threadIdx.x % {WARP};", "unsigned char* const scratch = nullptr;")
-        text.add("#endif")
+        lane = [f"const int lane = threadIdx.x % {WARP};", "unsigned char* const scratch = nullptr;"]
+        text.choose(lambda part: part.add("if (threadIdx.x != 0) return;"),
+                    (lambda part: part.add(*lane)) if self.table.lanes > 1 else None)
         given = f"{self.ports[0].base}, work.count, room, image, {centres}"
         if self.by_key:
             self._fold_by_key(text, self.by_key, given)
         else:
-            text.add("#ifdef VISPARK_ON_HOST")
-            self._rows_on_host(text, f"{self.ports[0].base}, work.count, {centres}")
-            text.add("#else")
-            self._rows_in_chunks(text, given)
-            text.add("#endif")
+            text.choose(lambda part: self._rows_on_host(part, f"{self.ports[0].base}, work.count, {centres}"),
+                        lambda part: self._rows_in_chunks(part, given))
         return [*shape.types(), *self._values(), *shape.preparing(others, centres),
                 f'extern "C" __global__ void __launch_bounds__({shape.threads}, 1)',
                 f"{self.name}({', '.join(declared)})", "{", *text.lines, "}"]
@@ -358,15 +354,12 @@ class _Frame(RowKernel):
             cells[number] = f"cells_{number} + {by_key.offset * width}" if by_key.offset else f"cells_{number}"
             if store == "":
                 sums = cells[number]
-        text.add("#ifndef VISPARK_ON_HOST", "__syncthreads();", "#endif")
+        text.choose(together=lambda part: part.add("__syncthreads();"))
         if not self.folded:
             text.add(f"Shape::fold({given}, {sums});")
         else:
-            text.add("#ifdef VISPARK_ON_HOST")
-            self._values_on_host(text, by_key, cells, f"{given}, {sums}")
-            text.add("#else")
-            self._values_by_label(text, by_key, cells, f"{given}, {sums}")
-            text.add("#endif")
+            text.choose(lambda part: self._values_on_host(part, by_key, cells, f"{given}, {sums}"),
+                        lambda part: self._values_by_label(part, by_key, cells, f"{given}, {sums}"))
         text.add(f"nearest::each<{shape.centres}>(room, [&](int k, long long count) {{")
         for number, store in enumerate(by_key.stores):
             if store not in ("", "computed", "least", "greatest"):

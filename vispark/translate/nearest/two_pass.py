@@ -21,6 +21,7 @@ from vispark.translate.codegen.scalar.interface import (
     TableKernel,
     TracedCall,
 )
+from vispark.translate.codegen.scalar.target import by_schedule
 from vispark.translate.ir.folding import Accumulated, Folding
 from vispark.translate.ir.nodes import Capture, Constant, Function
 from vispark.translate.nearest.glimpse import glimpsed
@@ -356,7 +357,7 @@ class NearestShape:
         numbers = (self.padded, self.centres, self.columns, self.threads, self.ring, _CHUNK, self.ahead, _ROWS_AHEAD)
         row, kind, nan = KINDS[self.rows], KINDS[self.dtype], f"nearest::{self.nan.upper()}"
         return [
-            "#if defined(VISPARK_WARPGROUPS) && VISPARK_WARPGROUPS",
+            "#if VISPARK_WARPGROUPS",
             *(jump(self.way) if self.way else _products(self.padded)), "#endif", "",
             f"typedef nearest::Shape<{', '.join(map(str, numbers))}, {nan}, {row}, {kind}, {self.products}> Shape;",
             *self._either(f"typedef {self.way.type_of(nan, kind)} Way;" if self.way else "", "typedef Shape Way;"),
@@ -391,7 +392,7 @@ class NearestShape:
             *([] if self.ring else ["    const unsigned char* const image = nullptr;"]),
             f"    const rows::Work work(works, ports, {ports}{f', {self._number}' if clusters else ''});",
             f"    const {row}* const x = work.of<const {row}>(0, {self.columns});",
-            "#ifdef VISPARK_ON_HOST", "    if (threadIdx.x != 0) return;", "#endif",
+            *by_schedule(["    if (threadIdx.x != 0) return;"]),
             *(line if line.startswith("#") else f"    {line}" for line in body), "}"]
         return "\n".join(lines) + "\n"
 

@@ -45,7 +45,7 @@ _WORDS = """region x y z r l row at at_x first last lane next planes along acros
 inside whole alive s t turn now before other shared warp warp_above warp_below written alive_x alive_row bottom base
 start edges row_2 rows_within ends_within rim_rows rim_ends rows_before rows_behind ends_before ends_behind
 width height below above lower middle upper deep mask done from to row_0 row_1 kept Edges Planes edge vp_region vp_load
-vp_store vp_lanes vp_move vp_copy vp_commit vp_wait vp_pick vp_wrapped exact sure again_from again_to base_at"""
+vp_store vp_lanes vp_move vp_pick vp_wrapped exact sure again_from again_to base_at"""
 
 #: What may not run for cells that nobody wants: it may go on for long, or end with a fault.
 _PARTIAL = re.compile(r"\bwhile \(|checked_index|__trap|\bfor \((?!int \w+ = \d+; \w+ < \d+;)")

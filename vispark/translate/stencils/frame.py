@@ -16,7 +16,9 @@ from dataclasses import dataclass
 Offset = tuple[int, int, int]
 
 #: What a kernel knows of the cells that it computes.
-REGION = """struct vp_region { long long pitch, plane; int low[3], high[3]; long long origin[3], shape[3]; };
+REGION = """#include "vispark/target.h"
+
+struct vp_region { long long pitch, plane; int low[3], high[3]; long long origin[3], shape[3]; };
 """
 
 AXES = "zyx"
@@ -24,9 +26,6 @@ AXES = "zyx"
 #: What a thread reads at once where it can, and the threads of a warp.
 ACCESS_BYTES = 16
 WARP = 32
-
-#: Chooses the host's way; a test may make the host take the way that a GPU takes.
-ON_HOST = "#if defined(__CUDA_ON_HOST__) && !defined(VISPARK_AS_ON_GPU)"
 
 #: The distance of neighbours along z and y.
 STRIDES = ("plane", "pitch")
@@ -47,14 +46,7 @@ template <int n, class T> static __device__ __forceinline__ void vp_store(T* to,
     vp_lanes<T, n> lanes;
     #pragma unroll
     for (int l = 0; l < n; ++l) lanes.item[l] = from[l];
-#ifndef __CUDA_ON_HOST__
-    if (sizeof(lanes) % 16 == 0) {
-        #pragma unroll
-        for (int i = 0; i < (int)sizeof(lanes) / 16; ++i) __stcs((uint4*)to + i, ((const uint4*)&lanes)[i]);
-        return;
-    }
-#endif
-    *(vp_lanes<T, n>*)to = lanes;
+    vispark::store_aside((vp_lanes<T, n>*)to, lanes);
 }
 """
 

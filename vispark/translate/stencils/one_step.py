@@ -11,10 +11,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from vispark.translate.codegen.scalar.target import by_schedule
 from vispark.translate.stencils.frame import (
     AXES,
     LOAD,
-    ON_HOST,
     REGION,
     STORE,
     STRIDES,
@@ -171,8 +171,8 @@ class _Marcher:
         if self.cell.divides:
             self._again()
         tile = (width * self.how.lanes, height * self.how.rows, self.how.lanes)
-        return "\n".join([REGION, LOAD, STORE, self.cell.text, *head, "{", ON_HOST,
-                          *host_body(self.cell, *tile), "#else", *self.lines, "#endif", "}"]) + "\n"
+        return "\n".join([REGION, LOAD, STORE, self.cell.text, *head, "{",
+                          *by_schedule(host_body(self.cell, *tile), self.lines), "}"]) + "\n"
 
     def add(self, depth: int, *lines: str) -> None:
         """Add lines."""

@@ -15,8 +15,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from vispark.translate.codegen.scalar.target import by_schedule
 from vispark.translate.stencils.chain import Chain, ChainStage, Sides, Version, X, Y
-from vispark.translate.stencils.frame import LOAD, ON_HOST, REGION, STORE, WARP, WRAP, FieldRead, Offset, shifted
+from vispark.translate.stencils.frame import LOAD, REGION, STORE, WARP, WRAP, FieldRead, Offset, shifted
 from vispark.translate.stencils.strips_host import host_strips
 
 
@@ -91,9 +92,9 @@ class _Stripper:
             "template <bool rims> static __device__ __forceinline__ void",
             f"{kernel}_strip({', '.join([*ports, 'const vp_region& region', *(each for each, _ in given)])})",
             "{", *body, "}", "", f'extern "C" __global__ void __launch_bounds__({bounds})',
-            f"{kernel}({', '.join([*ports, 'const vp_region region', *(each for each, _ in given)])})", "{", ON_HOST,
-            *host_strips(chain, self.side, self.how.lanes, self.sides, self.place),
-            "#else", *self.lines, "#endif", "}"]) + "\n"
+            f"{kernel}({', '.join([*ports, 'const vp_region region', *(each for each, _ in given)])})", "{",
+            *by_schedule(host_strips(chain, self.side, self.how.lanes, self.sides, self.place), self.lines), "}",
+            ""])
 
     def _choose(self, strip: str, names: str) -> None:
         """Call the code for strips within the grid, or that for those at its boundary."""

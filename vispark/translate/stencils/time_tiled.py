@@ -16,9 +16,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from vispark.translate.codegen.scalar.target import by_schedule
 from vispark.translate.stencils.frame import (
     LOAD,
-    ON_HOST,
     REGION,
     STORE,
     WARP,
@@ -43,27 +43,7 @@ _PLANES = 3
 #: For more the registers do not suffice.
 _MOST_FIELDS = 2
 
-_HELPERS = """#if !defined(__CUDA_ON_HOST__) && __CUDA_ARCH__ >= 800
-static __device__ __forceinline__ void vp_copy(void* to, const void* from)
-{
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" :: "r"((unsigned)__cvta_generic_to_shared(to)), "l"(from)
-                 : "memory");
-}
-static __device__ __forceinline__ void vp_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-template <int n> static __device__ __forceinline__ void vp_wait()
-{
-    asm volatile("cp.async.wait_group %0;" :: "n"(n) : "memory");
-}
-#else
-static __device__ __forceinline__ void vp_copy(void* to, const void* from)
-{
-    *(vp_lanes<int, 4>*)to = *(const vp_lanes<int, 4>*)from;
-}
-static __device__ __forceinline__ void vp_commit() {}
-template <int n> static __device__ __forceinline__ void vp_wait() {}
-#endif
-
-template <int n, class T> static __device__ __forceinline__ void vp_move(T* to, const T* from)
+_HELPERS = """template <int n, class T> static __device__ __forceinline__ void vp_move(T* to, const T* from)
 {
     vp_lanes<T, n> lanes;
     #pragma unroll
@@ -167,8 +147,8 @@ class _Fuser:
             f"{self.kernel}_tile({', '.join(['unsigned char* shared', *ports, 'const vp_region& region', *given])})",
             "{", *steps, "}", "",
             f'extern "C" __global__ void __launch_bounds__({self.how.warps * WARP}, 1)',
-            f"{self.kernel}({', '.join([*ports, 'const vp_region region', *given])})", "{", ON_HOST,
-            *host_steps(self.cells, self.fields, self.how, self.tile), "#else", *self.lines, "#endif", "}"]) + "\n"
+            f"{self.kernel}({', '.join([*ports, 'const vp_region region', *given])})", "{",
+            *by_schedule(host_steps(self.cells, self.fields, self.how, self.tile), self.lines), "}"]) + "\n"
 
     def _choose(self) -> None:
         """Tiles within the grid need not look for its boundary."""
@@ -263,14 +243,16 @@ class _Fuser:
     def _prologue(self) -> None:
         steps = self.how.steps
         for turn in range(_PLANES):
-            self.add(1, f"if (first - {steps} + {turn} < last + {steps}) {{", *self._bring(turn), "}", "vp_commit();")
+            self.add(1, f"if (first - {steps} + {turn} < last + {steps}) {{", *self._bring(turn), "}",
+                     "vispark::end_group();")
 
     def _bring(self, turn: int) -> list[str]:
         """Return the next plane, on its way into shared memory."""
         found = []
         for each in self.loaded:
             slot = f"{each.name}_ring[{turn % _PLANES}][warp]"
-            found += [f"    vp_copy(&{slot}[{row}][lane * {self.tile.lanes}], {each.name}_from + row_{row});"
+            found += [f"    vispark::copy_ahead<16>(&{slot}[{row}][lane * {self.tile.lanes}], "
+                      f"{each.name}_from + row_{row});"
                       for row in range(self.how.rows)]
             found.append(f"    {each.name}_from += region.plane;")
         return found
@@ -280,12 +262,12 @@ class _Fuser:
     def _turn(self, turn: int) -> None:
         how, lanes = self.how, self.tile.lanes
         newest = (turn + 2) % _PLANES
-        self.add(2, f"vp_wait<{_PLANES - 1}>();")
+        self.add(2, f"vispark::wait_for_groups<{_PLANES - 1}>();")
         for each in self.loaded:
             slot = f"{each.name}_ring[{turn % _PLANES}][warp]"
             self.add(2, *(f"vp_load<{lanes}>({each.name}[0][{newest}][{row}], &{slot}[{row}][lane * {lanes}]);"
                           for row in range(how.rows)))
-        self.add(2, f"if (s + {_PLANES} < last + {how.steps}) {{", *self._bring(turn), "}", "vp_commit();")
+        self.add(2, f"if (s + {_PLANES} < last + {how.steps}) {{", *self._bring(turn), "}", "vispark::end_group();")
         self._give_edges(0, turn)
         for level in range(how.steps):
             self._level(level, turn)

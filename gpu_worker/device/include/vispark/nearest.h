@@ -23,7 +23,7 @@ enum Nan { NEVER, FIRST, START };
 
 }  // namespace nearest
 
-#ifdef VISPARK_ON_HOST
+#if VISPARK_ALONE
 #include "vispark/nearest_host.h"
 #else
 #include "vispark/nearest_sums.h"
@@ -547,7 +547,7 @@ struct Shape {
 #endif
 
 // Thread blocks that share a work, on GPUs where they can.
-#if defined(VISPARK_WARPGROUPS) && VISPARK_WARPGROUPS
+#if VISPARK_WARPGROUPS
 #define VISPARK_CLUSTER(blocks) __cluster_dims__(blocks, 1, 1)
 #define VISPARK_WORK(blocks) (blockIdx.x / blocks)
 #else
@@ -560,11 +560,7 @@ namespace nearest {
 // What a work leaves beside the sums: `put(k, count)` for each centre; the least and the greatest label that occurs.
 template <int K, class Room, class Put> __device__ __forceinline__ void each(const Room& room, Put put)
 {
-#ifdef VISPARK_ON_HOST
-    for (int k = 0; k < K; k++) put(k, room.counts[k]);
-#else
-    for (int k = threadIdx.x; k < K; k += blockDim.x) put(k, room.counts[k]);
-#endif
+    for (int k = vispark::own_place(); k < K; k += vispark::places()) put(k, room.counts[k]);
 }
 template <int K, class Room> __device__ __forceinline__ long long least(const Room& room, long long more = 0)
 {
@@ -582,11 +578,7 @@ template <int K, class Room> __device__ __forceinline__ long long greatest(const
 // Cells that nothing was folded into yet.
 template <class Op, class A> __device__ __forceinline__ void start(A* cells, int count)
 {
-#ifdef VISPARK_ON_HOST
-    for (int i = 0; i < count; i++) cells[i] = Op::template identity<A>();
-#else
-    for (int i = threadIdx.x; i < count; i += blockDim.x) cells[i] = Op::template identity<A>();
-#endif
+    for (int i = vispark::own_place(); i < count; i += vispark::places()) cells[i] = Op::template identity<A>();
 }
 
 }  // namespace nearest

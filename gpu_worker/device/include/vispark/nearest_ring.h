@@ -4,17 +4,13 @@
 
 namespace nearest {
 
-// Adds `row` to the `centre`-th of L runs of C sums. Written for each L and C by the translator.
-#ifdef __CUDA_ON_HOST__
+// Adds `row` to the `centre`-th of L runs of C sums. For warpgroups the translator writes it for each L and C, by a jump.
 template <int L, int C> struct Jump {
-    static void add(float (&sums)[L * C], unsigned centre, const float (&row)[C])
+    static __device__ __forceinline__ void add(float (&sums)[L * C], unsigned centre, const float (&row)[C])
     {
         for (int c = 0; c < C; c++) sums[centre * C + c] += row[c];
     }
 };
-#else
-template <int L, int C> struct Jump;
-#endif
 
 typedef unsigned long long Bar;
 

@@ -92,19 +92,18 @@ struct Multiply {
     }
 };
 
-#ifdef __CUDA_ON_HOST__
 // The matrix as a thread that does a work alone reads it, and its product with a row.
 template <class Matrix, class W> struct Turned {
     static constexpr int width = Matrix::width, terms = Matrix::terms;
     W* const part;
-    explicit Turned(const Matrix matrix) : part(new W[terms * width])
+    __device__ explicit Turned(const Matrix matrix) : part(new W[terms * width])
     {
         for (int k = 0; k < terms; ++k)
             for (int j = 0; j < width; ++j) part[k * width + j] = (W)matrix(k, j);
     }
     Turned(const Turned&) = delete;
-    ~Turned() { delete[] part; }
-    template <class A> void row(W* product, const A* row) const
+    __device__ ~Turned() { delete[] part; }
+    template <class A> __device__ void row(W* product, const A* row) const
     {
         W sum[width];
         for (int j = 0; j < width; ++j) sum[j] = W(0);
@@ -116,6 +115,5 @@ template <class Matrix, class W> struct Turned {
         for (int j = 0; j < width; ++j) product[j] = sum[j];
     }
 };
-#endif
 
 }  // namespace rows

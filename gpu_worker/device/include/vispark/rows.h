@@ -5,29 +5,7 @@
 #pragma once
 
 #include "vispark/fold.h"
-
-// The host does a work row after row; with VISPARK_AS_ON_GPU it takes the way that a GPU takes.
-#if defined(__CUDA_ON_HOST__) && !defined(VISPARK_AS_ON_GPU)
-#define VISPARK_ON_HOST 1
-#endif
-
-// Before loops: to be written out; some turns to be, which read before any of them goes on; turns in any order; turns in
-// any order but for what they add to a sum. Of a long sum that one thread has, the numbers of a block: a few for each
-// lane of the host's vectors.
-#define VISPARK_PRAGMA(words) _Pragma(#words)
-#ifdef __CUDA_ON_HOST__
-#define VISPARK_UNROLL
-#define VISPARK_BATCH
-#define VISPARK_EACH VISPARK_PRAGMA(GCC ivdep)
-#define VISPARK_SUM(total) VISPARK_PRAGMA(omp simd reduction(+:total))
-#define VISPARK_BLOCK 512
-#else
-#define VISPARK_UNROLL VISPARK_PRAGMA(unroll)
-#define VISPARK_BATCH VISPARK_PRAGMA(unroll 15)
-#define VISPARK_EACH
-#define VISPARK_SUM(total) VISPARK_PRAGMA(unroll 64)
-#define VISPARK_BLOCK 32
-#endif
+#include "vispark/target.h"
 
 namespace rows {
 
@@ -56,33 +34,10 @@ struct Work {
 
 // -- copies ----------------------------------------------------------------------------------------------------------
 
-template <int bytes> struct __align__(bytes) Chunk { char byte[bytes]; };
-
-// Copies into shared memory go on while the thread does; a group of them is waited for at once. The host and GPUs before
-// Ampere copy there and then.
-#if defined(__CUDA_ON_HOST__) || __CUDA_ARCH__ < 800
-template <int bytes> __device__ __forceinline__ void copy_ahead(void* shared, const void* global)
-{
-    *(Chunk<bytes>*)shared = *(const Chunk<bytes>*)global;
-}
-__device__ __forceinline__ void end_group() {}
-template <int ahead> __device__ __forceinline__ void wait_for_groups() {}
-#else
-template <int bytes> __device__ __forceinline__ void copy_ahead(void* shared, const void* global)
-{
-    const unsigned to = (unsigned)__cvta_generic_to_shared(shared);
-    if (bytes == 16)
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(global) : "memory");
-    else
-        asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(to), "l"(global), "n"(bytes) : "memory");
-}
-__device__ __forceinline__ void end_group() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-// Wait until at most `ahead` groups are on their way.
-template <int ahead> __device__ __forceinline__ void wait_for_groups()
-{
-    asm volatile("cp.async.wait_group %0;" ::"n"(ahead) : "memory");
-}
-#endif
+using vispark::Chunk;
+using vispark::copy_ahead;
+using vispark::end_group;
+using vispark::wait_for_groups;
 
 // Where a byte of flat rows lies in a tile whose rows have `width` and are `stride` apart; both in bytes. Padded rows
 // are whole multiples of 16 bytes.
@@ -221,48 +176,47 @@ __device__ __forceinline__ void leave(A* partial, A* memory, F* folds)
     }
 }
 
-#ifdef __CUDA_ON_HOST__
 // Accumulators of a thread that does a work alone, side by side as vectors want them.
 template <class Op, class Of, class T, class A, int width> struct Columns {
     A value[width];
-    Columns()
+    __device__ Columns()
     {
         for (int j = 0; j < width; ++j) value[j] = Op::template identity<A>();
     }
-    void take(const T* row, int count = width)
+    __device__ void take(const T* row, int count = width)
     {
         VISPARK_EACH
         for (int j = 0; j < count; ++j) value[j] = Op::of(value[j], Of::template of<A>(row[j]));
     }
-    void flush() {}
-    A column(int j) const { return value[j]; }
+    __device__ void flush() {}
+    __device__ A column(int j) const { return value[j]; }
 };
 template <int width> struct Columns<Add, Value, float, double, width> {
     float near[width];
     double value[width];
-    Columns()
+    __device__ Columns()
     {
         for (int j = 0; j < width; ++j) near[j] = -0.0f, value[j] = -0.0;
     }
-    void take(const float* row, int count = width)
+    __device__ void take(const float* row, int count = width)
     {
         VISPARK_EACH
         for (int j = 0; j < count; ++j) near[j] += row[j];
     }
-    void flush()
+    __device__ void flush()
     {
         VISPARK_EACH
         for (int j = 0; j < width; ++j) value[j] += near[j], near[j] = -0.0f;
     }
-    double column(int j) const { return value[j]; }
+    __device__ double column(int j) const { return value[j]; }
 };
 template <class T, int width> struct Columns<Add, Value, T, Twofold, width> {
     double sum[width], lost[width];
-    Columns()
+    __device__ Columns()
     {
         for (int j = 0; j < width; ++j) sum[j] = -0.0, lost[j] = 0.0;
     }
-    void take(const T* row, int count = width)
+    __device__ void take(const T* row, int count = width)
     {
         VISPARK_EACH
         for (int j = 0; j < count; ++j) {
@@ -270,20 +224,19 @@ template <class T, int width> struct Columns<Add, Value, T, Twofold, width> {
             sum[j] = both.sum, lost[j] = both.lost;
         }
     }
-    void flush() {}
-    Twofold column(int j) const { return Twofold(sum[j], lost[j]); }
+    __device__ void flush() {}
+    __device__ Twofold column(int j) const { return Twofold(sum[j], lost[j]); }
 };
 
 // What such a thread leaves of a work: its columns, or all of them joined where a record has one number.
 template <class Op, int width, class A, class Of, class T, class B, int all>
-void leave_alone(A* partial, Columns<Op, Of, T, B, all>& columns)
+__device__ void leave_alone(A* partial, Columns<Op, Of, T, B, all>& columns)
 {
     columns.flush();
     A* const mine = partial + (long long)blockIdx.x * width;
     for (int j = 0; j < all; ++j)
         mine[j < width ? j : 0] = j < width ? (A)columns.column(j) : Op::of(mine[0], (A)columns.column(j));
 }
-#endif
 
 // -- folds by key ----------------------------------------------------------------------------------------------------
 

@@ -16,99 +16,18 @@ template <> struct unsigned_of<short> { typedef unsigned short type; };
 template <> struct unsigned_of<int> { typedef unsigned type; };
 template <> struct unsigned_of<long long> { typedef unsigned long long type; };
 
-// A value whose origin the compiler for GPUs does not see. What it knows of integers of 16 bits it turns into negations
-// in 16 bits (a + b == 0 into a == -b), and of -32768 those of CUDA 13.0 give 32768 where a comparison, a shift, max()
-// or a conversion follows: so nothing may be known that becomes one. The choice of -a where a < 0 it turns into PTX's
-// abs, in 32 and 64 bits, whose result the assembler takes for never negative, though that of the least integer is: so
-// a choice may not be seen to be of a number and its negation. Of 16 bits the assembler compares a max() by the wrong
-// half of a register, so there may be none. The choice of b where b < 0 and else of 0 becomes min(b, 0), which is -0
-// where b is, so that a zero may not be seen. In a loop that ends where a + 1 < b, a + 2 < b, ... it forgets that
-// unsigned sums wrap (NVRTC 12.9 to 13.5: the first of them is returned, whatever b is). It costs no instruction.
-template <class T> __device__ __forceinline__ T opaque(T a)
-{
-#ifndef __CUDA_ON_HOST__
-    asm("" : "+r"(a));
-#endif
-    return a;
-}
-template <> __device__ __forceinline__ short opaque<short>(short a)
-{
-#ifndef __CUDA_ON_HOST__
-    asm("" : "+h"(a));
-#endif
-    return a;
-}
-template <> __device__ __forceinline__ unsigned short opaque<unsigned short>(unsigned short a)
-{
-#ifndef __CUDA_ON_HOST__
-    asm("" : "+h"(a));
-#endif
-    return a;
-}
-template <> __device__ __forceinline__ long long opaque<long long>(long long a)
-{
-#ifndef __CUDA_ON_HOST__
-    asm("" : "+l"(a));
-#endif
-    return a;
-}
-template <> __device__ __forceinline__ unsigned long long opaque<unsigned long long>(unsigned long long a)
-{
-#ifndef __CUDA_ON_HOST__
-    asm("" : "+l"(a));
-#endif
-    return a;
-}
-template <> __device__ __forceinline__ float opaque<float>(float a)
-{
-#ifndef __CUDA_ON_HOST__
-    asm("" : "+f"(a));
-#endif
-    return a;
-}
-template <> __device__ __forceinline__ double opaque<double>(double a)
-{
-#ifndef __CUDA_ON_HOST__
-    asm("" : "+d"(a));
-#endif
-    return a;
-}
+// A value whose origin compilers do not see: vispark/target.h says why.
+template <class T> __device__ __forceinline__ T opaque(T a) { return vispark::opaque<T>(a); }
 
-// -a, which wraps. In 32 bits it is ~a + 1 to CUDA's assembler, which takes max(max(b, -a), c) for that of a otherwise.
-template <class T> __device__ __forceinline__ T wrapped_negative(T a)
-{
-    if (sizeof(T) == 8) return (T)opaque<long long>((long long)(0ull - a));
-#ifdef __CUDA_ON_HOST__
-    return (T)(0u - (unsigned)a);
-#else
-    int negative;
-    asm("{ .reg .s32 inverse; not.b32 inverse, %1; add.s32 %0, inverse, 1; }" : "=r"(negative) : "r"((int)a));
-    return (T)negative;
-#endif
-}
+// -a, which wraps.
+template <class T> __device__ __forceinline__ T wrapped_negative(T a) { return vispark::negative<T>(a); }
 
 // a < b and a <= b of floats, where CUDA's assembler may find that the one cannot be beyond the other: it forgets NaN.
 template <class T> __device__ __forceinline__ bool less(T a, T b) { return a < b && a == a && b == b; }
 template <class T> __device__ __forceinline__ bool less_equal(T a, T b) { return a <= b && a == a && b == b; }
 
-// Python's //, whose result is rounded down; x // 0 is 0 for integers, as in NumPy. g++ 12 takes -(a / b) for (-a) / b,
-// which is another number where a is the least integer, so a host divides without signs: of -1 - a where a < 0 < b.
-template <class T> __device__ __forceinline__ T floor_divide(T a, T b)
-{
-    if (b == 0) return 0;
-#ifdef __CUDA_ON_HOST__
-    typedef typename unsigned_of<T>::type U;
-    if (b > 0) {
-        const U flip = a < 0 ? (U)~U(0) : U(0);
-        return (T)((U)((U)a ^ flip) / (U)b ^ flip);
-    }
-    const U by = (U)(U(0) - (U)b);
-    return a <= 0 ? (T)((U)(U(0) - (U)a) / by) : (T)~((U)((U)a - U(1)) / by);
-#endif
-    if (T(-1) < 0 && b == T(-1)) return wrapped_negative<T>(a);
-    const T quotient = a / b;
-    return quotient - ((a % b != 0) && ((a < 0) != (b < 0)));
-}
+// Python's //, whose result is rounded down; x // 0 is 0 for integers, as in NumPy.
+template <class T> __device__ __forceinline__ T floor_divide(T a, T b) { return vispark::floor_quotient<T>(a, b); }
 template <> __device__ __forceinline__ double floor_divide<double>(double a, double b)
 {
     if (b == 0) return a / b;
@@ -131,16 +50,7 @@ template <> __device__ __forceinline__ float floor_divide<float>(float a, float 
 }
 
 // Python's %, which has the divisor's sign; x % 0 is 0 for integers, as in NumPy.
-template <class T> __device__ __forceinline__ T floor_remainder(T a, T b)
-{
-#ifdef __CUDA_ON_HOST__
-    typedef typename unsigned_of<T>::type U;
-    return b == 0 ? T(0) : (T)((U)a - 1u * (U)floor_divide<T>(a, b) * (U)b);
-#endif
-    if (b == 0 || (T(-1) < 0 && b == T(-1))) return 0;
-    const T rest = a % b;
-    return rest != 0 && (a < 0) != (b < 0) ? rest + b : rest;
-}
+template <class T> __device__ __forceinline__ T floor_remainder(T a, T b) { return vispark::floor_rest<T>(a, b); }
 template <> __device__ __forceinline__ double floor_remainder<double>(double a, double b)
 {
     const double rest = fmod(a, b);
@@ -157,16 +67,7 @@ template <> __device__ __forceinline__ float floor_remainder<float>(float a, flo
 }
 
 // C's %, which has the dividend's sign.
-template <class T> __device__ __forceinline__ T c_remainder(T a, T b)
-{
-#ifdef __CUDA_ON_HOST__
-    typedef typename unsigned_of<T>::type U;
-    if (b == 0) return 0;
-    const U rest = (U)(a < 0 ? U(0) - (U)a : (U)a) % (U)(b < 0 ? U(0) - (U)b : (U)b);
-    return (T)(a < 0 ? U(0) - rest : rest);
-#endif
-    return b == 0 || (T(-1) < 0 && b == T(-1)) ? 0 : a % b;
-}
+template <class T> __device__ __forceinline__ T c_remainder(T a, T b) { return vispark::rest<T>(a, b); }
 
 // An integer power that wraps; NumPy refuses negative exponents, here they give 0.
 template <class T> __device__ __forceinline__ T integer_power(T base, T exponent)
@@ -443,35 +344,8 @@ template <class I, class F> __device__ __forceinline__ I to_integer(F a)
     return a != a ? I(0) : a >= (F)top ? top : a <= (F)bottom ? bottom : (I)a;
 }
 
-// The root of a * a + b * b. CUDA's hypot may be off by two units in the last place, and infinite where the result is
-// the greatest float; here the root is corrected by what its square and the squares lost, as C. F. Borges has it ("An
-// Improved Algorithm for hypot(a, b)", 2019), and is the nearest number. Floats are summed in double, as glibc does.
-template <class T> __device__ __forceinline__ T hypotenuse(T a, T b)
-{
-#ifdef __CUDA_ON_HOST__
-    return hypot(a, b);
-#else
-    const double most = fmax(fabs(a), fabs(b)), least = fmin(fabs(a), fabs(b));
-    if (is_inf(most)) return most;
-    if (a != a || b != b) return a + b;
-    if (least <= most * 0x1p-54) return most + least;
-    const double scale = most > 0x1p+500 ? 0x1p-600 : least < 0x1p-400 ? 0x1p+600 : 1.0;
-    const double x = most * scale, y = least * scale;
-    const double root = sqrt(fma(x, x, fma(y, y, 0.0))), square = fma(root, root, 0.0), part = fma(x, x, 0.0);
-    const double lost = fma(-y, y, square - part) + fma(root, root, -square) - fma(x, x, -part);
-    return (root - lost / (2 * root)) / scale;
-#endif
-}
-template <> __device__ __forceinline__ float hypotenuse<float>(float a, float b)
-{
-#ifdef __CUDA_ON_HOST__
-    return hypotf(a, b);
-#else
-    const float most = fmaxf(fabsf(a), fabsf(b));
-    if (is_inf(most)) return most;
-    return (float)sqrt(fma((double)a, (double)a, (double)b * (double)b));
-#endif
-}
+// The root of a * a + b * b.
+template <class T> __device__ __forceinline__ T hypotenuse(T a, T b) { return vispark::hypotenuse(a, b); }
 
 // The root of a sum of squares, scaled by a power of two, with what is lost of each and of the root itself, as Python
 // has it. fma() in place of * keeps compilers from joining a product with the sum after it.
@@ -517,11 +391,7 @@ __device__ __forceinline__ bool mixed_equal(unsigned long long a, long long b)
 
 // Ends the kernel. In a place that outlives it, which its worker gave it, the first thread says which index it was, of
 // how long an axis, and at which subscript of the function.
-#ifdef __CUDA_ON_HOST__
-VISPARK_EXPORT long long* vispark_report = nullptr;
-#else
-extern "C" { __device__ long long* vispark_report; }
-#endif
+VISPARK_REPORT(vispark_report)
 static __device__ unsigned vispark_reports;
 static __device__ __noinline__ __attribute__((noreturn)) void
 index_outside(long long index, long long length, long long subscript)

@@ -1,7 +1,7 @@
-// The part of tensor.h that is PTX, for a CPU that takes the way of a GPU without warpgroups.
+// What matrix work on tensor cores needs, for a CPU that takes the way of a GPU: the names of the GPUs' header.
 #pragma once
 
-#include "vispark/mma_host.h"
+#include "vispark/mma.h"
 
 namespace tensor {
 
