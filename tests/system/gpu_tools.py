@@ -40,11 +40,30 @@ def gpu_context(cluster: Topology, executors: int, gpus: int = 2, device: str = 
 
 def warm_up(sc: SparkContext) -> None:
     """Start what a session keeps open to its end: Python workers, a connection for each thread."""
-    numbers = sc.parallelize(range(32), 32).cache("GPU")
-    assert numbers.count() == 32 and numbers.vmap(lambda x: 2 * x).sum() == 2 * sum(range(32))
-    numbers.unpersist()
+    nodes = {executor.rpartition(":")[0] for executor in _addresses_of_executors(sc)}
+
+    def is_up() -> bool:
+        numbers = sc.parallelize(range(32), 32).cache("GPU")
+        assert numbers.count() == 32 and numbers.vmap(lambda x: 2 * x).sum() == 2 * sum(range(32))
+        numbers.unpersist()
+        return len(Session.of(sc).workers.known()) == len(nodes)
+
+    assert eventually(is_up, 60.0)      # an executor may take tasks before another
     for worker in Session.of(sc).workers.known():
         connect_threads(worker)
+
+
+def _addresses_of_executors(sc: SparkContext) -> list[str]:
+    listed = sc._jsc.sc().statusStore().executorList(True)
+    executors = [listed.apply(place) for place in range(listed.size())]
+    return [executor.hostPort() for executor in executors if executor.id() != "driver"]
+
+
+def copies(sc: SparkContext, cluster: Topology) -> int:
+    """How many partitions the workers hold of the newest VRDD."""
+    lines = [line for node in cluster.nodes for line in reported(sc, node).vrdds]
+    newest = max((line.vrdd for line in lines), default=0)
+    return sum(line.partitions for line in lines if line.vrdd == newest)
 
 
 def task_profile(gpus: float, cpus: int = 1) -> ResourceProfile:
