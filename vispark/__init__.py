@@ -49,7 +49,9 @@ if TYPE_CHECKING:
     from vispark.profiling.profiler import Profile, profile
     from vispark.records.rows import Rows
     from vispark.records.text import read_text
+    from vispark.tables.csv import read_csv
     from vispark.tables.dataframe import from_dataframe
+    from vispark.tables.orc import read_orc
     from vispark.tables.parquet import read_parquet
     from vispark.translate import TranslationError, coordinate, extent, stencil
 
@@ -86,6 +88,8 @@ __all__ = [
     "from_dataframe",
     "gpu_profile",
     "profile",
+    "read_csv",
+    "read_orc",
     "read_parquet",
     "read_text",
     "stencil",
@@ -103,7 +107,9 @@ __getattr__, __dir__ = _names_of(__name__, {
     "vispark.profiling.profiler": ("Profile", "profile"),
     "vispark.records.rows": ("Rows",),
     "vispark.records.text": ("read_text",),
+    "vispark.tables.csv": ("read_csv",),
     "vispark.tables.dataframe": ("from_dataframe",),
+    "vispark.tables.orc": ("read_orc",),
     "vispark.tables.parquet": ("read_parquet",),
     "vispark.translate": ("TranslationError", "coordinate", "extent", "stencil"),
 })

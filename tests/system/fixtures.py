@@ -7,6 +7,7 @@ by the tests of a module. When its topology ends, a module must have left no GPU
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import subprocess
 import sys
@@ -17,6 +18,14 @@ from pyspark import SparkContext
 
 from tests import leaks
 from tests.system import topology
+
+try:
+    from pyarrow import csv
+except ImportError:
+    csv = None
+else:
+    # From its first use of CSV on, Arrow keeps a pipe for signals.
+    csv.read_csv(io.BytesIO(b"x\n1\n"))
 
 _running: list[topology.Topology] = []
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from tests.system.topology import Topology
 from tests.system.vrdd_tools import exact, host_context
-from vispark import read_parquet
+from vispark import read_csv, read_orc, read_parquet
 from vispark.errors import PlanError, RecordError
 
 pa = pytest.importorskip("pyarrow")
@@ -157,6 +158,74 @@ def test_columns_without_numbers(sc: SparkContext, tmp_path: Path):
 def test_arguments_that_do_not_fit(sc: SparkContext, points: Path, arguments, words):
     with pytest.raises(PlanError, match=words):
         read_parquet(sc, points, **arguments)
+
+
+# -- ORC and CSV ------------------------------------------------------------------------------------------------------
+
+def test_orc_as_spark_reads_it(spark: SparkSession, sc: SparkContext, tmp_path: Path):
+    path = str(tmp_path / "frames")
+    df = spark.range(3000).selectExpr("id", "id % 2 = 0 as b", "float(id / 7) as f", "array(id, id + 1) as a",
+                                      "named_struct('i', int(id), 'd', id / 3) as s")
+    df.repartition(2).write.orc(path)
+    for parts in (None, 7):
+        found = read_orc(sc, path, ["id", "s.i", "a"], filter=[("f", ">", 100), ("b", "==", True)],
+                         minPartitions=parts)
+        expected = {row.id: row for row in spark.read.orc(path).filter("f > 100 and b").collect()}
+        records = found.cache("GPU").collect()
+        assert len(records) == len(expected)
+        for record in records:
+            row = expected[int(record["id"])]
+            assert exact(record) == exact({"id": np.int64(row.id), "s.i": np.int32(row.s.i), "a": np.int64(row.a)})
+    assert found.getNumPartitions() >= 7
+
+
+def test_orc_that_is_cut(sc: SparkContext, tmp_path: Path):
+    orc = pytest.importorskip("pyarrow.orc")
+    path = tmp_path / "points.orc"
+    orc.write_table(pa.table({"x": np.arange(1000.0)}), path)
+    found = read_orc(sc, path).cache("GPU")
+    path.write_bytes(path.read_bytes()[:-300])
+    with pytest.raises(PlanError, match=r"points.orc cannot be read as ORC"):
+        found.count()
+
+
+@pytest.mark.parametrize("name", ["points.csv", "points.csv.gz"])
+@pytest.mark.parametrize("parts", [1, 5])
+def test_csv_as_spark_reads_it(spark: SparkSession, sc: SparkContext, tmp_path: Path, parts, name):
+    text = "k,x,b,note\n" + "".join(f'{i},{i / 8},{str(i % 3 == 0).lower()},"n, {i}"\n' for i in range(1000))
+    (tmp_path / name).write_bytes(gzip.compress(text.encode()) if name.endswith("gz") else text.encode())
+    read = spark.read.csv(str(tmp_path / name), header=True, inferSchema=True).filter("x > 50").drop("note")
+    expected = [{"k": np.int64(row.k), "x": np.float64(row.x), "b": np.bool_(row.b)} for row in read.collect()]
+    found = read_csv(sc, tmp_path / name, ["k", "x", "b"], filter=pc.field("x") > 50, minPartitions=parts)
+    assert exact(found.cache("GPU").collect()) == exact(expected)
+
+
+def test_csv_nulls_types_and_no_header(sc: SparkContext, tmp_path: Path):
+    path = tmp_path / "points.csv"
+    path.write_text("1;2.5\n;NaN\n3;inf\n")
+    found = read_csv(sc, path, header=False, delimiter=";", nulls=-1, minPartitions=1).cache("GPU").collect()
+    assert exact([row["c0"] for row in found]) == exact(list(np.int64([1, -1, 3])))
+    assert exact([row["c1"] for row in found]) == exact(list(np.float64([2.5, float("nan"), float("inf")])))
+    rows = read_csv(sc, path, header=False, delimiter=";", dtype="float32", nulls=0).collect()
+    assert exact(rows[0]) == exact(np.float32([1, 2.5]))
+    with pytest.raises(RecordError, match=r"column 'c0' is null in row 1 of the lines from byte 0 on of .*points.csv"):
+        read_csv(sc, path, "c0", header=False, delimiter=";", minPartitions=1).cache("GPU").count()
+
+
+def test_csv_lines_and_files_at_fault_are_named(sc: SparkContext, tmp_path: Path):
+    path = tmp_path / "a.csv"
+    path.write_text("k,x\n" + "1,2\n" * 300000 + "1.5,2\n")
+    with pytest.raises(RecordError, match=r"a.csv, line 300002: '1.5,2' is not read as k int64.*dtype"):
+        read_csv(sc, path).cache("GPU").count()
+    assert read_csv(sc, path, dtype="float32").cache("GPU").count() == 300001
+    (tmp_path / "b.csv").write_text("k,y\n1,2\n")
+    with pytest.raises(RecordError, match=r"column 1 of .*b.csv is 'y', and 'x' in .*a.csv"):
+        read_csv(sc, tmp_path)
+    (tmp_path / "c.csv").write_text("x,x,s\n1,2,a\n")
+    with pytest.raises(PlanError, match="2 columns called 'x'"):
+        read_csv(sc, tmp_path / "c.csv", "x")
+    with pytest.raises(RecordError, match="'s' is string"):
+        read_csv(sc, tmp_path / "c.csv", "s")
 
 
 # -- writing ----------------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from gpu_worker.protocol.extras import install
 try:
     import pyarrow
     import pyarrow.compute
+    import pyarrow.csv
     import pyarrow.dataset
     import pyarrow.fs
     import pyarrow.ipc

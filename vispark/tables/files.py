@@ -92,7 +92,7 @@ class ReadTask:
 
     def __call__(self, given: Iterable[tuple[FileSlice, ...]]) -> Iterable[Any]:
         arrays = (array for slices in given for array in self._arrays(slices))
-        return Rows(arrays) if not self.blocks else _together(list(arrays))
+        return Rows(arrays) if not self.blocks else together(list(arrays))
 
     def _arrays(self, slices: Sequence[FileSlice]) -> Iterator[Any]:
         reader = BatchReader(self.selection)
@@ -278,7 +278,22 @@ def arrow_file(path: str) -> tuple[Any, str]:
     return pa.fs.PyFileSystem(pa.fs.FSSpecHandler(system)), system._strip_protocol(path)
 
 
-def _together(arrays: list[Any]) -> Iterator[Any]:
+def names_to_read(names: Sequence[str], selection: Selection, filter: Any) -> list[str]:
+    """Return the columns of a file that a selection needs, and those that a filter may name."""
+    # An expression does not say what it names, but its text has that, and perhaps others by chance.
+    text = "" if filter is None else str(filter)
+    needed = {spec.path[0] for spec in selection.columns} | {name for name in names if name in text}
+    return [name for name in names if name in needed]
+
+
+def chosen(batch: Any, selection: Selection, filter: Any) -> Iterator[Any]:
+    """Yield batches of the selected columns of the rows that a filter keeps."""
+    columns = {f"v{number}": pa.compute.field(*spec.path) for number, spec in enumerate(selection.columns)}
+    yield from pa.dataset.Scanner.from_batches([batch], schema=batch.schema, columns=columns, filter=filter,
+                                               use_threads=False).to_batches()
+
+
+def together(arrays: list[Any]) -> Iterator[Any]:
     """Yield one record of all arrays; none where there are none."""
     if not arrays:
         return

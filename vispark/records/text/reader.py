@@ -119,7 +119,7 @@ def _kind(dtype: Any) -> str:
 def _width(paths: Iterable[str], format: Format, skip: int) -> int:
     """Return the columns of the first line that has any."""
     for path in paths:
-        with _text(path) as file:
+        with opened_text(path) as file:
             for _, data in lines(file, TextSplit(path, 0, sys.maxsize), skip):
                 for line in data.split(b"\n"):
                     if line.strip():
@@ -179,14 +179,14 @@ class Reader:
         RecordError
             If a line is bad.
         """
-        with _text(split.path) as file:
+        with opened_text(split.path) as file:
             for start, data in lines(file, split, self.skip):
                 try:
                     yield self.format.parsed(data)
                 except ValueError as error:
                     number, fault = self.format.fault(data)
-                    with _text(split.path) as again:
-                        line = 1 + _line_ends(again, start) + number
+                    with opened_text(split.path) as again:
+                        line = 1 + line_ends(again, start) + number
                     raise RecordError(f"{split.path}, line {line}: {fault}") from error
 
 
@@ -254,7 +254,7 @@ def _behind(file: TextFile, position: int, count: int) -> tuple[int, bytes]:
 
 
 @contextmanager
-def _text(path: str) -> Iterator[TextFile]:
+def opened_text(path: str) -> Iterator[TextFile]:
     """Yield a file's bytes, decompressed."""
     with opened(path) as file:
         decompress = _DECOMPRESSED.get(os.path.splitext(path)[1])
@@ -268,7 +268,7 @@ def _text(path: str) -> Iterator[TextFile]:
             raise PlanError(f"{path} cannot be decompressed: {error}") from error
 
 
-def _line_ends(file: TextFile, end: int) -> int:
+def line_ends(file: TextFile, end: int) -> int:
     """Return the line ends before a place in a file."""
     found, position = 0, 0
     while position < end and (data := file.read(min(_PIECE, end - position))):
