@@ -131,7 +131,7 @@ class Execution:
 
     def _record(self, recording: Recording, outputs: tuple[Output, ...], data: Data | None) -> None:
         """Keep the pass in the recording, and bind the kept results that the recording holds."""
-        context, fold = self.context, self.plan.fold
+        context = self.context
         if context.grid is not None:
             recording.iterated, recording.has_filled = tuple(context.grid.iterated), context.grid.has_filled
             recording.joint = context.grid.joint()
@@ -145,7 +145,7 @@ class Execution:
             for slot, vessel in recording.vessels.items():
                 self.names.bind_all(context.vrdd(slot), vessel)
 
-        answer: Answer = (lambda: (outputs, None, data)) if fold is None else again(fold, context.partials)
+        answer: Answer = again(context.partials) if self.plan.folds_all else (lambda: (outputs, None, data))
         recording.complete(self.streams, [*context.scratch.allocated, *context.arguments.buffers],
                            self.progress.everything(), answer)
 
@@ -171,13 +171,13 @@ class Execution:
 
     def _reply(self) -> tuple[tuple[Output, ...], Folded | None, Data | None]:
         """Copy out fetched records or the fold's result, and wait for all work."""
-        if self.plan.fold is not None:
+        if self.plan.folds_all:
             with self.progress.waiting():
                 if not self._pass_out():
                     for each in self.context.partials:
                         each.copy_out()
                 self.streams.synchronize()
-            return (), *folded(self.plan.fold, self.context.partials)
+            return (), *folded(self.context.partials)
         fetched = self.context.fetched
         data = self._room(sum(_payload_bytes(partition) for partition in fetched)) if fetched else None
         outputs, offset = [], 0

@@ -10,14 +10,13 @@ import numpy as np
 from gpu_worker.execution import folds
 from gpu_worker.execution.folds import PartitionFold
 from gpu_worker.execution.replay import Answer
-from gpu_worker.protocol.messages import FoldByKeyStep, Folded, FoldedField, FoldStep, MapFoldStep, Output
+from gpu_worker.protocol.messages import Folded, FoldedField, Output
 from gpu_worker.protocol.payload import Data, aligned
 
 
-def folded(fold: FoldStep | FoldByKeyStep | MapFoldStep,
-           partials: Sequence[PartitionFold]) -> tuple[Folded, Data | None]:
+def folded(partials: Sequence[PartitionFold]) -> tuple[Folded, Data | None]:
     """Join partial results that were copied out; return the result's description and its bytes."""
-    result = folds.join(fold, partials)
+    result = folds.join(partials)
     if result is None:
         return Folded(0, (), -1), None
     offsets, lies = result.offsets, result.lies
@@ -33,18 +32,18 @@ def folded(fold: FoldStep | FoldByKeyStep | MapFoldStep,
     return Folded(result.count, fields, -1 if result.counts is None else offsets[len(fields)]), Data(lies)
 
 
-def again(fold: FoldStep | FoldByKeyStep | MapFoldStep, partials: Sequence[PartitionFold]) -> Answer:
+def again(partials: Sequence[PartitionFold]) -> Answer:
     """Return a function that returns the same result of further passes, each of which copies its partials out.
 
     Where they are the result as they lie, it is described once, and only their keys and guards are looked at again.
     """
     if not folds.is_as_it_lies(partials):
-        return lambda: ((), *folded(fold, partials))
-    described, data = folded(fold, partials)
+        return lambda: ((), *folded(partials))
+    described, data = folded(partials)
     parts = [(place, part) for place, part in enumerate(partials[0].parts) if part.guards is not None]
 
     def answer() -> tuple[tuple[Output, ...], Folded | None, Data | None]:
-        folds.check_keys(fold, partials[0])
+        folds.check_keys(partials[0])
         if not parts:
             return (), described, data
         fields = list(described.fields)

@@ -113,6 +113,8 @@ class PartitionFold:
     counts: np.ndarray | None = None
     counts_at: int = -1
     keys: tuple[np.ndarray, np.ndarray] | None = None
+    #: How many keys there can be.
+    groups: int = 0
 
     def copy_out(self) -> None:
         """Start copying to the host: after the kernels of all partitions, as a copy may wait for those before it."""
@@ -124,8 +126,11 @@ class PartitionFold:
             self.folder.buffers.pop().close()
 
 
-def enqueue(step: FoldStep | FoldByKeyStep, value: Partition, stream: Stream, scratch: Scratch) -> PartitionFold | None:
+def enqueue(fold: Callable[[Sequence[Block], PartitionFold], None], value: Partition, stream: Stream,
+            scratch: Scratch) -> PartitionFold | None:
     """Fold one partition on its device, in memory from ``scratch``; do nothing if it has no records.
+
+    ``fold`` is :func:`all_records` or :func:`by_key` of a step.
 
     Raises
     ------
@@ -140,19 +145,22 @@ def enqueue(step: FoldStep | FoldByKeyStep, value: Partition, stream: Stream, sc
         raise PlanError("blocks of different shapes or dtypes cannot be folded on the device")
     folder = Folder(value.device, stream, scratch)
     partial = PartitionFold(value.index, value.count, [], folder)
-    if isinstance(step, FoldByKeyStep):
-        _enqueue_by_key(step, blocks[0], partial)
-        return partial
+    fold(blocks, partial)
+    return partial
+
+
+def all_records(step: FoldStep, blocks: Sequence[Block], partial: PartitionFold) -> None:
+    """Enqueue the fold of all records of a partition's blocks into one."""
+    folder = partial.folder
     for arrays in zip(*blocks, strict=True):
         how, described = _how(step.fields, arrays[0].field), arrays[0].field
         shape = described.shape[1:] if step.over == "rows" else described.shape
         fold = functools.partial(folder.rows, arrays[0]) if step.over == "rows" else \
             functools.partial(folder.blocks, arrays)
         partial.parts.append(_part(how, replace(described, shape=shape), fold))
-    return partial
 
 
-def join(step: FoldStep | FoldByKeyStep | MapFoldStep, partials: Sequence[PartitionFold]) -> FoldResult | None:
+def join(partials: Sequence[PartitionFold]) -> FoldResult | None:
     """Join the partitions' partial results, in order; return None if no partition had a record.
 
     Raises
@@ -163,7 +171,7 @@ def join(step: FoldStep | FoldByKeyStep | MapFoldStep, partials: Sequence[Partit
     if not partials:
         return None
     for partial in partials:
-        check_keys(step, partial)
+        check_keys(partial)
     described = [part.field for part in partials[0].parts]
     if any([part.field for part in partial.parts] != described for partial in partials):
         raise PlanError("partitions whose records differ in shape or dtype cannot be folded on the device")
@@ -213,15 +221,16 @@ def fold_inside(step: FoldInsideStep, block: Block, device: Device, stream: Stre
     return tuple(results), folder.buffers
 
 
-def _enqueue_by_key(step: FoldByKeyStep, block: Block, partial: PartitionFold) -> None:
-    folder = partial.folder
+def by_key(step: FoldByKeyStep, blocks: Sequence[Block], partial: PartitionFold) -> None:
+    """Enqueue the fold of the records of each key of a partition, whose only block has them as its rows."""
+    folder, block = partial.folder, blocks[0]
     keys = next((array for array in block if array.field.name == step.key), None)
     if keys is None or len(keys.field.shape) != 1 or np.dtype(keys.field.dtype).kind not in "biu":
         raise PlanError(f"keys to fold by are integers in a field {step.key!r}, and there is none")
     element = _ELEMENTS[_code(np.dtype(keys.field.dtype))]
     least, greatest = (folder.rows(keys, _Operation(functor, "Value", element, element))
                        for functor in ("Minimum", "Maximum"))
-    partial.keys = least, greatest
+    partial.keys, partial.groups = (least, greatest), step.groups
     partial.counts = folder.by_key(keys, keys, step.groups, _Operation("Add", "One", element, "long long"))
     for array in block:
         if array is not keys:
@@ -246,6 +255,7 @@ def left_by_works(step: MapFoldStep, launch: Launch, left: Sequence[Left], folde
         counts = named[step.key, ""][1]
         found.counts, found.counts_at = counts.values, counts.offset
         found.keys = named[step.key, "least"][1].values, named[step.key, "greatest"][1].values
+        found.groups = step.groups
     return found
 
 
@@ -268,16 +278,16 @@ def looked_at(partial: PartitionFold) -> list[np.ndarray]:
     return [*(partial.keys or ()), *[part.guards for part in partial.parts if part.guards is not None]]
 
 
-def check_keys(step: FoldStep | FoldByKeyStep | MapFoldStep, partial: PartitionFold) -> None:
+def check_keys(partial: PartitionFold) -> None:
     """Raise PlanError if a record's key, as it was copied out, is out of range."""
-    if partial.keys is None or isinstance(step, FoldStep):
+    if partial.keys is None:
         return
-    groups = step.groups
     least, greatest = [int(each[0, 0]) for each in partial.keys]
     wrong = least if least < 0 else greatest
-    if not 0 <= wrong < groups:
+    if not 0 <= wrong < partial.groups:
         whose = f" of partition {partial.index}" if partial.index >= 0 else ""
-        raise PlanError(f"a record{whose} has the key {wrong}, and numKeys={groups} promises keys in [0, {groups})")
+        raise PlanError(f"a record{whose} has the key {wrong}, and numKeys={partial.groups} promises keys in "
+                        f"[0, {partial.groups})")
 
 
 def _how(folds: Sequence[FieldFold], described: Field) -> FieldFold:

@@ -36,8 +36,8 @@ class DecodedPlan:
         Its steps, each with what is known of its kind.
     launches : LaunchTable
         Its launches, by step and variant.
-    fold : FoldStep, FoldByKeyStep, MapFoldStep or None
-        The step that folds all records into the reply.
+    folds_all : bool
+        Whether it folds all records into the reply.
     recordings : Recordings
         How it ran before.
     source : int
@@ -59,14 +59,15 @@ class DecodedPlan:
         self.steps = steps = handlers_of(plan)
         verify(plan, steps)
         self.slots = slots_of(plan, steps)
-        self.launches = LaunchTable(plan.variants, [step.step for step in steps if step.has_launches])
-        self.fold = next((step.step for step in steps if step.folds_all), None)
+        launching = [(step.step, not step.folds_all) for step in steps if step.has_launches]
+        self.launches = LaunchTable(plan.variants, launching)
+        self.folds_all = any(step.folds_all for step in steps)
         self.keeps = keeps = any(step.keeps for step in steps)
         self.recordings = Recordings(keeps=keeps, loops=keeps and any(step.is_loop for step in steps))
         self.source = steps[0].source if steps else -1
         self.branches = any(step.branches for step in steps)
         self.fills_ghosts = any(step.fills_ghosts for step in steps)
-        replies = self.fold is not None or any(step.fetches for step in steps)
+        replies = self.folds_all or any(step.fetches for step in steps)
         self.may_be_recorded = self.source >= 0 and not any(step.leaves_host_memory for step in steps) \
             and not (keeps and replies) and (not self.branches or _is_one_loop(steps))
 

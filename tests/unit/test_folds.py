@@ -157,11 +157,12 @@ def folded(device: Device, step: FoldStep | FoldByKeyStep, *parts: dict[str, np.
     scratch, stream = Scratch(streams), streams.main(device)
     partitions = [resident(device, arrays) for arrays in parts]
     try:
-        partials = [folds.enqueue(step, each, stream, scratch) for each in partitions]
+        fold = functools.partial(folds.by_key if isinstance(step, FoldByKeyStep) else folds.all_records, step)
+        partials = [folds.enqueue(fold, each, stream, scratch) for each in partitions]
         for partial in partials:
             partial.copy_out()
         device.synchronize(stream=stream)
-        return folds.join(step, partials)
+        return folds.join(partials)
     finally:
         scratch.discard()
         for each in partitions:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -9,7 +10,7 @@ from gpu_worker.execution import folds
 from gpu_worker.execution.plan_checks import check_folds, check_groups, check_over
 from gpu_worker.execution.run_context import RunContext
 from gpu_worker.execution.step_handlers import StepHandler, handles
-from gpu_worker.memory.partition import Partition
+from gpu_worker.memory.partition import Block, Partition
 from gpu_worker.protocol.messages import FoldByKeyStep, FoldInsideStep, FoldStep, Plan
 
 _WholeMessage = TypeVar("_WholeMessage", bound=FoldStep | FoldByKeyStep)
@@ -22,6 +23,10 @@ class _WholeFold(StepHandler[_WholeMessage]):
     def folds_all(self) -> bool:
         return True
 
+    def enqueue(self, blocks: Sequence[Block], partition: folds.PartitionFold) -> None:
+        """Enqueue the fold of a partition's blocks."""
+        raise NotImplementedError
+
     @property
     def label(self) -> str:
         return " and ".join(dict.fromkeys(f"fold {each.operator}" for each in self.step.fields))
@@ -32,7 +37,7 @@ class _WholeFold(StepHandler[_WholeMessage]):
     def _folded(self, context: RunContext, value: Partition) -> Partition:
         stream = context.streams.main(value.device)
         with context.progress.launching(self.label, (value.index,), value.device):
-            part = folds.enqueue(self.step, value, stream, context.scratch)
+            part = folds.enqueue(self.enqueue, value, stream, context.scratch)
         if part is not None:
             context.partials.append(part)
         return value
@@ -46,6 +51,9 @@ class FoldHandler(_WholeFold[FoldStep]):
         check_over(self.step.over, done="folded")
         check_folds(self.step.fields)
 
+    def enqueue(self, blocks: Sequence[Block], partition: folds.PartitionFold) -> None:
+        folds.all_records(self.step, blocks, partition)
+
 
 @handles(FoldByKeyStep)
 class FoldByKeyHandler(_WholeFold[FoldByKeyStep]):
@@ -54,6 +62,9 @@ class FoldByKeyHandler(_WholeFold[FoldByKeyStep]):
     def verify(self, plan: Plan) -> None:
         check_folds(self.step.fields)
         check_groups(self.step.groups)
+
+    def enqueue(self, blocks: Sequence[Block], partition: folds.PartitionFold) -> None:
+        folds.by_key(self.step, blocks, partition)
 
 
 @handles(FoldInsideStep)
