@@ -7,7 +7,9 @@ import re
 from pathlib import Path
 
 import pytest
+from pyspark import RDD
 
+import vispark
 from docs import generate
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -51,6 +53,24 @@ def test_lines_are_not_too_long(page: Path):
     long = [line for line in prose.splitlines() if len(line) > 120 and not line.startswith("|")
             and not line.lstrip().startswith("- `")]
     assert not long, "\n".join(long)
+
+
+#: Names that VRDD and its like need in public for other modules of vispark, and that users do not call.
+_OURS = {"columnar", "tokens", "forget_places", "folded", "described", "window", "windowed", "add", "told"}
+
+
+def test_every_public_name_is_in_the_reference():
+    page = (ROOT / "docs/reference/api.md").read_text(encoding="utf-8")
+    listed = set(re.findall(r"^   ([\w.]+)$", page, re.MULTILINE))
+    names = listed | {name.partition(".")[0] for name in listed}
+    assert set(vispark.__all__) <= names, set(vispark.__all__) - names
+    for kind in (vispark.VRDD, vispark.Grid, vispark.Profile):
+        own = {name for base in kind.__mro__ if base.__module__.startswith("vispark") for name in vars(base)
+               if not name.startswith("_")} - set(dir(RDD)) - _OURS
+        methods = {f"{kind.__name__}.{name}" for name in own if callable(getattr(kind, name, None))}
+        assert methods <= listed, methods - listed
+    assert all(hasattr(vispark, name) or hasattr(getattr(vispark, name.partition(".")[0]), name.partition(".")[2])
+               for name in listed)
 
 
 def test_a_stale_part_is_found():
