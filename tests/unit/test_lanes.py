@@ -103,6 +103,22 @@ def test_what_a_plan_starts_from_is_in_use_until_its_answer_was_taken(lane: tupl
     assert sending.client.used == [True, True] and not sending.uses(7) and sending.idle
 
 
+def test_answers_that_have_come_are_taken_without_waiting_for_others(lane: tuple[Pipeline, Connection]):
+    sending, worker = lane
+    tickets = [sending.send(shipment()) for _ in range(2)]
+    sending.take_arrived()
+    assert not tickets[0].done
+    answer(worker)
+    sending.take_arrived()
+    assert [ticket.done for ticket in tickets] == [True, False] and not sending.idle
+    answer(worker)
+    with ThreadPoolExecutor(1) as pool, sending.lock:
+        pool.submit(sending.take_arrived).result(10)
+        assert not tickets[1].done, "another thread uses it"
+    sending.take_arrived()
+    assert tickets[1].done and sending.idle
+
+
 def test_a_small_request_gets_its_own_answer_behind_a_release_that_is_on_its_way(lane: tuple[Pipeline, Connection]):
     sending, worker = lane
     sending.release((7,))                                   # as the keeper's thread does

@@ -7,6 +7,7 @@ earlier one will have kept. Answers are taken in the same order, when somebody n
 from __future__ import annotations
 
 import functools
+import select
 import threading
 import time
 import weakref
@@ -257,6 +258,24 @@ class Pipeline:
         if ticket.error is not None:
             raise ticket.error
         return ticket.answer
+
+    def take_arrived(self) -> None:
+        """Receive the answers that are there, without waiting for others, nor for a thread that uses the pipeline."""
+        if not self.lock.acquire(blocking=False):
+            return
+        try:
+            self._take_arrived()
+        finally:
+            self.lock.release()
+
+    @_alone
+    def _take_arrived(self) -> None:
+        while self._waiting and self.client.fileno() >= 0:
+            looking = select.poll()
+            looking.register(self.client.fileno(), select.POLLIN)
+            if not self.client.has_more and not looking.poll(0):
+                return
+            self._take()
 
     def _take(self) -> None:
         """Receive the oldest answer."""

@@ -288,6 +288,7 @@ class Worker:
         if not self.direct:
             self._defer(numbers)
             return
+        self._settle_orphans()
         with self._lock:
             busy = list(self._busy.values())
         for lane in busy:
@@ -410,15 +411,30 @@ class Worker:
     def _lane(self) -> Pipeline:
         """Return the calling thread's pipeline, or an unused one."""
         thread = threading.current_thread()
+        lane = self._known_lane(thread)
+        if lane is None:
+            self._settle_orphans()
+            lane = self._known_lane(thread)
+        if lane is None:
+            lane = self._open()
+            with self._lock:
+                self._busy[thread] = lane
+        return lane
+
+    def _known_lane(self, thread: threading.Thread) -> Pipeline | None:
         with self._lock:
             found = self._busy.get(thread) or (self._idle.pop() if self._idle else None)
             if found is not None:
                 self._busy[thread] = found
-                return found
-        lane = self._open()
+            return found
+
+    def _settle_orphans(self) -> None:
+        """Take what was answered to threads that ended with plans on their way: nobody else does."""
         with self._lock:
-            self._busy[thread] = lane
-        return lane
+            orphans = [lane for thread, lane in self._busy.items() if not thread.is_alive()]
+        for lane in orphans:
+            lane.take_arrived()
+            self._settle(lane)
 
     def _settle(self, lane: Pipeline) -> None:
         """Make a pipeline available to other threads once nothing is in flight on it."""
