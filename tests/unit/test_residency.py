@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import sys
 import threading
+import weakref
 from types import SimpleNamespace
 
 from vispark.plan.ops import DatasetId
+from vispark.runtime import bridge
 from vispark.runtime.bridge import WorkerAddress
 from vispark.runtime.driver.release_queue import Released
 from vispark.runtime.driver.residency import Residency
@@ -97,3 +99,16 @@ def test_the_connection_of_a_thread_that_ended_with_plans_on_their_way_serves_ot
         opened[-1].has_come = True
     assert len(opened) == 1 and len(worker._busy) == 1
     assert worker._lane() is opened[0] and list(worker._busy) == [threading.current_thread()]
+
+
+def test_garbage_that_is_there_when_modules_are_frozen_goes_first(monkeypatch):
+    class Cycle:
+        def __init__(self) -> None:
+            self.itself = self
+
+    calls = []
+    gone = weakref.ref(Cycle())
+    monkeypatch.setattr(bridge, "TaskContext", SimpleNamespace(get=lambda: object()))
+    monkeypatch.setattr(bridge.gc, "freeze", lambda: calls.append(gone()))
+    bridge._settle.__wrapped__()
+    assert calls == [None]

@@ -165,6 +165,24 @@ def test_a_kernels_fault_tells_where_its_function_indexes_by_computed_numbers():
     assert "out of range" in str(faults[0]) and not faults[1].detail
 
 
+def test_two_functions_of_one_name_do_not_get_each_others_lines():
+    def named(function: Callable[..., Any]) -> Callable[..., Any]:
+        function.__name__ = function.__qualname__ = "_same"
+        return function
+
+    first, second = [trace(named(function)).definition
+                     for function in (lambda p: p[int(p[0])], lambda p: p[int(p[1])])]
+    assert first.name == second.name
+    label = f"vmap {first.name}"
+    for definition in (first, second):
+        index_faults.remember(label, definition)
+    fault = KernelFault("a kernel ended its process", Place(operation=f"{label} in partition 0"))
+    index_faults.tell(fault)
+    assert not fault.detail, "it is not known which"
+    index_faults.tell(fault, [("vmap other", first), (label, second)])
+    assert "p[int(p[1])]" in fault.detail and "p[int(p[0])]" not in fault.detail
+
+
 def _twice(p):
     return p[int(p[0])] + (lambda q: q[int(q[1])] * q[int(q[1])])(p)
 

@@ -21,6 +21,7 @@ from vispark.plan.map_call import Mapped, MapSpec
 from vispark.plan.slots import ArgumentRef, ModuleTable, SlotTable
 from vispark.records import RecordLayout
 from vispark.records.partition_schema import PartitionSchema
+from vispark.translate.frontend.index_faults import LabelledFunction
 
 #: Items of pairs, as layouts name them.
 KEYS, VALUES = "0", "1"
@@ -267,6 +268,12 @@ class PlanNode:
 
 
 LogicalPlan = tuple[PlanNode, ...]
+
+
+def functions_of(chain: Sequence[PlanNode]) -> list[LabelledFunction]:
+    """Return the functions that a chain's operations map or step by, with what errors call their kernels."""
+    calls = [call for node in chain for call in (node.op.call, *(node.op.loop.phases if node.op.loop else ())) if call]
+    return [(call.label, call.function.definition) for call in calls]
 
 
 def has_halos(backwards: Iterable[RecordedOperation]) -> bool:

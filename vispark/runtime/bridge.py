@@ -45,6 +45,7 @@ from vispark.lower.grid import lowering
 from vispark.lower.stages import FETCH, KEEP, RequestedOutput
 from vispark.options import Options
 from vispark.plan import ops
+from vispark.plan.operation import functions_of
 from vispark.plan.ops import CompressedLineage, DatasetId, LogicalPlan
 from vispark.profiling.profiler import TaskSeconds
 from vispark.records import Keyring, Packed, RecordLayout, pack
@@ -166,8 +167,12 @@ def local_client(credentials: Credentials, runtime_dir: str | None = None) -> Cl
 
 @cache
 def _settle() -> None:
-    """Exclude the modules imported so far from later garbage collections: PySpark runs a full one after each task."""
+    """Exclude the modules imported so far from later garbage collections: PySpark runs a full one after each task.
+
+    Garbage in cycles goes first, as it would stay otherwise. `docs/guide/performance.md` tells users of it.
+    """
     if TaskContext.get():
+        gc.collect()
         gc.freeze()
 
 
@@ -353,12 +358,14 @@ class HandingBack:
             yield RefusedTask(error, traceback.format_exc())
 
 
-def checked(results: list) -> list:
-    """Return the results of tasks; raise the error that a task handed back, if one did."""
+def checked(results: list, chain: LogicalPlan | None = None) -> list:
+    """Return the results of tasks, for ``chain`` where that is known; raise the error that a task handed back, if one
+    did.
+    """
     for each in results:
         if type(each) is RefusedTask:
             each.error.full_trace = each.trace
-            index_faults.tell(each.error)
+            index_faults.tell(each.error, None if chain is None else functions_of(chain))
             raise each.error
     return results
 

@@ -11,7 +11,7 @@ from pyspark import RDD
 
 from gpu_worker.protocol.grids import Iterated
 from gpu_worker.protocol.messages import Ran
-from vispark.plan.ops import DatasetId
+from vispark.plan.ops import DatasetId, LogicalPlan
 from vispark.records.partition_schema import PartitionSchema
 from vispark.runtime.bridge import PartitionHandle, WorkerAddress
 from vispark.runtime.driver.loop_pacing import ChunkController
@@ -57,6 +57,8 @@ class Residency:
         self.places: dict[int, tuple[WorkerAddress, int]] = {}
         self.contents: dict[int, PartitionSchema] = {}
         self.pending: tuple[tuple[Worker, Sent], ...] = ()
+        #: What the plans in ``pending`` compute.
+        self.chain: LogicalPlan = ()
         self.unsure: set[WorkerAddress] = set()
         self.tokens: RDD[PartitionHandle] | None = None
         self.saved: DatasetId | None = None
@@ -78,7 +80,7 @@ class Residency:
             self.contents = {**self.contents, **contents}
             self.places = {**self.places, **dict.fromkeys(contents, (home, epoch))}
             self._changed()
-            self.pending = ()
+            self.pending, self.chain = (), ()
 
     def ended(self, reply: Ran) -> None:
         """Record the outcome of the loop that computed the content, if there was one."""

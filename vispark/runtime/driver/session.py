@@ -283,6 +283,7 @@ class Session:
             target.bind(worker.home, sent.lane.client.epoch, prepared.kept[-1])
         target.tokens = residency.tokens
         target.known_shape(ready.kept[-1])
+        target.chain = chain
         target.pending = tuple([(worker, sent) for worker, _, sent in under_way])
         if profiling.current():
             await_all(under_way, began)
@@ -297,6 +298,7 @@ class Session:
         """
         with residency.lock:
             pending, residency.pending = residency.pending, ()
+            chain, residency.chain = residency.chain, ()
             errors: list[VisparkError] = []
             for number in as_answered([sent for _, sent in pending]):
                 worker, sent = pending[number]
@@ -307,7 +309,7 @@ class Session:
                 self._make_sure(residency)
                 if residency.is_whole:
                     errors.clear()
-        raise_gravest(errors)
+        raise_gravest(errors, chain)
 
     def _make_sure(self, residency: Residency) -> None:
         """Ask the workers whose connections broke whether they hold the content."""
@@ -449,7 +451,7 @@ class Session:
             worker, prepared, sent = under_way[number]
             trying(errors, self._take, worker, prepared, sent, answer, residency, kept, began)
             began = time.monotonic()
-        raise_gravest(errors)
+        raise_gravest(errors, chain)
 
     def _send(self, loader: RDD, ready: DistributedExecutable, nodes: LogicalPlan, start: DatasetId,
               residency: Residency,
@@ -577,7 +579,7 @@ class Session:
         self._settle(chain, partitions)
         try:
             with self.workers.awaited.during(f"a Spark job that loads VRDD {kept[-1].cached}"):
-                found = checked(self.job(lambda: self.context.runJob(tokens, list, list(partitions))))
+                found = checked(self.job(lambda: self.context.runJob(tokens, list, list(partitions)), chain), chain)
         except VisparkError:
             if untold:
                 tokens.unpersist()
@@ -620,8 +622,9 @@ class Session:
         found = [self.residencies.get(node.cached.number) for node in chain if node.cached]
         return [residency for residency in found if residency is not None]
 
-    def job(self, action: Callable[[], Any]) -> Any:
-        """Run a Spark job, again if a Python worker crashed under it, and raise vispark's errors as themselves.
+    def job(self, action: Callable[[], Any], chain: LogicalPlan | None = None) -> Any:
+        """Run a Spark job, for ``chain`` where that is known, again if a Python worker crashed under it, and raise
+        vispark's errors as themselves.
 
         Spark repeats failed tasks itself on a cluster, but not in local mode.
         """
@@ -631,5 +634,5 @@ class Session:
             except SPARK_JOB_FAILED as error:
                 check_open(self)
                 if not worker_crashed(error) or attempt >= self.options.attempts:
-                    reraise(error)
+                    reraise(error, chain)
                 log.warning("a Python worker crashed under a Spark job, repeating it")

@@ -11,6 +11,8 @@ from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.rdd import PipelinedRDD
 
 from vispark import errors
+from vispark.plan.operation import functions_of
+from vispark.plan.ops import LogicalPlan
 from vispark.translate.frontend import index_faults
 
 __all__ = ["CALL_FAILED", "SPARK_JOB_FAILED", "PipelinedRDD", "attempts_of", "reraise", "worker_crashed"]
@@ -62,15 +64,18 @@ def worker_crashed(error: Exception) -> bool:
     return (unborn or any(words in text for words in _CRASHED)) and not _OURS.search(text)
 
 
-def reraise(error: Exception) -> None:
-    """Raise the vispark error that made a job fail, if Spark's error contains one, or else Spark's error."""
+def reraise(error: Exception, chain: LogicalPlan | None = None) -> None:
+    """Raise the vispark error that made a job fail, if Spark's error contains one, or else Spark's error.
+
+    Its lines are those of the functions of ``chain``, where the job was for one that is known.
+    """
     python, _, _ = str(error).partition("\n\tat ")
     found = _OURS.findall(python)
     if found:
         kind, text = found[-1]      # before it stand the errors that led to it
         message, _, detail = text.partition("\n")
         ours = getattr(errors, kind, errors.VisparkError)(message, detail=detail)
-        index_faults.tell(ours)
+        index_faults.tell(ours, None if chain is None else functions_of(chain))
         ours.full_trace = str(error)
         raise ours from None
     raise error

@@ -29,7 +29,8 @@ from vispark.errors import (
     WorldLost,
 )
 from vispark.lower.executable import Executable, Invocation
-from vispark.plan.ops import DatasetId
+from vispark.plan.operation import functions_of
+from vispark.plan.ops import DatasetId, LogicalPlan
 from vispark.profiling import profiler
 from vispark.records.partition_schema import PartitionSchema
 from vispark.runtime.bridge import Credentials, WorkerAddress, blame, contents
@@ -620,15 +621,15 @@ def trying(errors: list[VisparkError], action: Callable[..., _Given], *arguments
         return None
 
 
-def raise_gravest(errors: list[VisparkError]) -> None:
-    """Raise one of the errors, if there are any; a loss only if there is no other error.
+def raise_gravest(errors: list[VisparkError], chain: LogicalPlan) -> None:
+    """Raise one of the errors of a chain's plans, if there are any; a loss only if there is no other error.
 
     No frame that it passes refers to it afterwards: its traceback would keep them, and their data on the devices.
     """
     if errors:
         gravest = min(errors, key=lambda error: isinstance(error, LOST))
         errors.clear()
-        index_faults.tell(gravest)
+        index_faults.tell(gravest, functions_of(chain))
         try:
             raise gravest
         finally:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import zlib
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from vispark._utils.callers import user_line
 from vispark.errors import DeadlineExceeded, KernelFault, VisparkError
@@ -23,7 +23,10 @@ _FUNCTIONS, _PLACES = 64, 6
 _REPORTED = re.compile(r"is out of range for an axis of length \d+(?P<where>, at the subscript "
                        r"(?P<subscript>[0-9a-f]+))")
 
-_known: OrderedDict[tuple[str, nodes.Definition], None] = OrderedDict()
+#: What errors call a function's kernels, and the function.
+LabelledFunction = tuple[str, nodes.Definition]
+
+_known: OrderedDict[LabelledFunction, None] = OrderedDict()
 
 
 def remember(label: str, definition: nodes.Definition) -> None:
@@ -33,24 +36,28 @@ def remember(label: str, definition: nodes.Definition) -> None:
         _known.popitem(last=False)
 
 
-def tell(error: VisparkError) -> None:
+def tell(error: VisparkError, functions: Sequence[LabelledFunction] | None = None) -> None:
     """Add the user's lines to a kernel's error.
 
     To a fault, where its function indexes by computed numbers: such an index may have ended it. To a kernel that was
     late, where it was called from and which function it is of.
+
+    Parameters
+    ----------
+    error : VisparkError
+    functions : sequence of LabelledFunction, optional
+        Those of the plan that failed. Where they are not known, those that were recorded last are taken, of which two
+        with one label are none: the lines of another plan's function would mislead.
     """
-    # That of a Spark job has its place in its words.
-    operation = str(error)
-    definitions = [definition for label, definition in list(_known)
-                   if re.search(rf"{re.escape(label)}(?!\w)", operation)]
+    definitions = _named_by(error, functions)
     if isinstance(error, DeadlineExceeded) and not error.detail:
         called = [f"  called at {line}"] if (line := user_line()) else []
-        functions = [f"  File \"{definition.text.file}\", line {definition.text.first}, in {definition.name}"
-                     for definition in definitions]
-        error.args = error.message, error.place, "\n".join(dict.fromkeys([*called, *functions]))
+        at = [f"  File \"{definition.text.file}\", line {definition.text.first}, in {definition.name}"
+              for definition in definitions]
+        error.args = error.message, error.place, "\n".join(dict.fromkeys([*called, *at]))
     if not isinstance(error, KernelFault):
         return
-    reported = _REPORTED.search(operation)
+    reported = _REPORTED.search(str(error))
     if reported:
         shown = next((text for definition in definitions
                       if (text := _at(definition, int(reported["subscript"], 16)))), "")
@@ -63,6 +70,20 @@ def tell(error: VisparkError) -> None:
     shown = "\n".join(places[:_PLACES]) + ("\n  ..." if len(places) > _PLACES else "")
     error.args = (error.message, error.place, "so ends a function of vmap whose index is out of range; it indexes by "
                   f"computed numbers in\n{shown}\nCalled in Python on the same elements it raises IndexError there")
+
+
+def _named_by(error: VisparkError, functions: Sequence[LabelledFunction] | None) -> list[nodes.Definition]:
+    """Return the functions whose labels an error names."""
+    # That of a Spark job has its place in its words.
+    operation = str(error)
+    known: Sequence[LabelledFunction] = list(_known) if functions is None else functions
+    named = [each for each in dict.fromkeys(known) if re.search(rf"{re.escape(each[0])}(?!\w)", operation)]
+    if functions is None:
+        places: dict[str, set[object]] = {}
+        for label, definition in named:
+            places.setdefault(label, set()).add((definition.text.file, definition.at))
+        named = [each for each in named if len(places[each[0]]) == 1]
+    return [definition for _, definition in named]
 
 
 def without_number(message: str) -> str:
