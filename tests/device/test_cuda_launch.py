@@ -10,6 +10,7 @@ import pytest
 from gpu_worker.device.base import Buffer
 from gpu_worker.device.cuda import device
 from gpu_worker.device.launch_limits import Limits, Parameters, check_launch, ordinals
+from gpu_worker.protocol.device_kinds import AddressUnknown
 from gpu_worker.protocol.errors import DeviceUnavailable, LaunchError
 
 H200 = Limits((2**31 - 1, 65535, 65535), (1024, 1024, 64), 1024, 232448)
@@ -71,6 +72,26 @@ def test_launches_in_range():
 ])
 def test_sparks_addresses(addresses: list, visible: str | None, count: int, expected: list):
     assert ordinals(addresses, visible, count) == expected
+
+
+@pytest.mark.parametrize(("addresses", "expected"), [
+    (["GPU-22bb"], [1]),
+    (["gpu-22BB0000-0000-0000-0000-000000000000", "GPU-11"], [1, 0]),
+    (["1", "GPU-22"], [1]),
+])
+def test_uuids_are_addresses(addresses: list, expected: list):
+    uuids = ["GPU-11aa0000-0000-0000-0000-000000000000", "GPU-22bb0000-0000-0000-0000-000000000000"]
+    assert ordinals(addresses, None, 2, uuids) == expected
+
+
+@pytest.mark.parametrize(("address", "visible", "message"), [
+    ("GPU-3", None, "'GPU-3', but this process sees 2 GPUs: GPU-11, GPU-12"),
+    ("GPU-1", None, "'GPU-1', but this process sees 2 GPUs: GPU-11, GPU-12"),
+    ("MIG-2", "MIG-1", "of MIG instances one at most: give an application one instance on each node"),
+])
+def test_uuids_of_none_or_several_are_errors(address: str, visible: str | None, message: str):
+    with pytest.raises(AddressUnknown, match=message):
+        ordinals([address], visible, 2, ["GPU-11", "GPU-12"])
 
 
 @pytest.mark.parametrize(("addresses", "visible", "count", "message"), [

@@ -70,6 +70,27 @@ def test_auto_is_by_preference_and_by_capability(toy, monkeypatch: pytest.Monkey
         open_devices("toy", bounds=True)
 
 
+@pytest.mark.parametrize("kind", ["host", "null"])
+def test_counted_devices_obey_addresses(kind: str, cache_dir: str):
+    assert [device.name for device in open_devices(f"{kind}:4", addresses=["3", "1"], cache_dir=cache_dir)] == [
+        f"{kind}:3", f"{kind}:1"]
+    for address in ("4", "-1", "GPU-1", "\u0661", ""):
+        with pytest.raises(DeviceUnavailable, match=f"'{address}', but .* {kind}:4 have the addresses 0 to 3"):
+            open_devices(f"{kind}:4", addresses=[address], cache_dir=cache_dir)
+
+
+def test_auto_goes_to_no_other_kind_where_an_address_is_unknown(toy):
+    device_kinds.register(device_kinds.DeviceKind("toy", "tests.device.test_registry:_opened_nowhere", "",
+                                                  preference=3))
+    with pytest.raises(DeviceUnavailable, match="no toy at 'x'") as caught:
+        open_devices("auto", addresses=["x"])
+    assert type(caught.value) is DeviceUnavailable
+
+
+def _opened_nowhere(*, addresses: list[str], **_: object) -> None:
+    raise device_kinds.AddressUnknown(f"no toy at {addresses[0]!r}")
+
+
 def test_addresses_of_gpus_mean_nothing_to_other_devices():
     devices = open_devices("null:2")
     assert StreamPool(devices).among(["7"]) == tuple(devices)

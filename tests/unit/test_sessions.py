@@ -35,6 +35,22 @@ def sessions(clock):
     sessions.validate()
 
 
+def test_assigned_gpus_are_those_of_executors_that_live(sessions):
+    for anchor, gpus in ((100, ("0", "1")), (101, ("2",)), (100, ("1", "4"))):
+        sessions.greet(hello(anchor=anchor, gpus=gpus))
+    assert sessions.get("app").assigned == ("0", "1", "2", "4")
+    sessions.greet(DRIVER)
+    sessions.anchor_gone("app", 100)
+    sessions.anchor_gone("app", 77)
+    assert sessions.get("app").assigned == ("2",)
+
+
+@pytest.mark.parametrize("gpus", [("",), ("x" * 129,), tuple(map(str, range(1025)))])
+def test_addresses_are_of_bounded_size_and_number(sessions, gpus):
+    with pytest.raises(ProtocolError, match="at most 1024 GPUs, of addresses of 1 to 128 characters"):
+        sessions.greet(hello(gpus=gpus))
+
+
 def hello(base=EXECUTOR, **changes):
     return dataclasses.replace(base, **changes)
 

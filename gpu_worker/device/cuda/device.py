@@ -43,6 +43,7 @@ from gpu_worker.device.cuda.graph import Graph
 from gpu_worker.device.cuda.module_globals import variables
 from gpu_worker.device.cuda.nvrtc import INSTALL, Cubin, architecture, compile_cubin, cubin_key, nvrtc_version
 from gpu_worker.device.launch_limits import Limits, Multiprocessor, Parameters, check_fits, check_launch, ordinals
+from gpu_worker.protocol.device_kinds import AddressUnknown
 from gpu_worker.protocol.errors import (
     CompileError,
     DeviceUnavailable,
@@ -581,15 +582,7 @@ def open_cuda(*, memory: int, addresses: Sequence[str], cache_dir: str, room: in
     """
     if pycuda_driver is None or bindings is None:
         raise DeviceUnavailable(f"the cuda device needs PyCUDA, cuda-core and an NVIDIA driver ({_MISSING}): {INSTALL}")
-    _show_instance(addresses)
-    try:
-        pycuda_driver.init()
-        count, version = pycuda_driver.Device.count(), pycuda_driver.get_driver_version()
-    except pycuda_driver.Error as error:
-        raise DeviceUnavailable(f"there is no usable NVIDIA GPU here: {error}") from error
-    if version < OLDEST_DRIVER:
-        raise DeviceUnavailable(f"the NVIDIA driver speaks CUDA {version // 1000}.{version % 1000 // 10}; "
-                                f"{OLDEST_DRIVER // 1000}.{OLDEST_DRIVER % 1000 // 10} or newer is needed")
+    count = _visible(addresses)
     nvrtc_version()
     cache = KernelCache(cache_dir)
     devices: list[CudaDevice] = []
@@ -603,11 +596,38 @@ def open_cuda(*, memory: int, addresses: Sequence[str], cache_dir: str, room: in
     return devices
 
 
-def _show_instance(addresses: Sequence[str]) -> None:
-    """Make a MIG instance visible, of which CUDA shows a process one, if it is named before the first call."""
+def _visible(addresses: Sequence[str]) -> int:
+    """Return the number of GPUs that this process sees, once it shows the MIG instance among the addresses.
+
+    Raises
+    ------
+    DeviceUnavailable
+        If there is none, or the driver is too old; AddressUnknown if that may be so because of the instance.
+    """
+    unavailable = AddressUnknown if _show_instance(addresses) else DeviceUnavailable
+    try:
+        pycuda_driver.init()
+        count, version = pycuda_driver.Device.count(), pycuda_driver.get_driver_version()
+    except pycuda_driver.Error as error:
+        named = f" for Spark's addresses {', '.join(map(repr, addresses))}" if addresses else ""
+        raise unavailable(f"there is no usable NVIDIA GPU here{named}: {error}") from error
+    if version < OLDEST_DRIVER:
+        raise DeviceUnavailable(f"the NVIDIA driver speaks CUDA {version // 1000}.{version % 1000 // 10}; "
+                                f"{OLDEST_DRIVER // 1000}.{OLDEST_DRIVER % 1000 // 10} or newer is needed")
+    if not count and unavailable is AddressUnknown:
+        raise AddressUnknown(f"Spark assigned the MIG instance {addresses[0]!r}, and CUDA shows none here")
+    return count
+
+
+def _show_instance(addresses: Sequence[str]) -> bool:
+    """Make a MIG instance visible, if there is one among the addresses, and return whether there is.
+
+    CUDA shows a process one instance, if it is named before the first call.
+    """
     instances = [address for address in addresses if address.startswith("MIG-")]
     if instances:
         os.environ.setdefault("CUDA_VISIBLE_DEVICES", instances[0])
+    return bool(instances)
 
 
 def _uuids(addresses: Sequence[str], count: int) -> list[str]:

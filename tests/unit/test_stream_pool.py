@@ -1,0 +1,82 @@
+"""Devices that Spark assigned: opened as executors come, and dealt to partitions."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from gpu_worker.device import open_devices
+from gpu_worker.device.null import NullDevice
+from gpu_worker.execution.streams import StreamPool
+from gpu_worker.protocol.errors import DeviceUnavailable
+
+
+def _pool(kind: str = "null:8") -> StreamPool:
+    return StreamPool([], lambda address: open_devices(kind, addresses=[address])[0])
+
+
+def _names(devices) -> list[str]:
+    return [device.name for device in devices]
+
+
+def test_what_is_assigned_is_opened_once():
+    pool = _pool()
+    pool.open(["2", "3"])
+    first = pool.devices
+    pool.open(["3", "5", "2"])
+    assert pool.devices[:2] == first and _names(pool.devices) == ["null:2", "null:3", "null:5"]
+    assert _names(pool.among(["5", "2"])) == ["null:5", "null:2"]
+    assert pool.among([]) == pool.devices
+
+
+def test_a_device_that_stands_for_all_addresses_is_one():
+    opened: list[NullDevice] = []
+    pool = StreamPool([], lambda _: opened.append(NullDevice("null:0")) or opened[-1])
+    pool.open(["7", "GPU-1"])
+    assert pool.devices == (opened[0],) and pool.among(["7", "GPU-1"]) == [opened[0]] * 2
+    assert [name for name, in opened[1].calls] == ["close"]
+    assert pool.unassigned({"GPU-1"}) == [] and pool.unassigned(set()) == [opened[0]]
+
+
+def test_what_is_not_open_is_an_error_that_names_it():
+    pool = _pool()
+    with pytest.raises(DeviceUnavailable, match=r"assigned no GPU to this executor.*resource profile.*device=host"):
+        pool.among([])
+    pool.open(["1"])
+    with pytest.raises(DeviceUnavailable, match="the GPU '2' is not open"):
+        pool.among(["1", "2"])
+    with pytest.raises(DeviceUnavailable, match="'9', but the devices of null:8"):
+        pool.open(["4", "9"])
+    assert _names(pool.devices) == ["null:1", "null:4"]
+
+
+def test_partitions_go_where_the_fewest_of_their_vrdd_are():
+    pool, numbers = _pool(), random.Random(5)
+    pool.open(["0", "1", "2"])
+    for vrdd in (1, 2):
+        for partitions in (numbers.sample(range(100), 7), range(0, 200, 3)):
+            for partition in partitions:
+                device = pool.place(vrdd, partition, ["1", "2", "0"])
+                assert pool.place(vrdd, partition, ["0", "1", "2"]) is device
+        counts = [0, 0, 0]
+        for device in pool._placements._devices[vrdd].values():
+            counts[int(device.name[-1])] += 1
+        assert max(counts) - min(counts) <= 1
+    pool.forget([1])
+    assert list(pool._placements._devices) == [2]
+
+
+def test_a_partition_that_comes_to_another_executor_goes_to_its_devices():
+    pool = _pool()
+    pool.open(["0", "1"])
+    assert pool.place(1, 0, ["0"]).name == "null:0"
+    assert pool.place(1, 0, ["1"]).name == "null:1"
+    assert pool.place(1, 1, ["0", "1"]).name == "null:0"
+
+
+def test_without_an_opener_partitions_are_dealt_by_number():
+    pool = StreamPool(open_devices("null:2"))
+    pool.open(["7"])
+    assert _names(pool.place(1, partition, []) for partition in range(4)) == ["null:0", "null:1"] * 2
+    assert pool.unassigned(set()) == []
