@@ -20,8 +20,9 @@ from pathlib import Path
 from benchmarks.transport import Done, Processes, send_block
 from gpu_worker.client.connection import open_lease
 from vispark.options import Options
-from vispark.runtime.bridge import Credentials, local_client
 from vispark.runtime.executor import chunked_upload
+from vispark.runtime.executor.client import local_client
+from vispark.runtime.identity import Credentials
 
 #: Small ones, so that a partition has as many as a large one of those that tasks send.
 _PIECE_BYTES = 1 << 20

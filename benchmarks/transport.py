@@ -33,8 +33,10 @@ from vispark.options import Options
 from vispark.plan.ops import DatasetId, PlanNode, Send, ToDevice
 from vispark.profiling.profiler import TaskSeconds
 from vispark.records import pack
-from vispark.runtime.bridge import Credentials, content_of, forget, local_client
-from vispark.runtime.bridge import run as run_plan
+from vispark.runtime.executor.client import forget, local_client
+from vispark.runtime.executor.client import run as run_plan
+from vispark.runtime.executor.tasks import content_of
+from vispark.runtime.identity import Credentials
 
 ONE_COPY, COPIES = "copyto in one process", "copyto in {} processes"
 PINNED = "copy to the device, pinned memory"

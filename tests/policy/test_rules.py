@@ -9,10 +9,10 @@ from tests.policy import rules
 FOUND = [
     (rules.forbidden_imports, "gpu_worker/memory/bindings.py", "import pyspark.rdd"),
     (rules.forbidden_imports, "gpu_worker/memory/bindings.py", "from vispark import plan"),
-    (rules.forbidden_imports, "vispark/runtime/bridge.py", "import gpu_worker"),
-    (rules.forbidden_imports, "vispark/runtime/bridge.py", "from gpu_worker import daemon"),
-    (rules.forbidden_imports, "vispark/runtime/bridge.py", "from gpu_worker.device.base import Device"),
-    (rules.forbidden_imports, "vispark/runtime/bridge.py", "import gpu_worker.protocols"),
+    (rules.forbidden_imports, "vispark/runtime/client.py", "import gpu_worker"),
+    (rules.forbidden_imports, "vispark/runtime/client.py", "from gpu_worker import daemon"),
+    (rules.forbidden_imports, "vispark/runtime/client.py", "from gpu_worker.device.base import Device"),
+    (rules.forbidden_imports, "vispark/runtime/client.py", "import gpu_worker.protocols"),
     (rules.forbidden_imports, "gpu_worker/device/host/device.py", "import pycuda.driver"),
     (rules.forbidden_imports, "benchmarks/floor.py", "from pycuda import driver"),
     (rules.inner_imports, "a.py", "def f():\n    import os\n"),
@@ -29,7 +29,7 @@ FOUND = [
      "def wait():\n    try:\n        pass\n    except Exception:\n        pass\n"
      "    try:\n        pass\n    except Exception:\n        pass\n"),
     (rules.unpickling, "gpu_worker/daemon/daemon.py", "pickle.loads(b'')"),
-    (rules.unpickling, "vispark/runtime/bridge.py", "from cloudpickle import loads"),
+    (rules.unpickling, "vispark/runtime/client.py", "from cloudpickle import loads"),
     (rules.target_names, "vispark/translate/kernel.py", "text = '#ifdef __CUDA_ON_HOST__'"),
     (rules.target_names, "gpu_worker/device/include/vispark/rows.h", "#if __CUDA_ARCH__ < 800"),
     (rules.length, "a.py", "\n" * 801),
@@ -40,8 +40,8 @@ FOUND = [
 ]
 
 FINE = [
-    (rules.forbidden_imports, "vispark/runtime/bridge.py", "from gpu_worker.protocol.messages import Put"),
-    (rules.forbidden_imports, "vispark/runtime/bridge.py", "from gpu_worker import client\nimport gpu_worker.protocol"),
+    (rules.forbidden_imports, "vispark/runtime/client.py", "from gpu_worker.protocol.messages import Put"),
+    (rules.forbidden_imports, "vispark/runtime/client.py", "from gpu_worker import client\nimport gpu_worker.protocol"),
     (rules.forbidden_imports, "gpu_worker/device/cuda/device.py", "import pycuda.driver"),
     (rules.forbidden_imports, "tests/unit/test_a.py", "import gpu_worker.memory.bindings, pyspark"),
     (rules.inner_imports, "a.py", "import os\ndef f():\n    return os\n"),
@@ -49,7 +49,7 @@ FINE = [
     (rules.broad_excepts, "gpu_worker/system/watcher.py",
      "def wait():\n    try:\n        pass\n    except Exception:\n        pass\n"),
     (rules.unpickling, "vispark/records/parse.py", "pickle.loads(b'')"),
-    (rules.unpickling, "vispark/runtime/bridge.py", "json.loads('1')"),
+    (rules.unpickling, "vispark/runtime/client.py", "json.loads('1')"),
     (rules.target_names, "gpu_worker/device/cuda/include/vispark/target.h", "#if __CUDA_ARCH__ < 800"),
     (rules.target_names, "gpu_worker/device/include/vispark/nearest.h", "#if VISPARK_ALONE"),
     (rules.length, "a.py", "\n" * 800),

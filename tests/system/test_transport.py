@@ -20,7 +20,7 @@ from tests.system.topology import Topology
 from tests.system.vrdd_tools import connect_threads, cost, status
 from tests.system.worker_tools import eventually
 from vispark import VRDD
-from vispark.runtime import bridge
+from vispark.runtime import identity
 from vispark.runtime.driver import session
 from vispark.runtime.driver.session import Session
 from vispark.runtime.driver.worker import Worker
@@ -32,7 +32,7 @@ HOST = "127.0.0.1"
 def sc(local: Topology) -> Iterator[SparkContext]:
     """A context whose driver believes that it is on a machine of its own."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (bridge, session):
+        for module in (identity, session):
             patch.setattr(module, "machine", lambda: "the driver's")
         with local.context({"spark.vispark.device": "host", "spark.vispark.transport": "auto"}) as sc:
             yield sc

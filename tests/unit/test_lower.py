@@ -44,8 +44,8 @@ from vispark.plan.ops import DatasetId, LogicalPlan, PlanNode
 from vispark.records import RecordLayout
 from vispark.records.layout import RecordPart
 from vispark.records.partition_schema import PartitionSchema
-from vispark.runtime.bridge import WorkerAddress
 from vispark.runtime.driver.plan_cache import PlanCache
+from vispark.runtime.identity import WorkerAddress
 from vispark.translate.codegen.scalar.interface import ROOM
 
 START = DatasetId(1, "points")

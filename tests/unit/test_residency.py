@@ -8,11 +8,11 @@ import weakref
 from types import SimpleNamespace
 
 from vispark.plan.ops import DatasetId
-from vispark.runtime import bridge
-from vispark.runtime.bridge import WorkerAddress
 from vispark.runtime.driver.release_queue import Released
 from vispark.runtime.driver.residency import Residency
 from vispark.runtime.driver.worker import Worker
+from vispark.runtime.executor import client
+from vispark.runtime.identity import WorkerAddress
 
 HOMES = [WorkerAddress(f"/rt{number}", "m") for number in range(2)]
 
@@ -108,7 +108,7 @@ def test_garbage_that_is_there_when_modules_are_frozen_goes_first(monkeypatch):
 
     calls = []
     gone = weakref.ref(Cycle())
-    monkeypatch.setattr(bridge, "TaskContext", SimpleNamespace(get=lambda: object()))
-    monkeypatch.setattr(bridge.gc, "freeze", lambda: calls.append(gone()))
-    bridge._settle.__wrapped__()
+    monkeypatch.setattr(client, "TaskContext", SimpleNamespace(get=lambda: object()))
+    monkeypatch.setattr(client.gc, "freeze", lambda: calls.append(gone()))
+    client._settle.__wrapped__()
     assert calls == [None]

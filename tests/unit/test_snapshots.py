@@ -14,10 +14,10 @@ from gpu_worker.protocol.errors import OutOfMemory
 from gpu_worker.protocol.messages import Save, Saved
 from tests.unit.plans import bench
 from vispark.plan.ops import DatasetId
-from vispark.runtime.bridge import WorkerAddress
 from vispark.runtime.driver.residency import Released, Residency
 from vispark.runtime.driver.snapshot_replicas import holders
 from vispark.runtime.driver.snapshots import Snapshots, SnapshotSchedule
+from vispark.runtime.identity import WorkerAddress
 
 GIGABYTE = 10 ** 9
 

@@ -17,7 +17,7 @@ from gpu_worker.protocol.errors import WorldLost
 from gpu_worker.protocol.grids import World
 from gpu_worker.system.paths import machine
 from vispark.lower.executable import BoundArguments, Executable, Invocation
-from vispark.runtime.bridge import WorkerAddress
+from vispark.runtime.identity import WorkerAddress
 
 
 def world(turn: int, key: bytes = b"k" * 16) -> World:

@@ -10,10 +10,10 @@ from pyspark import RDD
 
 from vispark.plan import ops
 from vispark.plan.ops import CompressedLineage, DatasetId, Lineage, LogicalPlan, PlanNode
-from vispark.runtime.bridge import Receive
 from vispark.runtime.driver.recovery import is_held
 from vispark.runtime.driver.residency import Residency
 from vispark.runtime.driver.session import Session
+from vispark.runtime.executor.tasks import Receive
 
 
 class LineageWalk(RDD[Any]):

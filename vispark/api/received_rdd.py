@@ -19,10 +19,10 @@ from pyspark import RDD
 
 from vispark.api.boundary import brief_errors
 from vispark.errors import PartitionMissing, WorkerUnavailable
-from vispark.runtime.bridge import HandingBack, checked
 from vispark.runtime.driver.session import Session
 from vispark.runtime.driver.spark_errors import PipelinedRDD
 from vispark.runtime.executor.task_input import SkippableSerializer, SkippingFunction
+from vispark.runtime.executor.tasks import HandingBack, checked
 
 log = logging.getLogger(__name__)
 

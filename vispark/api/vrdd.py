@@ -44,10 +44,10 @@ from vispark.plan.map_call import MapSpec, record_map
 from vispark.plan.operations.check_finite import CheckFinite
 from vispark.plan.ops import Lineage
 from vispark.records.partition_schema import PartitionSchema
-from vispark.runtime.bridge import Receive
 from vispark.runtime.driver.residency import Residency
 from vispark.runtime.driver.result import PartialResult
 from vispark.runtime.driver.session import Session
+from vispark.runtime.executor.tasks import Receive
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

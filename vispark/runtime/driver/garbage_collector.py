@@ -12,12 +12,12 @@ from contextlib import ExitStack
 from pyspark import RDD, SparkContext
 
 from gpu_worker.protocol.system import start_thread
-from vispark.runtime.bridge import Credentials, WorkerAddress
 from vispark.runtime.driver.release_queue import Released
 from vispark.runtime.driver.residency import Residency
 from vispark.runtime.driver.spark_errors import SPARK_JOB_FAILED, attempts_of
 from vispark.runtime.driver.worker import Worker, Workers
 from vispark.runtime.executor.relay_tasks import CollectTask
+from vispark.runtime.identity import Credentials, WorkerAddress
 
 log = logging.getLogger(__name__)
 

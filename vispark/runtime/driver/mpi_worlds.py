@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from gpu_worker.protocol.grids import World, place_name
 from vispark.plan.ops import LogicalPlan, needs_neighbours
-from vispark.runtime.bridge import WorkerAddress
+from vispark.runtime.identity import WorkerAddress
 
 log = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from vispark.lower.grid import lowering
 from vispark.lower.stages import RequestedOutput
 from vispark.plan.ops import DatasetId, LogicalPlan, PlanNode, place_of
 from vispark.records.partition_schema import PartitionSchema
-from vispark.runtime.bridge import WorkerAddress
+from vispark.runtime.identity import WorkerAddress
 
 #: The most plans that are kept, and the most of one shape whose kernels were made for other numbers.
 _PLANS = 256

@@ -13,11 +13,11 @@ from gpu_worker.protocol.grids import Iterated
 from gpu_worker.protocol.messages import Ran
 from vispark.plan.ops import DatasetId, LogicalPlan
 from vispark.records.partition_schema import PartitionSchema
-from vispark.runtime.bridge import PartitionHandle, WorkerAddress
 from vispark.runtime.driver.loop_pacing import ChunkController
 from vispark.runtime.driver.plan_cache import PlacementKey, PlanCache
 from vispark.runtime.driver.release_queue import Released
 from vispark.runtime.driver.worker import LOST, Sent, Worker
+from vispark.runtime.identity import PartitionHandle, WorkerAddress
 
 
 class Residency:

@@ -34,7 +34,6 @@ from vispark.plan import ops
 from vispark.plan.ops import DatasetId, LineageWalker, LogicalPlan, PlanNode
 from vispark.profiling import profiler as profiling
 from vispark.records.partition_schema import PartitionSchema
-from vispark.runtime.bridge import Credentials, HandingBack, LoadTask, PartitionHandle, WorkerAddress, checked
 from vispark.runtime.driver.executor_gpus import assigned, refresh
 from vispark.runtime.driver.garbage_collector import GarbageCollector
 from vispark.runtime.driver.loop_pacing import ChunkController
@@ -61,6 +60,8 @@ from vispark.runtime.driver.worker import (
     trying,
 )
 from vispark.runtime.executor.relay_tasks import Ask, Relay
+from vispark.runtime.executor.tasks import HandingBack, LoadTask, checked
+from vispark.runtime.identity import Credentials, PartitionHandle, WorkerAddress
 
 log = logging.getLogger(__name__)
 

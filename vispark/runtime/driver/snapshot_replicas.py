@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 
 from gpu_worker.protocol.grids import place_name
 from gpu_worker.protocol.messages import CopyTo
-from vispark.runtime.bridge import WorkerAddress
 from vispark.runtime.driver.worker import Workers
+from vispark.runtime.identity import WorkerAddress
 
 
 def holders(homes: Iterable[WorkerAddress], known: Iterable[WorkerAddress],

@@ -14,8 +14,8 @@ from pyspark import RDD
 
 from gpu_worker.protocol.messages import Save, Saved
 from vispark.plan.ops import DatasetId
-from vispark.runtime.bridge import WorkerAddress
 from vispark.runtime.driver.residency import Residency
+from vispark.runtime.identity import WorkerAddress
 
 log = logging.getLogger(__name__)
 

@@ -33,10 +33,11 @@ from vispark.plan.operation import functions_of
 from vispark.plan.ops import DatasetId, LogicalPlan
 from vispark.profiling import profiler
 from vispark.records.partition_schema import PartitionSchema
-from vispark.runtime.bridge import Credentials, WorkerAddress, blame, contents
 from vispark.runtime.driver.awaited_plans import AwaitedPlans
 from vispark.runtime.driver.pipeline import PendingRequest, Pipeline
+from vispark.runtime.executor.client import blame, contents
 from vispark.runtime.executor.relay_tasks import Ask, Deferred, Relay
+from vispark.runtime.identity import Credentials, WorkerAddress
 from vispark.translate.codegen.scalar.interface import ROOM
 from vispark.translate.frontend import index_faults
 

@@ -11,7 +11,8 @@ from gpu_worker.protocol.messages import Reply, Request
 from gpu_worker.protocol.wire import close_all
 from vispark.errors import VisparkError
 from vispark.lower.executable import Invocation
-from vispark.runtime.bridge import Credentials, WorkerAddress, answered, local_client, run
+from vispark.runtime.executor.client import answered, local_client, run
+from vispark.runtime.identity import Credentials, WorkerAddress
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,106 @@
+"""Identity of an application's processes and of its workers: credentials, addresses, handles of partitions.
+
+The driver makes credentials, and ships them with its tasks; handles come back, and are all that Spark stores.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+from dataclasses import dataclass, field, replace
+from functools import cache, cached_property
+from pathlib import Path
+
+from gpu_worker.client.connection import machine
+from gpu_worker.protocol.messages import VERSION, Hello, Reach
+from vispark.options import Options
+from vispark.records import Keyring
+from vispark.records.partition_schema import PartitionSchema
+from vispark.runtime.executor.assigned_gpus import AssignedGpus
+from vispark.translate.codegen.scalar.interface import ROOM
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Credentials:
+    """Credentials of a process that acts for a Spark application; shipped with its tasks and nowhere else.
+
+    ``driver`` is the host of the driver, and ``machine`` what it sees as its machine. ``gpus`` are those of Spark's
+    executors, which the driver brings up to date before each load.
+    """
+
+    session: str
+    secret: bytes
+    application: str
+    options: Options
+    driver: str = ""
+    machine: str = ""
+    gpus: AssignedGpus = field(default_factory=AssignedGpus)
+
+    @cached_property
+    def keyring(self) -> Keyring:
+        return Keyring(self.secret)
+
+    def hello(self, role: str, anchor: int = 0, reach: str = "") -> Hello:
+        """Return the greeting of a process for the worker of its node, or of another, in a role."""
+        mine = self.gpus.mine() if role == "executor" else ()
+        options = replace(self.options.for_worker(), scheduled=self.gpus.is_scheduled or bool(mine))
+        return Hello(VERSION, role, self.session, self.keyring.auth, self.application, anchor, options, reach, mine)
+
+    def reached_at(self) -> str:
+        """Return the address of this node at which the driver is to reach the worker over TCP; empty if it reaches the
+        worker otherwise.
+        """
+        transport = self.options.transport
+        if transport == "tcp" or (transport == "auto" and self.machine != machine()):
+            return _address_towards(self.driver)
+        return ""
+
+    def __repr__(self) -> str:
+        return f"Credentials({self.session})"
+
+
+@dataclass(frozen=True)
+class WorkerAddress:
+    """Address of a worker: its runtime directory, and the name of its machine; a container counts as a machine."""
+
+    runtime_dir: str
+    machine: str
+
+    @property
+    def here(self) -> bool:
+        """Whether the worker's socket can be opened from this process."""
+        return self.machine == machine() and Path(self.runtime_dir, "daemon.sock").parent.is_dir()
+
+
+@dataclass(frozen=True)
+class PartitionHandle:
+    """Handle that stands for a partition in Spark: its worker, and the schemas of its content by VRDD number.
+
+    ``seconds`` says what its task spent them on, where that is asked for, ``reach`` where the worker is reached over
+    TCP, where it is, ``stage`` which stage of Spark's the task was of, and ``room`` how much shared memory the worker's
+    thread blocks can have.
+    """
+
+    partition: int
+    home: WorkerAddress
+    epoch: int
+    contents: dict[int, PartitionSchema]
+    seconds: dict[str, float] | None = None
+    reach: Reach | None = None
+    stage: int = 0
+    room: int = ROOM
+
+
+@cache
+def _address_towards(host: str) -> str:
+    """Return this node's address for packets to a host; empty if there is no route."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind, protocol) as sock:
+            sock.connect(address)       # which sends nothing
+            return sock.getsockname()[0]
+    except OSError as error:
+        log.warning("no address of this node leads to the driver's host %s: %s", host, error)
+        return ""
