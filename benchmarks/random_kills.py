@@ -1,9 +1,11 @@
 """Random kills under a loop of plans: ``python -m benchmarks.random_kills --minutes 20 --out kills.jsonl``.
 
 A victim (the device process, the daemon, both, a Python worker; on a cluster an executor, too) gets SIGKILL, or SIGSTOP
-and after some seconds SIGCONT, at a moment that nobody chose. Every answer is compared, bit for bit, with that of a run
-without kills. Printed are kills, actions, wrong answers, errors at the user, hangs, and by kind the seconds from a kill
-until the program goes on: to the end of the action under way, or of the one after it where that takes longer.
+and after some seconds SIGCONT, at a moment that nobody chose. With ``--drivers`` it is the driver of another program,
+whose seconds are from its kill until the worker holds nothing of it; its lease is a second. Every answer is compared,
+bit for bit, with that of a run without kills. Printed are kills, actions, wrong answers, errors at the user, hangs, and
+by kind the seconds from a kill until the program goes on: to the end of the action under way, or of the one after it
+where that takes longer. Records of several runs side by side are joined by naming them.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import json
 import os
 import random
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -26,6 +29,8 @@ import click
 import numpy as np
 
 import tests.conftest  # It sets the environment before Spark is started.
+from gpu_worker.client.connection import administer
+from gpu_worker.protocol.messages import Status
 from gpu_worker.system.failpoints import VARIABLE
 from tests import leaks
 from tests.chaos.arena import PLANS, Arena, expected_of, opened
@@ -40,6 +45,8 @@ HANG_SECONDS = 120.0
 
 #: Seconds after a plan began at which a kill comes, and that a stopped process stands still, at most.
 _SOON, _STOPPED = 0.6, 2.0
+#: Seconds for which a driver that is killed keeps what it held.
+LEASE = 1.0
 
 
 def python_workers(arena: Arena) -> list[int]:
@@ -108,6 +115,22 @@ class Campaign:
         answer = self._arena.answer(name)
         return time.monotonic() - began, answer
 
+    def driver(self) -> Blow:
+        """Kill another program's driver; this one's plans must not notice, and the worker gives back what it held."""
+        node = self._arena.nodes[0]
+        environment = os.environ | {"VISPARK_RUNTIME_DIR": str(node.runtime_dir)}
+        with subprocess.Popen([sys.executable, "-m", "tests.chaos.driver", str(LEASE)], stdout=subprocess.PIPE,
+                              stderr=subprocess.DEVNULL, text=True, env=environment) as other:
+            assert other.stdout.readline() == "ready\n"
+            time.sleep(self._draw.uniform(0, _SOON))
+            other.kill()
+        began, name = time.monotonic(), self._draw.choice(list(PLANS))
+        wrong = self._timed(name)[1] != self._expected[name]
+        self.actions += 1
+        while len(administer(Status(), runtime_dir=str(node.runtime_dir)).sessions) > 1:
+            time.sleep(0.01)
+        return Blow("kill driver", name, 1, time.monotonic() - began, self._usual[name], int(wrong), 0)
+
     def blow(self, victim: str) -> Blow:
         """One kill: the plan under it, then others until it has come, and one after it."""
         stopped = self._draw.uniform(0.1, _STOPPED) if self._draw.random() < 1 / 3 else 0.0
@@ -146,7 +169,7 @@ def summary(blows: list[Blow], actions: int) -> str:
                 f"{sum(blow.lost for blow in found):6}{seconds}")
 
     kinds = Counter(blow.kind for blow in blows)
-    lines = [f"{actions:,} actions, no hang",
+    lines = [f"{actions:,} actions, no hang" if actions else f"{len(blows):,} kills and stops",
              f"{'kind':22}{'kills':>7}{'wrong':>7}{'lost':>6}{'p50 s':>8}{'p95 s':>8}{'max s':>8}"]
     lines += [row(kind, [blow for blow in blows if blow.kind == kind]) for kind in sorted(kinds)]
     return "\n".join([*lines, row("all", blows)])
@@ -156,9 +179,16 @@ def summary(blows: list[Blow], actions: int) -> str:
 @click.option("--kills", type=click.IntRange(1), default=1000, show_default=True)
 @click.option("--minutes", type=float, default=20.0, show_default=True, help="It ends then, whatever was done.")
 @click.option("--cluster", is_flag=True, help="Two executors under a standalone master, on nodes of their own.")
+@click.option("--drivers", is_flag=True, help="Kill drivers of other programs alone.")
 @click.option("--seed", type=int, default=1, show_default=True)
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Where each kill goes, a line of JSON.")
-def main(kills: int, minutes: float, cluster: bool, seed: int, out: Path | None) -> None:
+@click.argument("records", nargs=-1, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+def main(records: tuple[Path, ...], kills: int, minutes: float, cluster: bool, drivers: bool, seed: int,
+         out: Path | None) -> None:
+    if records:
+        found = [Blow(**json.loads(line)) for path in records for line in path.read_text(encoding="utf-8").splitlines()]
+        print(summary(found, 0))
+        return
     until, blows = time.monotonic() + 60 * minutes, []
     with (topology.standalone(2) if cluster else topology.local(2)) as running, opened(running) as arena:
         campaign = Campaign(arena, seed)
@@ -167,7 +197,7 @@ def main(kills: int, minutes: float, cluster: bool, seed: int, out: Path | None)
             if time.monotonic() > until:
                 break
             faulthandler.dump_traceback_later(HANG_SECONDS, exit=True)      # a hang: where all threads stand
-            blows.append(campaign.blow(victims[number % len(victims)]))
+            blows.append(campaign.driver() if drivers else campaign.blow(victims[number % len(victims)]))
             faulthandler.cancel_dump_traceback_later()
             if out:
                 with out.open("a", encoding="utf-8") as file:
