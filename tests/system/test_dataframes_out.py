@@ -63,6 +63,7 @@ def test_forms_of_records(spark: SparkSession, sc: SparkContext):
 def test_fields_go_by_name(spark: SparkSession, sc: SparkContext):
     fields = sc.parallelize([1.0, 2.0], 2).cache("GPU").vmap(lambda x: {"x": x, "y": x * x})
     assert fields.toDF("y float, x int").collect() == [(1.0, 1), (4.0, 2)]
+    assert fields.toDF("y double").collect() == [(1.0,), (4.0,)]
     with pytest.raises(Exception, match="column 'z', and the records have the fields x, y"):
         fields.toDF("x float, z float").collect()
 

@@ -293,7 +293,8 @@ class VRDD(Appearance, EagerExecution, FoldActions, GridOperations):
         schema : str, StructType, DataType, list of str, or None
             DDL text such as ``"x array<float>, y double"`` or a StructType: numbers are cast to its types. Names of
             columns alone, or nothing: each column has the type of its dtype, unsigned integers the next wider one.
-            Records with fields take columns by name, others by place; 1-D arrays may be spread over as many columns.
+            Records with fields take columns by name, some or all, others by place; 1-D arrays may be spread over as
+            many columns.
         sampleRatio : float, optional
             Of no effect, as no record is looked at.
 

@@ -170,7 +170,8 @@ def arrow_type(name: str, kind: spark.DataType) -> Any:
 
 
 def fitted(columns: list[OutputColumn], schema: spark.StructType) -> list[OutputColumn]:
-    """Return the columns in the order and under the names of a schema: by name where records have names, else by place.
+    """Return the columns in the order and under the names of a schema: by name where records have names, of which
+    not all need be there, else by place.
 
     Raises
     ------
@@ -178,7 +179,7 @@ def fitted(columns: list[OutputColumn], schema: spark.StructType) -> list[Output
         If there are others.
     """
     names, have = [field.name for field in schema.fields], [column.name for column in columns]
-    if set(names) == set(have):
+    if set(names) <= set(have):
         return [columns[have.index(name)] for name in names]
     only = columns[0].values
     if have == [VALUE] and isinstance(only, np.ndarray) and only.ndim == 2 and only.shape[1] == len(names) \
