@@ -16,6 +16,8 @@ import pytest
 
 from tests.golden.harness import record_of
 from vispark.translate import TranslationError, specialise, trace
+from vispark.translate.codegen import dispatch
+from vispark.translate.ir import nodes
 from vispark.translate.language import library, registry, signatures
 
 
@@ -101,6 +103,20 @@ def test_an_object_and_a_method_are_registered_once(emptied: None):
         registry.register("numpy.plus", "x1 x2 /", value=np.add)
     with pytest.raises(ValueError, match=r"the method ravel is registered twice, as numpy\.ravel and as numpy\.other"):
         registry.register("numpy.other", "a", method="ravel")
+
+
+def test_a_node_and_a_call_have_one_lowering():
+    with pytest.raises(ValueError, match="If is lowered twice, by lower_if and by"):
+        dispatch.lowers_node(nodes.If)(lambda emit, statement, after: True)
+    with pytest.raises(ValueError, match=r"calls of numpy\.einsum are lowered twice, by einsum_call and by"):
+        dispatch.lowers_call("numpy.einsum")(lambda emit, name, node: None)
+
+
+def test_every_node_has_a_lowering():
+    inside = {"Parameter", "Definition", "Function"}
+    kinds = {kind for name, kind in vars(nodes).items() if isinstance(kind, type) and issubclass(kind, nodes.Node)
+             and kind not in (nodes.Node, nodes.Expression, nodes.Statement) and name not in inside}
+    assert kinds == dispatch._LOWERINGS.keys()
 
 
 def _from_list(x):

@@ -19,10 +19,10 @@ from vispark.translate.ir.types import Scalar
 from vispark.translate.kernels.keyed_fold import KeyedFrame
 from vispark.translate.kernels.row_function import (
     ArgumentType,
-    ChainWriter,
     Link,
     Place,
     RowFunction,
+    RowWriter,
     givens,
     links_of,
     values_of,
@@ -104,7 +104,7 @@ def _kernel(links: tuple[Link, ...], record: ElementSpec, given: tuple[tuple[Pla
             folding: Folding | None, room: int) -> TableKernel:
     """Cached by types: a chain with other values gives the kernel that there is."""
     def written(lanes: int, multiplied: bool) -> RowFunction:
-        return ChainWriter(links, record, dict(given), dict(statics), wanted, folding is not None,
+        return RowWriter(links, record, dict(given), dict(statics), wanted, folding is not None,
                            lanes, multiplied).write()
 
     for multiplied in (True, False):

@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from vispark.translate.codegen.syntax.calls import Calls
-from vispark.translate.codegen.syntax.expressions import Expressions
+from vispark.translate.codegen import dispatch
 from vispark.translate.ir import nodes as form
 from vispark.translate.ir.values import Array, Dict, List, Method, Number, Tuple, Value
 
@@ -97,24 +96,22 @@ def _dtypes(value: Any) -> Iterator[str]:
 def recording() -> Iterator[Recorder]:
     """Counts while it lasts."""
     recorder = Recorder()
-    kept = [(kind, name, method) for kind in Calls.__mro__ for name, method in vars(kind).items()
-            if name.startswith("_do_") or (kind is Expressions and name == "expression")]
-    for kind, name, method in kept:
-        setattr(kind, name, _counted(recorder, name, method))
+    kept = dict(dispatch._LOWERINGS)
+    for kind, lowering in kept.items():
+        dispatch._LOWERINGS[kind] = _counted(recorder, kind, lowering)
     try:
         yield recorder
     finally:
-        for kind, name, method in kept:
-            setattr(kind, name, method)
+        dispatch._LOWERINGS.update(kept)
 
 
-def _counted(recorder: Recorder, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
-    if name == "expression":
-        return lambda self, node: recorder.expression(node, lambda: method(self, node))
+def _counted(recorder: Recorder, kind: type[form.Node], lowering: Callable[..., Any]) -> Callable[..., Any]:
+    if issubclass(kind, form.Expression):
+        return lambda emit, node: recorder.expression(node, lambda: lowering(emit, node))
 
-    def write(self: Any, statement: form.Statement, *rest: Any) -> Any:
-        recorder.statement(name.removeprefix("_do_"))
-        return method(self, statement, *rest)
+    def write(emit: Any, statement: form.Statement, *rest: Any) -> Any:
+        recorder.statement(kind.__name__)
+        return lowering(emit, statement, *rest)
     return write
 
 

@@ -8,11 +8,26 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from vispark.translate.codegen.frame import CallFrame
 from vispark.translate.codegen.scalar.casts import cast
 from vispark.translate.codegen.scalar.prelude import NAMES
+from vispark.translate.ir import nodes
 from vispark.translate.ir.errors import Refusal
+from vispark.translate.ir.liveness import Names
 from vispark.translate.ir.types import Scalar
-from vispark.translate.ir.values import Array, ArrayType, Dict, DictType, Nothing, Number, Tuple, Type, Value, stored
+from vispark.translate.ir.values import (
+    Array,
+    ArrayType,
+    Dict,
+    DictType,
+    ForRange,
+    Nothing,
+    Number,
+    Tuple,
+    Type,
+    Value,
+    stored,
+)
 
 #: The most bytes of an array that a thread keeps for itself.
 LOCAL_BYTES = 16384
@@ -57,6 +72,29 @@ class Lines:
         self.lines.append("    " * self.depth + line if line else line)
 
 
+class NoProducts:
+    """Products of the element's row with matrices, for kernels that have none: each sum is written where it stands.
+
+    ``vispark/translate/kernels/row_matmul.py`` has those of kernels that multiply the rows of a tile together.
+    """
+
+    def noted(self, text: Callable[[int | str], str], terms: int, kind: Scalar) -> Number | None:
+        """Return the placeholder of a sum of terms while an expression is only probed; None while it is written."""
+        return None
+
+    def product_of(self, text: Callable[[int, int | str], str], width: int, terms: int, kind: Scalar) -> Array | None:
+        """Return the sums of terms as a product of the element's row with a matrix; None where they are none."""
+        return None
+
+    def product_over(self, steps: ForRange, target: nodes.Expression, value: nodes.Expression) -> Array | None:
+        """Return the items ``value for target in steps`` where they are those of a product; else None."""
+        return None
+
+    def assigned_product(self, loop: nodes.For, steps: ForRange, after: Names) -> bool:
+        """Write a loop that only stores a product; return False of others."""
+        return False
+
+
 class Emitter:
     """The text of a function's body while it grows; what lowers a call or a node takes it as its first argument.
 
@@ -64,15 +102,22 @@ class Emitter:
     shared memory, and loops over these are dealt out. ``scratch`` counts the bytes of the latter.
     """
 
-    def __init__(self, lanes: int = 1) -> None:
+    def __init__(self, definition: nodes.Definition, lanes: int = 1) -> None:
         self.out = Lines()
         self.taken: set[str] = set(_RESERVED)
         #: Names that nothing else gets, also where something is written again.
         self.reserved: set[str] = set()
         self.lanes, self.scratch = lanes, 0
         self.hints = False
-        #: Lowerings that come before those of the registry, by the functions' names.
-        self.lowerings: Mapping[str, Callable[..., Any]] = {}
+        #: Lowerings that come before those that are registered, by functions' names and kinds of nodes.
+        self.lowerings: Mapping[str | type, Callable[..., Any]] = {}
+        self.products = NoProducts()
+        #: The call that is being written, the function's captured values, and the tests of the ifs around.
+        self.frame = CallFrame(definition, {})
+        self.captures: tuple[Value, ...] = ()
+        self.tests: tuple[Number, ...] = ()
+        #: Whether a name stands for the expression itself, for those that only look at it.
+        self.named_in_place = False
 
     # -- lines --------------------------------------------------------------------------------------------------------
 
@@ -281,16 +326,6 @@ class Emitter:
         """Have the loop that follows written out, where it is short."""
         if self.hints and 1 < turns <= _UNROLLED:
             self.line("VISPARK_UNROLL")
-
-    # -- products of the element's row with a matrix, where the kernel around the function has them ------------------
-
-    def noted(self, text: Callable[[int | str], str], terms: int, kind: Scalar) -> Number | None:
-        """Return the placeholder of a sum of terms while an expression is only probed; None while it is written."""
-        return None
-
-    def product_of(self, text: Callable[[int, int | str], str], width: int, terms: int, kind: Scalar) -> Array | None:
-        """Return the sums of terms as a product of the element's row with a matrix; None where they are none."""
-        return None
 
 
 def _size(shape: tuple[int, ...]) -> int:

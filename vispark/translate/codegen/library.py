@@ -1,6 +1,9 @@
-"""All lowerings of library functions: importing this module registers them."""
+"""All lowerings: importing this module registers those of library functions and of the form's nodes."""
+
+from __future__ import annotations
 
 from vispark.translate.codegen import elementwise, positions
+from vispark.translate.codegen.emitter import Emitter
 from vispark.translate.codegen.numpy import (
     along_rows,
     creation,
@@ -13,21 +16,23 @@ from vispark.translate.codegen.numpy import (
     sorting,
 )
 from vispark.translate.codegen.python import functions, math_functions
-from vispark.translate.codegen.syntax import calls
+from vispark.translate.codegen.syntax import (
+    assignments,
+    calls,
+    comprehensions,
+    control_flow,
+    expressions,
+    operators,
+    subscripts,
+)
+from vispark.translate.ir import nodes
 
-__all__ = [
-    "along_rows",
-    "calls",
-    "creation",
-    "einsum",
-    "elementwise",
-    "functions",
-    "math_functions",
-    "norms",
-    "positions",
-    "products",
-    "rearranging",
-    "reductions",
-    "selected",
-    "sorting",
-]
+#: The modules with lowerings, in the order in which they build on each other.
+MODULES = (elementwise, positions, reductions, products, creation, rearranging, along_rows, sorting, norms, einsum,
+           selected, functions, math_functions, operators, subscripts, expressions, assignments, control_flow,
+           comprehensions, calls)
+
+
+def emitter(definition: nodes.Definition, lanes: int = 1) -> Emitter:
+    """Return an emitter of a function's C++, for which all lowerings are registered."""
+    return Emitter(definition, lanes)

@@ -13,7 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from vispark.translate.codegen.dispatch import expression
 from vispark.translate.codegen.elementwise import astype
+from vispark.translate.codegen.frame import CallFrame, Returns
+from vispark.translate.codegen.library import emitter
 from vispark.translate.codegen.scalar import dead_code
 from vispark.translate.codegen.scalar.casts import cast, literal
 from vispark.translate.codegen.scalar.interface import (
@@ -24,8 +27,7 @@ from vispark.translate.codegen.scalar.interface import (
     ResultStructure,
     TracedCall,
 )
-from vispark.translate.codegen.syntax.calls import Returns
-from vispark.translate.codegen.syntax.expressions import CallFrame
+from vispark.translate.codegen.syntax.functions import called, result_type, run
 from vispark.translate.frontend.capture import argument
 from vispark.translate.ir import nodes
 from vispark.translate.ir.errors import Refusal
@@ -45,7 +47,7 @@ from vispark.translate.ir.values import (
     shown,
     stored,
 )
-from vispark.translate.kernels.row_matmul import Product, ProductRow, Products
+from vispark.translate.kernels.row_matmul import Product, ProductRow, RowProducts
 
 #: What kernels around row functions call their own variables.
 _FRAME_WORDS = frozenset(["i", "j", "last", "start", "key", "turns", "least", "greatest", "ahead", "stage"])
@@ -168,8 +170,8 @@ class RowFunction:
         return tuple(port for port in self.inputs if port.local in words)
 
 
-class ChainWriter(Products):
-    """Writes one row function.
+class RowWriter:
+    """Writes one row function: what comes in, the functions of a chain, what goes out.
 
     Parameters
     ----------
@@ -194,32 +196,32 @@ class ChainWriter(Products):
     def __init__(self, links: Sequence[Link], record: ElementSpec, given: dict[Place, ArgumentType],
                  statics: dict[Place, Any],
                  wanted: frozenset[str] | None, folded: bool, lanes: int, multiplied: bool = False):
-        super().__init__(lanes)
         self.links, self.record, self.given_types, self.statics = links, record, given, statics
-        self.wanted, self.folded, self.hints, self.multiplied = wanted, folded, True, multiplied
+        self.wanted, self.folded = wanted, folded
+        self.emit = emitter(links[0].definition, lanes)
+        self.emit.hints = True
+        self.products = self.emit.products = RowProducts(self.emit, self.factor_of, multiplied)
         self.title = self.outer_name("_then_".join(dict.fromkeys(link.definition.name for link in links)))
-        self.frame = CallFrame(links[0].definition, {}, frozenset(), {})
         self.inputs: dict[str, Port] = {}
         self.ports: list[Port] = []
         self.given: list[tuple[str, str, KernelParameter]] = []
-        self.captures: tuple[Value, ...] = ()
 
     def write(self) -> RowFunction:
         """Return the row function."""
         fields: dict[str, Any] = {field.name: field for field in self.record.fields}
         first = {"argument": 0, "capture": 0}
         merge = True
-        with self.apart(1) as lines:
-            self.base = lines
+        with self.emit.apart(1) as lines:
+            self.products.base = lines
             for number, link in enumerate(self.links):
                 definition = link.definition
-                self.frame = CallFrame(definition, {}, frozenset(), {})
-                self.captures = tuple(self._value(("capture", first["capture"] + i), name)
-                                      for i, name in enumerate(link.captures))
+                self.emit.frame = CallFrame(definition, {})
+                self.emit.captures = tuple(self._value(("capture", first["capture"] + i), name)
+                                           for i, name in enumerate(link.captures))
                 variables = self._variables(link, fields, first["argument"])
                 first = {"argument": first["argument"] + link.arguments,
                          "capture": first["capture"] + len(link.captures)}
-                kind = self.result_type(definition, variables, None)
+                kind = result_type(self.emit, definition, variables, None)
                 if isinstance(kind, Nothing):
                     raise Refusal(f"{definition.name} returns nothing; a translated function returns its element's "
                                   "result")
@@ -230,14 +232,14 @@ class ChainWriter(Products):
                 if not stays:
                     fields = {}
                 if number < len(self.links) - 1:
-                    value = self.called(definition, variables, None)
+                    value = called(self.emit, definition, variables, None)
                     fields |= dict(self._boundary(structure, kind, value, outputs))
             # What earlier functions gave, and the last one leaves as it is.
             replaced = {output.name for output in outputs}
             rest = {name: value for name, value in fields.items() if name not in replaced}
             results, targets = self._outputs(rest, outputs)
-            self.run(definition, variables, None, Returns(lambda value: self._write_out(structure, targets, value, kind,
-                                                                                        outputs)))
+            run(self.emit, definition, variables, None, Returns(
+                lambda value: self._write_out(structure, targets, value, kind, outputs)))
             for name, value in rest.items():
                 if name in targets:
                     self._store(targets[name], self._taken(name, value))
@@ -245,10 +247,10 @@ class ChainWriter(Products):
 
     def outer_name(self, wanted: str) -> str:
         """Return a name that the kernel around the row function has no other use for either."""
-        added = _FRAME_WORDS - self.taken
-        self.taken |= added
-        found = self.name(wanted)
-        self.taken -= added
+        added = _FRAME_WORDS - self.emit.taken
+        self.emit.taken |= added
+        found = self.emit.name(wanted)
+        self.emit.taken -= added
         return found
 
     # -- what comes in ------------------------------------------------------------------------------------------------
@@ -315,7 +317,7 @@ class ChainWriter(Products):
         if parameter.default is None:
             known = "" if "" in fields else f"; the record's fields are {', '.join(fields)}"
             raise Refusal(f"no value is given for the parameter {parameter.name} of {definition.name}{known}")
-        return self.expression(parameter.default)
+        return expression(self.emit, parameter.default)
 
     def _taken(self, wanted: str, field: Value | ElementField) -> Value:
         """Return a field as a value: the result of an earlier function, or an input."""
@@ -324,7 +326,7 @@ class ChainWriter(Products):
         kind = scalar_of(field.dtype, f"the field {field.name}" if field.name else "the element")
         if field.name not in self.inputs:
             local, base = self.outer_name(wanted), self.outer_name(f"{wanted}_in")
-            self.taken |= {f"{local}_tile", f"{local}_tiles"}
+            self.emit.taken |= {f"{local}_tile", f"{local}_tiles"}
             self.inputs[field.name] = Port(base, local, kind.c, _count(field.shape), kind.numpy.itemsize,
                                            not field.shape, False,
                                            KernelParameter("input", field.name, 0, kind.dtype, field.shape, True))
@@ -344,10 +346,10 @@ class ChainWriter(Products):
         if isinstance(value, Array):
             value = astype(value, Scalar(output.dtype))
             if value.volatile or not value.cheap:
-                value = self.materialised(value, output.name or "row")
+                value = self.emit.materialised(value, output.name or "row")
             return [(output.name, value)]
         number = cast(cast(value, kind), Scalar(output.dtype))
-        return [(output.name, self.keep(number, output.name or "value"))]
+        return [(output.name, self.emit.keep(number, output.name or "value"))]
 
     # -- what goes out ------------------------------------------------------------------------------------------------
 
@@ -394,7 +396,8 @@ class ChainWriter(Products):
         kind = Scalar(output.dtype)
         base = self.outer_name(f"out_{output.name}" if output.name else "out")
         local = self.outer_name(f"{base}_{'row' if output.shape else 'value'}")
-        self.taken |= {f"{base}{ending}" for ending in ("_tile", "_folds", "_cells", "_sizes", "_nans", "_partial")}
+        endings = ("_tile", "_folds", "_cells", "_sizes", "_nans", "_partial")
+        self.emit.taken |= {f"{base}{ending}" for ending in endings}
         self.ports.append(Port(base, local, kind.c, _count(output.shape), kind.numpy.itemsize, not output.shape, True,
                                KernelParameter("output", output.name, 0, kind.dtype, output.shape, True)))
         return stored(local, kind, output.shape) if output.shape else Number(kind, local)
@@ -414,42 +417,42 @@ class ChainWriter(Products):
 
     def _store(self, target: Array | Number, value: Any) -> None:
         if isinstance(target, Number):
-            self.line(f"{target.text} = {cast(value, target.type).text};")
-        elif self.folded and self.lanes > 1:
+            self.emit.line(f"{target.text} = {cast(value, target.type).text};")
+        elif self.folded and self.emit.lanes > 1:
             self._deal_out(target, value)
         else:
-            self.copy(target, value)
+            self.emit.copy(target, value)
 
     def _deal_out(self, target: Array, value: Array) -> None:
         """Write the copy of each lane's own columns, which the lane folds."""
         local = target.element(*("0",) * len(target.shape)).partition("[")[0]
-        size, slot, place = target.size, self.name("slot"), self.name("j")
-        slots = -(-size // self.lanes)
-        self.unroll(slots)
-        with self.block(f"for (int {slot} = 0; {slot} < {slots}; ++{slot})"):
-            self.line(f"const int {place} = {slot} * {self.lanes} + lane;")
-            with self.block(f"if ({place} < {size})"):
-                found = cast(value.at(*self.unflattened(place, target.shape)), target.type)
-                self.line(f"{local}[{slot}] = {found.text};")
+        size, slot, place = target.size, self.emit.name("slot"), self.emit.name("j")
+        slots = -(-size // self.emit.lanes)
+        self.emit.unroll(slots)
+        with self.emit.block(f"for (int {slot} = 0; {slot} < {slots}; ++{slot})"):
+            self.emit.line(f"const int {place} = {slot} * {self.emit.lanes} + lane;")
+            with self.emit.block(f"if ({place} < {size})"):
+                found = cast(value.at(*self.emit.unflattened(place, target.shape)), target.type)
+                self.emit.line(f"{local}[{slot}] = {found.text};")
 
     def _function(self, lines: list[str], results: list[KernelOutput], structure: ResultStructure,
                   merge: bool) -> RowFunction:
         lines = dead_code.without(lines)
         words, products, stages = _words(lines), list[Product](), list[ProductRow]()
         # A product may be of a row that is made of other products, which were written before it.
-        for product in reversed(self.products.values()):
+        for product in reversed(self.products.products.values()):
             if product.name not in words:
                 continue
             products.insert(0, product)
             words |= {product.row, product.matrix}
-            if product.row in self.stages:
-                stage = self.stages[product.row]
+            if product.row in self.products.stages:
+                stage = self.products.stages[product.row]
                 stages.insert(0, replace(stage, lines=tuple(dead_code.without(list(stage.lines)))))
                 words |= _words(stages[0].lines)
         inputs = tuple(port for port in self.inputs.values() if port.local in words)
         given = tuple((declared, parameter) for name, declared, parameter in self.given if name in words)
         return RowFunction(self.title, tuple(lines), inputs, tuple(self.ports), given, tuple(results), structure, merge,
-                           self.scratch, tuple(products), tuple(stages))
+                           self.emit.scratch, tuple(products), tuple(stages))
 
     def factor_of(self, name: str) -> tuple[str, Scalar] | None:
         """Return a row of the element, or an array argument, by its name."""

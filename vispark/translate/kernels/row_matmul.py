@@ -16,10 +16,13 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
+from vispark.translate.codegen.dispatch import expression
 from vispark.translate.codegen.elementwise import elementwise
-from vispark.translate.codegen.emitter import Lines, Serial
+from vispark.translate.codegen.emitter import Emitter, Lines, NoProducts, Serial
 from vispark.translate.codegen.scalar import scalars
-from vispark.translate.codegen.syntax.calls import Calls
+from vispark.translate.codegen.syntax.assignments import in_place
+from vispark.translate.codegen.syntax.comprehensions import bind_target
+from vispark.translate.codegen.syntax.iterables import count_of, item_at
 from vispark.translate.ir import liveness, nodes
 from vispark.translate.ir.errors import Refusal, TranslationError
 from vispark.translate.ir.types import Scalar
@@ -126,23 +129,26 @@ def _even(places: dict[tuple[int, int], int], width: int, terms: int) -> tuple[i
     return (base, across, down) if even else None
 
 
-class Products(Calls):
-    """Finds products as they are written."""
+class RowProducts(NoProducts):
+    """Products that a row function has with matrices, found as its lines are written.
 
-    def __init__(self, lanes: int = 1) -> None:
-        super().__init__(lanes)
+    Parameters
+    ----------
+    emit : Emitter
+        Writes the row function.
+    factor_of : callable
+        Gives the role of a name in an expression: ("row", its type) or ("matrix", its type); None for others.
+    multiplied : bool
+        Whether the kernel around the function can multiply.
+    """
+
+    def __init__(self, emit: Emitter, factor_of: Callable[[str], tuple[str, Scalar] | None], multiplied: bool) -> None:
+        self.emit, self.factor_of, self.multiplied = emit, factor_of, multiplied
         self.products: dict[tuple[object, ...], Product] = {}
         self.stages: dict[str, ProductRow] = {}
         #: The lines of the row function itself, outside of which nothing is multiplied that was computed.
         self.base: Lines | None = None
         self.probe: _Probe | None = None
-
-    #: Whether the kernel around the function can multiply.
-    multiplied = False
-
-    def factor_of(self, name: str) -> tuple[str, Scalar] | None:
-        """Return the role of a name in an expression: ("row", its type) or ("matrix", its type); None for others."""
-        raise NotImplementedError
 
     # -- sums that are only asked about -------------------------------------------------------------------------------
 
@@ -155,17 +161,17 @@ class Products(Calls):
 
     @contextlib.contextmanager
     def _asking(self) -> Iterator[_Probe]:
-        before = self.probe, dict(self.frame.variables), set(self.taken), self.scratch
+        before = self.probe, dict(self.emit.frame.variables), set(self.emit.taken), self.emit.scratch
         self.probe = _Probe()
         try:
-            with self.apart():
+            with self.emit.apart():
                 yield self.probe
         finally:
-            self.probe, self.frame.variables, self.taken, self.scratch = before
+            self.probe, self.emit.frame.variables, self.emit.taken, self.emit.scratch = before
 
     def product_over(self, steps: ForRange, target: nodes.Expression, value: nodes.Expression) -> Array | None:
         """Return the items ``value for target in steps`` where they are those of a product."""
-        width = self.count_of(steps)
+        width = count_of(steps)
         if not self.multiplied or self.probe is not None or width is None or width < LEAST:
             return None
         found: dict[int, tuple[Term, int, Scalar]] = {}
@@ -184,9 +190,9 @@ class Products(Calls):
         """Return the one sum that an item is."""
         try:
             with self._asking() as probe:
-                with self.in_place():
-                    self._bind_target(target, self._item_at(steps, number))
-                item = self.expression(value)
+                with in_place(self.emit):
+                    bind_target(self.emit, target, item_at(steps, number))
+                item = expression(self.emit, value)
         except (Refusal, TranslationError, Serial):
             return None
         if len(probe.sums) != 1 or not isinstance(item, Number) or item.text != "asked_about_1":
@@ -218,8 +224,8 @@ class Products(Calls):
     def _of_computed(self, text: Terms, width: int, terms: int, kind: Scalar) -> Array | None:
         """Return the product of a row that was computed, here in the row function's own lines."""
         nbytes = max(width, terms) * kind.numpy.itemsize
-        if self.base is None or self.out is not self.base or self.out.depth != 1 or nbytes > _MOST_PRODUCT_BYTES \
-                or any(_LASTING.match(line) for line in self.base.lines):
+        if self.base is None or self.emit.out is not self.base or self.base.depth != 1 \
+                or nbytes > _MOST_PRODUCT_BYTES or any(_LASTING.match(line) for line in self.base.lines):
             return None
         for side in (0, 1):
             parts = {(j, k): _parted(text(j, k), side) for j in (0, 1, width - 1) for k in (0, 1, terms - 1)}
@@ -237,7 +243,7 @@ class Products(Calls):
                                 kind)
             if stage is None:
                 continue
-            product = Product(self.lasting(f"{stage.name}_by_{name}"), stage.name, name, 0, across[0], across[2],
+            product = Product(self.emit.lasting(f"{stage.name}_by_{name}"), stage.name, name, 0, across[0], across[2],
                               across[1], terms, width, kind.c, kind.numpy.itemsize, stage.c, matrix[1].c)
             self.products[stage.name,] = product
             return stored(product.name, kind, (width,), cheap=True, fresh=True)
@@ -251,8 +257,8 @@ class Products(Calls):
         found = {k: _ITEM.fullmatch(item) for k, item in items.items()}
         steps = _even({(j, k): int(one[2]) for k, one in found.items() if one for j in (0, 1)}, 2, terms) \
             if all(found.values()) and len({one[1] for one in found.values() if one}) == 1 else None
-        name = self.lasting("staged")
-        with self.apart() as lines, self.along((terms,)) as (place,):
+        name = self.emit.lasting("staged")
+        with self.emit.apart() as lines, self.emit.along((terms,)) as (place,):
             if steps is not None and self.factor_of(items[0].partition("[")[0]) is None:
                 item = f"{items[0].partition('[')[0]}[{steps[0]} + {steps[2]} * {place}]"
             else:
@@ -263,7 +269,7 @@ class Products(Calls):
                 if part is None:
                     return None
                 item = part[0]
-            self.line(f"{name}[{place}] = {item};")
+            self.emit.line(f"{name}[{place}] = {item};")
         self.stages[name] = ProductRow(name, kind.c, terms, kind.numpy.itemsize, (*self.base.lines, *lines.lines))
         return self.stages[name]
 
@@ -282,7 +288,7 @@ class Products(Calls):
                 return None
             key = (names[row], names[matrix], *along, *across, width, terms, kind)
             if key not in self.products:
-                name = self.lasting(f"{names[row]}_by_{names[matrix]}")
+                name = self.emit.lasting(f"{names[row]}_by_{names[matrix]}")
                 self.products[key] = Product(name, names[row], names[matrix], along[0], across[0], across[2], across[1],
                                              terms, width, kind.c, kind.numpy.itemsize, of_row[1].c, of_matrix[1].c)
             return stored(self.products[key].name, kind, (width,), cheap=True, fresh=True)
@@ -294,15 +300,16 @@ class Products(Calls):
         if found is None or self.probe is not None or liveness.assigned((loop,)) & after or not _from_zero(steps):
             return False
         name, value, added = found
-        array = self.frame.variables.get(name)
+        array = self.emit.frame.variables.get(name)
         product = self.product_over(steps, loop.target, value)
         if product is None or not isinstance(array, Array) or not array.storage or len(array.shape) != 1 \
                 or array.size < product.size or (added and array.type != product.type):
             return False
-        if array.size != product.size and self.dealt(array.size):
+        if array.size != product.size and self.emit.dealt(array.size):
             raise Serial
         part = replace(array, shape=product.shape)
-        self.copy(part, elementwise(self, lambda a, b: scalars.binary("+", a, b), part, product) if added else product)
+        whole = elementwise(self.emit, lambda a, b: scalars.binary("+", a, b), part, product) if added else product
+        self.emit.copy(part, whole)
         return True
 
 

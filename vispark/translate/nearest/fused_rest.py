@@ -22,11 +22,11 @@ from vispark.translate.ir.folding import Accumulated, Folding, accumulated
 from vispark.translate.ir.types import Scalar
 from vispark.translate.kernels.row_function import (
     ArgumentType,
-    ChainWriter,
     Link,
     Place,
     Port,
     RowFunction,
+    RowWriter,
     givens,
     links_of,
     values_of,
@@ -116,8 +116,8 @@ def _made(kernel: TableKernel, links: tuple[Link, ...], record: ElementSpec,
         wanted = frozenset(by_key.computed)
 
     def written(lanes: int) -> RowFunction:
-        writer = ChainWriter(links, record, dict(given), dict(statics), wanted, bool(folding) and by_key is None, lanes)
-        writer.taken |= _OWN
+        writer = RowWriter(links, record, dict(given), dict(statics), wanted, bool(folding) and by_key is None, lanes)
+        writer.emit.taken |= _OWN
         return replace(writer.write(), name="rest_of_row")
 
     host = written(1)

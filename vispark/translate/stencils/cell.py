@@ -11,13 +11,18 @@ from typing import Any
 
 import numpy as np
 
+from vispark.translate.codegen.dispatch import expression
+from vispark.translate.codegen.emitter import Emitter
+from vispark.translate.codegen.frame import Returns
+from vispark.translate.codegen.library import emitter
 from vispark.translate.codegen.operands import as_number, static
 from vispark.translate.codegen.scalar.casts import cast, literal
 from vispark.translate.codegen.scalar.interface import ElementField, KernelOutput, KernelParameter, ResultStructure
 from vispark.translate.codegen.scalar.prelude import prelude_for
 from vispark.translate.codegen.scalar.reciprocals import COMMON_QUOTIENT
-from vispark.translate.codegen.syntax.calls import Calls, Returns
-from vispark.translate.codegen.syntax.expressions import CallFrame
+from vispark.translate.codegen.syntax.expressions import lower_literal
+from vispark.translate.codegen.syntax.functions import result_type, run
+from vispark.translate.codegen.syntax.subscripts import lower_index
 from vispark.translate.ir import nodes
 from vispark.translate.ir.errors import Refusal
 from vispark.translate.ir.nodes import Constant, Definition
@@ -74,7 +79,7 @@ class Made:
     dtypes: tuple[tuple[str, str], ...]
 
 
-class CellWriter(Calls):
+class CellWriter:
     """Writes one function of a cell.
 
     Parameters
@@ -90,32 +95,33 @@ class CellWriter(Calls):
     def __init__(self, definition: Definition, fields: tuple[ElementField, ...], dims: int, halo: Halo | None,
                  names: tuple[str, ...], given: Mapping[tuple[str, int], Constant],
                  statics: Mapping[tuple[str, int], Any]):
-        super().__init__()
         self.definition, self.fields, self.dims, self.halo, self.statics = definition, fields, dims, halo, statics
-        self.taken |= set(_WORDS.split())
-        self.lowerings = {f"grid.{short}": functools.partial(CellWriter._position, short=short)
-                          for short in ("coordinate", "extent")}
-        self.title = self.name(f"{definition.name}_cell")
-        self.frame = CallFrame(definition, {}, frozenset(), {})
+        self.emit = emitter(definition)
+        self.emit.taken |= set(_WORDS.split())
+        self.emit.lowerings = {nodes.Literal: self._literal, nodes.Index: self._index,
+                               **{f"grid.{short}": functools.partial(self._position, short=short)
+                                  for short in ("coordinate", "extent")}}
+        self.title = self.emit.name(f"{definition.name}_cell")
         self.reads: dict[tuple[str, Offset], str] = {}
         self.locals: dict[str, str] = {}
         self.places: dict[tuple[str, int], str] = {}
         self.given: dict[str, tuple[str, KernelParameter]] = {}
-        self.captures = tuple(self._value(("capture", i), name, given["capture", i]) for i, name in enumerate(names))
+        self.emit.captures = tuple(self._value(("capture", i), name, given["capture", i])
+                                   for i, name in enumerate(names))
         self.arguments = {place: value for place, value in given.items() if place[0] == "argument"}
 
     def write(self) -> Made:
         """Return the function, and what a kernel around it takes and gives."""
         variables = self._variables()
-        kind = self.result_type(self.definition, variables, None)
+        kind = result_type(self.emit, self.definition, variables, None)
         if isinstance(kind, Nothing):
             raise Refusal(f"{self.definition.name} returns nothing; a function of a cell returns the cell's new value")
         outputs: list[KernelOutput] = []
         structure = self._structure(kind, "", outputs)
         writes = tuple(self._write_of(output) for output in outputs)
-        with self.apart(1) as lines:
-            self.run(self.definition, variables, None,
-                     Returns(lambda value: self._store(structure, writes, value, kind)))
+        with self.emit.apart(1) as lines:
+            run(self.emit, self.definition, variables, None,
+                Returns(lambda value: self._store(structure, writes, value, kind)))
         return self._made(lines.lines, tuple(outputs), structure, writes)
 
     # -- what comes in ------------------------------------------------------------------------------------------------
@@ -123,7 +129,7 @@ class CellWriter(Calls):
     def _value(self, place: tuple[str, int], wanted: str, value: Constant) -> Value:
         if place in self.statics:
             return replace(literal(self.statics[place]), common=True)
-        name, kind = self.name(wanted.replace(".", "_")), Scalar(scalar_of(value.dtype, wanted).dtype, value.weak)
+        name, kind = self.emit.name(wanted.replace(".", "_")), Scalar(scalar_of(value.dtype, wanted).dtype, value.weak)
         pointer = bool(value.shape)
         declared = f"const {kind.c}* __restrict__ {name}" if pointer else f"const {kind.c} {name}"
         self.given[name] = declared, KernelParameter(place[0], "", place[1], kind.dtype, value.shape, pointer)
@@ -131,8 +137,8 @@ class CellWriter(Calls):
             return stored(name, kind, value.shape)
         return replace(given_number(kind, name, place, wanted), common=True)
 
-    def _Literal(self, node: nodes.Literal) -> Value:
-        value = super()._Literal(node)
+    def _literal(self, emit: Emitter, node: nodes.Literal) -> Value:
+        value = lower_literal(emit, node)
         return replace(value, common=True) if isinstance(value, Number) else value
 
     def _variables(self) -> dict[str, Value]:
@@ -160,15 +166,15 @@ class CellWriter(Calls):
                 if parameter.default is None:
                     raise Refusal(f"no value is given for the parameter {parameter.name} of {self.definition.name}"
                                   + (f"; the grid's fields are {known}" if known else ""))
-                found[parameter.name] = self.expression(parameter.default)
+                found[parameter.name] = expression(self.emit, parameter.default)
         return found
 
     def _input(self, wanted: str, field: ElementField) -> Value:
         if field.shape:
             raise Refusal(f"the field {field.name or wanted} has rows {field.shape} as its cells; a grid's cell is one "
                           "number for each field")
-        self.locals[field.name] = local = self.name(wanted)
-        self.taken |= {f"{local}_in", f"{local}_new"}
+        self.locals[field.name] = local = self.emit.name(wanted)
+        self.emit.taken |= {f"{local}_in", f"{local}_new"}
         if self.definition.halo is None:
             return self._neighbour(field, (0,) * self.dims)
         example = ", ".join("0" * self.dims)
@@ -183,13 +189,13 @@ class CellWriter(Calls):
         if key not in self.reads:
             local = self.locals[field.name]
             self.reads[key] = local if self.definition.halo is None else \
-                self.lasting(offset_name(local, key[1], self.dims))
+                self.emit.lasting(offset_name(local, key[1], self.dims))
         return Number(kind, self.reads[key])
 
-    def _Index(self, node: nodes.Index) -> Value:
-        value = self.expression(node.value)
+    def _index(self, emit: Emitter, node: nodes.Index) -> Value:
+        value = expression(self.emit, node.value)
         if not isinstance(value, Neighbourhood):
-            return super()._Index(node)
+            return lower_index(emit, node)
         offset = tuple(index.value for index in node.indices
                        if isinstance(index, nodes.Literal) and type(index.value) is int)
         if len(offset) != len(node.indices):
@@ -203,20 +209,14 @@ class CellWriter(Calls):
                               f"{self.halo[axis][step > 0]} there; make the Grid with halo={abs(step)}")
         return self._neighbour(value.field, offset)
 
-    def call(self, function: Value, arguments: tuple[Value, ...], keywords: dict[str, Value]) -> Value:
-        """Return a call with values."""
-        if isinstance(function, Neighbourhood):
-            raise Refusal(f"{function.name} cannot be called")
-        return super().call(function, arguments, keywords)
-
-    def _position(self, axis: Value, *, short: str) -> Value:
+    def _position(self, emit: Emitter, axis: Value, *, short: str) -> Value:
         """Return the cell's place along an axis of the grid, or the grid's cells along it."""
         number = static(as_number(axis, "an axis"), "an axis must be known before the kernel runs")
         if not -self.dims <= number < self.dims:
             raise Refusal(f"the grid has {self.dims} axes, and no axis {number}")
         key = short, 3 - self.dims + number % self.dims
         if key not in self.places:
-            self.places[key] = self.lasting(f"{short}_{number % self.dims}")
+            self.places[key] = self.emit.lasting(f"{short}_{number % self.dims}")
         return Number(INT, self.places[key], common=short == "extent")
 
     # -- what goes out ------------------------------------------------------------------------------------------------
@@ -241,8 +241,8 @@ class CellWriter(Calls):
 
     def _write_of(self, output: KernelOutput) -> Write:
         kind = Scalar(output.dtype)
-        name = self.name(f"out_{output.name}" if output.name else "out")
-        self.taken |= {f"{name}_new", f"{name}_to"}
+        name = self.emit.name(f"out_{output.name}" if output.name else "out")
+        self.emit.taken |= {f"{name}_new", f"{name}_to"}
         return Write(output.name, name, kind.c, kind.numpy.itemsize)
 
     def _store(self, structure: ResultStructure, writes: tuple[Write, ...], value: Any, kind: Any) -> None:
@@ -254,7 +254,7 @@ class CellWriter(Calls):
         if isinstance(value, LocalFunction):
             raise Refusal("a function cannot be a result")
         target = next(write for number, write in enumerate(writes) if number == structure.output)
-        self.line(f"{target.name} = {cast(cast(as_number(value), kind), _type_of(target)).text};")
+        self.emit.line(f"{target.name} = {cast(cast(as_number(value), kind), _type_of(target)).text};")
 
     # -- the function -------------------------------------------------------------------------------------------------
 

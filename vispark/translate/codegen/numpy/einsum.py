@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from vispark.translate.codegen.dispatch import expression, lowers_call
 from vispark.translate.codegen.elementwise import astype, elementwise
 from vispark.translate.codegen.emitter import Emitter
 from vispark.translate.codegen.lowering import call_library
@@ -11,6 +12,7 @@ from vispark.translate.codegen.numpy.rearranging import reshape_method
 from vispark.translate.codegen.operands import plain
 from vispark.translate.codegen.scalar import scalars
 from vispark.translate.codegen.scalar.casts import cast, literal
+from vispark.translate.ir import nodes
 from vispark.translate.ir.errors import Refusal
 from vispark.translate.ir.values import Array, Number, Value, describe, reindexed
 from vispark.translate.language.registry import register
@@ -20,6 +22,15 @@ _SUBSCRIPTS = re.compile(r"([a-zA-Z]*(?:,[a-zA-Z]*)*)(->[a-zA-Z]*)?")
 
 # Its subscripts are written out: the call is lowered as it is written, and not by values.
 register("numpy.einsum", "*operands out! optimize!")
+
+
+@lowers_call("numpy.einsum")
+def einsum_call(emit: Emitter, name: str, node: nodes.Call) -> Value:
+    """Return a call of ``np.einsum``."""
+    first = node.arguments[0] if node.arguments else None
+    if not isinstance(first, nodes.Literal) or not isinstance(first.value, str):
+        raise Refusal("np.einsum's subscripts are written out, as in np.einsum('ij,j->i', m, p)")
+    return einsum(emit, first.value, tuple(expression(emit, argument) for argument in node.arguments[1:]))
 
 
 def einsum(emit: Emitter, subscripts: str, operands: tuple[Value, ...]) -> Value:

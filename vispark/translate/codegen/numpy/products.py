@@ -60,7 +60,7 @@ def _products(emit: Emitter, a: Array, b: Array, rest: tuple[int, ...]) -> Array
                 reindexed(b, b.shape[:1], lambda i: (i, *indices[split:])))
 
     if len(rest) == 1:
-        product = emit.product_of(lambda j, k: elementwise(emit,
+        product = emit.products.product_of(lambda j, k: elementwise(emit,
             lambda x, y: scalars.ufunc("multiply", x, y), *factors((str(j),))).element(str(k)), rest[0],
             b.shape[0], kind)
         if product is not None:

@@ -102,7 +102,7 @@ def along_axis(emit: Emitter, name: str, array: Array, axis: Value, less: int = 
     if not rest:
         return whole(emit, name, array, less)
     if name == "sum" and len(rest) == 1:
-        product = emit.product_of(lambda j, k: line((str(j),)).element(str(k)), rest[0], array.shape[number],
+        product = emit.products.product_of(lambda j, k: line((str(j),)).element(str(k)), rest[0], array.shape[number],
                                   array.type)
         if product is not None:
             return product
@@ -225,7 +225,7 @@ def fold(emit: Emitter, array: Array, step: Callable[[Number, Number], Number], 
          start: Number | None = None) -> Number:
     """Fold all elements into one variable of a type; without a start, from the first element on."""
     if name in ("sum", "dot") and len(array.shape) == 1 and start is not None and start.text in _NOTHING:
-        noted = emit.noted(lambda k: array.element(str(k)), array.size, kind)
+        noted = emit.products.noted(lambda k: array.element(str(k)), array.size, kind)
         if noted is not None:
             return noted
     if emit.dealt(array.size):

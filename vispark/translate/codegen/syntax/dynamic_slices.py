@@ -2,81 +2,68 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from vispark.translate.codegen.dispatch import expression, number_of
+from vispark.translate.codegen.emitter import Emitter
 from vispark.translate.codegen.operands import static
 from vispark.translate.codegen.scalar.casts import range_of
 from vispark.translate.codegen.scalar.scalars import NeedsStatic, blamed
-from vispark.translate.codegen.syntax.iterables import Iterables
 from vispark.translate.ir import nodes
 from vispark.translate.ir.errors import NotConstant
 from vispark.translate.ir.types import INT
 from vispark.translate.ir.values import Number, limits_of, plus
 
+#: What a slice's end adds up: expressions with how often each is taken, and a number.
+Terms = tuple[dict[nodes.Expression, int], int]
+#: The functions in such arithmetic.
+_CALLED = tuple(map(nodes.Library, ("abs", "int", "max", "min")))
 #: The names and numbers of arithmetic that is looked at twice without a line of code more.
 _PLAIN = (nodes.Literal, nodes.Local, nodes.Captured)
 
-#: The functions in such arithmetic.
-_CALLED = tuple(map(nodes.Library, ("abs", "int", "max", "min")))
 
-#: What a slice's end adds up: expressions with how often each is taken, and a number.
-Terms = tuple[dict[nodes.Expression, int], int]
+def window_of(emit: Emitter, node: nodes.Slice, extent: int) -> tuple[str, int] | None:
+    """Return the start of a slice of constant length at a computed place, in C++, and the length; None for other
+    slices.
+
+    It must lie inside the array for all values that the number can have: else Python's is shorter at an end.
+    """
+    if node.start is None or node.stop is None or node.step not in (None, nodes.Literal(1)):
+        return None
+    (start, first), (stop, last) = _terms(emit, node.start), _terms(emit, node.stop)
+    if start != stop or not start or last < first:
+        return None
+    alone, = start if list(start.values()) == [1] else (None,)
+    number = number_of(emit, node.start if alone is None else alone, "a slice's end")
+    if number.known or number.type.kind not in "iu" or (alone is None and number.type != INT):
+        return None
+    first, last = (0, last - first) if alone is None else (first, last)
+    low, high = number.bounds or range_of(number.type)
+    if low + first < 0 or high + last > extent:
+        if limits_of(number):
+            raise NeedsStatic(limits_of(number))
+        reach = f"from {low + first} to {high + last}" if number.bounds else "anywhere"
+        raise NotConstant(f"this slice may lie {reach}, and is shorter where it leaves the {extent} numbers, which "
+                          "is only known as the kernel runs; use a loop whose range keeps it inside"
+                          f"{blamed(number)}")
+    return plus(emit.fixed(number, "i").text, first), last - first
 
 
-class Windows(Iterables):
-    """Finds how long a slice is whose ends differ by a constant."""
-
-    def expression(self, node: nodes.Expression) -> Any:
-        """Return the value of an expression."""
-        raise NotImplementedError
-
-    def number(self, node: nodes.Expression, what: str = "a number") -> Number:
-        """Return the value of an expression that must be a number."""
-        raise NotImplementedError
-
-    def window(self, node: nodes.Slice, extent: int) -> tuple[str, int] | None:
-        """Return the start of a slice of constant length at a computed place, in C++, and the length; None for other
-        slices.
-
-        It must lie inside the array for all values that the number can have: else Python's is shorter at an end.
-        """
-        if node.start is None or node.stop is None or node.step not in (None, nodes.Literal(1)):
-            return None
-        (start, first), (stop, last) = self._terms(node.start), self._terms(node.stop)
-        if start != stop or not start or last < first:
-            return None
-        alone, = start if list(start.values()) == [1] else (None,)
-        number = self.number(node.start if alone is None else alone, "a slice's end")
-        if number.known or number.type.kind not in "iu" or (alone is None and number.type != INT):
-            return None
-        first, last = (0, last - first) if alone is None else (first, last)
-        low, high = number.bounds or range_of(number.type)
-        if low + first < 0 or high + last > extent:
-            if limits_of(number):
-                raise NeedsStatic(limits_of(number))
-            reach = f"from {low + first} to {high + last}" if number.bounds else "anywhere"
-            raise NotConstant(f"this slice may lie {reach}, and is shorter where it leaves the {extent} numbers, which "
-                              "is only known as the kernel runs; use a loop whose range keeps it inside"
-                              f"{blamed(number)}")
-        return plus(self.fixed(number, "i").text, first), last - first
-
-    def _terms(self, node: nodes.Expression) -> Terms:
-        """Return an expression as a sum, in which ints that were captured or given become part of the kernel."""
-        if _is_plain(node):
-            number = self.expression(node)
-            if isinstance(number, Number) and number.type.kind in "iu" and (number.known or number.sources):
-                return {}, static(number, "a slice's end")
-        if isinstance(node, nodes.Binary) and node.operator in ("+", "-"):
-            (left, first), (right, second) = self._terms(node.left), self._terms(node.right)
-            sign = 1 if node.operator == "+" else -1
-            taken = {one: left.get(one, 0) + sign * right.get(one, 0) for one in {**left, **right}}
-            return {one: times for one, times in taken.items() if times}, first + sign * second
-        if isinstance(node, nodes.Binary) and node.operator == "*":
-            (left, first), (right, second) = self._terms(node.left), self._terms(node.right)
-            if not left or not right:
-                factor, terms, added = (first, right, second) if not left else (second, left, first)
-                return {one: times * factor for one, times in terms.items() if factor}, added * factor
-        return {node: 1}, 0
+def _terms(emit: Emitter, node: nodes.Expression) -> Terms:
+    """Return an expression as a sum, in which ints that were captured or given become part of the kernel."""
+    if _is_plain(node):
+        number = expression(emit, node)
+        if isinstance(number, Number) and number.type.kind in "iu" and (number.known or number.sources):
+            return {}, static(number, "a slice's end")
+    if isinstance(node, nodes.Binary) and node.operator in ("+", "-"):
+        (left, first), (right, second) = _terms(emit, node.left), _terms(emit, node.right)
+        sign = 1 if node.operator == "+" else -1
+        taken = {one: left.get(one, 0) + sign * right.get(one, 0) for one in {**left, **right}}
+        return {one: times for one, times in taken.items() if times}, first + sign * second
+    if isinstance(node, nodes.Binary) and node.operator == "*":
+        (left, first), (right, second) = _terms(emit, node.left), _terms(emit, node.right)
+        if not left or not right:
+            factor, terms, added = (first, right, second) if not left else (second, left, first)
+            return {one: times * factor for one, times in terms.items() if factor}, added * factor
+    return {node: 1}, 0
 
 
 def _is_plain(node: nodes.Expression) -> bool:
