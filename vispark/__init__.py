@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from vispark.tables.orc import read_orc
     from vispark.tables.parquet import read_parquet
     from vispark.translate import TranslationError, coordinate, extent, stencil
+    from vispark.udfs.translated import udf
 
 __all__ = [
     "IN",
@@ -94,6 +95,7 @@ __all__ = [
     "read_text",
     "stencil",
     "translate",
+    "udf",
 ]
 
 # Each Python worker of Spark's imports this package, and most need none of these.
@@ -112,6 +114,7 @@ __getattr__, __dir__ = _names_of(__name__, {
     "vispark.tables.orc": ("read_orc",),
     "vispark.tables.parquet": ("read_parquet",),
     "vispark.translate": ("TranslationError", "coordinate", "extent", "stencil"),
+    "vispark.udfs.translated": ("udf",),
 })
 
 

@@ -65,6 +65,13 @@ def _bytes(text: str) -> int:
     return _count(text)
 
 
+def _positive_bytes(text: str) -> int:
+    value = _bytes(text)
+    if not value:
+        raise ValueError("1 or more")
+    return value
+
+
 def _room(text: str) -> int:
     value = _bytes(text)
     if 0 < value < LEAST_ROOM:
@@ -112,6 +119,9 @@ OPTIONS = (
            "How long it takes on average until a worker of the application is lost. The shorter, the more snapshots."),
     Option("startTimeout", 30.0, _positive, "s", "How long to wait for a worker that starts by itself."),
     Option("cacheDir", "", str, "", "Where compiled kernels are kept; empty: the user's cache directory."),
+    Option("udfBytes", 64 << 20, _positive_bytes, "bytes",
+           "Up to how many bytes of columns a task joins before `vispark.udf` computes them in one plan; `64m` and the "
+           "like are understood."),
     Option("fallback", "warn", _choice("warn", "error", "silent"), "",
            "What an action on cached data does that workers cannot answer, as it is a Spark job then: a "
            "`FallbackWarning` with the reason, once for a line of code; an `error`; or nothing, `silent`."),
@@ -141,6 +151,7 @@ class Options:
     timeToLoss: float
     startTimeout: float
     cacheDir: str
+    udfBytes: int
     fallback: str
     check: str
     logLevel: str

@@ -1,0 +1,83 @@
+"""Tasks of functions over columns, without Spark: joined batches, nulls, types of results."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+from pyspark.sql import types as spark
+
+from vispark.errors import PlanError, RecordError
+from vispark.tables.output import OutputColumn
+from vispark.udfs.returns import ReturnType, check_type, ddl
+from vispark.udfs.task import UdfParameters, UdfTask
+
+pa = pytest.importorskip("pyarrow")
+
+PARAMETERS = UdfParameters("added", ("x", "y"), ("price", "rate"))
+RETURNS = ReturnType("added", spark.DoubleType())
+
+
+@dataclass
+class Adding:
+    """Computation that notes how many batches and rows it is given at a time."""
+
+    sizes: list[tuple[int, int]] = field(default_factory=list)
+
+    def __call__(self, batches: list[Any]) -> Any:
+        self.sizes.append((len(batches), sum(batch.num_rows for batch in batches)))
+        return pa.chunked_array([pa.compute.add(*batch.columns) for batch in batches]).combine_chunks()
+
+
+def task(nbytes: int) -> tuple[UdfTask, Adding]:
+    computation = Adding()
+    return UdfTask(computation, PARAMETERS, RETURNS, nbytes), computation
+
+
+def test_batches_are_joined_up_to_the_bytes_and_nulls_are_left_out():
+    udf, computation = task(160)
+    given = [(pa.array([1.0, 2.0, 3.0, 4.0]), pa.array([10.0, 20.0, 30.0, 40.0]))] * 5
+    given[1] = pa.array([None, 2.0, 3.0, 4.0]), pa.array([10.0, 20.0, None, 40.0])
+    found = list(udf(given))
+    assert [len(each) for each in found] == [12, 8]
+    assert found[0].to_pylist() == [11, 22, 33, 44, None, 22, None, 44, 11, 22, 33, 44]
+    assert computation.sizes == [(3, 10), (2, 8)]
+
+
+def test_rows_of_nulls_alone_are_not_computed():
+    udf, computation = task(1)
+    found = list(udf([(pa.nulls(3, pa.float64()), pa.array([1.0, 2.0, 3.0]))]))
+    assert [each.to_pylist() for each in found] == [[None] * 3]
+    assert found[0].type == pa.float64()
+    assert computation.sizes == []
+
+
+@pytest.mark.parametrize(("kind", "said"), [
+    (pa.string(), "'price', its parameter x, is string: leave it out; where it holds numbers, col(\"price\")"),
+    (pa.date32(), 'unix_date("price")'),
+    (pa.decimal128(10, 2), 'col("price").cast("double")'),
+    (pa.timestamp("us"), 'col("price").cast("double")'),
+    (pa.struct([("a", pa.float64())]), "give its fields as columns of their own"),
+])
+def test_columns_without_numbers_are_named_with_what_to_cast(kind, said):
+    with pytest.raises(RecordError) as error:
+        PARAMETERS.selection([kind, pa.float64()])
+    assert said in str(error.value)
+
+
+@pytest.mark.parametrize("kind", [
+    spark.StringType(), spark.DateType(), spark.DecimalType(10, 2), spark.ArrayType(spark.StringType()),
+    spark.StructType([]), spark.StructType([spark.StructField("a", spark.StringType())]),
+    spark.MapType(spark.LongType(), spark.LongType()), spark.ArrayType(spark.ArrayType(spark.LongType()))])
+def test_return_types_that_no_kernel_gives(kind):
+    with pytest.raises(PlanError, match="a translated function returns numbers"):
+        check_type(kind, "f")
+
+
+def test_results_are_told_as_spark_writes_types():
+    numbers = OutputColumn("value", np.zeros(2))
+    assert ddl([numbers]) == "double"
+    assert ddl([OutputColumn("k", np.zeros((2, 3), "f4")), OutputColumn("s", (OutputColumn("a", np.zeros(2, "?")),))]) \
+        == "struct<k:array<float>,s:struct<a:boolean>>"

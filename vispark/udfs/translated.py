@@ -1,0 +1,253 @@
+"""Functions over columns that are translated: ``vispark.udf``."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from pyspark import SparkContext
+from pyspark.rdd import PythonEvalType
+from pyspark.sql import Column
+from pyspark.sql import types as spark
+from pyspark.sql.types import _parse_datatype_string
+from pyspark.sql.udf import UserDefinedFunction
+
+from vispark.api.boundary import brief, brief_errors
+from vispark.errors import PlanError, SparkConnectError
+from vispark.plan import ops
+from vispark.plan.map_call import MapSpec, record_map
+from vispark.runtime.driver.executor_gpus import refresh
+from vispark.runtime.driver.session import Session
+from vispark.tables.arrow import require
+from vispark.translate.frontend import index_faults
+from vispark.udfs.returns import ReturnType, check_type
+from vispark.udfs.task import TranslatedComputation, UdfParameters, UdfTask
+
+#: PySpark's number of UDFs of iterators of Arrow arrays, which 4.1 began; None where there are none.
+ARROW_ITERATOR: int | None = getattr(PythonEvalType, "SQL_SCALAR_ARROW_ITER_UDF", None)
+
+
+@brief_errors
+class ColumnFunction:
+    """Function over columns, computed by the workers' devices. Made by :func:`vispark.udf`.
+
+    Called with columns, or their names, it gives a column. ``spark.udf.register("name", f)`` makes it known to SQL.
+
+    Attributes
+    ----------
+    deterministic : bool
+        Always true, so that Spark may compute it again, or of rows that a filter leaves out later.
+    evalType : int
+        PySpark's number of its kind of UDF.
+    """
+
+    deterministic = True
+
+    def __init__(self, function: Callable[..., Any], returns: str | spark.DataType):
+        if not callable(function):
+            raise PlanError(f"vispark.udf is of a function, and not of a {type(function).__name__}")
+        self.__name__ = getattr(function, "__name__", type(function).__name__)
+        functools.update_wrapper(self, function)
+        self._returns = returns
+        self._spec = self._translated(function)
+        self._names, self._needed = _parameters(self._spec)
+        if SparkContext._active_spark_context is not None or isinstance(returns, spark.DataType):
+            self._check()
+
+    @property
+    def evalType(self) -> int:
+        if ARROW_ITERATOR is None:
+            raise PlanError("vispark.udf in select, withColumn and SQL needs UDFs of Arrow arrays, which PySpark has "
+                            "from 4.1 on; here, vispark.with_column(df, \"name\", f, *columns) adds the column")
+        return ARROW_ITERATOR
+
+    @property
+    def returnType(self) -> spark.DataType:
+        """Type of the column."""
+        return self.returns().kind
+
+    @property
+    def func(self) -> UdfTask:
+        """Function of Arrow arrays that Spark's tasks call."""
+        return self.task(SparkContext._active_spark_context, self._names)
+
+    def asNondeterministic(self) -> ColumnFunction:
+        """Raise an error: a translated function depends on its columns alone.
+
+        Raises
+        ------
+        PlanError
+            Always.
+        """
+        raise PlanError(f"{self.__name__} depends on its columns alone; take random numbers as a column, as of "
+                        "pyspark.sql.functions.rand()")
+
+    def __repr__(self) -> str:
+        return f"<vispark.udf {self.__name__}({', '.join(self._names)}) of {_text(self._returns)}>"
+
+    def __call__(self, *columns: Column | str, **named: Column | str) -> Column:
+        return self._column(columns, named)
+
+    def returns(self) -> ReturnType:
+        """Return the type of the results, which is read when Spark runs."""
+        kind = self._returns
+        if isinstance(kind, str):
+            _context()
+            kind = _parse_datatype_string(kind)
+        return ReturnType(self.__name__, kind)
+
+    def given(self, columns: tuple[Column | str, ...], named: dict[str, Column | str]) -> dict[str, Column | str]:
+        """Return the columns by the parameters that they are for.
+
+        Raises
+        ------
+        PlanError
+            If there are too many, too few, or some for parameters that are not there.
+        """
+        told = f"{self.__name__}({', '.join(self._names)})"
+        if len(columns) > len(self._names):
+            raise PlanError(f"{told} is given {len(columns)} columns")
+        found = dict(zip(self._names, columns, strict=False))
+        for name, column in named.items():
+            if name not in self._names or name in found:
+                raise PlanError(f"{told} has no parameter {name}" if name not in found else
+                                f"{told} is given {name} twice")
+            found[name] = column
+        missing = [name for name in self._needed if name not in found]
+        if missing or not found:
+            raise PlanError(f"{told} is given no column for {', '.join(missing or self._names)}")
+        for name, column in found.items():
+            if not isinstance(column, str | Column):
+                raise PlanError(f"{told} takes columns, or their names, and for {name} was given a "
+                                f"{type(column).__name__}; a number is lit({column!r})")
+        return found
+
+    def task(self, context: SparkContext | None, names: tuple[str, ...], columns: tuple[str, ...] = ()) -> UdfTask:
+        """Return the task that computes it from columns for these parameters."""
+        require("vispark.udf")
+        session = Session.of(context or _context())
+        refresh(session.credentials.gpus, session.context, None)
+        parameters, returns = UdfParameters(self.__name__, names, columns), self._check()
+        chain = ops.verify((ops.PlanNode(ops.Send()), ops.PlanNode(ops.Map(self._spec))))
+        return UdfTask(TranslatedComputation(session.credentials, chain, parameters, returns), parameters, returns,
+                       session.options.udfBytes)
+
+    # -- its making ---------------------------------------------------------------------------------------------------
+
+    def _translated(self, function: Callable[..., Any]) -> MapSpec:
+        spec = record_map(function, ())
+        label = f"udf {spec.function.name}"
+        index_faults.remember(label, spec.function.definition)
+        return replace(spec, label=label)
+
+    def _check(self) -> ReturnType:
+        returns = self.returns()
+        check_type(returns.kind, self.__name__)
+        return returns
+
+    def _column(self, columns: tuple[Column | str, ...], named: dict[str, Column | str]) -> Column:
+        given = self.given(columns, named)
+        kind = self.evalType
+        _context()
+        task = self.task(None, tuple(given), tuple(map(_text, given.values())))
+        function = UserDefinedFunction(task, returnType=self.returns().kind, name=self.__name__, evalType=kind)
+        return function(*given.values())
+
+
+def _parameters(spec: MapSpec) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the names of a function's parameters, and those of them that have no default."""
+    parameters = spec.function.definition.parameters
+    if spec.function.definition.halo is not None:
+        raise PlanError(f"{spec.function.name} is a stencil, which is of a grid's cells, and not of columns")
+    if not parameters or any(each.many for each in parameters):
+        raise PlanError(f"{spec.function.name} needs a parameter of its own for each column")
+    return tuple([each.name for each in parameters]), tuple([each.name for each in parameters if each.default is None])
+
+
+def _context() -> SparkContext:
+    """Return the running SparkContext.
+
+    Raises
+    ------
+    PlanError, SparkConnectError
+        If there is none.
+    """
+    context = SparkContext._active_spark_context
+    if context is None:
+        raise PlanError("no SparkSession runs; make one first, by SparkSession.builder.getOrCreate()")
+    return context
+
+
+def _text(given: Any) -> str:
+    """Return a column, or a type, as a user would write it."""
+    if isinstance(given, spark.DataType):
+        return given.simpleString()
+    if isinstance(given, str):
+        return given
+    if not hasattr(given, "_jc"):
+        raise SparkConnectError("vispark.udf needs a classic session; a Spark Connect session has no workers")
+    return str(given._jc.toString())
+
+
+@brief
+def udf(returnType: str | spark.DataType) -> Callable[[Callable[..., Any]], ColumnFunction]:
+    """Make a decorator that translates a function for columns of DataFrames, as :meth:`VRDD.vmap` does for records.
+
+    The function is of one row; its parameters are columns. Spark's tasks join batches of rows, up to
+    ``spark.vispark.udfBytes``, and the worker of their node computes each joined batch in one plan, on its devices.
+    The function is never called.
+
+    UdfParameters
+    ----------
+    returnType : str or pyspark.sql.types.DataType
+        Type of the results: a number or ``boolean``, ``array<...>`` of these for 1-D results, ``struct<...>`` for dicts
+        (by name) and tuples (by place).
+
+    Returns
+    -------
+    callable
+        Decorator; what it makes of a function takes columns, or names of columns, and gives a column.
+
+    Raises
+    ------
+    TranslationError
+        When the function is decorated, if it has what the language lacks; at its line.
+    PlanError
+        If ``returnType`` is a type that no kernel gives. When columns are given, if they do not fit the parameters, or
+        on PySpark before 4.1, which has no UDFs of Arrow arrays. In a task, if the results are of another type.
+    RecordError
+        In a task, if a column holds no numbers; the message names it, and what to cast.
+
+    See Also
+    --------
+    VRDD.vmap, from_dataframe
+
+    Notes
+    -----
+    A null in any argument gives null, as of most functions in SQL. Columns have the dtypes that they have for
+    :func:`from_dataframe`, and numbers compute as NumPy's: integers of 64 bits wrap around. Python raises what Spark's
+    task raises: an error in a task is Spark's own, with ours in its text.
+
+    Examples
+    --------
+    >>> import pyspark
+    >>> from pyspark.sql import SparkSession
+    >>> df = SparkSession(sc).createDataFrame([(0.5, 3.0), (None, 1.0)], "x double, r double")
+    >>> @udf("double")
+    ... def logistic(x, r):
+    ...     for _ in range(2):
+    ...         x = r * x * (1 - x)
+    ...     return x
+    >>> logistic
+    <vispark.udf logistic(x, r) of double>
+    """
+    if not isinstance(returnType, str | spark.DataType):
+        raise PlanError(f"returnType={returnType!r}; it is a type of Spark's, as in @vispark.udf(\"double\")")
+    return functools.partial(_decorated, returnType)
+
+
+@brief
+def _decorated(returns: str | spark.DataType, function: Callable[..., Any]) -> ColumnFunction:
+    return ColumnFunction(function, returns)
