@@ -93,7 +93,7 @@ def _devices() -> str:
     numbers = " and ".join(f"`{kind.name}:4`" for kind in device_kinds.kinds() if kind.is_countable)
     best, *others = [f"`{kind.name}`" for kind in device_kinds.automatic()]
     return (f"Where blocks live: {kinds}, or `auto`: {best} where there is one, else {', else '.join(others)}. "
-            f"{numbers} are four of them in each worker.")
+            f"{numbers} are four of them in each worker, with the addresses 0 to 3 where Spark schedules GPUs.")
 
 
 OPTIONS = (
@@ -104,7 +104,8 @@ OPTIONS = (
            "The most shared memory a session's thread blocks take, as on a smaller GPU; `99k` and the like are "
            "understood. 0: all that the devices have for them."),
     Option("lease", 10.0, _positive, "s",
-           "How long a worker keeps a session's data after its driver, or its last executor, has gone."),
+           "How long a worker keeps a session's data after its driver, or its last executor, has gone; and data on "
+           "GPUs that Spark schedules after the last executor that had one of them."),
     Option("deadline", 600.0, _positive, "s",
            "How long one plan may take in a worker before its process is ended."),
     Option("transport", "auto", _choice("auto", "unix", "tcp", "relay"), "",
