@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from gpu_worker.protocol import device_kinds
+from gpu_worker.protocol import device_kinds, transport_kinds
 from gpu_worker.protocol.errors import DeviceUnavailable
 from gpu_worker.protocol.messages import SessionOptions
 from vispark.errors import OptionError
@@ -96,6 +96,17 @@ def _devices() -> str:
             f"{numbers} are four of them in each worker, with the addresses 0 to 3 where Spark schedules GPUs.")
 
 
+def _transport(text: str) -> str:
+    return _choice(*transport_kinds.names())(text)
+
+
+def _transports() -> str:
+    """Return the meaning of the option ``transport``, by the table of kinds."""
+    kinds = ", ".join(f"`{kind.name}` {kind.meaning}" for kind in transport_kinds.kinds())
+    return (f"How plans on cached data go from the driver to a worker: {kinds}, or `auto`: the first of them that "
+            "works.")
+
+
 OPTIONS = (
     Option("device", "auto", _device, "", _devices()),
     Option("memory", 0, _bytes, "bytes",
@@ -108,9 +119,7 @@ OPTIONS = (
            "GPUs that Spark schedules after the last executor that had one of them."),
     Option("deadline", 600.0, _positive, "s",
            "How long one plan may take in a worker before its process is ended."),
-    Option("transport", "auto", _choice("auto", "unix", "tcp", "relay"), "",
-           "How plans on cached data go from the driver to a worker: `unix` by its socket on the same node, `tcp` to "
-           "another node, `relay` through one Spark task per worker, or `auto`: the first of them that works."),
+    Option("transport", "auto", _transport, "", _transports()),
     Option("attempts", 8, _count, "",
            "How often a plan is repeated after a worker was lost under it, before the loss is an error."),
     Option("snapshotShare", 0.02, _share, "",

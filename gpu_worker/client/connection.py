@@ -16,12 +16,12 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NoReturn
 
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_delay, wait_exponential
 
-from gpu_worker.client.tcp import visit
+from gpu_worker.client.transport import Endpoint, Transport, greeted, transport_to
 from gpu_worker.protocol.errors import (
     ProtocolError,
     VisparkError,
@@ -31,7 +31,6 @@ from gpu_worker.protocol.errors import (
 from gpu_worker.protocol.messages import (
     VERSION,
     AdminReply,
-    AdminRequest,
     Autopsy,
     Death,
     Failure,
@@ -45,14 +44,10 @@ from gpu_worker.protocol.messages import (
 from gpu_worker.protocol.payload import KEPT_MEMORIES, RECYCLED_BYTES, Payload
 from gpu_worker.protocol.shared import BufferLease
 from gpu_worker.protocol.system import start_thread
-from gpu_worker.protocol.versions import answer
 from gpu_worker.protocol.wire import PATIENT_SECONDS, Connection, close_all, error_of
-from gpu_worker.system import log
 from gpu_worker.system.admin import administer as administer
 from gpu_worker.system.admin import exchange_descriptors as exchange_descriptors
-from gpu_worker.system.admin import open_connection
 from gpu_worker.system.failpoints import failpoint as failpoint
-from gpu_worker.system.paths import RuntimeDirectory
 from gpu_worker.system.paths import locate as locate
 from gpu_worker.system.paths import machine as machine
 
@@ -67,40 +62,19 @@ _NOBODY = -1
 _memories = itertools.count(1)
 
 
-@dataclass(frozen=True)
-class _Way:
-    """Address of a worker and how to connect: by the socket in a runtime directory, or over TCP if ``reach`` is given.
-    """
+def _transport(runtime_dir: str | None, reach: Reach | None, start: bool, timeout: float, name: str = "") -> Transport:
+    return transport_to(Endpoint(locate(runtime_dir), reach, start, timeout), name)
 
-    directory: RuntimeDirectory
-    reach: Reach | None
-    start: bool
-    timeout: float
 
-    @classmethod
-    def to(cls, runtime_dir: str | None, reach: Reach | None, start: bool, timeout: float) -> _Way:
-        return cls(locate(runtime_dir), reach, start, timeout)
-
-    def __str__(self) -> str:
-        return f"at {self.reach.host}, port {self.reach.port}" if self.reach else f"in {self.directory.path}"
-
-    def greet(self, hello: Hello, of: object) -> tuple[Connection, Any]:
-        """Return a connection on which was greeted, and the answer, which is of the union ``of``."""
-        with contextlib.ExitStack() as stack:
-            if self.reach is not None:
-                connection: Connection = stack.enter_context(visit(self.reach, hello, self.timeout))
-                said = _greeted(connection, replace(hello, secret=b""), of)
-            else:
-                connection = stack.enter_context(
-                    open_connection(self.directory, self.start, hello.options.log_level, self.timeout))
-                said = _greeted(connection, hello, of)
-            connection.patient()
-            stack.pop_all()
-        return connection, said
-
-    def log(self) -> str:
-        """Return the last lines of the daemon's log; "" if the log cannot be read from here."""
-        return "" if self.reach else log.tail(self.directory.log, 20)
+def _greet(transport: Transport, hello: Hello, of: object) -> tuple[Connection, Any]:
+    """Return a connection on which was greeted, and the answer, which is of the union ``of``."""
+    with contextlib.ExitStack() as stack:
+        connection, hello = transport.open(hello)
+        stack.enter_context(connection)
+        said = greeted(connection, hello, of)
+        connection.patient()
+        stack.pop_all()
+    return connection, said
 
 
 class Client:
@@ -127,7 +101,7 @@ class Client:
     """
 
     def __init__(self, connection: Connection, welcome: Welcome, runtime_dir: str, hello: Hello | None = None,
-                 way: _Way | None = None):
+                 transport: Transport | None = None):
         self.worker = welcome.worker
         self.epoch = welcome.epoch
         self.pid = welcome.pid
@@ -138,7 +112,7 @@ class Client:
         self.shares_memory = connection.shares_memory
         self._connection = connection
         self._hello = hello
-        self._way = way
+        self._transport = transport
         self._spare: deque[Payload] = deque()
         #: All that were made and are still used, and the bytes of the largest that ever was.
         self._made: weakref.WeakSet[Payload] = weakref.WeakSet()
@@ -246,7 +220,7 @@ class Client:
 
     def _lost(self, error: WorkerLost) -> WorkerLost:
         """Return the error for the loss of the process, with its fate as far as it is known here."""
-        if self._way is None or self._way.reach is not None:
+        if self._transport is None or not self._transport.process_log:
             return WorkerLost(f"the worker {self.worker}, process {self.pid} there, is not reached any more: "
                               f"{error.message}; see daemon.log there")
         try:
@@ -254,7 +228,7 @@ class Client:
         except VisparkError as failure:
             fate = f"is gone, or its daemon is: {failure.message}"
         return WorkerLost(f"process {self.pid} of the worker in {self.runtime_dir} {fate}; "
-                          f"see {self._way.directory.process_log}")
+                          f"see {self._transport.process_log}")
 
     def autopsy(self) -> Death:
         """Ask the daemon for the death of the process that this connection led to; its ``signal`` is 0 if unknown.
@@ -264,14 +238,7 @@ class Client:
         WorkerError
             If its daemon is gone too, and with it what it knew.
         """
-        request: AdminRequest = Autopsy(self._hello.session, self.epoch)
-        if self._way.reach is None:
-            return administer(request, runtime_dir=self.runtime_dir)
-        connection = visit(self._way.reach, self._hello, self._way.timeout)
-        with connection:
-            connection.send(replace(self._hello, role="admin", secret=b""), Hello)
-            connection.send(request, AdminRequest)
-            return _answer(connection, AdminReply)
+        return self._transport.autopsy(self._hello, self.epoch)
 
     def fileno(self) -> int:
         """Return the socket's descriptor, to wait for replies on; -1 once closed."""
@@ -296,7 +263,7 @@ class Client:
 
 
 def connect(hello: Hello, *, runtime_dir: str | None = None, reach: Reach | None = None, start: bool = True,
-            timeout: float = 60.0) -> Client:
+            timeout: float = 60.0, transport: str = "") -> Client:
     """Connect to the session's device process; on this node, start the daemon and the process if they are missing.
 
     Parameters
@@ -311,6 +278,8 @@ def connect(hello: Hello, *, runtime_dir: str | None = None, reach: Reach | None
         Whether to start a daemon where there is none.
     timeout : float
         Seconds in all.
+    transport : str
+        The name of the transport; by the socket, or over TCP if ``reach`` is given, when left out.
 
     Raises
     ------
@@ -321,16 +290,16 @@ def connect(hello: Hello, *, runtime_dir: str | None = None, reach: Reach | None
     ProtocolError
         If the worker is of another version.
     """
-    way = _Way.to(runtime_dir, reach, start, timeout)
-    way.directory.session_socket(hello.session)
-    for attempt in _attempts(way):
+    found = _transport(runtime_dir, reach, start, timeout, transport)
+    found.endpoint.directory.session_socket(hello.session)
+    for attempt in _attempts(found):
         with attempt:
-            connection, welcome = way.greet(hello, Greeting)
+            connection, welcome = _greet(found, hello, Greeting)
             if welcome.version != VERSION:
                 connection.close()
                 raise ProtocolError(f"the worker speaks version {welcome.version} of the protocol and this client "
                                     f"{VERSION}")
-    return Client(connection, welcome, str(way.directory.path), hello, way)
+    return Client(connection, welcome, str(found.endpoint.directory.path), hello, found)
 
 
 class Lease:
@@ -344,9 +313,9 @@ class Lease:
         The worker's name.
     """
 
-    def __init__(self, hello: Hello, way: _Way):
+    def __init__(self, hello: Hello, transport: Transport):
         self._hello = replace(hello, role="lease")
-        self._way = way
+        self._transport = transport
         self._closed = threading.Event()
         self._connection, self.worker = self._acquire()
         with contextlib.ExitStack() as undo:
@@ -368,9 +337,9 @@ class Lease:
         self.close()
 
     def _acquire(self) -> tuple[Connection, str]:
-        for attempt in _attempts(self._way):
+        for attempt in _attempts(self._transport):
             with attempt:
-                connection, leased = self._way.greet(self._hello, AdminReply)
+                connection, leased = _greet(self._transport, self._hello, AdminReply)
         return connection, leased.worker
 
     def _hold(self) -> None:
@@ -400,14 +369,15 @@ class Lease:
 
 
 def open_lease(hello: Hello, *, runtime_dir: str | None = None, reach: Reach | None = None,
-               timeout: float = 60.0) -> Lease:
+               timeout: float = 60.0, transport: str = "") -> Lease:
     """Lease the session; on this node, start a daemon if there is none. Raises as :func:`connect` does."""
-    way = _Way.to(runtime_dir, reach, True, timeout)
-    way.directory.session_socket(hello.session)
-    return Lease(hello, way)
+    found = _transport(runtime_dir, reach, True, timeout, transport)
+    found.endpoint.directory.session_socket(hello.session)
+    return Lease(hello, found)
 
 
-def finish(hello: Hello, *, runtime_dir: str | None = None, reach: Reach | None = None, timeout: float = 60.0) -> None:
+def finish(hello: Hello, *, runtime_dir: str | None = None, reach: Reach | None = None, timeout: float = 60.0,
+           transport: str = "") -> None:
     """Report that a session's application is over, so that the daemon ends the session at once; no daemon is started
     for this.
 
@@ -416,7 +386,8 @@ def finish(hello: Hello, *, runtime_dir: str | None = None, reach: Reach | None 
     WorkerUnavailable
         If there is no daemon.
     """
-    connection, _ = _Way.to(runtime_dir, reach, False, timeout).greet(replace(hello, role="finish"), AdminReply)
+    connection, _ = _greet(_transport(runtime_dir, reach, False, timeout, transport), replace(hello, role="finish"),
+                           AdminReply)
     connection.close()
 
 
@@ -441,29 +412,16 @@ def fate_of(death: Death) -> str:
 
 # -- connecting -------------------------------------------------------------------------------------------------------
 
-def _attempts(way: _Way) -> Retrying:
+def _attempts(transport: Transport) -> Retrying:
     """Return the retry loop of a greeting; a connection that breaks in between is taken for that of a process or a
     daemon that just died.
     """
+    seconds = transport.endpoint.timeout
 
     def unavailable(state: RetryCallState) -> NoReturn:
         cause = state.outcome.exception()
-        raise WorkerUnavailable(f"no GPU worker answered {way} within {way.timeout:g} s: {cause}",
-                                detail=way.log()) from cause
+        raise WorkerUnavailable(f"no GPU worker answered {transport} within {seconds:g} s: {cause}",
+                                detail=transport.log_tail()) from cause
 
-    return Retrying(retry=retry_if_exception_type(WorkerLost), stop=stop_after_delay(way.timeout),
+    return Retrying(retry=retry_if_exception_type(WorkerLost), stop=stop_after_delay(seconds),
                     wait=wait_exponential(multiplier=0.02, max=1.0), retry_error_callback=unavailable)
-
-
-def _greeted(connection: Connection, hello: Hello, of: object) -> Any:
-    """Greet; the answer, which is of the union ``of``."""
-    with contextlib.suppress(WorkerLost):
-        # A worker that refuses may do so, and close, before it has read anything.
-        connection.send(hello, Hello)
-    return _answer(connection, of)
-
-
-def _answer(connection: Connection, of: object) -> Any:
-    found, descriptors = connection.receive_as(lambda body: answer(body, of))
-    close_all(descriptors)
-    return found

@@ -7,16 +7,61 @@ import socket
 import ssl
 import time
 from contextlib import ExitStack
+from dataclasses import replace
+from typing import ClassVar
 
+from gpu_worker.client.transport import Transport, answered
 from gpu_worker.protocol.errors import BY_NAME, ProtocolError, Unauthorized, WorkerLost, WorkerUnavailable
-from gpu_worker.protocol.messages import VERSION, Admission, Challenge, Failure, Hello, Proof, Reach
+from gpu_worker.protocol.messages import (
+    VERSION,
+    AdminReply,
+    AdminRequest,
+    Admission,
+    Autopsy,
+    Challenge,
+    Death,
+    Failure,
+    Hello,
+    Proof,
+    Reach,
+)
 from gpu_worker.protocol.stream import StreamConnection, keep_alive, max_payload, shake_hands
 from gpu_worker.protocol.system import system_call
 from gpu_worker.protocol.tcp_auth import ADMISSION_SECONDS, MAX_ANSWER, NONCE_BYTES, READY, REFUSED, TLS, nonce, proof
-from gpu_worker.protocol.wire import MAX_GREETING, error_of
+from gpu_worker.protocol.wire import MAX_GREETING, Connection, error_of
 
 #: How long a connection may take to come to be, in seconds: packets that a firewall drops are not answered.
 CONNECT_SECONDS = 5.0
+
+
+class TcpTransport(Transport):
+    """Way to a worker of another node, over TLS; nothing of that node's files can be read from here."""
+
+    kind: ClassVar[str] = "tcp"
+
+    def __str__(self) -> str:
+        reach = self.reach
+        return f"at {reach.host}, port {reach.port}"
+
+    @property
+    def reach(self) -> Reach:
+        """The address to connect to."""
+        if self.endpoint.reach is None:
+            raise WorkerUnavailable(f"the worker in {self.endpoint.directory.path} has no address for other nodes; "
+                                    "daemon.log there says why")
+        return self.endpoint.reach
+
+    def open(self, hello: Hello) -> tuple[Connection, Hello]:
+        # That it has the secret was proven, in both directions.
+        return visit(self.reach, hello, self.endpoint.timeout), replace(hello, secret=b"")
+
+    def autopsy(self, hello: Hello, epoch: int) -> Death:
+        connection = visit(self.reach, hello, self.endpoint.timeout)
+        request: AdminRequest = Autopsy(hello.session, epoch)
+        with connection:
+            connection.send(replace(hello, role="admin", secret=b""), Hello)
+            connection.send(request, AdminRequest)
+            return answered(connection, AdminReply)
 
 
 def visit(reach: Reach, hello: Hello, start_seconds: float) -> StreamConnection:

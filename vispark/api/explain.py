@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from gpu_worker.protocol import transport_kinds
 from gpu_worker.protocol.messages import Field, FoldByKeyStep, FoldStep, Launch, Signature, Step
 from vispark.api.boundary import brief
 from vispark.errors import PlanError
@@ -30,10 +31,8 @@ from vispark.translate import ElementField, TranslationError, specialise_stencil
 from vispark.translate.ir.folding import ACCUMULATOR_BYTES
 from vispark.translate.nearest.two_pass import is_matrix_work
 
-#: How a worker is reached.
 #: Stands for the reason of a fold that was done in the driver.
 IN_DRIVER = "the driver had the records"
-_TRANSPORTS = {"unix": "by socket", "tcp": "over TCP", "relay": "through Spark"}
 
 
 @dataclass(frozen=True)
@@ -347,12 +346,12 @@ def _way(session: Session, chain: LogicalPlan) -> Iterator[str]:
         yield "a Spark job: one request and one reply for each partition"
         return
     workers = session.workers.known()
-    counts = Counter(worker.transport for worker in workers)
-    ways = ", ".join(f"{counts[name]} {words}" for name, words in _TRANSPORTS.items() if counts[name])
+    counts = Counter(worker.kind.label for worker in workers)
+    ways = ", ".join(f"{counts[kind.label]} {kind.label}" for kind in transport_kinds.kinds() if counts[kind.label])
     way = "direct: one request and one reply for each worker, no Spark job"
-    if counts["relay"]:
-        which = "each worker" if counts["relay"] == len(workers) else "each of the workers reached through Spark"
+    if relayed := [worker for worker in workers if not worker.direct]:
+        which = "each worker" if len(relayed) == len(workers) else "each of the workers reached through Spark"
         way = f"relayed: one request and one reply for each worker, a Spark task for {which}"
     yield way + (f"; workers: {ways}" if ways else "")
-    yield from (f"not over TCP: {worker.refused}" for worker in workers if worker.refused)
+    yield from (worker.refusal for worker in workers if worker.refusal)
     yield f"plans: {session.plans.made} worked out so far; a repeated one is sent as it is, with its values"

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from gpu_worker.client.connection import machine
 from gpu_worker.protocol.messages import VERSION, Hello, Reach
+from gpu_worker.protocol.transport_kinds import wants_address
 from vispark.options import Options
 from vispark.records import Keyring
 from vispark.records.partition_schema import PartitionSchema
@@ -52,10 +53,8 @@ class Credentials:
         """Return the address of this node at which the driver is to reach the worker over TCP; empty if it reaches the
         worker otherwise.
         """
-        transport = self.options.transport
-        if transport == "tcp" or (transport == "auto" and self.machine != machine()):
-            return _address_towards(self.driver)
-        return ""
+        wanted = wants_address(self.options.transport, is_here=self.machine == machine())
+        return _address_towards(self.driver) if wanted else ""
 
     def __repr__(self) -> str:
         return f"Credentials({self.session})"

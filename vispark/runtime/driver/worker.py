@@ -19,6 +19,7 @@ from gpu_worker.protocol.fast_init import filled
 from gpu_worker.protocol.messages import Ran, Reach, Release, Request, Retain
 from gpu_worker.protocol.payload import Data, results
 from gpu_worker.protocol.system import refused
+from gpu_worker.protocol.transport_kinds import AUTO, TransportKind, choose, wants_address
 from vispark.errors import (
     Fenced,
     PartitionMissing,
@@ -83,6 +84,8 @@ class Worker:
         Where it is reached over TCP, if it is.
     refused : str
         Why it is not, although it should be.
+    kind : TransportKind
+        The transport of plans from here to it.
     gone : bool
         Whether it was reached over TCP and is not any more: what it held counts as lost until a task comes from there.
     room : int
@@ -121,21 +124,27 @@ class Worker:
         self._has_asked = False
         self.refused = ""
         self.gone = False
+        self.kind = self._choose()
+
+    def _choose(self) -> TransportKind:
+        return choose(self._credentials.options.transport, is_here=self._here,
+                      has_address=self.reach is not None and not self.refused)
 
     @property
     def transport(self) -> str:
-        """The transport of plans from here to the worker: "unix", "tcp", or "relay"."""
-        wanted = self._credentials.options.transport
-        if wanted != "auto":
-            return wanted
-        if self._here:
-            return "unix"
-        return "tcp" if self.reach is not None and not self.refused else "relay"
+        """The name of the transport of plans from here to the worker."""
+        return self.kind.name
 
     @property
     def direct(self) -> bool:
         """Whether plans reach the worker without a Spark task."""
-        return self.transport != "relay"
+        return self.kind.is_direct
+
+    @property
+    def refusal(self) -> str:
+        """The reason, for people, why the worker is not reached as it should be; "" if it is."""
+        wanted = choose(self._credentials.options.transport, is_here=self._here, has_address=True)
+        return f"not {wanted.label}: {self.refused}" if self.refused else ""
 
     def learn(self, epoch: int, room: int = 0) -> None:
         """Record the worker's epoch, and the shared memory of its thread blocks, if that is given."""
@@ -155,26 +164,28 @@ class Worker:
             If plans are to go over TCP and cannot; one of :data:`LOST` where they could before.
         """
         wanted = self._credentials.options.transport
-        if wanted not in ("auto", "tcp") or (wanted == "auto" and self._here):
+        if not wants_address(wanted, is_here=self._here):
             return
         with self._trying:
             if reach is None:
-                if wanted == "auto" and self.reach is None and not self.refused:
+                if wanted == AUTO and self.reach is None and not self.refused:
                     self._refuse("its daemon opened no port; daemon.log there says why")
                 return
             if reach == self.reach and not self.gone:
                 return
             again, self.reach, self.refused, self.gone = self.gone, reach, "", False
+            self.kind = self._choose()
             try:
                 self._idle.append(self._open() if again else self._connected(reach))
             except WorkerError as error:
-                if wanted == "tcp":
+                if wanted != AUTO:
                     raise
                 self.gone = False
                 self._refuse(error.message)
 
     def _refuse(self, reason: str) -> None:
         self.refused = reason
+        self.kind = self._choose()
         log.warning("plans go through Spark tasks to the worker in %s of machine %s: %s", self.home.runtime_dir,
                     self.home.machine, reason)
 
@@ -346,7 +357,7 @@ class Worker:
 
     def door(self) -> Reach | None:
         """Return the TCP address at which other nodes' workers reach this one; None if they cannot."""
-        if self.reach is None and self._here and self._credentials.options.transport == "auto" \
+        if self.reach is None and self._here and self._credentials.options.transport == AUTO \
                 and not self._has_asked:
             self._has_asked = True
             options, hello = self._credentials.options, self._credentials.hello("driver", 0, self._credentials.driver)
@@ -450,7 +461,7 @@ class Worker:
                         self._idle.append(lane)
 
     def _open(self) -> Pipeline:
-        if self.transport != "tcp":
+        if not self.kind.needs_address:
             return self._connected(None)
         if self.reach is None:
             raise WorkerUnavailable(f"the worker in {self.home.runtime_dir} is not reached over TCP, and daemon.log "
@@ -470,12 +481,18 @@ class Worker:
     def _connected(self, reach: Reach | None) -> Pipeline:
         options, directory = self._credentials.options, self.home.runtime_dir
         client = connect(self._credentials.hello("driver"), runtime_dir=directory, reach=reach,
-                         timeout=options.startTimeout)
+                         timeout=options.startTimeout, transport=self._connector)
         with self._lock:
             if self._lease is None:
-                self._lease = open_lease(self._credentials.hello("lease"), runtime_dir=directory, reach=reach)
+                self._lease = open_lease(self._credentials.hello("lease"), runtime_dir=directory, reach=reach,
+                                         transport=self._connector)
         self.learn(client.epoch, client.room)
         return Pipeline(client, options.deadline, blame, self._heard, self._awaited)
+
+    @property
+    def _connector(self) -> str:
+        """The transport to connect by; "" for that of the address, to connections where plans go by tasks."""
+        return self.kind.name if self.kind.is_direct else ""
 
     def _drop(self, lane: Pipeline) -> None:
         """Close a broken connection, and all idle ones: they lead to the same process."""
@@ -515,9 +532,10 @@ class Worker:
             lane.close()
         if lease:
             lease.close()
-            reach = self.reach if self.transport == "tcp" else None
+            reach = self.reach if self.kind.needs_address else None
             with suppress(WorkerError):
-                finish(self._credentials.hello("finish"), runtime_dir=self.home.runtime_dir, reach=reach)
+                finish(self._credentials.hello("finish"), runtime_dir=self.home.runtime_dir, reach=reach,
+                       transport=self._connector)
 
 
 def as_answered(sent: Sequence[Sent]) -> Iterator[int]:
