@@ -79,7 +79,7 @@ class Execution:
         self.stopwatch = Stopwatch(self.started, streams, with_others=world is not None)
         self.progress = Progress(box, self._vrdd_name(), self.started + request.seconds)
         self.context = context = RunContext(request, plan.plan, plan.launches, plan.source, names, streams,
-                                            self.progress, payload, recording, intake)
+                                            self.progress, payload, recording, intake, world)
         if plan.plan.grid is not None:
             context.grid = GridSteps(grids, plan.plan.grid, plan.plan.stencils, context.launches.source,
                                      GridContext(streams, context.scratch, context.arguments), self.progress, world)

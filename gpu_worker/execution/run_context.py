@@ -22,6 +22,7 @@ from gpu_worker.execution.scratch import Arguments, Scratch
 from gpu_worker.execution.streams import Streams
 from gpu_worker.memory.partition import Block, HeldArray, Partition
 from gpu_worker.memory.registry import Registry
+from gpu_worker.mpi.world import JoinedWorld
 from gpu_worker.protocol.errors import KernelFault, PlanError, VisparkError
 from gpu_worker.protocol.messages import Input, KeepStep, Plan, Run
 from gpu_worker.protocol.payload import Payload
@@ -84,6 +85,8 @@ class RunContext:
         Where to note what is done, so that it can be done again.
     intake : BroughtBlocks or None
         The blocks that the plan starts from, where they came in pieces.
+    world : JoinedWorld or None
+        The other nodes that run the plan.
 
     Attributes
     ----------
@@ -103,10 +106,10 @@ class RunContext:
 
     def __init__(self, request: Run, plan: Plan, launch_table: LaunchTable, source: int, names: Registry,
                  streams: Streams, progress: Progress, payload: Payload | None, recording: Recording | None = None,
-                 intake: BroughtBlocks | None = None):
+                 intake: BroughtBlocks | None = None, world: JoinedWorld | None = None):
         self.request, self.plan, self.launch_table, self.source = request, plan, launch_table, source
         self.names, self.streams, self.progress = names, streams, progress
-        self.payload, self.recording, self.intake = payload, recording, intake
+        self.payload, self.recording, self.intake, self.world = payload, recording, intake, world
         self.scratch = Scratch(streams, recording)
         self.arguments = Arguments(request.values, payload, progress, recording)
         self.launches = Launches(launch_table, plan.modules, self.arguments, self.scratch, streams, progress)

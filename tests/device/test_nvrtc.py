@@ -17,6 +17,7 @@ from gpu_worker.device.cuda import nvrtc
 from gpu_worker.device.cuda.nvrtc import Cubin, compile_cubin, cubin_key
 from gpu_worker.device.host.compiler import Compiler
 from gpu_worker.device.source_text import kernel_names
+from gpu_worker.execution.steps import check_finite
 from gpu_worker.protocol.errors import CompileError
 from gpu_worker.protocol.messages import Field, Signature
 from tests.golden.harness import record_of
@@ -71,6 +72,12 @@ def test_every_kernel_file_compiles(file: Path, names: list[str], arch: str):
     cubin = compile_cubin(Source(file.read_text(), path, OPTIONS.get(path, ()), constants=others), names[0], arch)
     assert cubin.code.startswith(b"\x7fELF")
     assert all(symbol.encode() in cubin.code for symbol in (cubin.symbol, *dict(cubin.constants).values()))
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize("word", [word for word, _ in check_finite._WORDS.values()])
+def test_kernels_beside_a_steps_handler_compile(word: str, arch: str):
+    assert compile_cubin(check_finite._SOURCE, f"left_from_first<{word}>", arch).code.startswith(b"\x7fELF")
 
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)

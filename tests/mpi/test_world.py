@@ -21,6 +21,7 @@ from gpu_worker.mpi.world import KEPT
 from gpu_worker.protocol.errors import NodeSilent, NotFinite, OptionError, PartitionMissing, WorldLost
 from gpu_worker.protocol.grids import ExchangeStep, Phase, StencilStep
 from gpu_worker.protocol.messages import KeepStep, Release, Step
+from gpu_worker.protocol.plans import CheckFiniteStep
 from tests.mpi.nodes import Application, Node, nodes
 from tests.unit.grids import AXES, Case
 from tests.unit.test_patches_steps import halo, stepped
@@ -109,7 +110,11 @@ def test_a_world_goes_on_after_what_all_its_nodes_raise(two: list[Node]):
         with pytest.raises(ExceptionGroup) as failed:       # which was sent before that was known
             app.run((3, 4), app.loop(4, check=1), KeepStep(1, "u", "device"), turn=1, alike=PartitionMissing)
         assert [type(error) for error in failed.value.exceptions] == [PartitionMissing] * 2
-        app.run((2, 3), app.loop(2), KeepStep(1, "u", "device"), turn=2)
+        with pytest.raises(ExceptionGroup) as failed:       # one node's blocks alone have it
+            app.run((1, 3), CheckFiniteStep("check"), app.loop(4), KeepStep(1, "u", "device"), turn=2)
+        assert len({str(error) for error in failed.value.exceptions}) == 1
+        assert [type(error) for error in failed.value.exceptions] == [NotFinite] * 2
+        app.run((2, 3), CheckFiniteStep("check"), app.loop(2), KeepStep(1, "u", "device"), turn=3)
         assert app.ranks() == ranks
         np.testing.assert_allclose(app.fetch(3), stepped(full, case, 2), rtol=1e-11)
 

@@ -11,7 +11,8 @@ from gpu_worker.device.base import Source
 from gpu_worker.execution.run_context import BlockForm, RunContext
 from gpu_worker.execution.step_handlers import StepHandler, handles
 from gpu_worker.memory.partition import HeldArray, Partition
-from gpu_worker.protocol.errors import NotFinite, PlanError
+from gpu_worker.mpi.world import JoinedWorld
+from gpu_worker.protocol.errors import NotFinite, Place, PlanError
 from gpu_worker.protocol.plans import CheckFiniteStep
 
 _SOURCE = Source("""
@@ -60,7 +61,9 @@ class CheckFiniteHandler(StepHandler[CheckFiniteStep]):
                 device.synchronize(stream=context.streams.main(device))
         for copy in copies.values():
             copy.close()
-        return context.each(self, values, lambda value: _checked(value, left[value.index]))
+        wrong = next(filter(None, [_wrong(value, left[value.index]) for value in values]), "")
+        context.together(self, values, lambda _: _agree(context.world, wrong))
+        return values
 
     def _left(self, context: RunContext, value: Partition, arrays: Sequence[HeldArray]) -> np.ndarray:
         """Return the number of words, by array, from the first one on that is not finite; 0 where all are. It is known
@@ -94,8 +97,21 @@ def _word(itemsize: int) -> tuple[str, np.generic]:
     return _WORDS[itemsize]
 
 
-def _checked(value: Partition, left: np.ndarray) -> Partition:
-    """Return a partition whose numbers are finite. Raises NotFinite if one is not."""
+def _agree(world: JoinedWorld | None, wrong: str) -> None:
+    """Raise NotFinite if a partition has a number that is not finite, here or at another node of the plan's world:
+    none may wait for one that has ended.
+    """
+    said = [wrong.encode()] if world is None else world.gather(wrong.encode())
+    first = next(filter(None, said), b"").decode()
+    if first:
+        partition, device, message = first.split(" ", 2)
+        raise NotFinite(message, Place(partition=int(partition), device=device))
+
+
+def _wrong(value: Partition, left: np.ndarray) -> str:
+    """Return the partition, the device and the place of the first number of a partition that is not finite; empty if
+    all are.
+    """
     arrays = [(number, array.field) for number, block in enumerate(value.blocks) for array in block]
     for (number, described), words in zip(arrays, left.tolist(), strict=True):
         if words:
@@ -103,5 +119,6 @@ def _checked(value: Partition, left: np.ndarray) -> Partition:
             first = (math.prod(described.shape) * parts - words) // parts
             index = tuple(map(int, np.unravel_index(first, described.shape)))
             what = f"field {described.name!r}" if described.name else "its records"
-            raise NotFinite(f"element {index} of {what}, in block {number} of the partition, is NaN or infinite")
-    return value
+            return (f"{value.index} {value.device.name} element {index} of {what}, in block {number} of the partition, "
+                    "is NaN or infinite")
+    return ""
