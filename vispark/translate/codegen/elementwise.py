@@ -91,6 +91,7 @@ def convert(emit: Emitter, *arguments: Value, name: str, **keywords: Value) -> V
 
 @lowers("astype", "value dtype order! casting! subok! copy!", method="astype")
 def astype_method(emit: Emitter, value: Any, dtype: Value) -> Value:
+    """Return ``value.astype(dtype)``."""
     found = dtype_argument(dtype)
     value = plain(value)
     return astype(value, found) if isinstance(value, Array) else numbers.convert(value, found)
@@ -98,6 +99,7 @@ def astype_method(emit: Emitter, value: Any, dtype: Value) -> Value:
 
 @lowers("item", "value", method="item")
 def item_method(emit: Emitter, value: Value) -> Value:
+    """Return ``value.item()``."""
     number = plain(value)
     if not isinstance(number, Number):
         raise Refusal(".item() is of an array of one element; index it")
@@ -129,12 +131,14 @@ _register_families()
 
 @lowers("numpy.where", "condition x y /")
 def where(emit: Emitter, condition: Value, x: Value, y: Value) -> Value:
+    """Return ``np.where(condition, x, y)``."""
     return elementwise(emit, numbers.where, condition, x, y)
 
 
 @lowers("numpy.clip", "a a_min= a_max= out! * min= max=")
 def clip(emit: Emitter, a: Value, a_min: Value | None = None, a_max: Value | None = None, *,
          min: Value | None = None, max: Value | None = None) -> Value:
+    """Return ``np.clip(a, a_min, a_max, min, max)``."""
     for name, bounds in (("maximum", (a_min, min)), ("minimum", (a_max, max))):
         given = [bound for bound in bounds if bound is not None]
         if len(given) > 1:
@@ -146,21 +150,25 @@ def clip(emit: Emitter, a: Value, a_min: Value | None = None, a_max: Value | Non
 
 @lowers("clip", "value min= max= out!", method="clip")
 def clip_method(emit: Emitter, value: Value, min: Value | None = None, max: Value | None = None) -> Value:
+    """Return ``value.clip(min, max)``."""
     return clip(emit, value, min=min, max=max)
 
 
 @lowers("numpy.real", "val")
 def real(emit: Emitter, val: Value) -> Value:
+    """Return ``np.real(val)``."""
     return elementwise(emit, lambda z: numbers.part(z, "re"), val)
 
 
 @lowers("numpy.imag", "val")
 def imag(emit: Emitter, val: Value) -> Value:
+    """Return ``np.imag(val)``."""
     return elementwise(emit, lambda z: numbers.part(z, "im"), val)
 
 
 @lowers("numpy.angle", "z deg!", instead={"deg": "write np.rad2deg(np.angle(z))"})
 def angle(emit: Emitter, z: Value) -> Value:
+    """Return ``np.angle(z)``."""
     def one(z: Number) -> Number:
         if z.type.kind == "c":
             return scalars.ufunc("arctan2", numbers.part(z, "im"), numbers.part(z, "re"))
@@ -170,6 +178,7 @@ def angle(emit: Emitter, z: Value) -> Value:
 
 @lowers("numpy.isclose", "a b rtol= atol= equal_nan!")
 def isclose(emit: Emitter, a: Value, b: Value, rtol: Value | None = None, atol: Value | None = None) -> Value:
+    """Return ``np.isclose(a, b, rtol, atol)``."""
     near, least = (literal(default) if given is None else number_argument(given, "np.isclose")
                    for given, default in ((rtol, 1e-5), (atol, 1e-8)))
 
@@ -187,12 +196,14 @@ def isclose(emit: Emitter, a: Value, b: Value, rtol: Value | None = None, atol: 
 
 @lowers("numpy.allclose", "a b rtol= atol= equal_nan!")
 def allclose(emit: Emitter, a: Value, b: Value, rtol: Value | None = None, atol: Value | None = None) -> Value:
+    """Return ``np.allclose(a, b, rtol, atol)``."""
     found = truth(plain(call_library(emit, "numpy.all", (isclose(emit, a, b, rtol, atol),), {})))
     return Number(BOOL, found.text, atom=found.atom)
 
 
 @lowers("numpy.round", "a decimals= out!", method="round")
 def numpy_round(emit: Emitter, a: Value, decimals: Value | None = None) -> Value:
+    """Return ``np.round(a, decimals)``."""
     digits = 0 if decimals is None or isinstance(decimals, Nothing) else static(
         plain(decimals), "to how many digits np.round rounds must be known before the kernel runs")
     return elementwise(emit, lambda number: _rounded(number, digits), a)
@@ -200,22 +211,26 @@ def numpy_round(emit: Emitter, a: Value, decimals: Value | None = None) -> Value
 
 @lowers("numpy.around", "a decimals= out!")
 def around(emit: Emitter, a: Value, decimals: Value | None = None) -> Value:
+    """Return ``np.around(a, decimals)``."""
     return numpy_round(emit, a, decimals)
 
 
 @lowers("numpy.divmod", "x1 x2 /")
 def numpy_divmod(emit: Emitter, x1: Value, x2: Value) -> Value:
+    """Return ``np.divmod(x1, x2)``."""
     return Tuple(tuple(elementwise(emit, lambda a, b, name=name: scalars.ufunc(name, a, b), x1, x2)
                        for name in ("floor_divide", "remainder")))
 
 
 @lowers("numpy.modf", "x /")
 def modf(emit: Emitter, x: Value) -> Value:
+    """Return ``np.modf(x)``."""
     return two_results(emit, "modf", "fraction", "whole_part", x)
 
 
 @lowers("numpy.frexp", "x /")
 def frexp(emit: Emitter, x: Value) -> Value:
+    """Return ``np.frexp(x)``."""
     return two_results(emit, "frexp", "significand", "binary_exponent", x)
 
 

@@ -22,11 +22,13 @@ from vispark.translate.language.registry import lowers
 
 @lowers("numpy.cumsum", "a axis= dtype= out!", method="cumsum")
 def cumsum(emit: Emitter, a: Value, axis: Value | None = None, dtype: Value | None = None) -> Value:
+    """Return ``np.cumsum(a, axis, dtype)``."""
     return _running(emit, "+", a, axis, dtype)
 
 
 @lowers("numpy.cumprod", "a axis= dtype= out!", method="cumprod")
 def cumprod(emit: Emitter, a: Value, axis: Value | None = None, dtype: Value | None = None) -> Value:
+    """Return ``np.cumprod(a, axis, dtype)``."""
     return _running(emit, "*", a, axis, dtype)
 
 
@@ -55,6 +57,7 @@ def _running(emit: Emitter, symbol: str, value: Value, axis: Value | None, dtype
 
 @lowers("numpy.diff", "a n! axis! prepend! append!", instead={"n": "write np.diff(np.diff(p))"})
 def diff(emit: Emitter, a: Value) -> Value:
+    """Return ``np.diff(a)``."""
     array = array_argument(emit, a, "np.diff")
     *before, last = array.shape
     shape = (*before, max(0, last - 1))
@@ -85,6 +88,7 @@ def gradient(emit: Emitter, f: Value) -> Value:
 
 @lowers("numpy.ptp", "a axis= out! keepdims=")
 def ptp(emit: Emitter, a: Value, axis: Value | None = None) -> Value:
+    """Return ``np.ptp(a, axis, keepdims)``."""
     given = (a,) if axis is None else (a, axis)
     return elementwise(emit, lambda high, low: scalars.binary("-", high, low),
                        call_library(emit, "numpy.max", given, {}), call_library(emit, "numpy.min", given, {}))
@@ -92,6 +96,7 @@ def ptp(emit: Emitter, a: Value, axis: Value | None = None) -> Value:
 
 @lowers("numpy.count_nonzero", "a axis= * keepdims=")
 def count_nonzero(emit: Emitter, a: Value, axis: Value | None = None) -> Value:
+    """Return ``np.count_nonzero(a, axis, keepdims)``."""
     there = call_library(emit, "numpy.not_equal", (a, literal(0)), {})
     return call_library(emit, "numpy.sum", (there,) if axis is None else (there, axis), {})
 
@@ -114,6 +119,7 @@ def polyval(emit: Emitter, p: Value, x: Value) -> Value:
 
 @lowers("numpy.convolve", "a v mode=")
 def convolve(emit: Emitter, a: Value, v: Value, mode: Value | None = None) -> Value:
+    """Return ``np.convolve(a, v, mode)``."""
     longer, shorter = (row_argument(emit, one, "np.convolve") for one in (a, v))
     if longer.size < shorter.size:
         longer, shorter = shorter, longer
@@ -145,21 +151,25 @@ def convolve(emit: Emitter, a: Value, v: Value, mode: Value | None = None) -> Va
 
 @lowers("numpy.nansum", "a axis= dtype! out! keepdims= initial! where!", instead={"dtype": "write .astype() before it"})
 def nansum(emit: Emitter, a: Value, axis: Value | None = None) -> Value:
+    """Return ``np.nansum(a, axis, keepdims)``."""
     return _without_nan(emit, "sum", 0, a, axis)
 
 
 @lowers("numpy.nanmin", "a axis= out! keepdims= initial! where!")
 def nanmin(emit: Emitter, a: Value, axis: Value | None = None) -> Value:
+    """Return ``np.nanmin(a, axis, keepdims)``."""
     return _without_nan(emit, "min", math.inf, a, axis)
 
 
 @lowers("numpy.nanmax", "a axis= out! keepdims= initial! where!")
 def nanmax(emit: Emitter, a: Value, axis: Value | None = None) -> Value:
+    """Return ``np.nanmax(a, axis, keepdims)``."""
     return _without_nan(emit, "max", -math.inf, a, axis)
 
 
 @lowers("numpy.nanmean", "a axis= dtype! out! keepdims= * where!", instead={"dtype": "write .astype() before it"})
 def nanmean(emit: Emitter, a: Value, axis: Value | None = None) -> Value:
+    """Return ``np.nanmean(a, axis, keepdims)``."""
     if array_argument(emit, a, "np.nanmean").type.kind in "biu":
         return call_library(emit, "numpy.mean", (a,) if axis is None else (a, axis), {})
     total = nansum(emit, a, axis)

@@ -22,21 +22,25 @@ from vispark.translate.language.registry import lowers
 
 @lowers("numpy.zeros", "shape dtype= order!")
 def zeros(emit: Emitter, shape: Value, dtype: Value | None = None) -> Value:
+    """Return ``np.zeros(shape, dtype)``."""
     return filled(emit, shape_argument(shape), literal(0), dtype_argument(dtype))
 
 
 @lowers("numpy.empty", "shape dtype= order!")
 def empty(emit: Emitter, shape: Value, dtype: Value | None = None) -> Value:
+    """Return ``np.empty(shape, dtype)``."""
     return zeros(emit, shape, dtype)
 
 
 @lowers("numpy.ones", "shape dtype= order!")
 def ones(emit: Emitter, shape: Value, dtype: Value | None = None) -> Value:
+    """Return ``np.ones(shape, dtype)``."""
     return filled(emit, shape_argument(shape), literal(1), dtype_argument(dtype))
 
 
 @lowers("numpy.full", "shape fill_value dtype= order!")
 def full(emit: Emitter, shape: Value, fill_value: Value, dtype: Value | None = None) -> Value:
+    """Return ``np.full(shape, fill_value, dtype)``."""
     number = plain(fill_value)
     if not isinstance(number, Number):
         raise Refusal("np.full fills with a number here")
@@ -45,11 +49,13 @@ def full(emit: Emitter, shape: Value, fill_value: Value, dtype: Value | None = N
 
 @lowers("numpy.zeros_like", "a dtype= order! subok! shape!")
 def zeros_like(emit: Emitter, a: Value, dtype: Value | None = None) -> Value:
+    """Return ``np.zeros_like(a, dtype)``."""
     return _like(emit, a, dtype, 0)
 
 
 @lowers("numpy.ones_like", "a dtype= order! subok! shape!")
 def ones_like(emit: Emitter, a: Value, dtype: Value | None = None) -> Value:
+    """Return ``np.ones_like(a, dtype)``."""
     return _like(emit, a, dtype, 1)
 
 
@@ -68,6 +74,7 @@ def filled(emit: Emitter, shape: tuple[int, ...], fill: Number, kind: Scalar) ->
 @lowers("numpy.arange", "start_or_stop / stop= step= * dtype=")
 def arange(emit: Emitter, start_or_stop: Value, stop: Value | None = None, step: Value | None = None, *,
            dtype: Value | None = None) -> Value:
+    """Return ``np.arange(start_or_stop, stop, step, dtype)``."""
     reason = "the range of np.arange must be whole numbers known before the kernel runs"
     first = literal(0) if stop is None or isinstance(stop, Nothing) else start_or_stop
     last = start_or_stop if stop is None or isinstance(stop, Nothing) else stop
@@ -89,6 +96,7 @@ def arange(emit: Emitter, start_or_stop: Value, stop: Value | None = None, step:
 
 @lowers("numpy.array", "object dtype=")
 def array(emit: Emitter, object: Value, dtype: Value | None = None) -> Value:
+    """Return ``np.array(object, dtype)``."""
     dtype = None if isinstance(dtype, Nothing) else dtype
     if isinstance(object, Number | Array):
         found = copy(emit, object)
@@ -104,6 +112,7 @@ def array(emit: Emitter, object: Value, dtype: Value | None = None) -> Value:
 
 @lowers("numpy.asarray", "a dtype= order!")
 def asarray(emit: Emitter, a: Value, dtype: Value | None = None) -> Value:
+    """Return ``np.asarray(a, dtype)``."""
     if isinstance(a, Number | Array) and (dtype is None or isinstance(dtype, Nothing)):
         return a
     return array(emit, a, dtype)
@@ -126,6 +135,7 @@ def _assembled(emit: Emitter, parts: list[Any], shape: tuple[int, ...], inner: t
 @lowers("numpy.linspace", "start stop num= endpoint! retstep! dtype! axis!",
         instead={"endpoint": "write start + np.arange(n) * step", "dtype": "write .astype() behind it"})
 def linspace(emit: Emitter, start: Value, stop: Value, num: Value | None = None) -> Value:
+    """Return ``np.linspace(start, stop, num)``."""
     count = 50 if num is None else static(plain(num), "how many numbers np.linspace gives must be known")
     low, high = (number_argument(value, "np.linspace") for value in (start, stop))
     kind = scalars.ufunc("divide", scalars.ufunc("subtract", high, low), literal(1.0)).type.strong
@@ -147,6 +157,7 @@ def linspace(emit: Emitter, start: Value, stop: Value, num: Value | None = None)
 
 @lowers("numpy.eye", "N M= k= dtype= order!")
 def eye(emit: Emitter, N: Value, M: Value | None = None, k: Value | None = None, dtype: Value | None = None) -> Value:
+    """Return ``np.eye(N, M, k, dtype)``."""
     reason = "the shape of an array must be known before the kernel runs"
     rows = static(plain(N), reason)
     columns = rows if M is None or isinstance(M, Nothing) else static(plain(M), reason)
@@ -158,11 +169,13 @@ def eye(emit: Emitter, N: Value, M: Value | None = None, k: Value | None = None,
 
 @lowers("numpy.identity", "n dtype=")
 def identity(emit: Emitter, n: Value, dtype: Value | None = None) -> Value:
+    """Return ``np.identity(n, dtype)``."""
     return eye(emit, n, dtype=dtype)
 
 
 @lowers("numpy.full_like", "a fill_value dtype= order! subok! shape!")
 def full_like(emit: Emitter, a: Value, fill_value: Value, dtype: Value | None = None) -> Value:
+    """Return ``np.full_like(a, fill_value, dtype)``."""
     model = plain(a)
     shape = Tuple(tuple(map(literal, model.shape if isinstance(model, Array) else ())))
     kind = dtype_argument(dtype, model.type.dtype)
@@ -172,11 +185,13 @@ def full_like(emit: Emitter, a: Value, fill_value: Value, dtype: Value | None = 
 
 @lowers("numpy.empty_like", "prototype / dtype= order! subok! shape!")
 def empty_like(emit: Emitter, prototype: Value, dtype: Value | None = None) -> Value:
+    """Return ``np.empty_like(prototype, dtype)``."""
     return call_library(emit, "numpy.zeros_like", (prototype,) if dtype is None else (prototype, dtype), {})
 
 
 @lowers("numpy.copy", "a order! subok!", method="copy")
 def copy(emit: Emitter, a: Value) -> Value:
+    """Return ``np.copy(a)``."""
     array = plain(a)
     if isinstance(array, Number):
         return array

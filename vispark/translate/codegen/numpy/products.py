@@ -30,11 +30,13 @@ def product(emit: Emitter, left: Value, right: Value) -> Value:
 
 @lowers("numpy.matmul", "x1 x2 / out!")
 def matmul(emit: Emitter, x1: Value, x2: Value) -> Value:
+    """Return ``np.matmul(x1, x2)``."""
     return product(emit, x1, x2)
 
 
 @lowers("numpy.dot", "a b out!", method="dot")
 def dot(emit: Emitter, a: Any, b: Any) -> Value:
+    """Return ``np.dot(a, b)``."""
     a, b = plain(a), plain(b)
     if isinstance(a, Number) or isinstance(b, Number):
         # NumPy makes arrays of Python's numbers here, which are not weak.
@@ -85,6 +87,7 @@ def _inner_product(emit: Emitter, a: Array, b: Array) -> Number:
 
 @lowers("numpy.inner", "a b /")
 def inner(emit: Emitter, a: Any, b: Any) -> Value:
+    """Return ``np.inner(a, b)``."""
     a, b = plain(a), plain(b)
     if isinstance(a, Array) and isinstance(b, Array) and len(b.shape) == 2:
         b = reindexed(b, b.shape[::-1], lambda i, j: (j, i))
@@ -93,6 +96,7 @@ def inner(emit: Emitter, a: Any, b: Any) -> Value:
 
 @lowers("numpy.vdot", "a b /")
 def vdot(emit: Emitter, a: Any, b: Any) -> Value:
+    """Return ``np.vdot(a, b)``."""
     a, b = plain(a), plain(b)
     if not all(isinstance(part, Array) and len(part.shape) == 1 for part in (a, b)):
         raise Refusal("np.vdot is of two rows here")
@@ -101,6 +105,7 @@ def vdot(emit: Emitter, a: Any, b: Any) -> Value:
 
 @lowers("numpy.outer", "a b out!")
 def outer(emit: Emitter, a: Any, b: Any) -> Value:
+    """Return ``np.outer(a, b)``."""
     a, b = plain(a), plain(b)
     if not all(isinstance(part, Array) and len(part.shape) == 1 for part in (a, b)):
         raise Refusal("np.outer is of two rows here")
@@ -110,6 +115,7 @@ def outer(emit: Emitter, a: Any, b: Any) -> Value:
 
 @lowers("numpy.cross", "a b axisa! axisb! axisc! axis!")
 def cross(emit: Emitter, a: Any, b: Any) -> Value:
+    """Return ``np.cross(a, b)``."""
     a, b = (row_argument(emit, value, "np.cross") for value in (a, b))
     if a.shape != (3,) or b.shape != (3,):
         raise Refusal("np.cross is of two rows of three here")
@@ -123,6 +129,7 @@ def cross(emit: Emitter, a: Any, b: Any) -> Value:
 
 @lowers("numpy.trace", "a offset! axis1! axis2! dtype! out!", method="trace")
 def trace(emit: Emitter, a: Value) -> Value:
+    """Return ``np.trace(a)``."""
     array = array_argument(emit, a, "np.trace")
     if len(array.shape) != 2:
         raise Refusal("np.trace is of an array of two axes")

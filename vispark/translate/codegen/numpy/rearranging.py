@@ -36,6 +36,7 @@ _PADDED = {"edge": lambda place, extent: f"({place}) < 0 ? 0 : ({place}) >= {ext
 
 @lowers("numpy.transpose", "a axes!", method="transpose", instead={"axes": "the axes are turned round"})
 def transpose(emit: Emitter, a: Value) -> Value:
+    """Return ``np.transpose(a)``."""
     array = plain(a)
     if isinstance(array, Number):
         return array
@@ -44,6 +45,7 @@ def transpose(emit: Emitter, a: Value) -> Value:
 
 @lowers("numpy.flip", "m axis=")
 def flip(emit: Emitter, m: Value, axis: Value | None = None) -> Value:
+    """Return ``np.flip(m, axis)``."""
     array = array_argument(emit, m, "np.flip")
     chosen = range(len(array.shape)) if axis is None or isinstance(axis, Nothing) else [
         axis_argument(array, axis)]
@@ -54,6 +56,7 @@ def flip(emit: Emitter, m: Value, axis: Value | None = None) -> Value:
 
 @lowers("numpy.roll", "a shift axis!", instead={"axis": "it is of a row"})
 def roll(emit: Emitter, a: Value, shift: Value) -> Value:
+    """Return ``np.roll(a, shift)``."""
     array = row_argument(emit, a, "np.roll")
     by = static(plain(shift), "np.roll's shift must be known before the kernel runs")
     size = max(1, array.size)
@@ -65,11 +68,13 @@ def roll(emit: Emitter, a: Value, shift: Value) -> Value:
 
 @lowers("numpy.reshape", "a / shape order! * copy!")
 def reshape(emit: Emitter, a: Value, shape: Value) -> Value:
+    """Return ``np.reshape(a, shape)``."""
     return reshape_method(emit, a, shape)
 
 
 @lowers("reshape", "value *shape order! copy!", method="reshape")
 def reshape_method(emit: Emitter, value: Value, *shape: Value) -> Value:
+    """Return ``value.reshape(*shape)``."""
     array = array_argument(emit, value, "np.reshape")
     wanted = [static(plain(one), "an array's shape must be known before the kernel runs") for given in
               shape for one in (given.items if isinstance(given, Tuple | List) else (given,))]
@@ -91,17 +96,20 @@ def reshape_method(emit: Emitter, value: Value, *shape: Value) -> Value:
 
 @lowers("numpy.ravel", "a order!", method="ravel")
 def ravel(emit: Emitter, a: Value) -> Value:
+    """Return ``np.ravel(a)``."""
     return reshape(emit, a, literal(-1)) if array_argument(emit, a, "np.ravel").size else \
         filled(emit, (0,), literal(0), array_argument(emit, a, "np.ravel").type)
 
 
 @lowers("flatten", "value order!", method="flatten")
 def flatten_method(emit: Emitter, value: Value) -> Value:
+    """Return ``value.flatten()``."""
     return copy(emit, ravel(emit, value))
 
 
 @lowers("numpy.squeeze", "a axis!", method="squeeze")
 def squeeze(emit: Emitter, a: Value) -> Value:
+    """Return ``np.squeeze(a)``."""
     array = array_argument(emit, a, "np.squeeze")
     kept = [literal(extent) for extent in array.shape if extent != 1]
     return reshape_method(emit, array, *kept) if kept else array.at(*("0",) * len(array.shape))
@@ -120,6 +128,7 @@ def swapaxes(emit: Emitter, a: Value, axis1: Value, axis2: Value) -> Value:
 
 @lowers("numpy.expand_dims", "a axis")
 def expand_dims(emit: Emitter, a: Value, axis: Value) -> Value:
+    """Return ``np.expand_dims(a, axis)``."""
     array = array_argument(emit, a, "np.expand_dims")
     place = axis_argument(array, axis, 1)
     return reindexed(array, (*array.shape[:place], 1, *array.shape[place:]),
@@ -128,6 +137,7 @@ def expand_dims(emit: Emitter, a: Value, axis: Value) -> Value:
 
 @lowers("numpy.repeat", "a repeats axis=")
 def repeat(emit: Emitter, a: Value, repeats: Value, axis: Value | None = None) -> Value:
+    """Return ``np.repeat(a, repeats, axis)``."""
     times = count_argument(repeats, "np.repeat's repeats")
     whole = axis is None or isinstance(axis, Nothing)
     array: Any = ravel(emit, at_least(emit, a, 1)) if whole else array_argument(emit, a, "np.repeat")
@@ -139,6 +149,7 @@ def repeat(emit: Emitter, a: Value, repeats: Value, axis: Value | None = None) -
 
 @lowers("numpy.tile", "A reps")
 def tile(emit: Emitter, A: Value, reps: Value) -> Value:
+    """Return ``np.tile(A, reps)``."""
     given = reps.items if isinstance(reps, Tuple | List) else (reps,)
     times = [count_argument(one, "np.tile's reps") for one in given]
     array = at_least(emit, A, max(1, len(times)))
@@ -152,6 +163,7 @@ def tile(emit: Emitter, A: Value, reps: Value) -> Value:
 @lowers("numpy.pad", "array pad_width mode= * constant_values=")
 def pad(emit: Emitter, array: Value, pad_width: Value, mode: Value | None = None,
         constant_values: Value | None = None) -> Value:
+    """Return ``np.pad(array, pad_width, mode, constant_values)``."""
     found = array_argument(emit, array, "np.pad")
     how = "constant" if mode is None else mode.what if isinstance(mode, Nothing) else ""
     widths = _pad_widths(pad_width, len(found.shape))
@@ -198,6 +210,7 @@ def _pad_widths(value: Value, axes: int) -> list[tuple[int, int]]:
 
 @lowers("numpy.lib.stride_tricks.sliding_window_view", "x window_shape axis! * subok! writeable!")
 def sliding_window_view(emit: Emitter, x: Value, window_shape: Value) -> Value:
+    """Return ``np.lib.stride_tricks.sliding_window_view(x, window_shape)``."""
     array = array_argument(emit, x, "sliding_window_view")
     given = window_shape.items if isinstance(window_shape, Tuple | List) else (window_shape,)
     sizes = [count_argument(one, "window_shape") for one in given]
@@ -236,6 +249,7 @@ def concatenate(emit: Emitter, arrays: Value, axis: Value | None = None) -> Valu
 
 @lowers("numpy.hstack", "tup * dtype! casting!")
 def hstack(emit: Emitter, tup: Value) -> Value:
+    """Return ``np.hstack(tup)``."""
     parts = [at_least(emit, value, 1) for value in items_argument(tup, "np.hstack")]
     if any(isinstance(part, Array) and len(part.shape) > 1 for part in parts):
         raise Refusal("np.hstack is of numbers and rows here; np.concatenate joins others")
@@ -244,12 +258,14 @@ def hstack(emit: Emitter, tup: Value) -> Value:
 
 @lowers("numpy.vstack", "tup * dtype! casting!")
 def vstack(emit: Emitter, tup: Value) -> Value:
+    """Return ``np.vstack(tup)``."""
     return concatenate(emit, Tuple(tuple(at_least(emit, value, 2) for value in items_argument(tup, "np.vstack"))))
 
 
 @lowers("numpy.stack", "arrays axis! out! * dtype! casting!",
         instead={"axis": "rows are stacked along axis 0; .T of that has them along axis 1"})
 def stack(emit: Emitter, arrays: Value) -> Value:
+    """Return ``np.stack(arrays)``."""
     return call_library(emit, "numpy.array", (List(tuple(items_argument(arrays, "np.stack"))),), {})
 
 

@@ -66,6 +66,7 @@ def argsort(emit: Emitter, a: Value) -> Array:
 @lowers("sorted", "iterable / * key! reverse=",
         instead={"key": "take the items at the places that np.argsort gives, as in p[np.argsort(np.abs(p))]"})
 def python_sorted(emit: Emitter, iterable: Value, reverse: Value | None = None) -> List:
+    """Return ``sorted(iterable, reverse)``."""
     items = tuple(number_argument(item, "sorted()") for item in items_argument(iterable, "sorted()"))
     kinds = {item.type for item in items}
     if len(kinds) > 1:
@@ -106,6 +107,7 @@ def quantile(emit: Emitter, a: Value, q: Value) -> Number:
 
 @lowers("numpy.percentile", "a q axis! out! overwrite_input! method! keepdims!")
 def percentile(emit: Emitter, a: Value, q: Value) -> Number:
+    """Return ``np.percentile(a, q)``."""
     share = number_argument(q, "np.percentile")
     return _at_share(emit, a, scalars.binary("/", share, literal(100)), "np.percentile")
 
@@ -166,11 +168,13 @@ def _places(index: str, shape: tuple[int, ...]) -> tuple[str, ...]:
 
 @lowers("numpy.searchsorted", "a v side! sorter!", instead={"side": "np.digitize counts equal numbers too"})
 def searchsorted(emit: Emitter, a: Value, v: Value) -> Value:
+    """Return ``np.searchsorted(a, v)``."""
     return _sought(emit, a, v, "np.searchsorted", "false")
 
 
 @lowers("numpy.digitize", "x bins right!", instead={"right": "np.searchsorted does not count equal numbers"})
 def digitize(emit: Emitter, x: Value, bins: Value) -> Value:
+    """Return ``np.digitize(x, bins)``."""
     return _sought(emit, bins, x, "np.digitize", "true")
 
 

@@ -22,22 +22,26 @@ _DIGITS = 22
 
 @lowers("abs", "x /")
 def python_abs(emit: Emitter, x: Value) -> Value:
+    """Return ``abs(x)``."""
     return elementwise(emit, numbers.absolute, x)
 
 
 @lowers("pow", "base exp mod!", instead={"mod": "write x ** n % m"})
 def python_pow(emit: Emitter, base: Value, exp: Value) -> Value:
+    """Return ``pow(base, exp)``."""
     return elementwise(emit, lambda a, b: scalars.binary("**", a, b), base, exp)
 
 
 @lowers("divmod", "x y /")
 def python_divmod(emit: Emitter, x: Value, y: Value) -> Value:
+    """Return ``divmod(x, y)``."""
     return Tuple(tuple(elementwise(emit, lambda a, b, symbol=symbol: scalars.binary(symbol, a, b), x, y)
                        for symbol in ("//", "%")))
 
 
 @lowers("len", "obj /")
 def python_len(emit: Emitter, obj: Value) -> Value:
+    """Return ``len(obj)``."""
     if isinstance(obj, Tuple | List):
         return literal(len(obj.items))
     if not isinstance(obj, Array) or not obj.shape:
@@ -47,11 +51,13 @@ def python_len(emit: Emitter, obj: Value) -> Value:
 
 @lowers("min", "*values key= default=")
 def python_min(emit: Emitter, *values: Value, key: Value | None = None, default: Value | None = None) -> Value:
+    """Return ``min(*values, key, default)``."""
     return _extreme(emit, "min", values, key, default)
 
 
 @lowers("max", "*values key= default=")
 def python_max(emit: Emitter, *values: Value, key: Value | None = None, default: Value | None = None) -> Value:
+    """Return ``max(*values, key, default)``."""
     return _extreme(emit, "max", values, key, default)
 
 
@@ -83,6 +89,7 @@ def _is_empty(value: Array | Tuple | List) -> bool:
 
 @lowers("sum", "iterable / start=")
 def python_sum(emit: Emitter, iterable: Value, start: Value | None = None) -> Value:
+    """Return ``sum(iterable, start)``."""
     first = literal(0) if start is None else plain(start)
     if isinstance(iterable, Tuple | List):
         for value in iterable.items:
@@ -96,11 +103,13 @@ def python_sum(emit: Emitter, iterable: Value, start: Value | None = None) -> Va
 
 @lowers("any", "iterable /")
 def python_any(emit: Emitter, iterable: Value) -> Value:
+    """Return ``any(iterable)``."""
     return _python_truth(emit, "any", iterable)
 
 
 @lowers("all", "iterable /")
 def python_all(emit: Emitter, iterable: Value) -> Value:
+    """Return ``all(iterable)``."""
     return _python_truth(emit, "all", iterable)
 
 
@@ -120,6 +129,7 @@ def _python_truth(emit: Emitter, name: str, iterable: Value) -> Value:
 
 @lowers("round", "number ndigits=")
 def python_round(emit: Emitter, number: Any, ndigits: Value | None = None) -> Value:
+    """Return ``round(number, ndigits)``."""
     value, digits, number = number, ndigits, plain(number)
     if digits is None or isinstance(digits, Nothing):
         return elementwise(emit, numbers.rounded, value) if isinstance(number, Number) \

@@ -42,6 +42,7 @@ def math_prod(emit: Emitter, iterable: Value, *, start: Value | None = None) -> 
 
 @lowers("math.hypot", "*coordinates")
 def math_hypot(emit: Emitter, *coordinates: Value) -> Value:
+    """Return ``math.hypot(*coordinates)``."""
     given = [cast(number_argument(value, "math.hypot"), FLOAT) for value in coordinates]
     if len(given) == 2:
         return numbers.math("hypot", tuple(given))
@@ -54,6 +55,7 @@ def math_hypot(emit: Emitter, *coordinates: Value) -> Value:
 
 @lowers("math.dist", "p q /")
 def math_dist(emit: Emitter, p: Value, q: Value) -> Value:
+    """Return ``math.dist(p, q)``."""
     places = [items_argument(value, "math.dist", "; of longer rows write np.linalg.norm(p - q)") for value in (p, q)]
     if len(places[0]) != len(places[1]):
         raise Refusal(f"math.dist is of two places with as many numbers, and these have {len(places[0])} and "
@@ -66,6 +68,7 @@ def math_dist(emit: Emitter, p: Value, q: Value) -> Value:
 @lowers("math.isclose", "a b * rel_tol= abs_tol=")
 def math_isclose(emit: Emitter, a: Any, b: Any, *, rel_tol: Value | None = None,
                  abs_tol: Value | None = None) -> Value:
+    """Return ``math.isclose(a, b, rel_tol, abs_tol)``."""
     a, b = (emit.fixed(cast(number_argument(value, "math.isclose"), FLOAT)) for value in (a, b))
     near, least = (cast(literal(default) if given is None else number_argument(given, "math.isclose"), FLOAT)
                    for given, default in ((rel_tol, 1e-9), (abs_tol, 0.0)))
@@ -77,11 +80,13 @@ def math_isclose(emit: Emitter, a: Any, b: Any, *, rel_tol: Value | None = None,
 
 @lowers("math.frexp", "x /")
 def math_frexp(emit: Emitter, x: Value) -> Value:
+    """Return ``math.frexp(x)``."""
     return _two_of_python(emit, x, ("significand", FLOAT), ("binary_exponent", INT))
 
 
 @lowers("math.modf", "x /")
 def math_modf(emit: Emitter, x: Value) -> Value:
+    """Return ``math.modf(x)``."""
     return _two_of_python(emit, x, ("fraction", FLOAT), ("whole_part", FLOAT))
 
 
@@ -92,6 +97,7 @@ def _two_of_python(emit: Emitter, x: Value, *parts: tuple[str, Scalar]) -> Value
 
 @lowers("math.ldexp", "x i /")
 def math_ldexp(emit: Emitter, x: Value, i: Value) -> Value:
+    """Return ``math.ldexp(x, i)``."""
     number, power = cast(number_argument(x, "math.ldexp"), FLOAT), number_argument(i, "math.ldexp")
     if power.type.kind not in "iu":
         raise Refusal(f"math.ldexp takes a whole number as its second argument, and this is {power.type}")

@@ -53,6 +53,7 @@ def in_place(emit: Emitter) -> Iterator[None]:
 
 @lowers_node(nodes.Assign)
 def lower_assign(emit: Emitter, statement: nodes.Assign, after: Names) -> bool:
+    """Write an assignment to one target or several."""
     value = expression(emit, statement.value)
     if isinstance(value, Tuple) and (len(statement.targets) > 1 or isinstance(statement.targets[0], nodes.TupleOf)):
         value = _all_at_once(emit, statement.targets[-1], value)
@@ -228,6 +229,7 @@ def _view_of_storage(emit: Emitter, node: nodes.Expression) -> bool:
 
 @lowers_node(nodes.Augment)
 def lower_augment(emit: Emitter, statement: nodes.Augment, after: Names) -> bool:
+    """Write ``target += value`` and its like."""
     target: Any = statement.target
     if isinstance(target, nodes.Index):
         with told_at(emit, target):

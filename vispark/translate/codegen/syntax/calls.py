@@ -19,6 +19,7 @@ _SPREAD = 64
 
 @lowers_node(nodes.Call)
 def lower_call(emit: Emitter, node: nodes.Call) -> Value:
+    """Return the value of a call."""
     function = expression(emit, node.function)
     if isinstance(function, Named):
         found = call_as_written(emit, function.name, node)

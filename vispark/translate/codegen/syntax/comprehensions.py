@@ -245,6 +245,7 @@ def _turn_of_each(emit: Emitter, node: _Each, item: Value, step: Callable[[Value
 
 
 def bind_target(emit: Emitter, target: nodes.Expression, item: Value) -> None:
+    """Give the names of a loop's or a comprehension's target an item."""
     for name in liveness.stored(target):
         emit.frame.variables.pop(name, None)
     store(emit, target, item)

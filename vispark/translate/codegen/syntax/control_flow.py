@@ -43,6 +43,7 @@ from vispark.translate.ir.values import (
 
 @lowers_node(nodes.If)
 def lower_if(emit: Emitter, statement: nodes.If, after: Names) -> bool:
+    """Write ``if``, or the branch that is known to be taken."""
     test = condition_of(emit, statement.test)
     if test.known:
         return statements(emit, statement.body if test.value else statement.orelse, after)
@@ -119,6 +120,7 @@ def _meet_one(emit: Emitter, name: str, test: Number, ways: list[tuple[Lines, Va
 
 @lowers_node(nodes.While)
 def lower_while(emit: Emitter, statement: nodes.While, after: Names) -> bool:
+    """Write ``while``."""
     if emit.lanes > 1:
         raise Serial
     return _loop(emit, statement, after, lambda loop: _while(emit, statement, loop), certain=False)
@@ -140,6 +142,7 @@ def _while(emit: Emitter, statement: nodes.While, loop: OpenLoop) -> None:
 
 @lowers_node(nodes.For)
 def lower_for(emit: Emitter, statement: nodes.For, after: Names) -> bool:
+    """Write ``for``: as a loop, or turn after turn."""
     with told_at(emit, statement.iterable):
         steps = evaluated_once(emit, steps_of(expression(emit, statement.iterable)))
     count = count_of(steps)
@@ -295,6 +298,7 @@ def _see(loop: OpenLoop, name: str, kind: Type) -> None:
 
 @lowers_node(nodes.Break)
 def lower_break(emit: Emitter, statement: nodes.Break, after: Names) -> bool:
+    """Write ``break``, and store what the code after the loop may read."""
     loop = emit.frame.loops[-1]
     _carry(emit, loop, loop.after, loop.missing_at_break)
     if loop.broke:
@@ -305,6 +309,7 @@ def lower_break(emit: Emitter, statement: nodes.Break, after: Names) -> bool:
 
 @lowers_node(nodes.Continue)
 def lower_continue(emit: Emitter, statement: nodes.Continue, after: Names) -> bool:
+    """Write ``continue``, and store what the next turn may read."""
     _carry(emit, emit.frame.loops[-1], emit.frame.loops[-1].head, emit.frame.loops[-1].missing)
     emit.line("continue;")
     return False

@@ -33,6 +33,7 @@ from vispark.translate.language.library import PROPERTIES
 
 @lowers_node(nodes.Literal)
 def lower_literal(emit: Emitter, node: nodes.Literal) -> Value:
+    """Return a constant; None, ``...`` and strings are no numbers."""
     if node.value is None or node.value is Ellipsis:
         return Nothing("None" if node.value is None else "...")
     if isinstance(node.value, str):
@@ -42,6 +43,7 @@ def lower_literal(emit: Emitter, node: nodes.Literal) -> Value:
 
 @lowers_node(nodes.Local)
 def lower_local(emit: Emitter, node: nodes.Local) -> Value:
+    """Return the value that a name has here."""
     frame: CallFrame | None = emit.frame
     while frame is not None:
         if node.name in frame.variables:
@@ -54,16 +56,19 @@ def lower_local(emit: Emitter, node: nodes.Local) -> Value:
 
 @lowers_node(nodes.Captured)
 def lower_captured(emit: Emitter, node: nodes.Captured) -> Value:
+    """Return a value from around the function."""
     return emit.captures[node.number]
 
 
 @lowers_node(nodes.Library)
 def lower_library(emit: Emitter, node: nodes.Library) -> Value:
+    """Return a library function, to be called."""
     return Named(node.name)
 
 
 @lowers_node(nodes.Called)
 def lower_called(emit: Emitter, node: nodes.Called) -> Value:
+    """Return a function of the user's, to be called."""
     defaults = tuple(None if parameter.default is None else emit.snapshot(expression(emit, parameter.default))
                      for parameter in node.definition.parameters)
     return LocalFunction(node.definition, defaults, emit.frame if node.definition.free else None)
@@ -71,21 +76,25 @@ def lower_called(emit: Emitter, node: nodes.Called) -> Value:
 
 @lowers_node(nodes.TupleOf)
 def lower_tuple_of(emit: Emitter, node: nodes.TupleOf) -> Value:
+    """Return a tuple."""
     return Tuple(tuple(expression(emit, item) for item in node.items))
 
 
 @lowers_node(nodes.ListOf)
 def lower_list_of(emit: Emitter, node: nodes.ListOf) -> Value:
+    """Return a list."""
     return List(tuple(expression(emit, item) for item in node.items))
 
 
 @lowers_node(nodes.DictOf)
 def lower_dict_of(emit: Emitter, node: nodes.DictOf) -> Value:
+    """Return a dict of fields."""
     return Dict(node.names, tuple(expression(emit, item) for item in node.items))
 
 
 @lowers_node(nodes.Attribute)
 def lower_attribute(emit: Emitter, node: nodes.Attribute) -> Value:
+    """Return ``value.name``: a property, or a method to be called."""
     value = expression(emit, node.value)
     if isinstance(value, Number | Array) and node.name in PROPERTIES and not (
             node.name == "dtype" and value.type.weak):
@@ -113,9 +122,11 @@ def attribute(emit: Emitter, value: Number | Array, name: str) -> Value:
 
 @lowers_node(nodes.Spread)
 def lower_spread(emit: Emitter, node: nodes.Spread) -> Value:
+    """Refuse ``*`` where no arguments stand."""
     raise Refusal("* stands before an argument of a function of yours, of min or of max only")
 
 
 @lowers_node(nodes.Each)
 def lower_each(emit: Emitter, node: nodes.Each) -> Value:
+    """Refuse a generator that no function takes."""
     raise Refusal("a generator stands inside sum(), min(), max(), any() or all() only")

@@ -110,6 +110,7 @@ def _body(emit: Emitter, definition: nodes.Definition) -> None:
 
 @lowers_node(nodes.Return)
 def lower_return(emit: Emitter, statement: nodes.Return, after: Names) -> bool:
+    """Write ``return``."""
     value = expression(emit, statement.value)
     if isinstance(statement.value, nodes.Local) and isinstance(value, Array):
         # The function's own name for it ends here.

@@ -136,6 +136,7 @@ def items_of(steps: ForRange, always: bool = False) -> list[Value] | None:
 
 
 def item_at(steps: ForRange, number: int) -> Value:
+    """Return the item of a turn by its number, of a loop that is written out."""
     if steps.kind == "tuple":
         return steps.items[number]
     if steps.kind in ("array", "range"):

@@ -39,6 +39,7 @@ from vispark.translate.language.registry import register
 
 @lowers_node(nodes.Unary)
 def lower_unary(emit: Emitter, node: nodes.Unary) -> Value:
+    """Return ``-x``, ``+x``, ``~x`` or ``not x``."""
     if node.operator == "not":
         return scalars.unary("not", condition_of(emit, node.operand))
     operand = expression(emit, node.operand)
@@ -47,6 +48,7 @@ def lower_unary(emit: Emitter, node: nodes.Unary) -> Value:
 
 @lowers_node(nodes.Binary)
 def lower_binary(emit: Emitter, node: nodes.Binary) -> Value:
+    """Return ``left operator right``."""
     return operate(emit, node.operator, expression(emit, node.left), expression(emit, node.right))
 
 
@@ -66,6 +68,7 @@ def operate(emit: Emitter, symbol: str, left: Value, right: Value) -> Value:
 
 @lowers_node(nodes.Compare)
 def lower_compare(emit: Emitter, node: nodes.Compare) -> Value:
+    """Return a comparison, or a chain of them."""
     left: Value = expression(emit, node.first)
     found: Any = None
     for symbol, other in zip(node.operators, node.others, strict=True):
@@ -164,6 +167,7 @@ def _condition_with(emit: Emitter, symbol: str, left: Number, right: nodes.Expre
 
 @lowers_node(nodes.Logical)
 def lower_logical(emit: Emitter, node: nodes.Logical) -> Value:
+    """Return ``and`` or ``or``: one of the operands."""
     found = expression(emit, node.operands[0])
     for operand in node.operands[1:]:
         found = _logical(emit, node.operator, found, operand)
@@ -188,6 +192,7 @@ def _logical(emit: Emitter, symbol: str, left: Any, right: nodes.Expression) -> 
 
 @lowers_node(nodes.Choice)
 def lower_choice(emit: Emitter, node: nodes.Choice) -> Value:
+    """Return ``yes if test else no``."""
     test = condition_of(emit, node.test)
     if test.known:
         return expression(emit, node.yes if test.value else node.no)

@@ -39,6 +39,7 @@ from vispark.translate.ir.values import (
 
 @lowers_node(nodes.Index)
 def lower_index(emit: Emitter, node: nodes.Index) -> Value:
+    """Return ``value[...]``."""
     value = expression(emit, node.value)
     if isinstance(value, Tuple | List):
         return _item(emit, value, node)
@@ -58,6 +59,7 @@ def lower_index(emit: Emitter, node: nodes.Index) -> Value:
 
 @lowers_node(nodes.Slice)
 def lower_slice(emit: Emitter, node: nodes.Slice) -> Value:
+    """Refuse a slice outside of brackets."""
     raise Refusal("a slice stands inside [...] only")
 
 
