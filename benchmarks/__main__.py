@@ -29,6 +29,7 @@ from benchmarks import (
     packing,
     plots,
     regression,
+    tables,
     tax,
     text,
     transport,
@@ -120,7 +121,7 @@ _WHOLE = 3
 WAYS = {"all": (True, True), "without-jobs": (True, False), "ours": (False, False)}
 
 BENCHMARKS = ("transport", "latency", "regression", "kmeans", "heat", "flow", "kernels", "tax", "exchanges", "text",
-              "whole")
+              "tables", "whole")
 
 console = Console(width=200 if not sys.stdout.isatty() else None)
 
@@ -172,6 +173,9 @@ def measured(scale: Scale, device: str, partitions: int, only: tuple[str, ...]) 
         if "text" in only:
             with context(device, cores) as sc:
                 yield text.run(sc, Path(directory), scale.text, scale.samples, _progress("text"))
+        if "tables" in only:
+            with context(device, cores) as sc:
+                yield from tables.run(sc, Path(directory), scale.text, scale.samples, _progress("tables"))
         if "whole" in only:
             with context(device, cores) as sc:
                 kind, units = _units(device_of(sc), cores)
