@@ -8,6 +8,7 @@ import pytest
 
 import vispark
 from gpu_worker.system.paths import DISCOVERY_SCRIPT
+from tests.system.vrdd_tools import report
 from vispark.errors import OptionError
 from vispark.runtime.driver.session import Session
 
@@ -24,7 +25,7 @@ def test_amounts_that_let_no_task_start_are_an_error_with_the_mend(local):
             rdd.cache("GPU")
         with pytest.raises(OptionError, match="local-cluster"):
             vispark.gpu_profile(sc)
-        assert time.monotonic() - began < 1
+        assert time.monotonic() - began < 10        # some milliseconds, on a machine that is not busy
 
 
 def test_amounts_of_executors_alone_do_no_harm(local):
@@ -41,6 +42,7 @@ def test_the_drivers_gpus_are_the_sessions(local, monkeypatch):
                         "spark.driver.resource.gpu.discoveryScript": str(script)} | NULL) as sc:
         assert sc.parallelize([1.0, 2.0], 2).cache("GPU").count() == 2
         assert Session.of(sc).credentials.gpus.by_executor == {"driver": ("1", "3")}
+        assert [memory.device for memory in report(sc).memory] == ["null:1", "null:3"]
 
 
 def test_there_is_no_profile_in_local_mode(local, caplog):

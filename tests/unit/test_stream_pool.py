@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from contextlib import closing
 
 import pytest
 
@@ -10,6 +11,23 @@ from gpu_worker.device import open_devices
 from gpu_worker.device.null import NullDevice
 from gpu_worker.execution.streams import StreamPool
 from gpu_worker.protocol.errors import DeviceUnavailable
+from gpu_worker.protocol.messages import (
+    Describe,
+    Field,
+    Input,
+    KeepStep,
+    Plan,
+    PutStep,
+    Run,
+    SessionOptions,
+    Signature,
+    ToDeviceStep,
+    Variant,
+)
+from gpu_worker.protocol.payload import Payload
+from gpu_worker.protocol.plans import sealed
+from gpu_worker.server.handlers import SessionWorker
+from gpu_worker.system.crash_record import BlackBox
 
 
 def _pool(kind: str = "null:8") -> StreamPool:
@@ -80,3 +98,24 @@ def test_without_an_opener_partitions_are_dealt_by_number():
     pool.open(["7"])
     assert _names(pool.place(1, partition, []) for partition in range(4)) == ["null:0", "null:1"] * 2
     assert pool.unassigned(set()) == []
+
+
+def test_a_worker_without_devices_answers_what_needs_none(tmp_path):
+    options = SessionOptions("null:2", 0, 30.0, "", "info", scheduled=True)
+    box = BlackBox(tmp_path / "box", epoch=1)
+    worker = SessionWorker(options, epoch=1, box=box)
+    assert (worker.devices, worker.room, worker.report().memory) == ((), 0, ())
+    assert worker.handle(Describe(1, 1, ()), [])[0].held == ()
+    steps = PutStep(), ToDeviceStep(), KeepStep(0, "x", "device")
+    variant = Variant(Signature((Field("", "<f8", (1 << 20,)),)), (), (b"",), (-1,))
+    key, encoded = sealed(Plan(steps, (), (variant,), (Input(0, 1 << 20, 0, 0, b"", (0,)),), ()))
+    run = Run(2, 1, 10.0, key, encoded, (1,), ())
+    with closing(worker.payloads()) as payloads:
+        with Payload.create(8 << 20) as payload, pytest.raises(DeviceUnavailable, match="no GPU to this executor"):
+            worker.handle(run, [payload.release()], payloads)
+        worker.open(["1"])
+        with Payload.create(8 << 20) as payload:
+            worker.handle(run, [payload.release()], payloads)
+    assert [line.device for line in worker.report().vrdds] == ["null:1"]
+    worker.close()
+    box.close()
