@@ -1,5 +1,9 @@
 """The errors of vispark; :mod:`gpu_worker.protocol.errors` draws their tree."""
 
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+
 from gpu_worker.protocol.errors import (
     CompileError,
     DeadlineExceeded,
@@ -27,6 +31,27 @@ from gpu_worker.protocol.errors import (
     WorkerUnavailable,
     WorldLost,
 )
+
+
+class TaskError(VisparkError, Py4JJavaError):
+    """Error that a user's own function raised in a task of Spark's; the message has its type and words, ``detail`` its
+    frames.
+
+    It is a ``Py4JJavaError`` too, as PySpark raises for such an error, but ``java_exception`` is None.
+
+    Examples
+    --------
+    >>> import vispark
+    >>> try:
+    ...     sc.parallelize([1.0]).cache("GPU").map(lambda x: x / 0).collect()
+    ... except vispark.TaskError as error:
+    ...     print(error.message)
+    a function that Spark ran raised ZeroDivisionError: float division by zero
+    """
+
+    def __init__(self, message: str, place: Place | None = None, detail: str = ""):
+        Exception.__init__(self, message, place or Place(), detail)
+        self.java_exception: Any = None
 
 
 class FallbackWarning(UserWarning):
@@ -59,6 +84,7 @@ __all__ = [
     "ProtocolError",
     "RecordError",
     "SparkConnectError",
+    "TaskError",
     "Unauthorized",
     "VisparkError",
     "WorkerError",

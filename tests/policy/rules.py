@@ -30,6 +30,7 @@ _SUPERVISORS = {
     "gpu_worker/server/snapshots.py": {"_do"},                              # the snapshots' thread
     "gpu_worker/system/crash_record.py": {"_watch"},                        # deadlines
     "gpu_worker/system/watcher.py": {"wait"},                               # callbacks
+    "vispark/runtime/executor/tasks.py": {"__call__"},                      # a task's function, which is the user's
     "vispark/runtime/driver/garbage_collector.py": {"_keep_house"},
 }
 

@@ -21,6 +21,8 @@ sc = SparkContext("local[2]", "errors")
 numbers, bad = sc.parallelize([1.0, 2.0], 2), sc.parallelize([1.0, None], 2)
 def function(x):
     return x @ x
+def wrong(x):
+    return x / 0
 {line}
 """
 
@@ -32,6 +34,9 @@ def function(x):
     ('numbers.cache("GPU").vmap(function).collect()', "return x @ x"),
     ("numbers.vmap(function).collect()", "return x @ x"),
     ('numbers.cache("GPU").vmap(lambda x, p: p[int(x) + 7], [1.0, 2.0]).sum()', "out of range"),
+    ('numbers.cache("GPU").map(wrong).collect()', "return x / 0"),
+    ('numbers.cache("GPU").map(wrong).count()', "raised ZeroDivisionError: float division by zero"),
+    ('numbers.map(wrong).cache("GPU").vmap(lambda x: x + 1).count()', "return x / 0"),
 ])
 def test_an_error_fits_one_screen(tmp_path: Path, line: str, words: str):
     script = tmp_path / "script.py"

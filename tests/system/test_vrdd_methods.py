@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from tests.system.topology import Topology
 from tests.system.vrdd_tools import exact, host_context, in_partitions, multiset
-from vispark import VRDD
+from vispark import VRDD, TaskError
 
 NUMBERS = [[3.0, 1.0, 2.5], [], [1.0, -4.0, 0.5]]
 PAIRS = [[(1, 1.5), (2, 2.5)], [], [(1, -3.5), (3, 0.5), (2, 2.5)]]
@@ -328,3 +328,12 @@ def test_what_was_mapped_from_the_gpu_is_marked_itself(sc: SparkContext, tmp_pat
     held = in_partitions(sc, NUMBERS).cache("GPU")
     assert ON_MAPPED[name](held.map(lambda x: x + 1), tmp_path) == ON_MAPPED[name](plain.map(lambda x: x + 1), tmp_path)
     held.unpersist()
+
+
+def test_what_take_meets_is_short_too(sc):
+    failing = sc.parallelize([1.0, 2.0], 2).cache("GPU").map(lambda x: x / 0)
+    with pytest.raises(TaskError, match="ZeroDivisionError: float division by zero") as caught:
+        failing.take(1)
+    assert isinstance(caught.value, Py4JJavaError) and len(str(caught.value).splitlines()) < 5
+    assert "invoke_udf" in caught.value.full_trace or "pyspark/worker.py" in caught.value.full_trace
+    assert "x / 0" in caught.value.detail

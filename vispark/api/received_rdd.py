@@ -23,6 +23,7 @@ from vispark.runtime.driver.session import Session
 from vispark.runtime.driver.spark_errors import PipelinedRDD
 from vispark.runtime.executor.task_input import SkippableSerializer, SkippingFunction
 from vispark.runtime.executor.tasks import HandingBack, checked
+from vispark.runtime.task_errors import attempts_of_a_task
 
 log = logging.getLogger(__name__)
 
@@ -98,6 +99,10 @@ class ReceivedRDD(PipelinedRDD):
         super().localCheckpoint()
         self._saved_locally = True
 
+    def take(self, num: int) -> list:
+        """Return the first records; computed by as few partitions as have them."""
+        return Session.of(self.ctx).job(functools.partial(super().take, num))
+
     def collect(self) -> list:
         """Return the records, from the workers' data unless Spark has stored this RDD itself."""
         # PySpark's is_checkpointed says nothing of localCheckpoint, which saves the records of this RDD alone.
@@ -109,7 +114,8 @@ class ReceivedRDD(PipelinedRDD):
             if found is None:
                 break
             tokens, taken = found       # What was held when this RDD was made may be held anew.
-            fed = PipelinedRDD(tokens, HandingBack(functools.reduce(_Pipeline, self._functions[1:], taken)))
+            fed = PipelinedRDD(tokens, HandingBack(functools.reduce(_Pipeline, self._functions[1:], taken),
+                                                   attempts_of_a_task(self.ctx)))
             try:
                 return checked(session.job(fed.collect))
             except (PartitionMissing, WorkerUnavailable) as error:
@@ -120,5 +126,6 @@ class ReceivedRDD(PipelinedRDD):
         sent: Any = self
         for _ in self._functions:
             sent = sent.prev
-        safe = PipelinedRDD(sent, HandingBack(functools.reduce(_Pipeline, self._functions)), self.preservesPartitioning)
+        handing = HandingBack(functools.reduce(_Pipeline, self._functions), attempts_of_a_task(self.ctx))
+        safe = PipelinedRDD(sent, handing, self.preservesPartitioning)
         return checked(session.job(safe.collect))

@@ -62,6 +62,7 @@ from vispark.runtime.driver.worker import (
 from vispark.runtime.executor.relay_tasks import Ask, Relay
 from vispark.runtime.executor.tasks import HandingBack, LoadTask, checked
 from vispark.runtime.identity import Credentials, PartitionHandle, WorkerAddress
+from vispark.runtime.task_errors import attempts_of_a_task
 
 log = logging.getLogger(__name__)
 
@@ -565,7 +566,8 @@ class Session:
         """Load partitions into the workers by a Spark job over the RDD before the send."""
         profile = profiling.current()
         refresh(self.credentials.gpus, self.context, loader)
-        load = HandingBack(LoadTask(self.credentials, chain, profile is not None))
+        load = HandingBack(LoadTask(self.credentials, chain, profile is not None),
+                           attempts_of_a_task(self.context))
         tokens = loader.mapPartitionsWithIndex(load, preservesPartitioning=True)
         kept = self._kept(chain)
         lost = sum(partition in kept[-1].contents for partition in partitions)

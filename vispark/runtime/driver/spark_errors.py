@@ -13,6 +13,7 @@ from pyspark.rdd import PipelinedRDD
 from vispark import errors
 from vispark.plan.operation import functions_of
 from vispark.plan.ops import LogicalPlan
+from vispark.runtime.task_errors import task_error
 from vispark.translate.frontend import index_faults
 
 __all__ = ["CALL_FAILED", "SPARK_JOB_FAILED", "PipelinedRDD", "attempts_of", "reraise", "worker_crashed"]
@@ -65,7 +66,8 @@ def worker_crashed(error: Exception) -> bool:
 
 
 def reraise(error: Exception, chain: LogicalPlan | None = None) -> None:
-    """Raise the vispark error that made a job fail, if Spark's error contains one, or else Spark's error.
+    """Raise the vispark error that made a job fail, if Spark's error contains one, a :class:`TaskError` for an error of
+    the user's function, or else Spark's error.
 
     Its lines are those of the functions of ``chain``, where the job was for one that is known.
     """
@@ -78,4 +80,4 @@ def reraise(error: Exception, chain: LogicalPlan | None = None) -> None:
         index_faults.tell(ours, None if chain is None else functions_of(chain))
         ours.full_trace = str(error)
         raise ours from None
-    raise error
+    raise task_error(str(error)) or error from None

@@ -36,6 +36,7 @@ from vispark.records import Packed, pack
 from vispark.records.partition_schema import PartitionSchema
 from vispark.runtime.executor.client import answered, held, local_client, run
 from vispark.runtime.identity import Credentials, PartitionHandle, WorkerAddress
+from vispark.runtime.task_errors import task_error
 from vispark.translate.frontend import index_faults
 
 
@@ -78,15 +79,26 @@ class RefusedTask:
 
 @dataclass(frozen=True)
 class HandingBack:
-    """Function of a partition that hands errors back as its last result, for :func:`checked` to raise in the driver."""
+    """Function of a partition that hands errors back as its last result, for :func:`checked` to raise in the driver.
+
+    Those that another attempt may mend, as errors of users' functions, it hands back in the last of the ``attempts``
+    that Spark makes.
+    """
 
     function: Callable[[int, Iterable], Iterable]
+    attempts: int
 
     def __call__(self, partition: int, records: Iterable) -> Iterator:
         try:
             yield from self.function(partition, records)
         except _FINAL as error:
             yield RefusedTask(error, traceback.format_exc())
+        except Exception as error:
+            task = TaskContext.get()
+            told = None if isinstance(error, VisparkError) else task_error(traceback.format_exc())
+            if told is None or task is None or task.attemptNumber() + 1 < self.attempts:
+                raise
+            yield RefusedTask(told, told.full_trace)
 
 
 def checked(results: list, chain: LogicalPlan | None = None) -> list:

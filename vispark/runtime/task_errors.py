@@ -1,0 +1,60 @@
+"""Errors of users' own functions in Spark's tasks: their words and frames, out of what Spark makes of them."""
+
+from __future__ import annotations
+
+import re
+
+from pyspark import SparkContext
+
+from vispark.errors import TaskError
+
+_TRACE = "Traceback (most recent call last):\n"
+_FRAME = re.compile(r'^  File "(?P<path>[^"]*)", line \d+.*\n(?:    .*\n)*', re.MULTILINE)
+_MOST_FRAMES = 8
+#: Modules whose frames say nothing to who wrote the function.
+_FOREIGN = re.compile(r"/(pyspark|py4j|vispark|gpu_worker)/|pyspark\.zip/")
+#: Where Spark's words begin behind a trace of Python's.
+_SPARK = re.compile(r"^( SQLSTATE: |\tat |Driver stacktrace:)", re.MULTILINE)
+
+
+def task_error(text: str) -> TaskError | None:
+    """Return the error for what a task raised, from a text with its trace; None where the text has no trace.
+
+    Parameters
+    ----------
+    text : str
+        Python's own, or what Spark says of it. Of several traces the last is taken, which is that of the last error.
+
+    Examples
+    --------
+    >>> error = task_error('''Traceback (most recent call last):
+    ...   File "/x/pyspark/worker.py", line 1, in main
+    ...     process()
+    ...   File "mine.py", line 3, in f
+    ...     return x / 0
+    ... ZeroDivisionError: float division by zero
+    ... ''')
+    >>> print(error)
+    a function that Spark ran raised ZeroDivisionError: float division by zero
+      File "mine.py", line 3, in f
+        return x / 0
+    """
+    python = _SPARK.split(text, maxsplit=1)[0]
+    _, found, trace = python.rpartition(_TRACE)
+    if not found:
+        return None
+    frames = list(_FRAME.finditer(trace))
+    words = trace[frames[-1].end():] if frames else trace
+    shown = [frame.group() for frame in frames if not _FOREIGN.search(frame["path"])][-_MOST_FRAMES:]
+    shown = shown or [frame.group() for frame in frames[-1:]]
+    error = TaskError(f"a function that Spark ran raised {words.strip()}", detail="".join(shown).rstrip())
+    error.full_trace = text
+    return error
+
+
+def attempts_of_a_task(context: SparkContext) -> int:
+    """Return the number of attempts that Spark makes at a task before it gives a job up."""
+    local = re.fullmatch(r"local(\[\s*[^,\]]*(,\s*(?P<attempts>\d+)\s*)?\])?", context.master or "")
+    if local:
+        return int(local["attempts"] or 1)
+    return int(context.getConf().get("spark.task.maxFailures", "4"))
