@@ -38,6 +38,9 @@ _SUPERVISORS = {
 _TARGETS = re.compile(r"\b(__CUDA_ON_HOST__|__CUDA_ARCH\w*|__CUDACC\w*|VISPARK_ON_\w+|VISPARK_AS_ON_\w+)\b")
 _OF_TARGETS = ("gpu_worker/device/host/", "gpu_worker/device/cuda/")
 
+#: Names of kinds of devices and transports; "host" is a place of memory too.
+_KINDS = frozenset(["cuda", "null", "unix", "tcp", "relay"])
+
 _PICKLES = {"pickle", "cloudpickle", "dill", "marshal"}
 _MAX_LINES = 800
 
@@ -158,3 +161,14 @@ def target_names(source: str, path: str) -> Iterator[str]:
     for number, line in enumerate(source.splitlines(), 1):
         for found in _TARGETS.finditer(line):
             yield f"{path}:{number} asks {found[0]}; vispark/target.h is to say what differs"
+
+
+def kind_names(source: str, path: str) -> Iterator[str]:
+    """Comparisons with the name of a kind of devices or transports; their tables have capabilities to ask."""
+    if not path.startswith(("vispark/", "gpu_worker/")):
+        return
+    for node in nodes(source):
+        if isinstance(node, ast.Compare):
+            asked = {part.value for part in ast.walk(node) if isinstance(part, ast.Constant)} & _KINDS
+            yield from (f"{path}:{node.lineno} compares with {name!r}; ask the kind for a capability"
+                        for name in sorted(asked))

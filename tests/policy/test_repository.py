@@ -60,7 +60,8 @@ def test_there_are_files_to_look_at():
     assert {"vispark/__init__.py", "gpu_worker/protocol/wire.py", "tests/policy/rules.py"} <= PYTHON.keys()
 
 
-@pytest.mark.parametrize("rule", [rules.forbidden_imports, rules.inner_imports, rules.broad_excepts, rules.unpickling],
+@pytest.mark.parametrize("rule", [rules.forbidden_imports, rules.inner_imports, rules.broad_excepts, rules.unpickling,
+                                  rules.kind_names],
                          ids=lambda rule: rule.__name__)
 def test_python_files(rule):
     _check(rule, PYTHON)
