@@ -13,7 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from py4j.protocol import Py4JJavaError
 from pyspark import RDD, SparkContext
+from pyspark.errors.exceptions.captured import CapturedException
+from pyspark.serializers import CPickleSerializer
 
 from gpu_worker.protocol.errors import PlanError, RecordError
 from vispark.records.rows import Rows
@@ -141,7 +144,9 @@ def read(sc: SparkContext, path: str | os.PathLike[str], format: FileFormat, *, 
                         _most_bytes(sc), sc.defaultParallelism, minPartitions)
     if not shares:
         return sc.emptyRDD()
-    return sc.parallelize(shares, len(shares)).mapPartitions(ReadTask(format, selection, condition, blocks))
+    hosts = {each: hosts_of(sc, each) for each in paths if "://" in each}
+    return placed(sc, shares, [hosts.get(share[0].path, []) for share in shares]).mapPartitions(
+        ReadTask(format, selection, condition, blocks))
 
 
 def expression(filter: Any) -> Any:
@@ -266,6 +271,42 @@ def partitions(parts: Sequence[FileSlice], most: int, cores: int, least: int | N
         share.append(each)
         held += nbytes
     return [*found, tuple(share)] if share else found
+
+
+# -- where they are read ----------------------------------------------------------------------------------------------
+
+def hosts_of(sc: SparkContext, path: str) -> list[str]:
+    """Return the nodes that have a file's first block, as Hadoop knows them; none where it does not."""
+    assert sc._jvm is not None
+    try:
+        place = sc._jvm.org.apache.hadoop.fs.Path(path)
+        system = place.getFileSystem(sc._jsc.hadoopConfiguration())
+        blocks = list(system.getFileBlockLocations(system.getFileStatus(place), 0, 1))
+    except (Py4JJavaError, CapturedException):
+        return []       # a scheme that fsspec knows, and Hadoop does not
+    return [host for block in blocks for host in block.getHosts() if host != "localhost"]
+
+
+def placed(sc: SparkContext, shares: Sequence[Any], hosts: Sequence[Sequence[str]]) -> RDD[Any]:
+    """Return an RDD with a partition for each share, whose task Spark runs on one of its hosts if it can."""
+    if not any(hosts):
+        return sc.parallelize(shares, len(shares))
+    assert sc._jvm is not None
+    pickled, jvm = CPickleSerializer(), sc._jvm
+    pairs = jvm.java.util.ArrayList()
+    for share, near in zip(shares, hosts, strict=True):
+        names = jvm.java.util.ArrayList()
+        for host in near:
+            names.add(host)
+        pairs.add(jvm.scala.Tuple2(pickled.dumps(share), _seq(sc, names)))
+    tag = getattr(getattr(jvm.scala.reflect, "ClassTag$"), "MODULE$").Any()
+    made = sc._jsc.sc().makeRDD(_seq(sc, pairs), tag)
+    return RDD(made.toJavaRDD(), sc, pickled)
+
+
+def _seq(sc: SparkContext, values: Any) -> Any:
+    assert sc._jvm is not None
+    return sc._jvm.PythonUtils.toSeq(values)
 
 
 # -- for formats ------------------------------------------------------------------------------------------------------
