@@ -10,6 +10,7 @@ or when something else comes in its place.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import numpy as np
 
@@ -38,6 +39,8 @@ class ChunkedInput:
         Where the pieces lie, until :meth:`wait` or :meth:`close`.
     vrdd : int
         The first VRDD that the plan keeps, or 0.
+    leave : callable
+        Called once: when it is closed, or could not be made.
 
     Attributes
     ----------
@@ -54,9 +57,12 @@ class ChunkedInput:
         If the device has no room for the blocks.
     """
 
-    def __init__(self, key: bytes, prepared: DecodedPlan, pool: StreamPool, memory: Data, vrdd: int = 0):
+    def __init__(self, key: bytes, prepared: DecodedPlan, pool: StreamPool, memory: Data, vrdd: int = 0,
+                 leave: Callable[[], None] = lambda: None):
         plan = prepared.plan
+        self._leave = leave
         if not any(step.brings_records for step in prepared.steps[:1]) or len(plan.inputs) != 1:
+            self._leave()
             raise PlanError("a plan whose records come in pieces starts with Put, and has one partition")
         self.key = key
         self.prepared = prepared
@@ -143,3 +149,5 @@ class ChunkedInput:
         for buffer in (self._zero, *self.release()):
             buffer.close()
         self._streams.close()
+        leave, self._leave = self._leave, lambda: None
+        leave()

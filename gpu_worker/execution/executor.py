@@ -30,6 +30,7 @@ from gpu_worker.execution.run_context import BroughtBlocks, RunContext
 from gpu_worker.execution.step_handlers import StepHandler
 from gpu_worker.execution.streams import Streams
 from gpu_worker.execution.timing import Stopwatch
+from gpu_worker.execution.waves import Waves, WaveSize
 from gpu_worker.memory.partition import Partition
 from gpu_worker.memory.registry import Registry
 from gpu_worker.mpi.world import JoinedWorld
@@ -65,12 +66,15 @@ class Execution:
         The other nodes that run the plan.
     intake : ChunkedInput or None
         The blocks that it starts from, where they came in pieces.
+    waves : WaveSize or None
+        How large the waves are that it runs in; None where it runs on all partitions at once.
     """
 
     def __init__(self, request: Run, plan: DecodedPlan, payload: Payload | None, names: Registry, streams: Streams,
                  box: BlackBox, grids: Grids, recording: Recording | None = None, world: JoinedWorld | None = None,
-                 intake: BroughtBlocks | None = None):
+                 intake: BroughtBlocks | None = None, waves: WaveSize | None = None):
         self.request = request
+        self.waves = waves
         self.recording = recording
         self.plan = plan
         self.names = names
@@ -151,9 +155,17 @@ class Execution:
 
     def _run(self) -> None:
         context = self.context
-        first, *steps = self.plan.steps or (StepHandler(KeysStep()),)
+        first = next(iter(self.plan.steps), StepHandler(KeysStep()))
         values = context.each(first, self.plan.plan.inputs, partial(first.start, context))
-        for step in steps:
+        if self.waves is None:
+            self._pass(values)
+        else:
+            Waves(self.plan, context, self.waves).run(values, self._pass)
+
+    def _pass(self, values: list[Partition]) -> None:
+        """Pass values through the steps after the first."""
+        context = self.context
+        for step in self.plan.steps[1:]:
             values = step.run(context, context.arranged(step, step.blocks, values))
             if self.request.profile:
                 self.streams.synchronize()
@@ -175,7 +187,8 @@ class Execution:
             with self.progress.waiting():
                 if not self._pass_out():
                     for each in self.context.partials:
-                        each.copy_out()
+                        if not each.is_out:
+                            each.copy_out()
                 self.streams.synchronize()
             return (), *folded(self.context.partials)
         fetched = self.context.fetched

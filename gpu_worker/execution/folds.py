@@ -115,9 +115,12 @@ class PartitionFold:
     keys: tuple[np.ndarray, np.ndarray] | None = None
     #: How many keys there can be.
     groups: int = 0
+    #: Whether the copies to the host have begun.
+    is_out: bool = False
 
     def copy_out(self) -> None:
         """Start copying to the host: after the kernels of all partitions, as a copy may wait for those before it."""
+        self.is_out = True
         for target, source in self.folder.results:
             self.folder.device.copy_out(target.reshape(-1).view(np.uint8), source, stream=self.folder.stream)
 

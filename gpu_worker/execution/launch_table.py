@@ -35,6 +35,10 @@ class LaunchTable:
         """Return the launch of a step on blocks of a variant."""
         return self._variants[variant].launches[self._positions[id(step)]]
 
+    def is_by_block(self, step: Step) -> bool:
+        """Return whether each block has results of its own, and those of blocks are not folded together."""
+        return id(step) in self._by_block
+
     def is_keyless(self, step: Step, variants: Iterable[int]) -> bool:
         """Return whether the results of a step on blocks of some variants have keys of their own."""
         return any(self.launch(step, variant).keyless for variant in variants)

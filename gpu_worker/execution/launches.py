@@ -15,6 +15,7 @@ from gpu_worker.execution.launch_table import LaunchTable
 from gpu_worker.execution.progress import Progress
 from gpu_worker.execution.scratch import Arguments, Scratch
 from gpu_worker.execution.streams import Streams
+from gpu_worker.execution.wave_deals import WaveDeals, WaveFold, rows_of
 from gpu_worker.memory.partition import Block, HeldArray, Partition
 from gpu_worker.protocol.errors import LaunchError, PlanError
 from gpu_worker.protocol.messages import (
@@ -56,18 +57,7 @@ class Entry:
     @property
     def rows(self) -> int:
         """The block's leading extent; 1 if the launch takes the block as a whole."""
-        if self.launch.whole:
-            return 1
-        first = next((argument for argument in self.launch.arguments if isinstance(argument, In)), None)
-        if first:
-            described = self.array(first).field
-        elif self.launch.partials:      # what a fold leaves says nothing of the rows that it goes over
-            described = next(iter(self.inputs.values())).field
-        else:
-            described = self.launch.outputs[0]
-        if not described.shape:
-            raise LaunchError(f"field {described.name!r} has no leading axis to launch along")
-        return described.shape[0]
+        return rows_of(self.launch, {name: array.field for name, array in self.inputs.items()})
 
 
 @dataclass
@@ -88,6 +78,8 @@ class Launches:
         Where work goes.
     progress : Progress
         Where it is noted.
+    deals : WaveDeals or None
+        The deals over all partitions, where the plan runs in waves.
     """
 
     launch_table: LaunchTable
@@ -96,6 +88,7 @@ class Launches:
     scratch: Scratch
     streams: Streams
     progress: Progress
+    deals: WaveDeals | None = None
     _sources: dict[int, Source] = field(default_factory=dict)
 
     # -- raw kernels --------------------------------------------------------------------------------------------------
@@ -157,7 +150,7 @@ class Launches:
         """
         after = {}
         for device, entries in self._groups(step, values):
-            self._launch(step.label, device, entries)
+            self._launch(step, device, entries)
             for entry in entries:
                 after[entry.value.index, entry.place] = _after(entry.launch, entry.inputs, entry.results)
         return after
@@ -166,7 +159,7 @@ class Launches:
         """Fold each block of some partitions to a record; as :meth:`table`."""
         after = {}
         for device, entries in self._groups(step, values):
-            self._fold(step.label, device, entries, inside=True)
+            self._fold(step, device, entries, inside=True)
             for entry in entries:
                 after[entry.value.index, entry.place] = tuple(entry.results.values())
         return after
@@ -175,14 +168,46 @@ class Launches:
         """Fold the results of a kernel on some partitions' blocks, on each device; return partial results, to be copied
         out.
         """
-        found = []
         counted = [value for value in values if value.count]
         groups = self._groups(step, counted, results=False)
+        if self.deals is not None:
+            for device, entries in groups:
+                self._fold_wave(self.deals, step, device, entries)
+            return []
+        found = []
         for device, entries in groups:
-            folder, left = self._fold(step.label, device, entries, inside=False, alone=len(groups) == 1)
+            folder, left = self._fold(step, device, entries, inside=False, alone=len(groups) == 1)
             partitions = {entry.value.index: entry.value.count for entry in entries}
-            index = next(iter(partitions)) if len(partitions) == 1 else -1
-            found.append(folds.left_by_works(step, entries[0].launch, left, folder, index, sum(partitions.values())))
+            found.append(_left(step, entries[0].launch, left, folder, partitions))
+        return found
+
+    def _fold_wave(self, deals: WaveDeals, step: MapFoldStep, device: Device, entries: Sequence[Entry]) -> None:
+        """Launch a group's kernel on a wave of its blocks, and keep the accumulators of its works."""
+        launch = entries[0].launch
+        key = device, self.launch_table.group(step, _variant(entries[0]))
+
+        def make_partials(first: int, count: int, total: int) -> Sequence[Buffer]:
+            if key not in deals.folds:
+                folder = folds.Folder(device, self.streams.main(device), self.scratch)
+                deals.folds[key] = WaveFold(step, launch, device, folder, total,
+                                            [folder.accumulators(partial, total) for partial in launch.partials])
+            return [buffer.part(first * buffer.nbytes // max(total, 1), 0) for buffer in deals.folds[key].partials]
+
+        self._launch(step, device, entries, make_partials)
+        deals.folds[key].counts.update((entry.value.index, entry.value.count) for entry in entries)
+
+    def finish_folds(self) -> list[PartitionFold]:
+        """Join what the works of all waves left, as :meth:`fold` does of a plan that runs at once."""
+        waiting = list(self.deals.folds.values()) if self.deals is not None else []
+        found = []
+        for each in waiting:
+            dtypes = folds.results_of(each.launch) if len(waiting) == 1 else [""] * len(each.launch.partials)
+            addresses, left = each.folder.result(each.launch.partials, dtypes)
+            bounds = np.array([0, each.works], np.int64)
+            self._join(each.step, each.device, each.launch, each.folder, each.partials, dtypes, bounds,
+                       [[address] for address in addresses], list(each.counts))
+            self._recycle(each.folder, each.partials, inside=False)
+            found.append(_left(each.step, each.launch, left, each.folder, each.counts))
         return found
 
     def _groups(self, step: ExecStep | MapFoldStep, values: Iterable[Partition],
@@ -200,18 +225,27 @@ class Launches:
                 groups.setdefault((value.device, self.launch_table.group(step, variant)), []).append(entry)
         return [(device, entries) for (device, _), entries in groups.items()]
 
-    def _launch(self, label: str, device: Device, entries: Sequence[Entry],
-                make_partials: Callable[[int], Sequence[Buffer]] = lambda works: ()) -> np.ndarray:
-        """Launch a group's kernel, with partials for its works; return the works."""
+    def _launch(self, step: ExecStep | MapFoldStep, device: Device, entries: Sequence[Entry],
+                make_partials: Callable[[int, int, int], Sequence[Buffer]] = lambda first, count, total: ()
+                ) -> np.ndarray:
+        """Launch a group's kernel, with partials for its works, given the number of the first, of them and of those of
+        all waves; return the works.
+        """
+        label = step.label
         launch, stream = entries[0].launch, self.streams.main(device)
         kernel = self._compile(launch, device)
         failpoint("launching")
         blocks = launch.cluster if device.clusters else 1
         most = max(1, round(launch.waves * device.multiprocessors / blocks)) if launch.waves > 0 else 0
-        dealt = works.deal([entry.rows for entry in entries], launch.tile, most)
+        if self.deals is None:
+            dealt = works.deal([entry.rows for entry in entries], launch.tile, most)
+            first, total = 0, len(dealt)
+        else:
+            dealt, first, total = self.deals.deal(step, device, launch, [
+                (entry.value.index, entry.place) for entry in entries], _variant(entries[0]), most)
         ports = [argument for argument in launch.arguments if isinstance(argument, In | Out)]
         addresses = [entry.array(port).buffer.address for entry in entries for port in ports]
-        partials = make_partials(len(dealt))
+        partials = make_partials(first, len(dealt), total)
         if len(dealt):
             table = self.scratch.upload(np.concatenate([dealt.reshape(-1), np.array(addresses, np.int64)]), device,
                                         stream)
@@ -240,7 +274,7 @@ class Launches:
                       stream=stream)
         return [buffer]
 
-    def _fold(self, label: str, device: Device, entries: Sequence[Entry], inside: bool,
+    def _fold(self, step: MapFoldStep, device: Device, entries: Sequence[Entry], inside: bool,
               alone: bool = False) -> tuple[folds.Folder, list[folds.Left]]:
         """Launch a group's kernel and join the accumulators of its works: in the entries' results, or in arrays to copy
         out.
@@ -251,11 +285,11 @@ class Launches:
         folder = folds.Folder(device, stream, self.scratch)
         partials: list[Buffer] = []
 
-        def make_partials(count: int) -> Sequence[Buffer]:
+        def make_partials(first: int, count: int, total: int) -> Sequence[Buffer]:
             partials.extend(folder.accumulators(partial, count) for partial in launch.partials)
             return partials
 
-        dealt = self._launch(label, device, entries, make_partials)
+        dealt = self._launch(step, device, entries, make_partials)
         left: list[folds.Left] = []
         dtypes = folds.results_of(launch) if inside or alone else [""] * len(launch.partials)
         if inside:
@@ -266,19 +300,30 @@ class Launches:
             bounds = np.array([0, len(dealt)], np.int64)
             found, left = folder.result(launch.partials, dtypes)
             addresses = [[address] for address in found]
+        self._join(step, device, launch, folder, partials, dtypes, bounds, addresses,
+                   [entry.value.index for entry in entries])
+        self._recycle(folder, partials, inside=inside)
+        return folder, left
+
+    def _join(self, step: MapFoldStep, device: Device, launch: Launch, folder: folds.Folder,
+              partials: Sequence[Buffer], dtypes: Sequence[str], bounds: np.ndarray,
+              addresses: Sequence[Sequence[int]], partitions: Sequence[int]) -> None:
+        """Join accumulators of works, from one of the ``bounds`` to the next, at each array's ``addresses``."""
+        label, stream = step.label, self.streams.main(device)
         segments = len(bounds) - 1
         table = self.scratch.upload(np.concatenate([bounds, np.array(addresses, np.int64).reshape(-1)]), device, stream)
-        partitions = [entry.value.index for entry in entries]
         with self.progress.launching(label, partitions, device):
             for place, (partial, buffer) in enumerate(zip(launch.partials, partials, strict=True)):
                 at = table.address, table.address + bounds.nbytes + place * segments * bounds.itemsize
                 folder.join(partial, buffer, at, segments, dtypes[place])
         self.progress.mark(label, partitions, device, stream)
         self.scratch.forget(table, stream)
+
+    def _recycle(self, folder: folds.Folder, partials: Sequence[Buffer], *, inside: bool) -> None:
+        """Let later work have the accumulators that were joined."""
         for buffer in folder.buffers if inside else partials:
-            self.scratch.recycle(buffer, stream)
+            self.scratch.recycle(buffer, folder.stream)
         folder.buffers = [] if inside else [each for each in folder.buffers if each not in partials]
-        return folder, left
 
     # -- what kernels are given ---------------------------------------------------------------------------------------
 
@@ -308,6 +353,19 @@ class Launches:
         return {described.name: HeldArray(described,
                                           buffer=self.scratch.allocate(field_bytes(described), device, stream))
                 for described in launch.outputs}
+
+
+def _variant(entry: Entry) -> int:
+    """Return the variant of an entry's block."""
+    assert entry.value is not None
+    return entry.value.variants[entry.place]
+
+
+def _left(step: MapFoldStep, launch: Launch, left: Sequence[folds.Left], folder: folds.Folder,
+          counts: Mapping[int, int]) -> PartitionFold:
+    """Return the partial result of a fold of partitions with some numbers of records."""
+    index = next(iter(counts)) if len(counts) == 1 else -1
+    return folds.left_by_works(step, launch, left, folder, index, sum(counts.values()))
 
 
 def _after(launch: Launch, inputs: Mapping[str, HeldArray], results: Mapping[str, HeldArray]) -> Block:

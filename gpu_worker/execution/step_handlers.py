@@ -14,7 +14,7 @@ from gpu_worker.execution.run_context import BlockForm, RunContext
 from gpu_worker.memory.partition import Partition
 from gpu_worker.memory.registry import Registry
 from gpu_worker.protocol.errors import PlanError
-from gpu_worker.protocol.messages import Input, Launch, Plan, Step
+from gpu_worker.protocol.messages import Field, Input, Launch, Plan, Step
 
 StepMessage = TypeVar("StepMessage", bound=Step)
 _Handler = TypeVar("_Handler", bound="StepHandler[Any]")
@@ -50,6 +50,8 @@ class StepHandler(Generic[StepMessage]):
     only_moves = False
     #: Whether it fills ghost cells, and may wait for other nodes.
     fills_ghosts = False
+    #: Whether it has its values copied to their devices.
+    on_device = False
     #: What its devices' time is counted as in :class:`~gpu_worker.protocol.messages.Times`.
     timed_as = "kernels"
 
@@ -108,6 +110,12 @@ class StepHandler(Generic[StepMessage]):
 
     def verify_launch(self, launch: Launch) -> None:
         """Verify that a variant's launch for the step fits it. Raises PlanError if it does not."""
+
+    def fields_after(self, fields: Sequence[Field], launch: Launch | None) -> Sequence[Field]:
+        """Return the fields of a block after the step, of those before; ``launch`` is the step's for the block's
+        variant, if it has any.
+        """
+        return fields
 
     # -- what it does -------------------------------------------------------------------------------------------------
 

@@ -112,6 +112,11 @@ class Registry:
         with self._lock:
             return [content.share() for content in self._state.held(vrdd)]
 
+    def held(self, vrdd: int) -> list[Partition]:
+        """Return all partitions held of a VRDD, for a look at where they are; not shared."""
+        with self._lock:
+            return self._state.held(vrdd)
+
     def bind(self, vrdd: int, name: str, content: Partition) -> bool:
         """Bind content to a name, as :meth:`Bindings.bind` does."""
         with self._lock:

@@ -10,7 +10,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Collection, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import NoReturn
@@ -27,6 +27,8 @@ from gpu_worker.execution.replay_branches import LoopReplay
 from gpu_worker.execution.scratch import Arguments
 from gpu_worker.execution.streams import LANES, StreamPool, Streams
 from gpu_worker.execution.verification import verify_request
+from gpu_worker.execution.waves import WaveSize, least_free, may_stream
+from gpu_worker.memory.admission import Admission
 from gpu_worker.memory.registry import Registry
 from gpu_worker.mpi.world import JoinedWorld, check_nodes
 from gpu_worker.protocol.errors import (
@@ -72,6 +74,12 @@ log = logging.getLogger(__name__)
 #: How long an MPI world may take to come to be, in seconds.
 _WORLD_SECONDS = 30.0
 
+#: How long a partition that comes in pieces may wait for memory that others have, in seconds.
+_ADMISSION_SECONDS = 600.0
+
+#: The most bytes of a wave.
+_STREAM_BYTES = 64 << 20
+
 #: A reply, and the descriptors that go with it.
 Answer = tuple[Reply, list[int]]
 
@@ -108,6 +116,7 @@ class SessionWorker:
         self._plans = DecodedPlans(self._close_recording)
         self._grids = Grids()
         self._snapshots = ProcessSnapshots(session, secret, options, self._names, self._pool)
+        self._admission = Admission()
         self._box = box
         self._line = InFlightQueue(box)
         self._requests = self._repeated = 0
@@ -263,7 +272,9 @@ class SessionWorker:
 
     def _intake(self, piece: Chunk, memory: Payload) -> ChunkedInput:
         self._names.admit(piece.epoch)
-        return ChunkedInput(piece.key, self._plans.get(piece.key, piece.plan), self._pool, memory, piece.vrdd)
+        plan = self._plans.get(piece.key, piece.plan)
+        self._admission.enter(_ADMISSION_SECONDS)
+        return ChunkedInput(piece.key, plan, self._pool, memory, piece.vrdd, self._admission.leave)
 
     def _run(self, request: Run, payloads: Payloads, descriptor: int | None = None) -> Answer | Submission:
         number = request.memory
@@ -279,16 +290,7 @@ class SessionWorker:
             self._plans.tidy(KEPT_SECONDS)
             plan = intake.prepared if intake else self._plans.get(request.key, request.plan)
             verify_request(request, plan.slots)
-            try:
-                found = self._again(request, plan, payload) or self._anew(request, plan, payload, intake)
-            except OutOfMemory as error:
-                # What came in pieces is used up.
-                if request.pieces or not (self._plans.forget() or self._has_tried_patches(request, plan)):
-                    raise
-                if request.world is not None:
-                    raise WorldLost("a plan begins anew on all nodes, as memory that others worked in was given back "
-                                    f"for it: {error.message}", error.place) from error
-                found = self._anew(request, plan, payload)
+            found = self._admitted(request, plan, payload, intake)
             again = isinstance(found, Submission) or not found[0].retained
             if request.save is not None:
                 self._save(request.save, found)
@@ -305,6 +307,50 @@ class SessionWorker:
         reply, fetched = found
         log.debug("plan %d: %d partitions, %.6f s", request.number, len(plan.plan.inputs), reply.times.total)
         return self._told(reply), [] if fetched is None else [fetched.release()]
+
+    def _admitted(self, request: Run, plan: DecodedPlan, payload: Payload | None,
+                  intake: ChunkedInput | None) -> tuple[Ran, Payload | None] | Submission:
+        """Run a plan beside others; by itself, with all memory that can be had, where it finds no room beside them."""
+        # What came in pieces was admitted with the first of them, and a plan of several nodes never waits for one node.
+        admitted = nullcontext() if intake or request.world else self._admission.among_others(request.seconds)
+        with admitted:
+            try:
+                return self._again(request, plan, payload) or self._anew(
+                    request, plan, payload, intake, self._wave_size(request, plan))
+            except OutOfMemory as error:
+                # What came in pieces is used up.
+                if request.pieces:
+                    raise
+                failed, is_crowded = error, self._admission.is_crowded
+        if request.world is not None:
+            if not (self._plans.forget() or self._has_tried_patches(request, plan)):
+                raise failed
+            raise WorldLost("a plan begins anew on all nodes, as memory that others worked in was given back for it: "
+                            f"{failed.message}", failed.place) from failed
+        with self._admission.alone(request.seconds):
+            may_fit = self._plans.forget() or self._has_tried_patches(request, plan) or is_crowded
+            sizes: list[WaveSize | None] = [None] if may_fit else []
+            if may_stream(plan):
+                sizes += [WaveSize(self._stream_bytes()), WaveSize(0, ahead=False)]
+            for size in sizes:
+                try:
+                    return self._anew(request, plan, payload, waves=size)
+                except OutOfMemory as error:
+                    failed = error
+        raise failed
+
+    def _stream_bytes(self) -> int:
+        """Return the bytes of a wave: as many as were asked for, and an eighth of the smallest device at most."""
+        return min([_STREAM_BYTES, *(device.memory().total // 8 for device in self._pool.devices)])
+
+    def _wave_size(self, request: Run, plan: DecodedPlan) -> WaveSize | None:
+        """Return the size of the waves that a plan is to run in, as what it has to copy in takes more than half of the
+        memory that is free; None where it fits.
+        """
+        if not may_stream(plan) or plan.source >= len(request.vrdds):
+            return None
+        missing, free = least_free(self._names.held(request.vrdds[plan.source]))
+        return WaveSize(self._stream_bytes()) if 2 * missing > free else None
 
     def _save(self, save: Save, found: tuple[Ran, Payload | None] | Submission) -> None:
         """Take a snapshot of a plan's kept result, once the plan is complete."""
@@ -370,16 +416,16 @@ class SessionWorker:
         return None if joint is None else (joint.world, joint.world.agree(joint.said))
 
     def _anew(self, request: Run, plan: DecodedPlan, payload: Payload | None,
-              intake: ChunkedInput | None = None) -> tuple[Ran, Payload | None]:
+              intake: ChunkedInput | None = None, waves: WaveSize | None = None) -> tuple[Ran, Payload | None]:
         with ExitStack() as stack:
             self._grids.await_turn(request.world, time.monotonic() + request.seconds, _WORLD_SECONDS)
             stack.enter_context(self._grids.turns(fills_ghosts=plan.fills_ghosts))
-            wanted = self._may_record(request, plan)
+            wanted = waves is None and self._may_record(request, plan)
             if plan.plan.grid is not None or (wanted and plan.keeps):
                 # It may write ghost cells that those under way read, or where they work.
                 stack.enter_context(self._line.turn(alone=True))
             recording = self._recording(request, plan) if wanted else None
-            answer = self._done_anew(request, plan, payload, intake, recording)
+            answer = self._done_anew(request, plan, payload, intake, recording, waves)
             self._grids.turn_done(request.world)
             return answer
 
@@ -392,14 +438,14 @@ class SessionWorker:
                          None if plan.keeps else Passages())
 
     def _done_anew(self, request: Run, plan: DecodedPlan, payload: Payload | None, intake: ChunkedInput | None,
-                   recording: Recording | None) -> tuple[Ran, Payload | None]:
+                   recording: Recording | None, waves: WaveSize | None) -> tuple[Ran, Payload | None]:
         lanes = 1 if recording else min(LANES, len(plan.plan.inputs))
         streams = Streams(self._pool, lanes, record=recording is not None,
                           line=self._line if recording and plan.keeps else None, timed=request.profile)
         try:
             world = self._joined(request, plan)
             return Execution(request, plan, payload, self._names, streams, self._box, self._grids, recording,
-                             world, intake).run()
+                             world, intake, waves).run()
         finally:
             streams.close()
             if recording is not None:

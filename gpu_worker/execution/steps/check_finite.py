@@ -38,6 +38,8 @@ _THREADS = 256
 class CheckFiniteHandler(StepHandler[CheckFiniteStep]):
     """Handler of a step that raises NotFinite where a number is none."""
 
+    on_device = True
+
     @property
     def label(self) -> str:
         return self.step.label

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
@@ -11,13 +12,15 @@ from gpu_worker.execution.plan_checks import check_folds, check_groups, check_ov
 from gpu_worker.execution.run_context import RunContext
 from gpu_worker.execution.step_handlers import StepHandler, handles
 from gpu_worker.memory.partition import Block, Partition
-from gpu_worker.protocol.messages import FoldByKeyStep, FoldInsideStep, FoldStep, Plan
+from gpu_worker.protocol.messages import Field, FoldByKeyStep, FoldInsideStep, FoldStep, Launch, Plan
 
 _WholeMessage = TypeVar("_WholeMessage", bound=FoldStep | FoldByKeyStep)
 
 
 class _WholeFold(StepHandler[_WholeMessage]):
     """Handler of a fold of all records."""
+
+    on_device = True
 
     @property
     def folds_all(self) -> bool:
@@ -71,6 +74,8 @@ class FoldByKeyHandler(_WholeFold[FoldByKeyStep]):
 class FoldInsideHandler(StepHandler[FoldInsideStep]):
     """Handler of a fold inside each record."""
 
+    on_device = True
+
     @property
     def label(self) -> str:
         return self.step.label
@@ -78,6 +83,10 @@ class FoldInsideHandler(StepHandler[FoldInsideStep]):
     def verify(self, plan: Plan) -> None:
         check_over(self.step.over, done="folded")
         check_folds(self.step.fields)
+
+    def fields_after(self, fields: Sequence[Field], launch: Launch | None) -> Sequence[Field]:
+        axis = 1 if self.step.over == "rows" else 0
+        return [replace(each, shape=each.shape[:axis] + each.shape[axis + 1:]) for each in fields]
 
     def run(self, context: RunContext, values: list[Partition]) -> list[Partition]:
         return context.each(self, context.each(self, values, context.to_device), partial(self._folded, context))

@@ -12,7 +12,7 @@ from gpu_worker.execution.run_context import BlockForm, RunContext
 from gpu_worker.execution.step_handlers import StepHandler, handles
 from gpu_worker.memory.partition import Partition
 from gpu_worker.protocol.errors import PlanError
-from gpu_worker.protocol.messages import Accumulators, ExecStep, Launch, MapFoldStep, Plan
+from gpu_worker.protocol.messages import Accumulators, ExecStep, Field, Launch, MapFoldStep, Plan
 
 
 @handles(ExecStep)
@@ -20,6 +20,7 @@ class ExecHandler(StepHandler[ExecStep]):
     """Handler of a kernel on every block."""
 
     has_launches = True
+    on_device = True
 
     @property
     def label(self) -> str:
@@ -28,6 +29,13 @@ class ExecHandler(StepHandler[ExecStep]):
     @property
     def blocks(self) -> BlockForm:
         return BlockForm.PADDED
+
+    def fields_after(self, fields: Sequence[Field], launch: Launch | None) -> Sequence[Field]:
+        assert launch is not None
+        made = {each.name: each for each in launch.outputs}
+        if launch.merge:
+            made = {each.name: made.pop(each.name, each) for each in fields} | made
+        return tuple(made.values())
 
     def run(self, context: RunContext, values: list[Partition]) -> list[Partition]:
         launches = context.launches
@@ -50,6 +58,7 @@ class MapFoldHandler(StepHandler[MapFoldStep]):
     """Handler of a kernel on every block that folds its results."""
 
     has_launches = True
+    on_device = True
 
     @property
     def label(self) -> str:
@@ -83,6 +92,10 @@ class MapFoldHandler(StepHandler[MapFoldStep]):
             parts = max(sizes[left.field], 1)
             require(left.width in (parts, 2 * parts),
                     f"the partials of {left.field!r} are {left.width} and its elements {parts}")
+
+    def fields_after(self, fields: Sequence[Field], launch: Launch | None) -> Sequence[Field]:
+        assert launch is not None
+        return launch.outputs if self.step.how == "inside" else fields
 
     def run(self, context: RunContext, values: list[Partition]) -> list[Partition]:
         launches = context.launches

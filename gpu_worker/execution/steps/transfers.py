@@ -17,6 +17,7 @@ class ToDeviceHandler(StepHandler[ToDeviceStep]):
     """Handler of copies to the device."""
 
     only_moves = True
+    on_device = True
     timed_as = "copy_in"
 
     @property

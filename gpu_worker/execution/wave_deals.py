@@ -1,0 +1,120 @@
+"""Deals of a plan's works over all of its partitions, for launches that run on a wave of them at a time.
+
+The works of a table launch, and with them the order in which a fold joins what they leave, depend on the rows of all
+blocks that share the launch. A plan that runs in waves therefore deals as if all partitions were launched at once, lets
+each wave do its own works, and joins when the last wave is done: the bits are those of a plan that runs at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from gpu_worker.device.base import Buffer, Device
+from gpu_worker.execution import tiling as works
+from gpu_worker.execution.folds import Folder
+from gpu_worker.execution.launch_table import LaunchTable
+from gpu_worker.memory.partition import Partition
+from gpu_worker.protocol.errors import LaunchError
+from gpu_worker.protocol.messages import ExecStep, Field, In, Launch, MapFoldStep
+
+
+def rows_of(launch: Launch, inputs: Mapping[str, Field]) -> int:
+    """Return the leading extent, by its fields, of a block that a launch goes over; 1 if it takes the block as a whole.
+
+    Raises
+    ------
+    LaunchError
+        If the block has no such field, or the field no leading axis.
+    """
+    if launch.whole:
+        return 1
+    first = next((argument for argument in launch.arguments if isinstance(argument, In)), None)
+    if first:
+        if first.field not in inputs:
+            raise LaunchError(f"the block has no field {first.field!r}; it has {', '.join(map(repr, inputs))}")
+        described = inputs[first.field]
+    elif launch.partials:       # what a fold leaves says nothing of the rows that it goes over
+        described = next(iter(inputs.values()))
+    else:
+        described = launch.outputs[0]
+    if not described.shape:
+        raise LaunchError(f"field {described.name!r} has no leading axis to launch along")
+    return described.shape[0]
+
+
+@dataclass
+class WaveFold:
+    """Fold whose works' accumulators are collected over the waves, to be joined behind the last one."""
+
+    step: MapFoldStep
+    launch: Launch
+    device: Device
+    folder: Folder
+    #: How many works there are in all waves.
+    works: int
+    partials: list[Buffer]
+    #: The records of each partition so far.
+    counts: dict[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Blocks of all waves that share a launch: the place of each, by the numbers of partition and block, and rows."""
+
+    places: dict[tuple[int, int], int]
+    rows: tuple[int, ...]
+
+
+class WaveDeals:
+    """Deals of a plan over all of its partitions.
+
+    Parameters
+    ----------
+    launch_table : LaunchTable
+        Its launches.
+    values : sequence of Partition
+        All partitions that it starts from, in order.
+    fields_before : callable
+        Gives the fields that a step finds in a block of a variant.
+    """
+
+    def __init__(self, launch_table: LaunchTable, values: Sequence[Partition],
+                 fields_before: Callable[[ExecStep | MapFoldStep, int], Sequence[Field]]):
+        self._launch_table, self._fields_before = launch_table, fields_before
+        self._values = [(value.index, value.count, value.device, tuple(value.variants)) for value in values]
+        self._groups: dict[tuple[int, Device, int], _Group] = {}
+        #: The folds that wait for further waves, in the order in which a plan that runs at once has them.
+        self.folds: dict[tuple[Device, int], WaveFold] = {}
+
+    def deal(self, step: ExecStep | MapFoldStep, device: Device, launch: Launch, blocks: Sequence[tuple[int, int]],
+             variant: int, most: int) -> tuple[np.ndarray, int, int]:
+        """Return the works of some blocks that follow each other, given by the numbers of partition and block, as
+        :func:`~gpu_worker.execution.tiling.deal` does; the number of the first, and of all works of all waves.
+        """
+        group = self._group(step, device, self._launch_table.group(step, variant))
+        dealt = works.deal(group.rows, launch.tile, most)
+        places = [group.places[block] for block in blocks]
+        assert places == list(range(places[0], places[0] + len(places))), "a wave takes blocks out of their order"
+        first, behind = np.searchsorted(dealt[:, 0], [places[0], places[-1] + 1])
+        return dealt[first:behind] - np.array([places[0], 0, 0]), int(first), len(dealt)
+
+    def _group(self, step: ExecStep | MapFoldStep, device: Device, number: int) -> _Group:
+        key = id(step), device, number
+        if key not in self._groups:
+            counted = not self._launch_table.is_by_block(step)
+            found: dict[tuple[int, int], int] = {}
+            for index, count, of, variants in self._values:
+                if of is device and (count or not counted):
+                    for place, variant in enumerate(variants):
+                        if self._launch_table.group(step, variant) == number:
+                            found[index, place] = self._rows(step, variant)
+            self._groups[key] = _Group({block: place for place, block in enumerate(found)}, tuple(found.values()))
+        return self._groups[key]
+
+    def _rows(self, step: ExecStep | MapFoldStep, variant: int) -> int:
+        """Return the rows that a step's launch goes over of a block of a variant."""
+        return rows_of(self._launch_table.launch(step, variant),
+                       {each.name: each for each in self._fields_before(step, variant)})

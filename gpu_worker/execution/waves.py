@@ -1,0 +1,202 @@
+"""Execution of a plan in waves: over partitions of which not all fit on their devices at once.
+
+The partitions keep their order, in which folds join what they leave. A wave is a run of them that is as large as
+``room`` allows: what has to be copied in, and what the plan's kernels write. While the kernels of one wave run, the
+next one's partitions are copied in beside them. What a wave fetched is copied out before the next one begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpu_worker.device.base import Device
+from gpu_worker.execution.plan_cache import DecodedPlan
+from gpu_worker.execution.run_context import RunContext
+from gpu_worker.execution.wave_deals import WaveDeals
+from gpu_worker.memory.partition import HeldArray, Partition
+from gpu_worker.protocol.messages import ExecStep, Field, MapFoldStep
+from gpu_worker.protocol.payload import field_bytes
+from gpu_worker.system.failpoints import failpoint
+
+#: Passes values through the steps of a plan.
+Pass = Callable[[list[Partition]], None]
+
+
+def may_stream(plan: DecodedPlan) -> bool:
+    """Return whether a plan can run in waves: it starts from what is held, and is on no grid, whose blocks need their
+    neighbours.
+    """
+    return plan.source >= 0 and plan.plan.grid is None
+
+
+@dataclass(frozen=True)
+class WaveSize:
+    """Size of a plan's waves.
+
+    Attributes
+    ----------
+    room : int
+        The bytes that a wave's partitions copy in and write; one partition may be more.
+    ahead : bool
+        Whether to copy a wave in while the one before it runs, which takes room for both.
+    """
+
+    room: int
+    ahead: bool = True
+
+
+class Waves:
+    """Waves of one pass of a plan.
+
+    Parameters
+    ----------
+    plan : DecodedPlan
+        The plan.
+    context : RunContext
+        The pass.
+    size : WaveSize
+        How large the waves are.
+    """
+
+    def __init__(self, plan: DecodedPlan, context: RunContext, size: WaveSize):
+        self._plan, self._context, self._size = plan, context, size
+        self._streams = context.streams
+        self._done = 0
+
+    def run(self, values: list[Partition], work: Pass) -> None:
+        """Pass all values through a plan's steps, wave by wave.
+
+        Raises
+        ------
+        VisparkError
+            As the steps do; OutOfMemory if a single wave does not fit.
+        """
+        context = self._context
+        context.launches.deals = WaveDeals(context.launch_table, values, self._fields_before)
+        waves = list(self._divided(values))
+        ahead = self._brought(waves[0]) if waves else []
+        for number, wave in enumerate(waves):
+            following = waves[number + 1] if number + 1 < len(waves) else []
+            for device in {value.device for value in wave}:
+                device.wait(self._streams.beside(device), stream=self._streams.main(device))
+            others = {id(value) for value in context.used.values()} - {id(value) for value in ahead}
+            work(ahead)
+            brought = self._brought(following) if self._size.ahead else following
+            self._end(others | {id(value) for value in brought})
+            ahead = brought if self._size.ahead else self._brought(following)
+        context.partials.extend(context.launches.finish_folds())
+
+    # -- what is in a wave --------------------------------------------------------------------------------------------
+
+    def _divided(self, values: Sequence[Partition]) -> list[list[Partition]]:
+        waves: list[list[Partition]] = []
+        room = 0
+        for value in values:
+            nbytes = missing_bytes(value) + sum(self._written(variant) for variant in value.variants)
+            if waves and nbytes <= room:
+                waves[-1].append(value)
+                room -= nbytes
+            else:
+                waves.append([value])
+                room = self._size.room - nbytes
+        return waves
+
+    def _written(self, variant: int) -> int:
+        """Return the bytes that a plan's kernels write of a block of a variant."""
+        return sum(field_bytes(described) for launch in self._plan.plan.variants[variant].launches
+                   for described in launch.outputs)
+
+    def _fields_before(self, step: ExecStep | MapFoldStep, variant: int) -> Sequence[Field]:
+        """Return the fields that a step finds in a block of a variant."""
+        fields: Sequence[Field] = self._plan.plan.variants[variant].signature.fields
+        for handler in self._plan.steps:
+            if handler.step is step:
+                break
+            launch = self._context.launch_table.launch(handler.step, variant) if handler.has_launches else None
+            fields = handler.fields_after(fields, launch)
+        return fields
+
+    # -- its copies ---------------------------------------------------------------------------------------------------
+
+    def _brought(self, values: Sequence[Partition]) -> list[Partition]:
+        """Return values with all their arrays on their devices once those copies are done that begin here, beside the
+        work of the wave before.
+        """
+        context, found = self._context, []
+        for value in values:
+            missing = [array for array in value.arrays if array.buffer is None]
+            if missing and any(step.on_device for step in self._plan.steps):
+                failpoint("copying-in")
+                value = self._copied(value, missing)
+            found.append(context.use(value))
+        return found
+
+    def _copied(self, value: Partition, missing: Sequence[HeldArray]) -> Partition:
+        context, device, copies = self._context, value.device, {}
+        stream = self._streams.beside(device)
+        for array in missing:
+            assert array.host is not None
+            buffer = context.scratch.adopt(device.allocate(array.nbytes, stream=stream))
+            device.copy_in(buffer, array.host, stream=stream)
+            copies[id(array)] = HeldArray(array.field, host=array.host, buffer=buffer)
+        after = value.replacing(copies)
+        del context.used[id(value)]
+        value.close()
+        return after
+
+    # -- its end ------------------------------------------------------------------------------------------------------
+
+    def _end(self, others: set[int]) -> None:
+        """Copy out what a wave fetched and folded, wait for it, and free what it worked in; keep ``others``."""
+        context = self._context
+        fetched, copies = context.fetched[self._done:], []
+        for value in fetched:
+            copies.append(self._fetched(value))
+        partials = [partial for partial in context.partials if not partial.is_out]
+        for partial in partials:
+            partial.copy_out()
+        with context.progress.waiting():
+            for device in self._streams.devices:
+                device.synchronize(stream=self._streams.main(device))
+        for partial in partials:
+            partial.close()
+        context.fetched[self._done:] = copies
+        self._done = len(context.fetched)
+        kept = {id(value) for value in copies} | others
+        for key, value in list(context.used.items()):
+            if key not in kept:
+                del context.used[key]
+                value.close()
+        context.scratch.close()
+        failpoint("wave-done")
+
+    def _fetched(self, value: Partition) -> Partition:
+        """Return a fetched value in host memory alone, once the device's own stream is waited for."""
+        stream, copies = self._streams.main(value.device), {}
+        for array in value.arrays:
+            if array.host is None:
+                assert array.buffer is not None
+                host = np.empty(array.nbytes, np.uint8)
+                value.device.copy_out(host, array.buffer, stream=stream)
+                copies[id(array)] = HeldArray(array.field, host=host)
+            else:
+                copies[id(array)] = HeldArray(array.field, host=array.host)
+        return self._context.use(value.replacing(copies))
+
+
+def missing_bytes(value: Partition) -> int:
+    """Return the bytes of a partition that are not on its device."""
+    return sum(array.nbytes for array in value.arrays if array.buffer is None)
+
+
+def least_free(values: Sequence[Partition]) -> tuple[int, int]:
+    """Return the bytes that are missing on the device which they fit worst, and the bytes that are free there."""
+    missing: dict[Device, int] = {}
+    for value in values:
+        missing[value.device] = missing.get(value.device, 0) + missing_bytes(value)
+    found = [(nbytes, device.memory()) for device, nbytes in missing.items()]
+    return min([(nbytes, memory.total - memory.used) for nbytes, memory in found],
+               key=lambda each: each[1] - each[0], default=(0, 0))

@@ -1,0 +1,78 @@
+"""Data larger than the device's memory: plans run in waves, and give the bits of a device that has room for all."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from pyspark import RDD, SparkContext
+
+from tests.system.topology import Topology
+from tests.system.vrdd_tools import exact, host_context, report
+from vispark import IN, OUT, Kernels
+from vispark.api.vrdd import VRDD
+
+#: 8 partitions of 16 MB.
+PARTITIONS, ROWS, COLUMNS = 8, 4096, 512
+MEMORY = 64 << 20
+
+KERNELS = Kernels('extern "C" __global__ void halved(const double* x, double* y, int n)'
+                  '{ for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x)'
+                  ' y[i] = x[i] / 2; }')
+
+
+def rows(sc: SparkContext) -> RDD:
+    return sc.parallelize(range(PARTITIONS), PARTITIONS).mapPartitionsWithIndex(
+        lambda index, _: np.random.default_rng(index).normal(size=(ROWS, COLUMNS)))
+
+
+def answers(host: VRDD) -> dict[str, object]:
+    """What plans say of the rows: folds, reductions by key, loops, raw kernels and records."""
+    weights = np.zeros(COLUMNS)
+    for _ in range(3):
+        weights = weights + host.vmap(lambda x, w: x / (1 + abs((x * w).sum())), weights).sum() / 1000
+    halved = host.exec(KERNELS.halved, IN, OUT, IN.shape[0] * IN.shape[1], grid=16, block=64)
+    keyed = host.vmap(lambda x: (int(abs(x[0]) * 10) % 7, x.sum()))
+    return {
+        "sum": exact(host.vmap(lambda x: (x * x).sum()).sum()),
+        "vector": exact(host.sum()),
+        "max": exact(host.vmap(lambda x: x[1]).max()),
+        "inside": exact(host.vreduce(operator.add).sum()),
+        "raw": exact(halved.vmap(lambda x: x[3]).sum()),
+        "keys": exact(sorted(keyed.reduceByKey(operator.add, numKeys=7).collect())),
+        "loop": exact(weights),
+        "take": exact(host.vmap(lambda x: x * 3).take(3)),
+        "count": host.count(),
+        "collect": exact(host.vmap(lambda x: x[:4]).collect()[::1000]),
+    }
+
+
+@pytest.fixture(scope="module")
+def in_memory(local: Topology) -> dict[str, object]:
+    """The answers where all fits."""
+    with host_context(local) as sc:
+        return answers(rows(sc).send().cache())
+
+
+@pytest.fixture
+def small(local: Topology) -> Iterator[SparkContext]:
+    with host_context(local, memory="64m") as sc:
+        yield sc
+
+
+def test_what_is_sent_is_streamed(small: SparkContext, in_memory: dict[str, object]):
+    host = rows(small).send().cache()
+    found = answers(host)
+    assert [name for name in in_memory if found[name] != in_memory[name]] == []
+    assert report(small).memory[0].used < MEMORY
+
+
+def test_tasks_that_load_at_once_take_turns(small: SparkContext):
+    """Each needs 32 MB while it runs, of 64 MB, and keeps 4 kB."""
+    rdd = rows(small)
+    with ThreadPoolExecutor(4) as pool:
+        sums = list(pool.map(lambda k: rdd.vmap(lambda x: x * k).vmap(lambda x: x.sum()).sum(), range(1, 5)))
+    assert np.allclose(sums, sums[0] * np.arange(1, 5))
