@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from vispark.tables.orc import read_orc
     from vispark.tables.parquet import read_parquet
     from vispark.translate import TranslationError, coordinate, extent, stencil
+    from vispark.udfs.added import with_column
     from vispark.udfs.translated import udf
 
 __all__ = [
@@ -98,6 +99,7 @@ __all__ = [
     "stencil",
     "translate",
     "udf",
+    "with_column",
 ]
 
 # Each Python worker of Spark's imports this package, and most need none of these.
@@ -116,6 +118,7 @@ __getattr__, __dir__ = _names_of(__name__, {
     "vispark.tables.orc": ("read_orc",),
     "vispark.tables.parquet": ("read_parquet",),
     "vispark.translate": ("TranslationError", "coordinate", "extent", "stencil"),
+    "vispark.udfs.added": ("with_column",),
     "vispark.udfs.translated": ("udf",),
 })
 

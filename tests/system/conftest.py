@@ -4,10 +4,12 @@ from tests.system.fixtures import (
     gpu_cluster,
     local,
     no_leaks,
+    one_core,
     pytest_runtest_makereport,
     pytest_sessionfinish,
     sc,
     standalone,
 )
 
-__all__ = ["gpu_cluster", "local", "no_leaks", "pytest_runtest_makereport", "pytest_sessionfinish", "sc", "standalone"]
+__all__ = ["gpu_cluster", "local", "no_leaks", "one_core", "pytest_runtest_makereport", "pytest_sessionfinish", "sc",
+           "standalone"]

@@ -47,6 +47,13 @@ def local() -> Iterator[topology.Topology]:
 
 
 @pytest.fixture(scope="module")
+def one_core() -> Iterator[topology.Topology]:
+    """One task slot in the driver's JVM."""
+    with _use(topology.local(1)) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
 def standalone() -> Iterator[topology.Topology]:
     """Two nodes with an executor each."""
     with _use(topology.standalone(2)) as running:

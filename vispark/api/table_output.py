@@ -7,13 +7,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import pyspark
 from pyspark import RDD, SparkContext
-from pyspark.rdd import PythonEvalType
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as spark
 from pyspark.sql.types import _parse_datatype_string
-from pyspark.sql.udf import UserDefinedFunction
 
 from vispark.errors import PlanError
 from vispark.records.partition_schema import FetchedPartition
@@ -21,10 +18,8 @@ from vispark.runtime.driver.session import Session
 from vispark.tables import output
 from vispark.tables.arrow import pa, require
 from vispark.tables.cells import CellTask, schemas, unpacked
+from vispark.tables.mapped import map_in_arrow
 from vispark.tables.writing import COMPRESSIONS, TableDirectory, WriteTask
-
-#: The first number of PySpark's version.
-SPARK = int(pyspark.__version__.partition(".")[0])
 
 Schema = str | spark.DataType | Sequence[str] | None
 
@@ -55,7 +50,7 @@ def to_dataframe(vrdd: ColumnarSource, schema: Schema) -> DataFrame:
     cells = columns.mapPartitions(CellTask(wanted, target))
     frame = session.createDataFrame(cells, spark.StructType([spark.StructField("cell", spark.BinaryType())]),
                                     verifySchema=False)
-    return _of_cells(frame, wanted)
+    return map_in_arrow(frame, unpacked, wanted)
 
 
 def _schema(columns: RDD[FetchedPartition], schema: Schema) -> spark.StructType:
@@ -73,19 +68,6 @@ def _schema(columns: RDD[FetchedPartition], schema: Schema) -> spark.StructType:
     if not found:
         raise PlanError("there are no records to tell the columns by; give toDF a schema, such as \"x double\"")
     return output.named(found[0], list(schema) if schema is not None else None)
-
-
-def _of_cells(frame: DataFrame, schema: spark.StructType) -> DataFrame:
-    """Return the DataFrame of the batches in a DataFrame's cells.
-
-    ``DataFrame.mapInArrow`` does the same, but refuses to without pandas, which it does not use.
-    """
-    function = UserDefinedFunction(unpacked, returnType=schema, evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
-    column: Any = function(frame["cell"])
-    java: Any = frame._jdf
-    made = java.mapInArrow(column._jc, False, None) if SPARK >= 4 else \
-        java.pythonMapInArrow(column._jc.expr(), False)
-    return type(frame)(made, frame.sparkSession)
 
 
 def write_parquet(vrdd: ColumnarSource, path: str | os.PathLike[str], compression: str, *, overwrite: bool) -> None:

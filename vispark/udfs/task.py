@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -16,7 +17,7 @@ from vispark.runtime.identity import Credentials
 from vispark.tables.arrow import pa
 from vispark.tables.batches import BatchReader
 from vispark.tables.selection import Selection, select
-from vispark.tables.types import advice, of_arrow
+from vispark.tables.types import ColumnType, advice, of_arrow
 from vispark.udfs.returns import ReturnType
 
 #: The columns of a batch, one for each argument.
@@ -49,15 +50,25 @@ class UdfParameters:
         RecordError
             If one holds no numbers; names the column, and what to cast.
         """
-        kinds = [of_arrow(each) for each in types]
+        kinds = self.checked([of_arrow(each) for each in types])
+        schema = list(zip(self.names, kinds, strict=True))
+        return select(schema, list(self.names), None, "error", f"the columns of {self.function}")
+
+    def checked(self, kinds: Sequence[ColumnType]) -> Sequence[ColumnType]:
+        """Return the types, if all are of numbers.
+
+        Raises
+        ------
+        RecordError
+            As :meth:`selection`.
+        """
         for number, kind in enumerate(kinds):
             if kind.kind not in ("number", "array", "vector"):
                 shown = self.columns[number] if self.columns else self.names[number]
                 hint = "give its fields as columns of their own" if kind.kind == "struct" else advice(shown, kind)
                 raise RecordError(f"{self.function} takes numbers, booleans and arrays of these, and the column "
                                   f"{shown!r}, its parameter {self.names[number]}, is {kind.text}: {hint}")
-        schema = list(zip(self.names, kinds, strict=True))
-        return select(schema, list(self.names), None, "error", f"the columns of {self.function}")
+        return kinds
 
 
 class Computation(Protocol):
@@ -102,12 +113,15 @@ class UdfTask:
         Type of the results.
     nbytes : int
         Bytes of columns up to which batches are joined.
+    optional : frozenset of str
+        Parameters that take nulls, as None.
     """
 
     compute: Computation
     parameters: UdfParameters
     returns: ReturnType
     nbytes: int
+    optional: frozenset[str] = frozenset()
 
     def __call__(self, given: Iterable[Any]) -> Iterator[Any]:
         for joined in self.joined(columns if isinstance(columns, tuple) else (columns,) for columns in given):
@@ -129,7 +143,7 @@ class UdfTask:
     def results(self, joined: list[Arguments]) -> Any:
         """Return the Arrow array of the results for some batches."""
         batches = [pa.RecordBatch.from_arrays(list(columns), list(self.parameters.names)) for columns in joined]
-        valid = [_valid(batch) for batch in batches]
+        valid = [self._valid(batch) for batch in batches]
         kept = [batch if mask is None else batch.filter(mask) for batch, mask in zip(batches, valid, strict=True)]
         kept = [batch for batch in kept if batch.num_rows]
         found = self.compute(kept) if kept else pa.nulls(0, self.returns.arrow)
@@ -140,13 +154,8 @@ class UdfTask:
         numbers = pa.compute.subtract(pa.compute.cumulative_sum(rows.cast(pa.int64())), 1)
         return found.take(pa.compute.if_else(rows, numbers, None))
 
-
-def _valid(batch: Any) -> Any:
-    """Return the mask of the rows without a null; None if no row has one."""
-    masks = [column.is_valid() for column in batch.columns if column.null_count]
-    if not masks:
-        return None
-    found = masks[0]
-    for mask in masks[1:]:
-        found = pa.compute.and_(found, mask)
-    return found
+    def _valid(self, batch: Any) -> Any:
+        """Return the mask of the rows without a null; None if no row has one."""
+        masks = [column.is_valid() for name, column in zip(batch.schema.names, batch.columns, strict=True)
+                 if column.null_count and name not in self.optional]
+        return functools.reduce(pa.compute.and_, masks) if masks else None
