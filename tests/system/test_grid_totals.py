@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from pyspark import SparkContext
 
-from vispark import VRDD, Grid, PlanError
+from vispark import VRDD, FallbackWarning, Grid, PlanError
+from vispark.runtime.driver.session import Session
 
 RNG = np.random.default_rng(5)
 
@@ -20,6 +23,14 @@ def started(sc: SparkContext) -> None:
     """A session with its threads and connections, which live as long as the context."""
     blocks = held(sc, np.ones((4, 4)), (2, 2))
     assert Grid.gather(blocks).sum() == Grid.sum(blocks) == 16
+
+
+def test_two_grids_on_the_device_come_to_the_driver_for_their_product_and_that_is_told(sc, monkeypatch):
+    session = Session.of(sc)
+    monkeypatch.setattr(session, "options", replace(session.options, fallback="warn"))
+    blocks = held(sc, np.ones((4, 4)), (2, 2))
+    with pytest.warns(FallbackWarning, match=r'two grids gathers the cells of both in the driver: .*"p", "q"'):
+        assert Grid.dot(blocks, blocks) == 16
 
 
 @pytest.mark.parametrize(("dtype", "shape", "splits"), [

@@ -18,7 +18,8 @@ _INSIDE = str(Path(__file__).parents[1]), str(Path(pyspark.__file__).parent)
 _told: set[tuple[str, int, str]] = set()
 
 
-def tell(context: SparkContext, action: str, name: object, reason: str) -> None:
+def tell(context: SparkContext, action: str, name: object, reason: str,
+         how: str = "brings the records back to Python, and is a Spark job") -> None:
     """Apply ``spark.vispark.fallback``: warn, once for a line of the user's code; raise an error; or do nothing.
 
     Raises
@@ -30,7 +31,7 @@ def tell(context: SparkContext, action: str, name: object, reason: str) -> None:
     if chosen == "silent":
         return
     short = reason.partition("\n")[0]
-    text = f"{action}() of {name} brings the records back to Python, and is a Spark job: {short}"
+    text = f"{action}() of {name} {how}: {short}"
     if chosen == "error":
         raise PlanError(f"{text} (spark.vispark.fallback=error)")
     file, line = _caller()
