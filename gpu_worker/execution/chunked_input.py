@@ -70,6 +70,8 @@ class ChunkedInput:
         self._memory = memory
         self._streams = Streams(pool, lanes=1)
         self.device = device_of(plan, plan.inputs[0], self._streams, vrdd)
+        #: Zeros, to clear marks with; none until there is memory for them.
+        self._zeros: list[Buffer] = []
         self._buffers: list[Buffer] = []
         #: Where each buffer's bytes begin among those of the blocks.
         self._starts: list[int] = []
@@ -84,8 +86,8 @@ class ChunkedInput:
 
     def _allocate(self, signatures: list[Signature]) -> None:
         stream = self._streams.main(self.device)
-        self._zero = self.device.allocate(MARK_BYTES, stream=stream)
-        self.device.copy_in(self._zero, np.zeros(MARK_BYTES, np.uint8), stream=stream)
+        self._zeros.append(self.device.allocate(MARK_BYTES, stream=stream))
+        self.device.copy_in(self._zeros[0], np.zeros(MARK_BYTES, np.uint8), stream=stream)
         for signature in signatures:
             for described, start in field_offsets(signature, self._whole):
                 self._buffers.append(self.device.allocate(field_bytes(described), stream=stream))
@@ -120,7 +122,7 @@ class ChunkedInput:
             if start + buffer.nbytes > stop:
                 break
             self._filled += 1
-        self.device.copy_out(mark, self._zero, stream=stream)
+        self.device.copy_out(mark, self._zeros[0], stream=stream)
         self._came = stop
         self.seconds += time.monotonic() - started
         failpoint("piece-taken")
@@ -146,7 +148,7 @@ class ChunkedInput:
     def close(self) -> None:
         """Close the buffers that no plan took."""
         self._streams.settle()
-        for buffer in (self._zero, *self.release()):
+        for buffer in (*self._zeros, *self.release()):
             buffer.close()
         self._streams.close()
         leave, self._leave = self._leave, lambda: None

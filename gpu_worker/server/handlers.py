@@ -30,6 +30,7 @@ from gpu_worker.execution.verification import verify_request
 from gpu_worker.execution.waves import WaveSize, least_free, may_stream
 from gpu_worker.memory.admission import Admission
 from gpu_worker.memory.registry import Registry
+from gpu_worker.memory.tiers import stream_bytes
 from gpu_worker.mpi.world import JoinedWorld, check_nodes
 from gpu_worker.protocol.errors import (
     KernelFault,
@@ -76,9 +77,6 @@ _WORLD_SECONDS = 30.0
 
 #: How long a partition that comes in pieces may wait for memory that others have, in seconds.
 _ADMISSION_SECONDS = 600.0
-
-#: The most bytes of a wave.
-_STREAM_BYTES = 64 << 20
 
 #: A reply, and the descriptors that go with it.
 Answer = tuple[Reply, list[int]]
@@ -337,11 +335,14 @@ class SessionWorker:
                     return self._anew(request, plan, payload, waves=size)
                 except OutOfMemory as error:
                     failed = error
+        if plan.keeps and plan.plan.grid is None:
+            raise OutOfMemory(f"{failed.message}; persist(\"GPU_AND_HOST\") keeps in host memory what does not fit",
+                              failed.place) from failed
         raise failed
 
     def _stream_bytes(self) -> int:
-        """Return the bytes of a wave: as many as were asked for, and an eighth of the smallest device at most."""
-        return min([_STREAM_BYTES, *(device.memory().total // 8 for device in self._pool.devices)])
+        """Return the bytes of a wave on the smallest device."""
+        return min([stream_bytes(device) for device in self._pool.devices], default=0)
 
     def _wave_size(self, request: Run, plan: DecodedPlan) -> WaveSize | None:
         """Return the size of the waves that a plan is to run in, as what it has to copy in takes more than half of the

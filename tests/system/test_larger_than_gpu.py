@@ -12,7 +12,7 @@ from pyspark import RDD, SparkContext
 
 from tests.system.topology import Topology
 from tests.system.vrdd_tools import exact, host_context, report
-from vispark import IN, OUT, Kernels
+from vispark import IN, OUT, Kernels, OutOfMemory
 from vispark.api.vrdd import VRDD
 
 #: 8 partitions of 16 MB.
@@ -68,6 +68,22 @@ def test_what_is_sent_is_streamed(small: SparkContext, in_memory: dict[str, obje
     found = answers(host)
     assert [name for name in in_memory if found[name] != in_memory[name]] == []
     assert report(small).memory[0].used < MEMORY
+
+
+def test_what_is_persisted_on_both_is_partly_resident(small: SparkContext, in_memory: dict[str, object]):
+    both = rows(small).persist("GPU_AND_HOST")
+    found = answers(both)
+    assert [name for name in in_memory if found[name] != in_memory[name]] == []
+    held = report(small)
+    assert 16 << 20 <= held.memory[0].used < MEMORY and held.host_bytes >= 64 << 20
+    doubled = both.vmap(lambda x: x * 2).persist("GPU_AND_HOST")
+    assert exact(doubled.sum()) == exact(both.sum() * 2)
+    assert "else on host" in doubled.explanation()
+
+
+def test_cache_says_what_would_fit(small: SparkContext):
+    with pytest.raises(OutOfMemory, match=r'do not fit.*persist\("GPU_AND_HOST"\) keeps in host memory'):
+        rows(small).cache("GPU").count()
 
 
 def test_tasks_that_load_at_once_take_turns(small: SparkContext):

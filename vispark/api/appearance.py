@@ -78,6 +78,7 @@ class Appearance(LineageWalk):
         place = ops.place_of(chain[:max(number for number, node in enumerate(chain) if node.cached) + 1])
         device = Session.of(self.ctx).options.device
         where = "host memory" if place == "host" else "the device" + (f" ({device})" if device != "auto" else "")
+        where += ", else in host memory" if place == "tiers" else ""
         there = len(residency.places)
         if not is_own:
             return f"lazy: computed by each action, from VRDD {residency.cached}, which is kept " + \

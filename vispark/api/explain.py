@@ -294,6 +294,9 @@ def _geometry(launch: Launch, blocks: int) -> str:
 
 # -- data -------------------------------------------------------------------------------------------------------------
 
+_WHERE = {"host": "host", "device": "device", "tiers": "device as far as it has room, else on host"}
+
+
 def _held(session: Session, chain: LogicalPlan) -> Iterator[str]:
     found = False
     for position, node in enumerate(chain):
@@ -303,7 +306,7 @@ def _held(session: Session, chain: LogicalPlan) -> Iterator[str]:
             nbytes = sum(residency.contents[index].nbytes for index in residency.places)
             pending = ", on their way" if any(not sent.ticket.done for _, sent in residency.pending) else ""
             yield (f"VRDD {node.cached.number} ({node.cached.name}): {len(residency.places)} partitions held{pending}, "
-                   f"{nbytes} bytes on {ops.place_of(chain[:position + 1])}")
+                   f"{nbytes} bytes on {_WHERE[ops.place_of(chain[:position + 1])]}")
     saved = [snapshot for snapshot in map(session.snapshots.find, [node.saved for node in reversed(chain)]) if snapshot]
     for snapshot in saved[:1]:
         copied = ", with a copy on another node" if snapshot.is_copied else ""

@@ -57,8 +57,11 @@ def _cache(self: RDD, level: str | None = None) -> RDD:
 def _persist(self: RDD, storageLevel: StorageLevel | str = StorageLevel.MEMORY_ONLY) -> RDD:
     if not isinstance(storageLevel, str):
         return _PERSIST(self, storageLevel)
+    if storageLevel == "GPU_AND_HOST":
+        return vrdd.send(self).persist(storageLevel)
     if storageLevel != "GPU":
-        raise PlanError(f"there is no storage level {storageLevel!r}; there are \"GPU\" and pyspark.StorageLevel's")
+        raise PlanError(f"there is no storage level {storageLevel!r}; there are \"GPU\", \"GPU_AND_HOST\" and "
+                        "pyspark.StorageLevel's")
     return vrdd.send(self).htod().cache()
 
 

@@ -382,13 +382,16 @@ class VRDD(Appearance, EagerExecution, FoldActions, GridOperations):
         Raises
         ------
         PlanError
-            If the level is a string other than "GPU".
+            If the level is a string other than "GPU" and "GPU_AND_HOST". The latter keeps in host memory those
+            partitions that do not fit on the device.
         """
-        if isinstance(storageLevel, str) and storageLevel != "GPU":
-            raise PlanError(f"there is no storage level {storageLevel!r}; a VRDD is kept with \"GPU\"")
+        if isinstance(storageLevel, str) and storageLevel not in ("GPU", "GPU_AND_HOST"):
+            raise PlanError(f"there is no storage level {storageLevel!r}; a VRDD is kept with \"GPU\" or "
+                            "\"GPU_AND_HOST\"")
         with self._lock:
             if self._residency is None:
-                self._residency = Session.of(self.ctx).residency(self.name() or str(self._op))
+                self._residency = Session.of(self.ctx).residency(
+                    self.name() or str(self._op), spills=storageLevel == "GPU_AND_HOST")
                 self._level = StorageLevel.MEMORY_ONLY if isinstance(storageLevel, str) else storageLevel
                 self.is_cached = True
                 self._begin()

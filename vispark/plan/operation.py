@@ -248,10 +248,13 @@ def stays_on_host(op: RecordedOperation) -> PlanError:
 
 @dataclass(frozen=True)
 class DatasetId:
-    """Identity of a cached result: the number under which workers hold it, and its name."""
+    """Identity of a cached result: the number under which workers hold it, its name, and whether what does not fit on
+    devices is held in host memory.
+    """
 
     number: int
     name: str
+    spills: bool = False
 
     def __str__(self) -> str:
         return f"{self.number} {self.name}"

@@ -128,8 +128,9 @@ def reaches(op: RecordedOperation) -> bool:
 
 
 def place_of(chain: Sequence[PlanNode]) -> str:
-    """Return the place of a chain's result: "host" or "device"."""
-    return next((node.op.place for node in reversed(chain) if node.op.place), "host")
+    """Return the place of a chain's result: "host", "device", or "tiers" where it is on both, as devices have room."""
+    return next(("tiers" if node.cached and node.cached.spills else node.op.place for node in reversed(chain)
+                 if node.op.place or (node.cached and node.cached.spills)), "host")
 
 
 def needs_neighbours(chain: Sequence[PlanNode], position: int) -> bool:

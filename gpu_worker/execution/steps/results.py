@@ -8,8 +8,10 @@ from functools import partial
 from gpu_worker.execution.plan_checks import check_over, require
 from gpu_worker.execution.run_context import BlockForm, RunContext
 from gpu_worker.execution.step_handlers import StepHandler, handles
+from gpu_worker.execution.steps.transfers import copied_out
 from gpu_worker.memory.partition import Partition
 from gpu_worker.memory.registry import Registry
+from gpu_worker.memory.tiers import TIERS, has_room, placing
 from gpu_worker.protocol.errors import PlanError
 from gpu_worker.protocol.messages import FetchStep, KeepStep, Plan
 
@@ -36,22 +38,36 @@ class KeepHandler(StepHandler[KeepStep]):
         return f"{vrdds[self.step.slot]} {self.step.name}".strip()
 
     def verify(self, plan: Plan) -> None:
-        require(self.step.place in ("host", "device"),
-                f"a value is kept on host or device, not {self.step.place[:40]!r}")
+        require(self.step.place in ("host", "device", TIERS),
+                f"a value is kept on host, device or {TIERS}, not {self.step.place[:40]!r}")
 
     def run(self, context: RunContext, values: list[Partition]) -> list[Partition]:
-        return context.each(self, values, partial(self._kept, context))
+        kept = self._placed if self.step.place == TIERS else partial(self._kept, place=self.step.place)
+        return context.each(self, values, partial(kept, context))
 
-    def _kept(self, context: RunContext, value: Partition) -> Partition:
-        missing = "buffer" if self.step.place == "device" else "host"
+    def _placed(self, context: RunContext, value: Partition) -> Partition:
+        """Keep a value on its device while that has room for it, else in host memory."""
+        if value.positions:
+            raise PlanError("the blocks of a grid need their neighbours in each step, and are kept on devices alone: "
+                            "cache(\"GPU\"), with more or larger devices where they do not fit")
+        missing = sum(array.nbytes for array in value.arrays if array.buffer is None)
+        with placing:
+            if has_room(value.device, sum(array.nbytes for array in value.arrays), missing):
+                return self._kept(context, context.to_device(value), "device")
+        if any(array.host is None for array in value.arrays):
+            value, = copied_out(context, [value])
+        return self._kept(context, value, "host")
+
+    def _kept(self, context: RunContext, value: Partition, place: str) -> Partition:
+        missing = "buffer" if place == "device" else "host"
         if any(getattr(array, missing) is None for array in value.arrays):
-            raise PlanError(f"the value to keep is not in {self.step.place} memory")
+            raise PlanError(f"the value to keep is not in {place} memory")
         layout, count = value.layout, -1
         if value.variants:
             variant = context.plan.variants[value.variants[0]]
             layout, count = variant.layouts[self.number], variant.counts[self.number]
-        context.retained |= self.step.place == "host"
-        context.pending.append((self.step, value.kept_at(self.step.place, layout, value.count if count < 0 else count)))
+        context.retained |= place == "host"
+        context.pending.append((self.step, value.kept_at(place, layout, value.count if count < 0 else count)))
         return value
 
 

@@ -39,10 +39,10 @@ class ToHostHandler(StepHandler[ToHostStep]):
         return True
 
     def run(self, context: RunContext, values: list[Partition]) -> list[Partition]:
-        return context.together(self, values, partial(_copied_out, context))
+        return context.together(self, values, partial(copied_out, context))
 
 
-def _copied_out(context: RunContext, values: Sequence[Partition]) -> list[Partition]:
+def copied_out(context: RunContext, values: Sequence[Partition]) -> list[Partition]:
     """Return the partitions with their arrays in host memory, too."""
     made, devices = [], {value.device for value in values}
     with context.progress.waiting():

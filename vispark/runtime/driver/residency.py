@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import ClassVar
 
 from pyspark import RDD
@@ -146,7 +147,7 @@ class Residency:
 
     def rename(self, name: str) -> None:
         """Change the name; workers keep the old name of content that they hold already."""
-        self.cached = DatasetId(self.cached.number, name)
+        self.cached = replace(self.cached, name=name)
 
     def close(self) -> None:
         """Let the workers forget the content now."""

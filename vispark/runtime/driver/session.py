@@ -145,9 +145,9 @@ class Session:
         self.errands.join()
         self.workers.close()
 
-    def residency(self, name: str) -> Residency:
-        """Return a residency with a new number."""
-        residency = Residency(self.released, DatasetId(next(self._numbers), name))
+    def residency(self, name: str, *, spills: bool = False) -> Residency:
+        """Return a residency with a new number; ``spills`` is as in :class:`DatasetId`."""
+        residency = Residency(self.released, DatasetId(next(self._numbers), name, spills))
         self.residencies[residency.cached.number] = residency
         return residency
 
