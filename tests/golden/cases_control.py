@@ -599,4 +599,16 @@ case("nested tuples as a result", rows(4, 3), golden="nested_result")(lambda p: 
 case("a dict as a result", {"a": F32, "b": F32}, golden="dict_result")(lambda a, b: {"b": a + b, "c": a > 0})
 case("fields by name", {"x": F32[:8], "y": I64[:8], "z": rows(8, 2)}, 2.0, golden="fields")(
     lambda y, k, z: y * k + z[1])
+case("a record by its fields, as by map", {"x": F32[:8], "y": I64[:8], "z": rows(8, 2)}, 2.0, golden="record")(
+    lambda r, k: r["y"] * k + r["z"][1])
 case("a Python int as a result", F32)(lambda x: 3)
+
+
+@case("a record given on to a function", {"x": F64[:8] * 2, "y": F64[:8]})
+def _given_on(record):
+    def total(r):
+        return r["x"] + r["y"]
+    both = {"total": total(record), "x": record["x"]}
+    return both["total"] * 2 if both["x"] > 0 else both["x"]
+
+

@@ -188,6 +188,9 @@ def plain(fn: Callable[..., Any], data: Data, *args: Any) -> list[Any]:
         warnings.simplefilter("ignore")
         if isinstance(data, Mapping):
             names = inspect.signature(fn).parameters
+            if not set(names) & set(data):
+                return [fn({name: array[i] for name, array in data.items()}, *args)
+                        for i in range(len(next(iter(data.values()))))]
             given = dict(zip([name for name in names if name not in data], args, strict=False))
             return [fn(**given, **{name: array[i] for name, array in data.items() if name in names})
                     for i in range(len(next(iter(data.values()))))]

@@ -82,6 +82,11 @@ def _attribute(x):
     return x
 
 
+def _sets_a_field(r):
+    r["a"] = 1
+    return r
+
+
 def _global(x):
     global state
     state = x
@@ -276,6 +281,7 @@ LACKING = [
     (_even, 0, "recursion is not supported"),
     (_inner_recursion, 0, "recursion is not supported"),
     (_attribute, 5, r"assigning to \.rate is not supported"),
+    (_sets_a_field, 5, "assigning to a field is not supported.*return a dict with it"),
     (_global, 5, "global is not supported"),
     (_append, 5, r"\.append\(\) is not supported: .*no side effects"),
     (_try, 5, "try is not supported"),
@@ -514,7 +520,9 @@ FORBIDDEN = [
     (lambda p, n: np.zeros(len(p) - n), ROWS, (9,), r"cannot have the shape"),
     (lambda x, y: x + y, NUMBERS, (), "no value is given for the parameter y"),
     (lambda a, y: a, {"a": NUMBERS, "b": NUMBERS}, (), "no value is given for the parameter y.*fields are a, b"),
-    (lambda q: q, {"a": NUMBERS, "b": NUMBERS}, (), "no parameter of lambda is named after a field.*a, b"),
+    (lambda q: q, {"a": NUMBERS, "b": NUMBERS}, (), "no parameter of lambda is named after a field.*a, b.*q..a.."),
+    (lambda q: q["c"], {"a": NUMBERS, "b": NUMBERS}, (), "there is no field 'c'; the fields are a, b"),
+    (lambda q: q["a"], NUMBERS, (), r"float32 has no fields: \['a'\] is of records that are dicts"),
     (lambda p: min((v, i) for i, v in enumerate(p))[1], ROWS, (), r"write min\(range\(n\), key=lambda i: "),
     (lambda p: functools.reduce(lambda a, i: a + p[i], range(4), 0.5), ROWS, (), "reduce goes over a row or a tuple"),
     (lambda p: math.dist(p, p + 1), rows(2, 80), (), r"of longer rows write np\.linalg\.norm"),

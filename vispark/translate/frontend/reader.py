@@ -373,6 +373,9 @@ class _Reader:
             return form.Spread(self.target(node.value), at=place(node))
         if isinstance(node, ast.Subscript):
             found = self.expression(node.value)
+            if isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str):
+                raise self.error(node, "assigning to a field is not supported: a translated function has no side "
+                                       f"effects; return a dict with it, {{{node.slice.value!r}: value}}")
             return form.Index(found, self._indices(node.slice), at=place(node))
         if isinstance(node, ast.Attribute):
             raise self.error(node, f"assigning to .{node.attr} is not supported: a translated function has no side "
@@ -560,6 +563,8 @@ class _Reader:
         value = self.loose(node.value)
         if isinstance(value, _Outside):
             raise self.error(node.value, why_not(value.value, value.name))
+        if isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str):
+            return form.FieldOf(value, node.slice.value, at=place(node))
         return form.Index(value, self._indices(node.slice), at=place(node))
 
     def _indices(self, node: ast.expr) -> tuple[Expression, ...]:

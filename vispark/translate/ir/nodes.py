@@ -6,8 +6,8 @@ comparisons, so a function that is defined twice is one function.
 
 ::
 
-    Expression   Literal Local Captured Library Called Unary Binary Compare Logical Choice Call Attribute Index Slice
-                 TupleOf ListOf DictOf Each Listed Spread
+    Expression   Literal Local Captured Library Called Unary Binary Compare Logical Choice Call Attribute Index FieldOf
+                 Slice TupleOf ListOf DictOf Each Listed Spread
     Statement    Assign Augment If For While Break Continue Return
 """
 
@@ -209,6 +209,14 @@ class Index(Expression):
 
     value: Expression
     indices: tuple[Expression, ...]
+
+
+@dataclass(frozen=True)
+class FieldOf(Expression):
+    """``value["name"]``."""
+
+    value: Expression
+    name: str
 
 
 @dataclass(frozen=True)

@@ -286,8 +286,7 @@ class RowWriter:
         names = {parameter.name for parameter in definition.parameters if not parameter.many}
         found |= {name: self._taken(name, field) for name, field in fields.items() if name in names}
         if not found:
-            raise Refusal(f"no parameter of {definition.name} is named after a field; the record's fields are "
-                          + ", ".join(fields))
+            found[taken[0].name] = self._record_of(taken[0].name, definition, fields)
         rest = [parameter for parameter in taken if parameter.name not in found]
         if link.arguments > len(rest) and many:
             found[many] = Tuple((*first_of, *(self._value(("argument", number), f"{many}_{number - first - len(rest)}")
@@ -301,6 +300,16 @@ class RowWriter:
             if parameter.name not in found:
                 found[parameter.name] = self._default(definition, parameter, fields)
         return found
+
+    def _record_of(self, wanted: str, definition: Definition, fields: dict[str, Value | ElementField]) -> Dict:
+        """Return a record of fields as a dict; of its fields those that the function may read."""
+        read = {node.name for node in nodes.nodes_of(definition.body, called=True) if isinstance(node, nodes.FieldOf)}
+        if not read:
+            raise Refusal(f"no parameter of {definition.name} is named after a field; the record's fields are "
+                          f"{', '.join(fields)}: name parameters so, or take them as "
+                          f"{wanted}[\"{next(iter(fields))}\"]")
+        names = [name for name in fields if name in read or not read <= fields.keys()]
+        return Dict(tuple(names), tuple([self._taken(name, fields[name]) for name in names]))
 
     def _tuple_of(self, wanted: str, fields: dict[str, Value | ElementField]) -> Tuple:
         """Return the fields of a record that is a tuple, which may hold tuples."""

@@ -25,6 +25,7 @@ from vispark.translate.ir.liveness import Names
 from vispark.translate.ir.types import INT
 from vispark.translate.ir.values import (
     Array,
+    Dict,
     List,
     LocalFunction,
     Named,
@@ -124,6 +125,10 @@ def bind(emit: Emitter, name: str, value: Value) -> None:
         # A list that nothing can be appended to is a tuple.
         parts = tuple(_part(emit, f"{name}_{i}", item) for i, item in enumerate(value.items))
         frame.variables[name] = type(value)(parts)
+    elif isinstance(value, Dict):
+        parts = tuple(_part(emit, f"{name}_{field}", item)
+                      for field, item in zip(value.names, value.items, strict=True))
+        frame.variables[name] = Dict(value.names, parts)
     elif isinstance(value, Selected) and (value.values.volatile or value.mask.volatile):
         raise Refusal(f"{name} would be items of an array that is written to; reduce them where they are selected")
     elif isinstance(value, LocalFunction | Named | Nothing | Selected):

@@ -92,6 +92,16 @@ def lower_dict_of(emit: Emitter, node: nodes.DictOf) -> Value:
     return Dict(node.names, tuple(expression(emit, item) for item in node.items))
 
 
+@lowers_node(nodes.FieldOf)
+def lower_field_of(emit: Emitter, node: nodes.FieldOf) -> Value:
+    value = expression(emit, node.value)
+    if not isinstance(value, Dict):
+        raise Refusal(f"{describe(value)} has no fields: [{node.name!r}] is of records that are dicts")
+    if node.name not in value.names:
+        raise Refusal(f"there is no field {node.name!r}; the fields are {', '.join(value.names)}")
+    return value.items[value.names.index(node.name)]
+
+
 @lowers_node(nodes.Attribute)
 def lower_attribute(emit: Emitter, node: nodes.Attribute) -> Value:
     """Return ``value.name``: a property, or a method to be called."""
