@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any
 
 from gpu_worker.protocol import device_kinds, transport_kinds
@@ -203,7 +204,10 @@ class Options:
 
 def _find(name: str) -> Option:
     if name not in _BY_NAME:
-        raise OptionError(f"there is no option {name}; there are {', '.join(_BY_NAME)}")
+        near = get_close_matches(name, _BY_NAME, 1)
+        others = ", ".join(each.removeprefix(PREFIX) for each in _BY_NAME)
+        raise OptionError(f"there is no option {name}" + (f"; the nearest is {near[0]}" if near else
+                                                          f"; behind {PREFIX} there are {others}"))
     return _BY_NAME[name]
 
 
