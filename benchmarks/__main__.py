@@ -33,6 +33,7 @@ from benchmarks import (
     tax,
     text,
     transport,
+    udfs,
     whole,
 )
 from benchmarks.cloud import Cloud
@@ -121,7 +122,7 @@ _WHOLE = 3
 WAYS = {"all": (True, True), "without-jobs": (True, False), "ours": (False, False)}
 
 BENCHMARKS = ("transport", "latency", "regression", "kmeans", "heat", "flow", "kernels", "tax", "exchanges", "text",
-              "tables", "whole")
+              "tables", "udfs", "whole")
 
 console = Console(width=200 if not sys.stdout.isatty() else None)
 
@@ -169,6 +170,9 @@ def measured(scale: Scale, device: str, partitions: int, only: tuple[str, ...]) 
             yield tax.of_flow(sc, scale.planes[-1], settings, told)
     for solver in [*map(heat.solver, scale.cubes), *map(flow.solver, scale.planes)] if "exchanges" in only else ():
         yield hiding.run(solver, _kind(device), scale.samples, _progress(f"exchanges of {solver.name}"))
+    if "udfs" in only:
+        with context(device, cores) as sc:
+            yield udfs.run(sc, min(1_000_000, scale.text // 16), scale.samples, _progress("functions over columns"))
     with tempfile.TemporaryDirectory(prefix="vb-text-") as directory:
         if "text" in only:
             with context(device, cores) as sc:
