@@ -56,7 +56,7 @@ def _opened(*addresses: str, device: str = "cuda") -> list:
 
 
 def _uuid(number: int) -> str:
-    given = check(bindings.cuDeviceGetUuid_v2(bindings.CUdevice(number)))
+    given = check(getattr(bindings, "cuDeviceGetUuid_v2", bindings.cuDeviceGetUuid)(bindings.CUdevice(number)))
     return f"GPU-{uuid.UUID(bytes=bytes(given.bytes))}"
 
 

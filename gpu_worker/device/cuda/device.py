@@ -634,8 +634,9 @@ def _uuids(addresses: Sequence[str], count: int) -> list[str]:
     """Return the UUIDs of all visible GPUs and instances, if some address may be one."""
     if all(address.isdecimal() for address in addresses):
         return []
-    found = [str(uuid.UUID(bytes=bytes(check(bindings.cuDeviceGetUuid_v2(bindings.CUdevice(ordinal))).bytes)))
-             for ordinal in range(count)]
+    # Before CUDA 13 the first version of the call gave an instance its GPU's UUID.
+    uuid_of = getattr(bindings, "cuDeviceGetUuid_v2", bindings.cuDeviceGetUuid)
+    found = [str(uuid.UUID(bytes=bytes(check(uuid_of(bindings.CUdevice(ordinal))).bytes))) for ordinal in range(count)]
     instance = os.environ.get("CUDA_VISIBLE_DEVICES", "").startswith("MIG-")
     return [f"{'MIG' if instance else 'GPU'}-{each}" for each in found]
 

@@ -33,8 +33,9 @@ FAULTS = (
           "return max(a, b, key=lambda t: list(_PYTHON).index(t.dtype))\n    if a.dtype",
           "return min(a, b, key=lambda t: list(_PYTHON).index(t.dtype))\n    if a.dtype"),
     # -- scalars ------------------------------------------------------------------------------------------------------
-    Fault("// truncates", "codegen/scalar/prelude.py", "return quotient - ((a % b != 0) && ((a < 0) != (b < 0)));",
-          "return quotient;"),
+    Fault("// truncates", "codegen/scalar/prelude.py",
+          "if (rest != 0 && (b < 0) != (rest < 0)) quotient -= 1;\n    if (quotient == 0) return copysign(0.0, a / b);",
+          "if (quotient == 0) return copysign(0.0, a / b);"),
     Fault("% has the dividend's sign", "codegen/scalar/scalars.py", '"%": "floor_remainder"', '"%": "c_remainder"'),
     Fault("shifts go the other way", "codegen/scalar/scalars.py",
           '"<<": "shift_left",\n              ">>": "shift_right"',
