@@ -356,7 +356,7 @@ def udf(returnType: str | spark.DataType, *, fallback: bool = False) -> Callable
     ``spark.vispark.udfBytes``, and the worker of their node computes each joined batch in one plan, on its devices.
     The function is never called.
 
-    UdfParameters
+    Parameters
     ----------
     returnType : str or pyspark.sql.types.DataType
         Type of the results: a number or ``boolean``, ``array<...>`` of these for 1-D results, ``struct<...>`` for dicts
