@@ -266,6 +266,9 @@ def draw(seed: str, dtype: str, other: str, probes: Sequence[Probe], rows: bool,
         fields["d"] = data.edges(random, dtype, (data.COUNT, length))
         scope.rows, scope.moderate_rows = ["p", "q", "r"], ["r", "h"]
     values, equals = _body(writer, scope, probes, rows, 0 if alone else length, alone)
+    if not alone and Random(f"{seed} held").random() < 0.1:
+        writer.add(1, 'held = {"u": a, "w": (a, m)}')
+        values, equals = [*values, 'held["u"]', 'held["w"][1]'], [*equals, EXACT, EXACT]
     used = "\n".join([*writer.lines, *values])
     taken = [name for name in fields if name in _words(used)] or ["a"]
     named = not alone and random.random() < 0.1 and not any(
