@@ -84,18 +84,18 @@ def stamped(stamps: Stamps) -> Iterator[None]:
     kept_sent, kept_take = Pipeline._sent, Pipeline._take
 
     @wraps(kept_sent)
-    def sent(lane: Pipeline, *arguments: Any) -> PendingRequest:
+    def sent(pipeline: Pipeline, *arguments: Any) -> PendingRequest:
         stamps.put()
-        ticket = kept_sent(lane, *arguments)
+        pending = kept_sent(pipeline, *arguments)
         stamps.put()
-        return ticket
+        return pending
 
     @wraps(kept_take)
-    def take(lane: Pipeline) -> None:
-        ticket = lane._waiting[0]
-        kept_take(lane)
+    def take(pipeline: Pipeline) -> None:
+        pending = pipeline._waiting[0]
+        kept_take(pipeline)
         stamps.put()
-        stamps.devices.append(ticket.answer[0].times.total if ticket.answer else 0.0)
+        stamps.devices.append(pending.answer[0].times.total if pending.answer else 0.0)
 
     Pipeline._sent, Pipeline._take = sent, take                     # type: ignore[method-assign]
     try:

@@ -156,7 +156,7 @@ def loops(solver: Solver, devices: Sequence[Device],
     given = lowered(solver)
     streams = Streams(StreamPool(devices), 1)
     scratch, arguments = Scratch(streams), Arguments(given.values, None)
-    desk = GridContext(streams, scratch, arguments)
+    context = GridContext(streams, scratch, arguments)
     grid = solver.grid.description.grid_shape
     nodes, rank = (1, 0) if world is None else (world.size, world.rank)
     first, lattice = rank * len(devices), lattice_of(grid)
@@ -165,13 +165,13 @@ def loops(solver: Solver, devices: Sequence[Device],
                               if first <= owner < first + len(devices)})
     if world is not None:
         domain = domain.among(world.gather(domain.said()))
-    content = {name: _noise(domain, dtype, desk) for name, dtype in solver.grid.fields or (("", "<f4"),)}
+    content = {name: _noise(domain, dtype, context) for name, dtype in solver.grid.fields or (("", "<f4"),)}
 
     def wait() -> None:
         for device in devices:
-            device.synchronize(stream=desk.stream(device))
+            device.synchronize(stream=context.stream(device))
 
-    stepper = Stepper(domain, content, desk, world)
+    stepper = Stepper(domain, content, context, world)
     silent = replace(given.step, phases=_silent(given.step.phases), together=_silent(given.step.together))
     loop, without = (Loop(step, given.kernels, stepper, wait) for step in (given.step, silent))
 
@@ -189,7 +189,7 @@ def loops(solver: Solver, devices: Sequence[Device],
             RecordedWork(noted).start()
             wait()
             return
-        with desk.noting() as entries:
+        with context.noting() as entries:
             looped(loop)()
         noted.extend(entries)
 
@@ -211,7 +211,7 @@ def loops(solver: Solver, devices: Sequence[Device],
         wait()
         for cells in (*content.values(), *stepper.finish().values()):
             cells.close()
-        desk.close()
+        context.close()
         arguments.close()
         scratch.close()
         streams.close()
@@ -222,14 +222,14 @@ def _silent(phases: tuple[Phase, ...]) -> tuple[Phase, ...]:
     return tuple(replace(phase, halos=()) for phase in phases)
 
 
-def _noise(domain: Domain, dtype: Any, desk: GridContext) -> Cells:
+def _noise(domain: Domain, dtype: Any, context: GridContext) -> Cells:
     """A field of small numbers on all patches."""
     dtype = np.dtype(dtype)
     noise = np.random.default_rng(0).random(_NOISE // dtype.itemsize, dtype).view(np.uint8)
     buffers = []
     for patch in domain.patches:
-        device, stream = patch.device, desk.stream(patch.device)
-        buffer = desk.allocate(patch.layout.elements * dtype.itemsize, device)
+        device, stream = patch.device, context.stream(patch.device)
+        buffer = context.allocate(patch.layout.elements * dtype.itemsize, device)
         for first in range(0, buffer.nbytes, noise.nbytes):
             part = noise[:min(noise.nbytes, buffer.nbytes - first)]
             device.copy_in(Buffer(device, buffer.address + first, part.nbytes), part, stream=stream)

@@ -118,9 +118,10 @@ def between_nodes(steps: int) -> Iterator[Loop]:
     domain = domain.among((domain.said(), other.said()))
     streams = Streams(StreamPool([device]), 1)
     scratch = Scratch(streams)
-    desk = GridContext(streams, scratch, Arguments([SHARE], None))
-    cells = Cells(np.dtype("f4"), tuple(desk.allocate(4 * patch.layout.elements, device) for patch in domain.patches))
-    stepper = Stepper(domain, {"": cells}, desk, Around(world, time.monotonic() + 60))
+    context = GridContext(streams, scratch, Arguments([SHARE], None))
+    cells = Cells(np.dtype("f4"),
+                  tuple(context.allocate(4 * patch.layout.elements, device) for patch in domain.patches))
+    stepper = Stepper(domain, {"": cells}, context, Around(world, time.monotonic() + 60))
     yield Loop(IterateStep("iterate heat", (PHASE,), steps, 0, -1.0, 1, 0), {0: StencilSource(HEAT, Source(STENCIL))},
                stepper,
                lambda: None)

@@ -50,9 +50,9 @@ def of_regression(sc: SparkContext, points: Points, settings: Settings, done: Do
     held.count()
     run = Descent(regression.translated(held), points).run
     with Alone(settings.kind) as alone:
-        alone.hold(shipment := sent_by(run), points.block)
+        alone.hold(invocation := sent_by(run), points.block)
         group = _group("regression", f"{points.rows:,} rows", points.nbytes, settings)
-        group.series = _measured(group, regression.OURS, run, alone.passes(shipment), settings, done)
+        group.series = _measured(group, regression.OURS, run, alone.passes(invocation), settings, done)
     held.unpersist()
     return group
 
@@ -68,11 +68,11 @@ def of_kmeans(sc: SparkContext, cloud: Cloud, centers: Sequence[int], settings: 
                 # The same centres each time, as in the bare loop: how many rows are in doubt depends on them.
                 Iteration(ways[kmeans.OURS], first).run()
 
-            shipment = sent_by(run)
+            invocation = sent_by(run)
             if number == centers[0]:
-                alone.hold(shipment, cloud.block)
+                alone.hold(invocation, cloud.block)
             group = _group("K-means", f"{cloud.rows:,} x {cloud.features}, K = {number}", cloud.nbytes, settings)
-            group.series = _measured(group, kmeans.OURS, run, alone.passes(shipment), settings, done)
+            group.series = _measured(group, kmeans.OURS, run, alone.passes(invocation), settings, done)
             yield group
 
 
@@ -122,9 +122,9 @@ def sent_by(run: Callable[[], object]) -> Invocation:
 def _overheard(found: list[Invocation]) -> Iterator[None]:
     send = vispark.runtime.driver.worker.Worker.send
 
-    def noted(worker: vispark.runtime.driver.worker.Worker, shipment: Invocation, *others):
-        found.append(shipment)
-        return send(worker, shipment, *others)
+    def noted(worker: vispark.runtime.driver.worker.Worker, invocation: Invocation, *others):
+        found.append(invocation)
+        return send(worker, invocation, *others)
 
     vispark.runtime.driver.worker.Worker.send = noted
     try:
@@ -149,9 +149,9 @@ class Alone:
         self._worker.close()
         self._directory.cleanup()
 
-    def hold(self, shipment: Invocation, block: Callable[[int], np.ndarray]) -> None:
+    def hold(self, invocation: Invocation, block: Callable[[int], np.ndarray]) -> None:
         """Hold what a plan loads, of which a partition's bytes are given by its number."""
-        plan = decode(shipment.prepared.encoded, Plan)
+        plan = decode(invocation.prepared.encoded, Plan)
 
         def put(part: Input) -> None:
             sizes = [block_bytes(plan.variants[variant].signature) for variant in part.blocks]
@@ -161,28 +161,28 @@ class Alone:
             with Payload.create(aligned(part.keys) + sum(sizes)) as payload:
                 cells = bytes_of(block(part.partition))
                 payload.array[aligned(part.keys):][:len(cells)] = cells
-                self._handle(sealed(one), (shipment.vrdds[0],), (), [payload.release()])
+                self._handle(sealed(one), (invocation.vrdds[0],), (), [payload.release()])
 
         with ThreadPoolExecutor(4) as pool:
             list(pool.map(put, plan.inputs))
 
-    def passes(self, shipment: Invocation) -> Callable[[], None]:
+    def passes(self, invocation: Invocation) -> Callable[[], None]:
         """Does a pass again, as the worker noted it."""
-        key = shipment.prepared.key, shipment.prepared.encoded
+        key = invocation.prepared.key, invocation.prepared.encoded
         for _ in range(3):      # one that comes again is noted
-            values, size = shipment.values.constants(0)
+            values, size = invocation.values.constants(0)
             descriptors = []
             if size:
                 with Payload.create(size) as payload:
-                    shipment.values.write(payload, 0)
+                    invocation.values.write(payload, 0)
                     descriptors.append(payload.release())
-            self._handle(key, shipment.vrdds, values, descriptors)
+            self._handle(key, invocation.vrdds, values, descriptors)
         recording, = self._worker._plans.get(*key).recordings._known.values()
         work, streams = [RecordedWork(each.entries) for each in recording._work], recording._streams
         passages, memory = recording.passages, {}
         for slot, buffer, _ in passages.values:
             memory[slot] = recording.host(buffer.nbytes, buffer.device)
-            memory[slot][:] = np.frombuffer(bytes(shipment.values.values[slot].data), np.uint8)
+            memory[slot][:] = np.frombuffer(bytes(invocation.values.values[slot].data), np.uint8)
         values = SimpleNamespace(data=memory.__getitem__)
 
         def run() -> None:

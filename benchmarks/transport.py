@@ -129,10 +129,10 @@ def send_block(credentials: Credentials, number: int, to_device: bool, how: str 
         spent.lap("records")
         lowering = Lowering(chain, None, KEEP)
         lowering.add(os.getpid(), content_of(packed))
-        shipment = replace(lowering.ship(), profile=True)
+        invocation = replace(lowering.ship(), profile=True)
         spent.lap("plan")
         with _timed(client) as asked:
-            _, reply, _ = run_plan(credentials, shipment, packed)
+            _, reply, _ = run_plan(credentials, invocation, packed)
         spent.lap("packing")
         spent.seconds["packing"] -= sum(asked.values())
         return {**spent.seconds, **asked, "the worker's copies": reply.times.copy_in}

@@ -58,7 +58,7 @@ def caps() -> str:
         ("alignment within a payload", f"{payload.ALIGNMENT} bytes"),
         ("connections that have not greeted", f"{handshake_limiter.MAX_UNGREETED}"),
         ("time to greet", f"{handshake_limiter.GREETING_SECONDS:g} s"),
-        ("over TCP: a stranger's line, in the clear", f"{tcp_auth.MAX_LINE} bytes"),
+        ("over TCP: a line of an unauthenticated peer, in the clear", f"{tcp_auth.MAX_LINE} bytes"),
         ("over TCP: time for line, TLS and challenge, each side", f"{tcp_auth.ADMISSION_SECONDS:g} s"),
         ("over TCP: a payload before the greeting", "0 bytes"),
         ("over TCP: a payload, which comes in chunks", f"half of the memory; {stream.CHUNK_BYTES} bytes a chunk"),

@@ -31,9 +31,9 @@ from gpu_worker.protocol.errors import (
 from gpu_worker.protocol.messages import (
     VERSION,
     AdminReply,
-    Autopsy,
     Death,
     Failure,
+    GetExitStatus,
     Greeting,
     Hello,
     Reach,
@@ -224,13 +224,13 @@ class Client:
             return WorkerLost(f"the worker {self.worker}, process {self.pid} there, is not reached any more: "
                               f"{error.message}; see daemon.log there")
         try:
-            fate = fate_of(self.autopsy())
+            fate = fate_of(self.exit_status())
         except VisparkError as failure:
             fate = f"is gone, or its daemon is: {failure.message}"
         return WorkerLost(f"process {self.pid} of the worker in {self.runtime_dir} {fate}; "
                           f"see {self._transport.process_log}")
 
-    def autopsy(self) -> Death:
+    def exit_status(self) -> Death:
         """Ask the daemon for the death of the process that this connection led to; its ``signal`` is 0 if unknown.
 
         Raises
@@ -238,7 +238,7 @@ class Client:
         WorkerError
             If its daemon is gone too, and with it what it knew.
         """
-        return self._transport.autopsy(self._hello, self.epoch)
+        return self._transport.exit_status(self._hello, self.epoch)
 
     def fileno(self) -> int:
         """Return the socket's descriptor, to wait for replies on; -1 once closed."""
@@ -391,11 +391,11 @@ def finish(hello: Hello, *, runtime_dir: str | None = None, reach: Reach | None 
     connection.close()
 
 
-def autopsy(session: str, epoch: int, *, runtime_dir: str | None = None) -> Death:
+def exit_status(session: str, epoch: int, *, runtime_dir: str | None = None) -> Death:
     """Ask the daemon for the death of a session's device process; its ``signal`` is 0 if unknown. Raises as
     :func:`administer`.
     """
-    return administer(Autopsy(session, epoch), runtime_dir=runtime_dir)
+    return administer(GetExitStatus(session, epoch), runtime_dir=runtime_dir)
 
 
 def fate_of(death: Death) -> str:

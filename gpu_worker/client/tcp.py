@@ -17,10 +17,10 @@ from gpu_worker.protocol.messages import (
     AdminReply,
     AdminRequest,
     Admission,
-    Autopsy,
     Challenge,
     Death,
     Failure,
+    GetExitStatus,
     Hello,
     Proof,
     Reach,
@@ -55,9 +55,9 @@ class TcpTransport(Transport):
         # That it has the secret was proven, in both directions.
         return visit(self.reach, hello, self.endpoint.timeout), replace(hello, secret=b"")
 
-    def autopsy(self, hello: Hello, epoch: int) -> Death:
+    def exit_status(self, hello: Hello, epoch: int) -> Death:
         connection = visit(self.reach, hello, self.endpoint.timeout)
-        request: AdminRequest = Autopsy(hello.session, epoch)
+        request: AdminRequest = GetExitStatus(hello.session, epoch)
         with connection:
             connection.send(replace(hello, role="admin", secret=b""), Hello)
             connection.send(request, AdminRequest)

@@ -82,7 +82,7 @@ class Transport(ABC):
         """
 
     @abstractmethod
-    def autopsy(self, hello: Hello, epoch: int) -> Death:
+    def exit_status(self, hello: Hello, epoch: int) -> Death:
         """Ask the daemon for the death of a session's device process; its ``signal`` is 0 if unknown.
 
         Raises

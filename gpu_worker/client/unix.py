@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from gpu_worker.client.transport import Transport
-from gpu_worker.protocol.messages import Autopsy, Death, Hello
+from gpu_worker.protocol.messages import Death, GetExitStatus, Hello
 from gpu_worker.protocol.wire import Connection
 from gpu_worker.system import log
 from gpu_worker.system.admin import administer, open_connection
@@ -23,8 +23,8 @@ class UnixTransport(Transport):
         endpoint = self.endpoint
         return open_connection(endpoint.directory, endpoint.start, hello.options.log_level, endpoint.timeout), hello
 
-    def autopsy(self, hello: Hello, epoch: int) -> Death:
-        return administer(Autopsy(hello.session, epoch), runtime_dir=str(self.endpoint.directory.path))
+    def exit_status(self, hello: Hello, epoch: int) -> Death:
+        return administer(GetExitStatus(hello.session, epoch), runtime_dir=str(self.endpoint.directory.path))
 
     def log_tail(self) -> str:
         return log.tail(self.endpoint.directory.log, 20)

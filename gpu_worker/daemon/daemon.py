@@ -22,19 +22,19 @@ from gpu_worker.protocol.messages import (
     VERSION,
     AdminReply,
     AdminRequest,
-    Autopsy,
-    Deposit,
     Discard,
     Done,
+    GetExitStatus,
+    GetSnapshot,
     Greeting,
     Hello,
     Leased,
+    PutSnapshot,
+    SnapshotPart,
     StartPrted,
     Status,
     StatusReport,
     Stop,
-    Withdraw,
-    Withdrawn,
 )
 from gpu_worker.protocol.system import as_error, start_thread, system_call
 from gpu_worker.protocol.versions import greeting, other_version
@@ -76,7 +76,7 @@ class Daemon:
         self._worker = directory.worker
         self._started = time.monotonic()
         self._watcher = Watcher()
-        self._keeper = Supervisor(directory, self._watcher, port)
+        self._supervisor = Supervisor(directory, self._watcher, port)
         self._greeters = Greeters()
         self._cluster = cluster or Cluster(directory)
         self._listener: socket.socket | None = None
@@ -88,7 +88,7 @@ class Daemon:
 
     def open(self) -> None:
         """Adopt the processes that an earlier daemon left, and listen."""
-        self._keeper.adopt()
+        self._supervisor.adopt()
         self._directory.socket.unlink(missing_ok=True)
         listener = self._listener = socket.socket(socket.AF_UNIX)
         listener.bind(str(self._directory.socket))
@@ -113,8 +113,8 @@ class Daemon:
         """Serve one event: do what is due, wait, and answer; return whether there has been no session for the idle
         time.
         """
-        expiry, empty_since = self._keeper.expire()
-        due = [self._greeters.sweep(), self._keeper.doors.sweep(), expiry]
+        expiry, empty_since = self._supervisor.expire()
+        due = [self._greeters.sweep(), self._supervisor.tcp_listeners.sweep(), expiry]
         if self._idle is not None and empty_since is not None:
             if time.monotonic() >= empty_since + self._idle:
                 _log.info("no session for %g s", self._idle)
@@ -134,7 +134,7 @@ class Daemon:
         """
         with ExitStack() as stack:
             stack.callback(self._close_files)
-            for part in (self._cluster.close, self._keeper.stop, self._greeters.close, self._close_listener):
+            for part in (self._cluster.close, self._supervisor.stop, self._greeters.close, self._close_listener):
                 stack.callback(part)
         _log.info("daemon ended")
 
@@ -221,25 +221,25 @@ class Daemon:
             self._lease(hello, connection)
             return True
         if hello.role == "finish":
-            self._keeper.finish(hello)
+            self._supervisor.finish(hello)
             connection.send(Done(0), AdminReply)
             return False
-        self._keeper.hand_over(hello, connection.socket)
+        self._supervisor.hand_over(hello, connection.socket)
         return False
 
     def _lease(self, hello: Hello, connection: Connection) -> None:
-        self._keeper.lease(hello)
+        self._supervisor.lease(hello)
         sock = connection.socket
 
         def closed() -> None:
             with ExitStack() as stack:
-                stack.callback(self._keeper.lease_closed, hello.session)
+                stack.callback(self._supervisor.lease_closed, hello.session)
                 stack.callback(sock.close)
                 self._watcher.forget(sock)
             _log.info("a lease of session %s closed", hello.session)
 
         with ExitStack() as stack:
-            stack.callback(self._keeper.lease_closed, hello.session)
+            stack.callback(self._supervisor.lease_closed, hello.session)
             failpoint("authenticated")
             sock.settimeout(_SEND_SECONDS)
             connection.send(Leased(self._worker), AdminReply)
@@ -253,24 +253,24 @@ class Daemon:
     def _administer(self, connection: Connection) -> None:
         while True:
             request, descriptors = connection.receive(AdminRequest, cap=MAX_GREETING)
-            if isinstance(request, Deposit):
-                self._keeper.deposit(request, descriptors)
+            if isinstance(request, PutSnapshot):
+                self._supervisor.put_snapshot(request, descriptors)
                 connection.send(Done(0), AdminReply)
                 continue
             close_all(descriptors)
-            if isinstance(request, Withdraw):
-                found = self._keeper.withdraw(request)
+            if isinstance(request, GetSnapshot):
+                found = self._supervisor.get_snapshot(request)
                 try:
-                    connection.send(Withdrawn(found.offset, found.nbytes), AdminReply, [found.descriptor])
+                    connection.send(SnapshotPart(found.offset, found.nbytes), AdminReply, [found.descriptor])
                 finally:
                     os.close(found.descriptor)
             elif isinstance(request, Discard):
-                self._keeper.discard(request)
+                self._supervisor.discard(request)
                 connection.send(Done(0), AdminReply)
             elif isinstance(request, Status):
                 connection.send(self._status(), AdminReply)
-            elif isinstance(request, Autopsy):
-                connection.send(self._keeper.autopsy(request.session, request.epoch), AdminReply)
+            elif isinstance(request, GetExitStatus):
+                connection.send(self._supervisor.exit_status(request.session, request.epoch), AdminReply)
             elif isinstance(request, StartPrted):
                 connection.send(self._cluster.start(request), AdminReply)
             else:
@@ -296,4 +296,4 @@ class Daemon:
 
     def _status(self) -> StatusReport:
         return StatusReport(VERSION, self._worker, os.getpid(), time.monotonic() - self._started,
-                            self._keeper.status())
+                            self._supervisor.status())

@@ -49,8 +49,8 @@ class DeviceProcess:
         What the process says of itself.
     pidfd : int
         Readable once the process has ended.
-    buried : bool
-        Whether its end has been dealt with, which is done under the lock ``burial``.
+    reaped : bool
+        Whether its end has been dealt with, which is done under the lock ``reap_lock``.
     is_watched : bool
         Whether the daemon's loop waits for its end.
     """
@@ -66,8 +66,8 @@ class DeviceProcess:
         self._child = child
         self._lock = threading.Lock()
         self._numbers = itertools.count()
-        self.burial = threading.Lock()
-        self.buried = False
+        self.reap_lock = threading.Lock()
+        self.reaped = False
         self.is_watched = False
 
     def __del__(self) -> None:
@@ -186,7 +186,7 @@ class DeviceProcess:
         """Return whether the process has ended, or does so within ``seconds``."""
         return has_ended(self.pidfd, seconds)
 
-    def autopsy(self) -> Death:
+    def exit_status(self) -> Death:
         """Return the death of an ended process: its signal, and the failure that its crash record names."""
         status = self._child.wait() if self._child is not None else 0
         died_of = -status if status < 0 else 0

@@ -19,7 +19,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from gpu_worker.protocol.control import Door, Registration
+from gpu_worker.protocol.control import Registration, TcpEndpoint
 from gpu_worker.protocol.errors import ProtocolError, Unauthorized, WorkerUnavailable
 from gpu_worker.protocol.messages import VERSION, Death, Hello, SessionOptions
 from gpu_worker.protocol.versions import other_version
@@ -88,7 +88,7 @@ class SessionState:
     gpus: dict[int, tuple[str, ...]] = field(default_factory=dict)
     lapsed: float | None = None
     deaths: dict[int, Death] = field(default_factory=dict)
-    door: Door | None = None
+    endpoint: TcpEndpoint | None = None
 
     @property
     def assigned(self) -> tuple[str, ...]:
@@ -158,14 +158,14 @@ class SessionStateMachine:
             If there is no such session, or it is not to be reached so.
         """
         session = self._sessions.get(name)
-        if session is None or session.door is None:
+        if session is None or session.endpoint is None:
             raise WorkerUnavailable("no session of this name is reached here")
         return self._started(session)
 
-    def opened(self, name: str, door: Door) -> None:
-        """Record that a session can be reached over TCP, at ``door``."""
+    def opened(self, name: str, endpoint: TcpEndpoint) -> None:
+        """Record that a session can be reached over TCP, at ``endpoint``."""
         if name in self._sessions:
-            self._sessions[name].door = door
+            self._sessions[name].endpoint = endpoint
 
     def finish(self, hello: Hello) -> list[Instruction]:
         """End the session of a driver whose application is over. Raises as :meth:`greet` does."""
@@ -200,7 +200,7 @@ class SessionStateMachine:
         self._last_epoch = max(self._last_epoch, found.epoch)
         session = self._add(SessionState(found.session, found.application, found.options, found.secret, found.epoch,
                                          True,
-                                         door=found.door))
+                                         endpoint=found.endpoint))
         return self._anchored(session, found.anchors)
 
     def expire(self) -> list[Instruction]:
@@ -224,7 +224,7 @@ class SessionStateMachine:
         """Since when there has been no session."""
         return self._empty_since
 
-    def autopsy(self, name: str, epoch: int) -> Death:
+    def exit_status(self, name: str, epoch: int) -> Death:
         """Return the death of a session's process of an epoch, or that the process is alive."""
         session = self._sessions.get(name)
         if session is None:

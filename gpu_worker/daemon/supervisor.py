@@ -19,8 +19,8 @@ from functools import partial
 from gpu_worker.daemon.device_process import DeviceProcess
 from gpu_worker.daemon.session_state import End, Instruction, SessionState, SessionStateMachine, Start, Watch
 from gpu_worker.daemon.snapshot_store import SnapshotStore, StoredSnapshot
-from gpu_worker.daemon.tcp_listener import Doors
-from gpu_worker.protocol.control import VISITOR, Configuration, Door, HandOver
+from gpu_worker.daemon.tcp_listener import TcpListeners
+from gpu_worker.protocol.control import REMOTE, Configuration, HandOver, TcpEndpoint
 from gpu_worker.protocol.errors import (
     OutOfMemory,
     OutOfResources,
@@ -32,16 +32,16 @@ from gpu_worker.protocol.errors import (
 )
 from gpu_worker.protocol.messages import (
     Death,
-    Deposit,
     Discard,
+    GetSnapshot,
     Greeting,
     Hello,
+    PutSnapshot,
     Reply,
     Report,
     Reported,
     Request,
     SessionStatus,
-    Withdraw,
 )
 from gpu_worker.protocol.system import as_error, is_refusal, refused, start_thread, system_call
 from gpu_worker.protocol.wire import Connection, close_all, failure_of
@@ -75,7 +75,7 @@ class Supervisor:
 
     def __init__(self, directory: RuntimeDirectory, watcher: Watcher, port: int = 0):
         self._directory = directory
-        self.doors = Doors(directory, watcher, self.visit, port)
+        self.tcp_listeners = TcpListeners(directory, watcher, self.visit, port)
         self._watcher = watcher
         self._worker = directory.worker
         # A clock in milliseconds outruns any count of processes.
@@ -85,7 +85,7 @@ class Supervisor:
         self._endings: dict[str, Future[None]] = {}
         #: The ends for which the system had no thread yet.
         self._unended: deque[Callable[[], None]] = deque()
-        self._vault = SnapshotStore()
+        self._snapshots = SnapshotStore()
         self._anchors: dict[Watch, int] = {}
         self._lock = threading.Lock()
         self._opening = threading.Lock()
@@ -106,11 +106,11 @@ class Supervisor:
             self._adopt(name, process)
 
     def _adopt(self, name: str, process: DeviceProcess) -> None:
-        door = process.found.door and self.doors.open_again(process.found.door)
+        endpoint = process.found.endpoint and self.tcp_listeners.open_again(process.found.endpoint)
         coming: Future[DeviceProcess] = Future()
         with self._lock:
             self._processes[name] = coming
-            instructions = self._sessions.adopt(replace(process.found, door=door))
+            instructions = self._sessions.adopt(replace(process.found, endpoint=endpoint))
         try:
             self._watch_process(process)
             coming.set_result(process)
@@ -151,8 +151,8 @@ class Supervisor:
             return self._admit(hello.session, lambda: self._sessions.greet(hello))
 
         first = coming()
-        door = self._door(hello) if hello.reach else None
-        message = HandOver(0, hello.role, hello.anchor, door, self._gpus(hello))
+        endpoint = self._endpoint(hello) if hello.reach else None
+        message = HandOver(0, hello.role, hello.anchor, endpoint, self._gpus(hello))
         self._hand_over(hello.session, first, coming, message, client)
 
     def visit(self, session: str, client: socket.socket) -> None:
@@ -163,8 +163,8 @@ class Supervisor:
         first = coming()
         with self._lock:
             found = self._sessions.get(session)
-            door, gpus = (found.door, found.assigned) if found else (None, ())
-        self._hand_over(session, first, coming, HandOver(0, VISITOR, 0, door, gpus), client)
+            endpoint, gpus = (found.endpoint, found.assigned) if found else (None, ())
+        self._hand_over(session, first, coming, HandOver(0, REMOTE, 0, endpoint, gpus), client)
 
     def _gpus(self, hello: Hello) -> tuple[str, ...]:
         """Return the addresses of an executor's devices; for other clients those of all executors of the session."""
@@ -189,23 +189,23 @@ class Supervisor:
         raise WorkerUnavailable(f"the device processes of session {session} end as soon as they are started; "
                                 f"see {self._directory.process_log}")
 
-    def _door(self, hello: Hello) -> Door | None:
+    def _endpoint(self, hello: Hello) -> TcpEndpoint | None:
         """Return the TCP address of a session, opening a port if there is none yet; None if no port can be opened."""
         with self._opening:
             with self._lock:
                 session = self._sessions.get(hello.session)
-                door = session.door if session else None
-            if door is None:
+                endpoint = session.endpoint if session else None
+            if endpoint is None:
                 try:
-                    door = self.doors.open(hello.reach)
+                    endpoint = self.tcp_listeners.open(hello.reach)
                 except VisparkError as error:
                     _log.error("session %s is not reached over TCP: %s", hello.session, error)
                     return None
                 with self._lock:
-                    self._sessions.opened(hello.session, door)
-            return door
+                    self._sessions.opened(hello.session, endpoint)
+            return endpoint
 
-    def deposit(self, request: Deposit, descriptors: list[int]) -> None:
+    def put_snapshot(self, request: PutSnapshot, descriptors: list[int]) -> None:
         """Store a snapshot until it is discarded, or its session ends.
 
         Raises
@@ -222,22 +222,22 @@ class Supervisor:
             if refused:
                 raise Unauthorized(f"session {request.session} is not known here under this secret")
             raise ProtocolError(f"a snapshot came with {len(descriptors)} descriptors")
-        self._vault.put(request.session, (request.snapshot, request.owner),
-                        StoredSnapshot(descriptors[0], request.offset, request.nbytes), request.needed)
+        self._snapshots.put(request.session, (request.snapshot, request.owner),
+                            StoredSnapshot(descriptors[0], request.offset, request.nbytes), request.needed)
 
-    def withdraw(self, request: Withdraw) -> StoredSnapshot:
-        """Return a session's snapshot, with a descriptor for the caller; raises as :meth:`deposit` and
+    def get_snapshot(self, request: GetSnapshot) -> StoredSnapshot:
+        """Return a session's snapshot, with a descriptor for the caller; raises as :meth:`put_snapshot` and
         :meth:`SnapshotStore.get`.
         """
         self._check(request)
-        return self._vault.get(request.session, (request.snapshot, request.owner))
+        return self._snapshots.get(request.session, (request.snapshot, request.owner))
 
     def discard(self, request: Discard) -> None:
-        """Discard some of a session's snapshots; raises as :meth:`deposit`."""
+        """Discard some of a session's snapshots; raises as :meth:`put_snapshot`."""
         self._check(request)
-        self._vault.discard(request.session, request.snapshots)
+        self._snapshots.discard(request.session, request.snapshots)
 
-    def _check(self, request: Withdraw | Discard) -> None:
+    def _check(self, request: GetSnapshot | Discard) -> None:
         with self._lock:
             if not self._sessions.knows(request.session, request.secret):
                 raise Unauthorized(f"session {request.session} is not known here under this secret")
@@ -257,7 +257,7 @@ class Supervisor:
 
     def stop(self) -> None:
         """End all sessions and admit no more; returns when all processes have ended."""
-        self.doors.close()
+        self.tcp_listeners.close()
         with self._lock:
             self._stopped = True
             instructions = self._sessions.stop()
@@ -270,16 +270,16 @@ class Supervisor:
 
     # -- questions ----------------------------------------------------------------------------------------------------
 
-    def autopsy(self, session: str, epoch: int) -> Death:
+    def exit_status(self, session: str, epoch: int) -> Death:
         """Return the death of a session's process of an epoch, waiting briefly for a process that is about to end."""
         with self._lock:
-            death, coming = self._sessions.autopsy(session, epoch), self._processes.get(session)
+            death, coming = self._sessions.exit_status(session, epoch), self._processes.get(session)
         if death.alive and coming is not None and coming.done() and coming.exception() is None:
             process = coming.result()
             if process.found.epoch == epoch and process.ended(_DEATH_SECONDS):
                 self._process_ended(process)
         with self._lock:
-            return self._sessions.autopsy(session, epoch)
+            return self._sessions.exit_status(session, epoch)
 
     def status(self) -> tuple[SessionStatus, ...]:
         """Return the status of all sessions: their processes, clients and content."""
@@ -357,7 +357,7 @@ class Supervisor:
             self._not_started(session.name, epoch, coming, error)
             return
         with ExitStack() as undo:
-            undo.callback(process.autopsy)
+            undo.callback(process.exit_status)
             undo.callback(process.terminate)
             self._watch_process(process)
             undo.pop_all()
@@ -410,7 +410,7 @@ class Supervisor:
         if before is not None:
             before.result()
         for step in (partial(self._end_process, coming), partial(self._remove_files, name),
-                     partial(self._vault.drop, name)):
+                     partial(self._snapshots.drop, name)):
             try:
                 step()
             except Exception:
@@ -476,14 +476,14 @@ class Supervisor:
     def _process_ended(self, process: DeviceProcess) -> None:
         """Record the death of a process, once; other threads wait until it is recorded."""
         found = process.found
-        with process.burial:
-            if process.buried or not process.ended():
+        with process.reap_lock:
+            if process.reaped or not process.ended():
                 return
-            process.buried = True
+            process.reaped = True
             if process.is_watched:
                 self._watcher.forget(process.pidfd)
             try:
-                death = process.autopsy()
+                death = process.exit_status()
             except Exception:
                 _log.exception("how process %d ended is not known", found.pid)
                 death = Death(False, 0, None)

@@ -1,7 +1,7 @@
 """Daemon's side of TCP: it listens at the addresses that sessions ask for, and reads one line of each peer.
 
-Nothing is believed of a stranger but which session it names; its connection goes on to that session's device process,
-which does the rest (:mod:`gpu_worker.server.tcp`).
+Nothing is believed of an unauthenticated peer but which session it names; its connection goes on to that session's
+device process, which does the rest (:mod:`gpu_worker.server.tcp`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import replace
 
 from gpu_worker.protocol.codec import decode
-from gpu_worker.protocol.control import Door, KeyPair
+from gpu_worker.protocol.control import KeyPair, TcpEndpoint
 from gpu_worker.protocol.errors import (
     OutOfMemory,
     OutOfResources,
@@ -45,7 +45,7 @@ _LINE = re.compile(rb"vispark (\d{1,6}) (\S+)\n")
 Visit = Callable[[str, socket.socket], None]
 
 
-class Doors:
+class TcpListeners:
     """TCP listeners of a node's sessions, one port for each address. Methods may be called from any thread.
 
     Parameters
@@ -66,11 +66,11 @@ class Doors:
         self._visit = visit
         self._port = port
         self._listeners: dict[str, socket.socket] = {}
-        # Strangers keep each other waiting, and nobody else.
-        self._strangers = Greeters()
+        # Unauthenticated peers keep each other waiting, and nobody else.
+        self._unauthenticated = Greeters()
         self._lock = threading.Lock()
 
-    def open(self, host: str) -> Door:
+    def open(self, host: str) -> TcpEndpoint:
         """Listen at an address, unless the daemon does already, and make a key pair for a session.
 
         Raises
@@ -80,23 +80,23 @@ class Doors:
         """
         with self._lock:
             port = self._listen(host, self._port)
-            return Door(host, port, _new_pair(self._directory))
+            return TcpEndpoint(host, port, _new_pair(self._directory))
 
-    def open_again(self, door: Door) -> Door | None:
+    def open_again(self, endpoint: TcpEndpoint) -> TcpEndpoint | None:
         """Listen at the address of an earlier daemon, for an adopted session; return None if that fails.
 
         At another port where somebody has taken that one: then the driver hears of it from the next task.
         """
         with self._lock:
             try:
-                return replace(door, port=self._listen(door.host, door.port))
+                return replace(endpoint, port=self._listen(endpoint.host, endpoint.port))
             except VisparkError as error:
                 _log.warning("%s", error)
                 return None
 
     def sweep(self) -> float | None:
         """Refuse connections that greet too slowly; return when to call again, on the monotonic clock."""
-        return self._strangers.sweep()
+        return self._unauthenticated.sweep()
 
     def close(self) -> None:
         with self._lock:
@@ -104,7 +104,7 @@ class Doors:
         for listener in listeners.values():
             self._watcher.forget(listener)
             listener.close()
-        self._strangers.close()
+        self._unauthenticated.close()
 
     def _listen(self, host: str, port: int) -> int:
         listener = self._listeners.get(host)
@@ -120,15 +120,15 @@ class Doors:
             _log.info("sessions that span nodes are reached at %s, port %d", *listener.getsockname()[:2])
         return listener.getsockname()[1]
 
-    # -- strangers ----------------------------------------------------------------------------------------------------
+    # -- unauthenticated peers ----------------------------------------------------------------------------------------
 
     def _begin(self, sock: socket.socket) -> None:
-        self._strangers.add(sock)
+        self._unauthenticated.add(sock)
         try:
-            start_thread(self._serve, [sock], name="stranger")
+            start_thread(self._serve, [sock], name="tcp client")
         except (OutOfMemory, OutOfResources) as error:
-            _log.warning("a stranger is refused: %s", error)
-            self._strangers.remove(sock)
+            _log.warning("an unauthenticated peer is refused: %s", error)
+            self._unauthenticated.remove(sock)
             with sock:
                 _say(sock, f"{REFUSED} {type(error).__name__} {error.message}")
 
@@ -139,16 +139,16 @@ class Doors:
                     failpoint("accepted")
                     session = _named(sock)
                 finally:
-                    self._strangers.remove(sock)
+                    self._unauthenticated.remove(sock)
                 self._visit(session, sock)
                 _say(sock, READY)
             except WorkerLost as error:
-                _log.debug("a stranger went away: %s", error)
+                _log.debug("an unauthenticated peer went away: %s", error)
             except VisparkError as error:
-                _log.info("a stranger is refused: %s", error)
+                _log.info("an unauthenticated peer is refused: %s", error)
                 _say(sock, f"{REFUSED} {type(error).__name__} {error.message}")
             except Exception as error:
-                _log.exception("a stranger met a defect")
+                _log.exception("an unauthenticated peer met a defect")
                 told = as_error(error)
                 _say(sock, f"{REFUSED} {type(told).__name__} {told.message}")
 

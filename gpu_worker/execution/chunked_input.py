@@ -68,7 +68,7 @@ class ChunkedInput:
         self.prepared = prepared
         self.seconds = 0.0
         self._memory = memory
-        self._streams = Streams(pool, lanes=1)
+        self._streams = Streams(pool, side_streams=1)
         self.device = device_of(plan, plan.inputs[0], self._streams, vrdd)
         #: Zeros, to clear marks with; none until there is memory for them.
         self._zeros: list[Buffer] = []

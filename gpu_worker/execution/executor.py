@@ -1,6 +1,6 @@
 """Executor of a plan on the partitions of one request, step by step.
 
-Everything a plan asks of a device is enqueued on the device's stream, and work on single partitions on lanes beside it,
+Everything a plan asks of a device is enqueued on the device's stream, and work on single partitions on side streams,
 so that their copies and kernels overlap; the streams are waited for once, and only then are results bound to their
 names and the reply's payload passed on. Buffers that nobody can name any more are recycled within their stream, so a
 chain of kernels works in two buffers. When anything fails, all that the plan allocated is given back and nothing that
@@ -138,7 +138,7 @@ class Execution:
         context = self.context
         if context.grid is not None:
             recording.iterated, recording.has_filled = tuple(context.grid.iterated), context.grid.has_filled
-            recording.joint = context.grid.joint()
+            recording.exchange = context.grid.recorded_exchange()
         if isinstance(recording, LoopReplay):
             recording.path = context.grid.path
         if context.pending:
@@ -146,8 +146,8 @@ class Execution:
             for keep, partition in context.pending:
                 kept[keep.slot, keep.name].append(partition)
             recording.keep(kept, context.scratch.numbered(), self.plan.recordings.alike)
-            for slot, vessel in recording.vessels.items():
-                self.names.bind_all(context.vrdd(slot), vessel)
+            for slot, binding in recording.bindings.items():
+                self.names.bind_all(context.vrdd(slot), binding)
 
         answer: Answer = again(context.partials) if self.plan.folds_all else (lambda: (outputs, None, data))
         recording.complete(self.streams, [*context.scratch.allocated, *context.arguments.buffers],
@@ -205,7 +205,7 @@ class Execution:
     def _pass_out(self) -> bool:
         """Copy out a large result, directly to the payload in further passes; return whether this was done."""
         passages = self.recording.passages if self.recording is not None else None
-        if passages is None or not folds.is_as_it_lies(self.context.partials):
+        if passages is None or not folds.needs_no_join(self.context.partials):
             return False
         left, = self.context.partials
         (host, buffer), = left.folder.results

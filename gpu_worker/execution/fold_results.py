@@ -37,7 +37,7 @@ def again(partials: Sequence[PartitionFold]) -> Answer:
 
     Where they are the result as they lie, it is described once, and only their keys and guards are looked at again.
     """
-    if not folds.is_as_it_lies(partials):
+    if not folds.needs_no_join(partials):
         return lambda: ((), *folded(partials))
     described, data = folded(partials)
     parts = [(place, part) for place, part in enumerate(partials[0].parts) if part.guards is not None]

@@ -179,13 +179,13 @@ def join(partials: Sequence[PartitionFold]) -> FoldResult | None:
     if any([part.field for part in partial.parts] != described for partial in partials):
         raise PlanError("partitions whose records differ in shape or dtype cannot be folded on the device")
     if all(part.offset >= 0 for part in partials[0].parts):
-        return _as_it_lies(partials[0])
+        return _unjoined(partials[0])
     fields = tuple(_joined(parts) for parts in zip(*[partial.parts for partial in partials], strict=True))
     counts = None if partials[0].counts is None else np.sum([partial.counts[:, 0] for partial in partials], axis=0)
     return FoldResult(sum(partial.count for partial in partials), fields, counts)
 
 
-def _as_it_lies(partial: PartitionFold) -> FoldResult:
+def _unjoined(partial: PartitionFold) -> FoldResult:
     """Return a single complete partial result in the memory that it was copied out to, without another copy."""
     (host, _), = partial.folder.results
     fields = tuple([FoldedArray(part.field, part.values, *guarded([part])) for part in partial.parts])
@@ -268,7 +268,7 @@ def results_of(launch: Launch) -> list[str]:
     return ["" if each.guard else dtypes.get(each.field, "") for each in launch.partials]
 
 
-def is_as_it_lies(partials: Sequence[PartitionFold]) -> bool:
+def needs_no_join(partials: Sequence[PartitionFold]) -> bool:
     """Return whether the memory copied out is the result already: :func:`join` then gives the same for each pass,
     except for guards.
     """

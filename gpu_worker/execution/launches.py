@@ -102,7 +102,7 @@ class Launches:
         launches = [self.launch_table.launch(step, variant) for variant in value.variants]
         kernels = [self._compile(launch, value.device) for launch in launches]
         failpoint("launching")
-        stream = self.streams.lane(value.device, value.index)
+        stream = self.streams.partition_stream(value.device, value.index)
         with self.progress.launching(step.label, (value.index,), value.device):
             made = [self._raw(block, launch, kernel, value.device, stream)
                     for block, launch, kernel in zip(value.blocks, launches, kernels, strict=True)]

@@ -85,13 +85,13 @@ class Recording:
         self.slot = source
         self.version = names.version(request.vrdds[source])
         #: What it reads, where that is filled again and again itself.
-        self.source = names.vessel(request.vrdds[source])
+        self.source = names.binding(request.vrdds[source])
         self.rooms = list(rooms)
-        self.vessels: dict[int, BoundBuffers] = {}
+        self.bindings: dict[int, BoundBuffers] = {}
         #: What the plan works in and does not keep, by the number of the allocation; of one that keeps something.
         self.workspace: dict[int, Buffer] = {}
         #: What it does together with other nodes; None where it is alone.
-        self.joint: RecordedExchange | None = None
+        self.exchange: RecordedExchange | None = None
         #: How the plan's loops ended.
         self.iterated: tuple[Iterated, ...] = ()
         self._lent = dict(lent or {})
@@ -110,7 +110,7 @@ class Recording:
         #: The last pass that was begun.
         self.flight: Submission | None = None
         #: How the ghost cells of what it writes were filled before: of a new room in no way that it relies on.
-        self._before = {buffer: buffer.ghosts for buffer in (*self._roomy(), *self._lent.values())}
+        self._before = {buffer: buffer.ghosts for buffer in (*self._set_buffers(), *self._lent.values())}
         #: The same of what it reads.
         self._found: dict[Buffer, tuple | None] = {}
         self._after: dict[Buffer, tuple | None] = {}
@@ -161,7 +161,7 @@ class Recording:
         """Bind the plan's kept results, by slot and name, to buffers that the recording holds from now on.
 
         ``allocated`` are the buffers that it worked in, by the number of the allocation that gave each last. ``alike``
-        gives the vessel that lies where another one does, if there is one.
+        gives the binding that lies where another one does, if there is one.
         """
         found = {array.buffer for partitions in kept.values() for partition in partitions
                  for array in partition.arrays if array.buffer is not None}
@@ -174,36 +174,36 @@ class Recording:
         self.workspace = {place: buffer.share() for place, buffer in allocated.items()
                           if buffer not in found and buffer.nbytes}
         for (slot, name), partitions in kept.items():
-            self.vessels[slot] = self._vessel(name, partitions, alike)
+            self.bindings[slot] = self._binding(name, partitions, alike)
 
-    def _vessel(self, name: str, partitions: Sequence[Partition],
-                alike: Callable[[BoundBuffers], BoundBuffers]) -> BoundBuffers:
+    def _binding(self, name: str, partitions: Sequence[Partition],
+                 alike: Callable[[BoundBuffers], BoundBuffers]) -> BoundBuffers:
         """Return the buffers of a kept result, held from now on; equal buffers of another recording if there are some.
         """
-        vessel = BoundBuffers(name, partitions, (*self.rooms, *(self.source.rooms if self.source else ())))
-        vessel.hold()
-        known = alike(vessel)
+        binding = BoundBuffers(name, partitions, (*self.rooms, *(self.source.rooms if self.source else ())))
+        binding.hold()
+        known = alike(binding)
         known.hold()
-        vessel.drop()
+        binding.drop()
         return known
 
-    def _roomy(self) -> list[Buffer]:
+    def _set_buffers(self) -> list[Buffer]:
         """Return the buffers of the rooms."""
         return [buffer for room in self.rooms for buffer in room.buffers.values()]
 
     @property
     def ends(self) -> list[BoundBuffers]:
         """All results that the recording may keep."""
-        return list(self.vessels.values())
+        return list(self.bindings.values())
 
     def fail(self) -> None:
         """Take the rooms back from a failed plan."""
         for room in self.rooms:
-            room.regain()
+            room.reclaim()
 
     def complete(self, streams: Streams, buffers: Sequence[Buffer], place: Place, answer: Answer) -> None:
         """Keep the recorded work of a plan that is done, unless it would hold too much memory."""
-        own = {*self.workspace.values(), *self._roomy()}
+        own = {*self.workspace.values(), *self._set_buffers()}
         needed = [buffer for buffer in buffers if buffer not in own]
         self.refused |= sum(buffer.nbytes for buffer in needed) > MOST_BYTES or len(streams.noted) > MOST_WORK
         if self.refused or self.has_kept_lent:
@@ -234,9 +234,9 @@ class Recording:
 
     def is_of(self, world: JoinedWorld | None, agreed: tuple[bytes, ...]) -> bool:
         """Return whether the other nodes, if there are any, replay their parts of the same recording."""
-        if self.joint is None or world is None:
-            return self.joint is None and world is None
-        return self.joint.world is world and self.joint.holds(agreed)
+        if self.exchange is None or world is None:
+            return self.exchange is None and world is None
+        return self.exchange.world is world and self.exchange.holds(agreed)
 
     def fits(self, request: Run, arguments: SlotValues, names: Registry) -> bool:
         """Return whether the plan can be replayed with these values, and reserve the recording; :meth:`run` must
@@ -330,8 +330,8 @@ class Recording:
                 failpoint("computed")
                 flight = self.flight = self._depart(request, place, names)
                 wait = None if flight.has_passed else partial(line.wait, flight)
-                for slot, vessel in self.vessels.items():
-                    names.bind_all(request.vrdds[slot], vessel, wait)
+                for slot, binding in self.bindings.items():
+                    names.bind_all(request.vrdds[slot], binding, wait)
             failpoint("bound")
             line.push(flight)
             if self.source is None:
@@ -349,22 +349,22 @@ class Recording:
         marks = [(device, stream, device.mark(stream=stream)) for device, stream in self._streams]
         for buffer, ghosts in self._after.items():
             buffer.ghosts = ghosts
-        vessels = [*self.vessels.values(), *([self.source] if self.source else [])]
-        for vessel in vessels:
-            vessel.hold()
-        bound = [request.vrdds[slot] for slot in self.vessels]
+        bindings = [*self.bindings.values(), *([self.source] if self.source else [])]
+        for binding in bindings:
+            binding.hold()
+        bound = [request.vrdds[slot] for slot in self.bindings]
         borrowed = [] if self.source else [request.vrdds[self.slot]]
         reply = Ran(request.number, (), None, False, Times(0.0, 0.0), b"", self.iterated)
-        return Submission(place, request.seconds, reply, marks, partial(self._landed, names, bound, borrowed, vessels))
+        return Submission(place, request.seconds, reply, marks, partial(self._landed, names, bound, borrowed, bindings))
 
     @staticmethod
     def _landed(names: Registry, bound: Sequence[int], borrowed: Sequence[int],
-                vessels: Sequence[BoundBuffers]) -> None:
+                bindings: Sequence[BoundBuffers]) -> None:
         """Mark bound partitions as complete, and return what the pass borrowed and the buffers that it held."""
         names.came(bound)
         names.give_back(borrowed)
-        for vessel in vessels:
-            vessel.drop()
+        for binding in bindings:
+            binding.drop()
 
     def _enqueue(self, arguments: SlotValues) -> None:
         for slot, array in self._staged.items():
@@ -387,9 +387,9 @@ class Recording:
             buffer.close()
         for device, array in self._pinned:
             device.unpin(array)
-        for vessel in self.vessels.values():
-            vessel.drop()
-        self._work, self._streams, self._buffers, self._pinned, self.vessels = [], [], [], [], {}
+        for binding in self.bindings.values():
+            binding.drop()
+        self._work, self._streams, self._buffers, self._pinned, self.bindings = [], [], [], [], {}
         self.workspace, self._lent, self._answer = {}, {}, None
 
 
@@ -440,13 +440,13 @@ class Recordings:
         self._known: OrderedDict[int, Recording] = OrderedDict()
         self._seen: dict[int, None] = {}
 
-    def joint(self, version: int, world: JoinedWorld) -> RecordedExchange | None:
+    def exchange(self, version: int, world: JoinedWorld) -> RecordedExchange | None:
         """Return the record of exchanges with other nodes of a world for content of a version; None if no recording has
         one.
         """
         with self.lock:
-            return next((each.joint for each in self._known.values()
-                         if each.version == version and each.joint and each.joint.world is world), None)
+            return next((each.exchange for each in self._known.values()
+                         if each.version == version and each.exchange and each.exchange.world is world), None)
 
     def find(self, request: Run, arguments: SlotValues, names: Registry, source: int, world: JoinedWorld | None = None,
              agreed: tuple[bytes, ...] = ()) -> Recording | None:
@@ -526,11 +526,11 @@ class Recordings:
             found = next((each.workspace for each in self._known.values() if each.workspace), {})
             return {place: buffer.share() for place, buffer in found.items()}
 
-    def alike(self, vessel: BoundBuffers) -> BoundBuffers:
+    def alike(self, binding: BoundBuffers) -> BoundBuffers:
         """Return a recording's result in the same buffers as the given one, if there is one; else the given one."""
         with self.lock:
             return next((each for recording in self._known.values() for each in recording.ends
-                         if each.place == vessel.place), vessel)
+                         if each.place == binding.place), binding)
 
     def add(self, recording: Recording) -> list[Recording]:
         """Add a recording; return the recordings that it displaces, for the caller to close."""

@@ -63,7 +63,7 @@ class LoopReplay(Recording):
         for buffer in used.difference(*(room.buffers.values() for room in self.rooms)):
             self.rooms.append(BufferSet({0: buffer}))
             self.rooms[-1].hold()
-        self.vessels = {slot: self._vessel(name, partitions, alike) for (slot, name), partitions in kept.items()}
+        self.bindings = {slot: self._binding(name, partitions, alike) for (slot, name), partitions in kept.items()}
 
     def complete(self, streams: Streams, buffers: Sequence[Buffer], place: Place, answer: Answer) -> None:
         assert self.path is not None
@@ -113,8 +113,8 @@ class LoopReplay(Recording):
             if ended is None:
                 return None
             failpoint("computed")
-            for slot, vessel in self._ending(state, alike).items():
-                names.bind_all(request.vrdds[slot], vessel)
+            for slot, binding in self._ending(state, alike).items():
+                names.bind_all(request.vrdds[slot], binding)
             failpoint("bound")
         return Ran(request.number, (), None, False, Times(time.monotonic() - started, 0.0), b"", (ended,))
 
@@ -136,32 +136,33 @@ class LoopReplay(Recording):
         """Return the kept results for a loop that ends in ``state``, bound to the buffers of that state."""
         end = self.path.end
         if state is end:
-            return self.vessels
+            return self.bindings
         if state not in self._others:
             moved = {buffer: there for name, cells in end.content.items()
                      for buffer, there in zip(cells.buffers, state.content[name].buffers, strict=True)}
 
-            def lies_there(partition: Partition) -> Partition:
+            def in_set(partition: Partition) -> Partition:
                 return partition.with_blocks([tuple(
                     HeldArray(array.field, buffer=moved[array.buffer].share(), window=array.window) for array in block)
                     for block in partition.blocks])
 
             self._others[state] = {
-                slot: self._vessel(vessel.name, list(map(lies_there, vessel.contents.values())), alike)
-                for slot, vessel in self.vessels.items()}
+                slot: self._binding(binding.name, list(map(in_set, binding.contents.values())), alike)
+                for slot, binding in self.bindings.items()}
         return self._others[state]
 
     @property
     def ends(self) -> list[BoundBuffers]:
-        return [*self.vessels.values(), *(vessel for vessels in self._others.values() for vessel in vessels.values())]
+        return [*self.bindings.values(),
+                *(binding for bindings in self._others.values() for binding in bindings.values())]
 
     def close(self, give: Callable[[Device, Stream], None]) -> None:
         for stretch in self._stretches:
             for work in stretch.work:
                 work.close()
-        for vessels in self._others.values():
-            for vessel in vessels.values():
-                vessel.drop()
+        for bindings in self._others.values():
+            for binding in bindings.values():
+                binding.drop()
         self._others, self._stretches, self._calls, self.path = {}, [], RecordedWork(()), None
         super().close(give)
 

@@ -178,7 +178,7 @@ class RunContext:
         """
         if after is not before:
             device = before.device
-            stream = self.streams.lane(device, before.index) if own else self.streams.main(device)
+            stream = self.streams.partition_stream(device, before.index) if own else self.streams.main(device)
             self.use(after)
             del self.used[id(before)]
             before.close(lambda buffer: self.scratch.recycle(buffer, stream))
@@ -202,7 +202,7 @@ class RunContext:
         missing = [array for array in value.arrays if array.buffer is None]
         if not missing:
             return value
-        stream, copies = self.streams.lane(value.device, value.index), {}
+        stream, copies = self.streams.partition_stream(value.device, value.index), {}
         for array in missing:
             assert array.host is not None
             buffer = self.scratch.allocate(array.nbytes, value.device, stream)

@@ -16,10 +16,10 @@ from gpu_worker.protocol.errors import DeviceUnavailable, VisparkError
 from gpu_worker.protocol.payload import Data, Payload
 
 #: Streams of one device that a single plan works on at once.
-LANES = 8
+SIDE_STREAMS = 8
 
 #: The numbers of a device's own stream, of the one for copies beside it, and of those for what waits for such copies;
-#: lanes count from 0.
+#: side streams count from 0.
 MAIN, BESIDE, RIMS = -1, -2, (-3, -4)
 
 #: Smaller payloads are copied faster than they are pinned.
@@ -160,17 +160,17 @@ class Placements:
 
 
 class Streams:
-    """The streams of one plan: one for each device, and lanes beside it for work on single partitions.
+    """The streams of one plan: one for each device, and side streams for work on single partitions.
 
-    Work given to a lane starts behind all that the device's own stream has, and what that is given next behind all
-    work of its lanes.
+    Work given to a side stream starts behind all that the device's own stream has, and what that is given next behind
+    all work of its side streams.
 
     Parameters
     ----------
     pool : StreamPool
         Where streams come from.
-    lanes : int
-        The most lanes of a device; 1 for none beside its own stream.
+    side_streams : int
+        The most side streams of a device; 1 for none beside its own stream.
     record : bool
         Whether to note what is enqueued on them.
     line : InFlightQueue, optional
@@ -179,11 +179,12 @@ class Streams:
         Whether to take down how long the devices work on them.
     """
 
-    def __init__(self, pool: StreamPool, lanes: int = LANES, *, record: bool = False, line: InFlightQueue | None = None,
+    def __init__(self, pool: StreamPool, side_streams: int = SIDE_STREAMS, *, record: bool = False,
+                 line: InFlightQueue | None = None,
                  timed: bool = False):
         self._pool = pool
         self._line = line
-        self._count = lanes
+        self._count = side_streams
         self._tape: list[Entry] | None = [] if record else None
         self._clocks: dict[Device, Clock] | None = {} if timed else None
         self._taken: dict[tuple[Device, int], Stream] = {}
@@ -203,22 +204,22 @@ class Streams:
         return self._pool.among(addresses)
 
     def main(self, device: Device) -> Stream:
-        """Return a device's own stream, ordered behind all work in its lanes."""
+        """Return a device's own stream, ordered behind all work in its side streams."""
         main = self._stream(device, MAIN)
-        for lane in self._forked.pop(device, ()):
-            device.wait(lane, stream=main)
+        for side in self._forked.pop(device, ()):
+            device.wait(side, stream=main)
         return main
 
-    def lane(self, device: Device, partition: int) -> Stream:
+    def partition_stream(self, device: Device, partition: int) -> Stream:
         """Return the stream for work on a single partition."""
         main = self._stream(device, MAIN)
         if self._count < 2:
             return main
-        lane = self._stream(device, partition // len(self._pool.devices) % self._count)
-        if lane not in self._forked[device]:
-            device.wait(main, stream=lane)
-            self._forked[device].add(lane)
-        return lane
+        stream = self._stream(device, partition // len(self._pool.devices) % self._count)
+        if stream not in self._forked[device]:
+            device.wait(main, stream=stream)
+            self._forked[device].add(stream)
+        return stream
 
     def beside(self, device: Device) -> Stream:
         """Return a stream for copies beside a device's own work, ordered with it by waits alone."""

@@ -68,17 +68,17 @@ class Admission:
 
     def enter(self, seconds: float, *, alone: bool = False) -> None:
         """Wait for the right to allocate, which :meth:`leave` gives back. Raises as :meth:`among_others`."""
-        ticket, deadline = object(), time.monotonic() + seconds
+        turn, deadline = object(), time.monotonic() + seconds
         with self._changed:
-            self._waiting.append(ticket)
+            self._waiting.append(turn)
             try:
-                while self._waiting[0] is not ticket or self._is_alone or (alone and self.running):
+                while self._waiting[0] is not turn or self._is_alone or (alone and self.running):
                     if not self._changed.wait(max(0.0, deadline - time.monotonic())) and time.monotonic() > deadline:
                         raise DeadlineExceeded(f"other plans had the devices' memory for {seconds:.3g} s")
                 self.running += 1
                 self._is_alone = alone
             finally:
-                self._waiting.remove(ticket)
+                self._waiting.remove(turn)
                 self._changed.notify_all()
 
     def leave(self) -> None:

@@ -99,8 +99,8 @@ class Bindings(Generic[C]):
         self._changes = 0
         self._borrowed: dict[int, int] = {}
         self._parting: dict[int, list[Closable]] = {}
-        #: Those VRDDs that are held in one; what they have in ``_held`` is the vessel's.
-        self._vessels: dict[int, Binding[C]] = {}
+        #: Those VRDDs that are held in one; what they have in ``_held`` is the binding's.
+        self._bindings: dict[int, Binding[C]] = {}
 
     def admit(self, epoch: int) -> None:
         """Let a request of an epoch pass.
@@ -164,18 +164,18 @@ class Bindings(Generic[C]):
         self._change(vrdd)
         return True
 
-    def bind_all(self, vrdd: int, vessel: Binding[C]) -> None:
-        """Bind all that a vessel has, complete, as :meth:`bind` does one by one."""
+    def bind_all(self, vrdd: int, binding: Binding[C]) -> None:
+        """Bind all that a binding has, complete, as :meth:`bind` does one by one."""
         if vrdd in self._held or vrdd in self._only or vrdd in self._released:
-            for content in vessel.contents.values():
-                self.bind(vrdd, vessel.name, content.share())
+            for content in binding.contents.values():
+                self.bind(vrdd, binding.name, content.share())
             return
-        vessel.enter()
-        self.names[vrdd], self._held[vrdd], self._vessels[vrdd] = vessel.name, vessel.contents, vessel
-        if not vessel.version:
+        binding.enter()
+        self.names[vrdd], self._held[vrdd], self._bindings[vrdd] = binding.name, binding.contents, binding
+        if not binding.version:
             self._changes += 1
-            vessel.version = self._changes
-        self._versions[vrdd] = vessel.version
+            binding.version = self._changes
+        self._versions[vrdd] = binding.version
 
     def replace(self, vrdd: int, contents: Iterable[C]) -> None:
         """Replace a VRDD's partitions, other than those in a buffer set, by copies of equal content elsewhere."""
@@ -183,16 +183,16 @@ class Bindings(Generic[C]):
         self._change(vrdd)
         self._part(vrdd, list(gone.values()))
 
-    def vessel(self, vrdd: int) -> Binding[C] | None:
+    def binding(self, vrdd: int) -> Binding[C] | None:
         """Return the binding that holds all of a VRDD; None if there is none."""
-        return self._vessels.get(vrdd)
+        return self._bindings.get(vrdd)
 
     def _unpack(self, vrdd: int) -> None:
-        """Hold what a vessel has one by one."""
-        vessel = self._vessels.pop(vrdd, None)
-        if vessel is not None:
-            self._held[vrdd] = {index: content.share() for index, content in vessel.contents.items()}
-            self._part(vrdd, [vessel])
+        """Hold what a binding has one by one."""
+        binding = self._bindings.pop(vrdd, None)
+        if binding is not None:
+            self._held[vrdd] = {index: content.share() for index, content in binding.contents.items()}
+            self._part(vrdd, [binding])
 
     def release(self, vrdds: Iterable[int]) -> None:
         """Unbind whole VRDDs for good: content that a late task brings is dropped."""
@@ -224,8 +224,8 @@ class Bindings(Generic[C]):
 
     def _drop(self, vrdd: int, partitions: list[int]) -> None:
         gone: list[Closable]
-        if vrdd in self._vessels and len(partitions) == len(self._held[vrdd]):
-            gone = [self._vessels.pop(vrdd)]
+        if vrdd in self._bindings and len(partitions) == len(self._held[vrdd]):
+            gone = [self._bindings.pop(vrdd)]
             bound = {}
         else:
             if partitions:
@@ -257,4 +257,5 @@ class Bindings(Generic[C]):
         assert all(self._held.values()), "a VRDD without partitions is listed"
         assert self._held.keys() == self.names.keys(), "names and content differ"
         assert not any(vrdd in self._released for vrdd in self._held), "a released VRDD is held"
-        assert all(self._held[vrdd] is vessel.contents for vrdd, vessel in self._vessels.items()), "a vessel was opened"
+        assert all(self._held[vrdd] is binding.contents for vrdd,
+                   binding in self._bindings.items()), "a binding was opened"

@@ -2,8 +2,9 @@
 
 A loop that keeps its state, as in ``u = u.vmap(step).cache()``, needs the memory of two states: one is read while the
 other is written. A :class:`BufferSet` is the memory that one recording of such a plan writes. A :class:`BoundBuffers`
-is what the plan keeps: partitions in that room, and in those of others where a field stays as it was. A vessel is bound
-to a name as a whole, and a room may be written once no vessel that lies in it is bound and nobody else uses its memory.
+is what the plan keeps: partitions in that room, and in those of others where a field stays as it was. A binding is
+bound to a name as a whole, and a room may be written once no binding that lies in it is bound and nobody else uses its
+memory.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class BufferSet:
 
     def __init__(self, buffers: Mapping[int, Buffer]):
         self.buffers = {place: buffer.share() for place, buffer in buffers.items()}
-        #: The uses of each buffer that are no reason not to write it: ours, and those of the vessels that lie in it.
+        #: The uses of each buffer that are no reason not to write it: ours, and those of the bindings that lie in it.
         self._known = dict.fromkeys(self.buffers.values(), 1)
         self._held = 0
         self._closed = False
@@ -55,13 +56,13 @@ class BufferSet:
         with _lock:
             self._held -= 1
 
-    def regain(self) -> None:
+    def reclaim(self) -> None:
         """End the uses that a failed plan has left of this set, which no other plan uses."""
         for buffer, known in self._known.items():
             while buffer.users > known:
                 buffer.close()
 
-    def lies(self, buffers: Iterable[Buffer], change: int) -> bool:
+    def adjust_refs(self, buffers: Iterable[Buffer], change: int) -> bool:
         """Count the uses that bound partitions have of buffers of this set."""
         found = False
         with _lock:
@@ -96,7 +97,7 @@ class BoundBuffers:
     name : str
         What it is called when it is bound.
     partitions : sequence of Partition
-        Complete, or complete whenever it is bound; the vessel's to close from now on.
+        Complete, or complete whenever it is bound; the binding's to close from now on.
     rooms : iterable of BufferSet
         Where they may lie.
 
@@ -119,7 +120,7 @@ class BoundBuffers:
         #: Where all of it lies; equal to another's where both lie in the same memory.
         self.place = tuple((buffer.device.name, buffer.address) for buffer in self._buffers())
         self._uses = self._bound = 0
-        self.rooms = tuple(room for room in rooms if room.lies(self._buffers(), 1))
+        self.rooms = tuple(room for room in rooms if room.adjust_refs(self._buffers(), 1))
 
     def _buffers(self) -> list[Buffer]:
         return [array.buffer for partition in self.contents.values() for array in partition.arrays if array.buffer]
@@ -141,7 +142,7 @@ class BoundBuffers:
             last = self._uses == 0
             if last:
                 for room in self.rooms:
-                    room.lies(self._buffers(), -1)
+                    room.adjust_refs(self._buffers(), -1)
         if last:
             for partition in self.contents.values():
                 partition.close()

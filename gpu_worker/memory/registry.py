@@ -47,14 +47,14 @@ class Registry:
         """Return the version of a VRDD's content, as :meth:`Bindings.version` does."""
         return self._state.version(vrdd)
 
-    def vessel(self, vrdd: int) -> BoundBuffers | None:
-        """Return the buffers that all partitions of a VRDD are bound to, as :meth:`Bindings.vessel` does; None if there
-        are none.
+    def binding(self, vrdd: int) -> BoundBuffers | None:
+        """Return the buffers that all partitions of a VRDD are bound to, as :meth:`Bindings.binding` does; None if
+        there are none.
         """
-        found = self._state.vessel(vrdd)
+        found = self._state.binding(vrdd)
         return found if isinstance(found, BoundBuffers) else None
 
-    def lies_in_patches(self, vrdd: int) -> bool:
+    def is_in_patches(self, vrdd: int) -> bool:
         """Return whether the blocks of a grid are windows of patches already, and not as they came."""
         with self._lock:
             return all(array.window is not None for content in self._state.held(vrdd) for array in content.arrays)
@@ -86,7 +86,7 @@ class Registry:
         False, and nothing is done, where it has another version than they were made of.
         """
         with self._lock:
-            if self._state.version(vrdd) != version or self._state.vessel(vrdd) is not None:
+            if self._state.version(vrdd) != version or self._state.binding(vrdd) is not None:
                 return False
             self._state.replace(vrdd, [each.with_blocks(blocks[each.index]) for each in self._state.held(vrdd)])
             return True
@@ -122,14 +122,14 @@ class Registry:
         with self._lock:
             return self._state.bind(vrdd, name, content)
 
-    def bind_all(self, vrdd: int, vessel: BoundBuffers, wait: Callable[[], None] | None = None) -> None:
+    def bind_all(self, vrdd: int, binding: BoundBuffers, wait: Callable[[], None] | None = None) -> None:
         """Bind all partitions of a VRDD, as :meth:`Bindings.bind_all` does; ``wait``, if given, returns when the
         content is complete.
         """
         with self._lock:
             if wait is not None:
                 self._coming.setdefault(vrdd, wait)
-            self._state.bind_all(vrdd, vessel)
+            self._state.bind_all(vrdd, binding)
 
     def is_coming(self, vrdd: int) -> bool:
         """Return whether the bound content is not complete yet."""

@@ -118,7 +118,7 @@ class JoinedWorld:
             self._agreed = self.gather(said)
         return self._agreed
 
-    def joint(self, said: bytes) -> RecordedExchange:
+    def exchange(self, said: bytes) -> RecordedExchange:
         """Return the record of the present plan's exchanges with other nodes."""
         return RecordedExchange(self, said, self._agreed, tuple(self._used))
 

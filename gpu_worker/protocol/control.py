@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from gpu_worker.protocol.messages import Reach, SessionOptions
 
 #: The role of a connection that came over TCP.
-VISITOR = "visitor"
+REMOTE = "remote"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class KeyPair:
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
+class TcpEndpoint:
     """TCP address at which a daemon accepts connections for a session, and the TLS identity that its processes show."""
 
     host: str
@@ -65,22 +65,22 @@ class Registration:
     epoch: int
     pid: int
     anchors: tuple[int, ...]
-    door: Door | None = None
+    endpoint: TcpEndpoint | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class HandOver:
     """Message with a client's connection, greeted and authenticated; ``anchor`` is 0 if the client has none.
 
-    Of the role :data:`VISITOR` it came over TCP, and is a stranger's until it has shown that it is not. The ``door`` is
-    the session's, for a visitor and for a client that asked for it. ``gpus`` are the addresses of the devices that
-    Spark assigned to an executor; for other clients those of all executors here.
+    Of the role :data:`REMOTE` it came over TCP, and is an unauthenticated peer's until it has shown that it is not. The
+    ``endpoint`` is the session's, for a remote client and for a client that asked for it. ``gpus`` are the addresses of
+    the devices that Spark assigned to an executor; for other clients those of all executors here.
     """
 
     number: int
     role: str
     anchor: int
-    door: Door | None = None
+    endpoint: TcpEndpoint | None = None
     gpus: tuple[str, ...] = ()
 
 

@@ -501,7 +501,7 @@ class Stop:
 
 
 @dataclass(frozen=True, slots=True)
-class Autopsy:
+class GetExitStatus:
     """Ask how a session's process of an epoch ended."""
 
     session: str
@@ -521,7 +521,7 @@ class StartPrted:
 
 
 @dataclass(frozen=True, slots=True)
-class Deposit:
+class PutSnapshot:
     """Request to store a session's snapshot, whose descriptor comes with the message, and to drop earlier ones except
     the ``needed``.
 
@@ -538,7 +538,7 @@ class Deposit:
 
 
 @dataclass(frozen=True, slots=True)
-class Withdraw:
+class GetSnapshot:
     """Request for a session's snapshot: this node's part of it, or the replica of the ``owner``'s."""
 
     session: str
@@ -557,7 +557,7 @@ class Discard:
 
 
 #: The places of Status and Stop stay, in all versions.
-AdminRequest = Status | Stop | Autopsy | StartPrted | Deposit | Withdraw | Discard
+AdminRequest = Status | Stop | GetExitStatus | StartPrted | PutSnapshot | GetSnapshot | Discard
 
 
 @dataclass(frozen=True, slots=True)
@@ -601,7 +601,7 @@ class Leased:
 
 
 @dataclass(frozen=True, slots=True)
-class Withdrawn:
+class SnapshotPart:
     """Reply with a snapshot, whose descriptor comes with the message, as it was deposited."""
 
     offset: int
@@ -609,4 +609,4 @@ class Withdrawn:
 
 
 #: The places of Done and Failure stay, in all versions.
-AdminReply = StatusReport | Death | Done | Leased | Failure | Withdrawn
+AdminReply = StatusReport | Death | Done | Leased | Failure | SnapshotPart

@@ -16,7 +16,7 @@ import ssl
 
 NONCE_BYTES = 32
 
-#: The longest line that is read of a stranger, and the longest that is read of a daemon.
+#: The longest line that is read of an unauthenticated peer, and the longest that is read of a daemon.
 MAX_LINE = 96
 MAX_ANSWER = 400
 

@@ -27,7 +27,7 @@ from types import TracebackType
 
 from gpu_worker.execution.in_flight import Submission
 from gpu_worker.protocol.codec import decode
-from gpu_worker.protocol.control import NOT_TAKEN, VISITOR, Configuration, Door, HandOver, Registration, Taken
+from gpu_worker.protocol.control import NOT_TAKEN, REMOTE, Configuration, HandOver, Registration, Taken, TcpEndpoint
 from gpu_worker.protocol.errors import OutOfMemory, OutOfResources, ProtocolError, VisparkError, WorkerLost
 from gpu_worker.protocol.messages import VERSION, Chunk, Done, Greeting, Reply, Request, Welcome
 from gpu_worker.protocol.system import Thread, as_error, start_thread, system_call
@@ -89,7 +89,7 @@ class Service:
         self._assigned: dict[int, set[str]] = {}
         self._unassigned_since: float | None = None
         self._guard = Guard(configuration)
-        self._door: Door | None = None
+        self._endpoint: TcpEndpoint | None = None
         self._called = threading.Event()
         self._controlled = False
         self._daemons = 0
@@ -219,7 +219,7 @@ class Service:
                     self._take(message, descriptors, connection)
         finally:
             self._set_controlled(False)
-            if (self._door is not None or self._anchors) and not self._stopping:
+            if (self._endpoint is not None or self._anchors) and not self._stopping:
                 start_thread(self._have_daemon, name="daemon")
 
     def _have_daemon(self) -> None:
@@ -239,7 +239,7 @@ class Service:
             seconds = min(2 * seconds, _DAEMON_SELDOM_SECONDS)
 
     def _take(self, message: HandOver, descriptors: list[int], connection: Connection) -> None:
-        self._door = message.door or self._door
+        self._endpoint = message.endpoint or self._endpoint
         clients = [socket.socket(fileno=descriptor) for descriptor in descriptors]
         for sock in clients:
             sock.settimeout(None)
@@ -275,7 +275,7 @@ class Service:
             thread.start()
         except VisparkError as told:
             _log.warning("a client is refused: %s", told)
-            if message.role != VISITOR:
+            if message.role != REMOTE:
                 with contextlib.suppress(VisparkError):
                     Connection(sock).send(failure_of(told), Greeting)
             self._client_gone(sock)
@@ -284,7 +284,7 @@ class Service:
         mine = self._configuration
         with self._lock:
             return Registration(mine.session, mine.secret, mine.application, mine.options, mine.epoch, os.getpid(),
-                                tuple(self._anchors), self._door)
+                                tuple(self._anchors), self._endpoint)
 
     def _set_controlled(self, controlled: bool) -> None:
         self._controlled = controlled
@@ -320,10 +320,10 @@ class Service:
 
     def _serve(self, sock: socket.socket, message: HandOver) -> None:
         try:
-            if message.role != VISITOR:
+            if message.role != REMOTE:
                 self._converse(Connection(sock), message)
                 return
-            connection, hello = self._guard.admit(sock, message.door)
+            connection, hello = self._guard.admit(sock, message.endpoint)
             with connection:
                 if hello.role == "driver":
                     self._converse(connection, message)
@@ -398,7 +398,7 @@ class Service:
 
     def _welcome(self, worker: SessionWorker, message: HandOver) -> Welcome:
         return Welcome(VERSION, self._configuration.worker, self._configuration.epoch, os.getpid(), worker.devices,
-                       worker.room, message.door.reach if message.door else None)
+                       worker.room, message.endpoint.reach if message.endpoint else None)
 
 
 class UnansweredPlans:

@@ -25,7 +25,7 @@ from gpu_worker.execution.plan_cache import DecodedPlan, DecodedPlans
 from gpu_worker.execution.replay import Recording
 from gpu_worker.execution.replay_branches import LoopReplay
 from gpu_worker.execution.scratch import Arguments
-from gpu_worker.execution.streams import LANES, StreamPool, Streams
+from gpu_worker.execution.streams import SIDE_STREAMS, StreamPool, Streams
 from gpu_worker.execution.verification import verify_request
 from gpu_worker.execution.waves import WaveSize, least_free, may_stream
 from gpu_worker.memory.admission import Admission
@@ -413,8 +413,8 @@ class SessionWorker:
             return None, ()
         world = self._grids.present(request.world, time.monotonic() + request.seconds)
         version = self._names.version(request.vrdds[plan.source])
-        joint = None if world is None else plan.recordings.joint(version, world)
-        return None if joint is None else (joint.world, joint.world.agree(joint.said))
+        exchange = None if world is None else plan.recordings.exchange(version, world)
+        return None if exchange is None else (exchange.world, exchange.world.agree(exchange.said))
 
     def _anew(self, request: Run, plan: DecodedPlan, payload: Payload | None,
               intake: ChunkedInput | None = None, waves: WaveSize | None = None) -> tuple[Ran, Payload | None]:
@@ -440,8 +440,8 @@ class SessionWorker:
 
     def _done_anew(self, request: Run, plan: DecodedPlan, payload: Payload | None, intake: ChunkedInput | None,
                    recording: Recording | None, waves: WaveSize | None) -> tuple[Ran, Payload | None]:
-        lanes = 1 if recording else min(LANES, len(plan.plan.inputs))
-        streams = Streams(self._pool, lanes, record=recording is not None,
+        side_streams = 1 if recording else min(SIDE_STREAMS, len(plan.plan.inputs))
+        streams = Streams(self._pool, side_streams, record=recording is not None,
                           line=self._line if recording and plan.keeps else None, timed=request.profile)
         try:
             world = self._joined(request, plan)
@@ -460,7 +460,7 @@ class SessionWorker:
             return False
         source = request.vrdds[plan.source]
         # The copies into patches are made once, and never again in a loop.
-        return (plan.plan.grid is None or self._names.lies_in_patches(source)) \
+        return (plan.plan.grid is None or self._names.is_in_patches(source)) \
             and plan.recordings.wanted(self._names.version(source)) and (plan.keeps or self._plans.has_room)
 
     def _has_tried_patches(self, request: Run, plan: DecodedPlan) -> bool:

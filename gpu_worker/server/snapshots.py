@@ -29,15 +29,15 @@ from gpu_worker.protocol.errors import PartitionMissing, VisparkError, WorkerLos
 from gpu_worker.protocol.messages import (
     VERSION,
     CopyTo,
-    Deposit,
     Discard,
     Field,
+    GetSnapshot,
     Hello,
     HoldCopy,
+    PutSnapshot,
     Save,
     Saved,
     SessionOptions,
-    Withdraw,
 )
 from gpu_worker.protocol.payload import Payload, aligned
 from gpu_worker.protocol.system import as_error
@@ -228,7 +228,7 @@ class ProcessSnapshots:
     def _leave(self, number: int, kept: Kept, needed: tuple[int, ...]) -> None:
         """Deposit a snapshot with the daemon."""
         self._left.add(number)
-        exchange_descriptors(Deposit(self.session, self.secret, number, needed, kept.offset, kept.nbytes),
+        exchange_descriptors(PutSnapshot(self.session, self.secret, number, needed, kept.offset, kept.nbytes),
                              [kept.memory.descriptor])
 
     def _sent(self, save: Save, to: CopyTo, kept: Kept) -> bool:
@@ -274,7 +274,7 @@ class ProcessSnapshots:
             raise
 
     def _leave_copy(self, part: tuple[int, str], copy: Kept, needed: tuple[int, ...]) -> None:
-        exchange_descriptors(Deposit(self.session, self.secret, part[0], needed, copy.offset, copy.nbytes, part[1]),
+        exchange_descriptors(PutSnapshot(self.session, self.secret, part[0], needed, copy.offset, copy.nbytes, part[1]),
                              [copy.memory.descriptor])
 
     def adopted(self) -> None:
@@ -404,7 +404,7 @@ class ProcessSnapshots:
     def _copy_of(self, source: int, owner: str) -> Iterator[Kept]:
         """Yield the replica of another node's part of a snapshot, from the daemon."""
         failpoint("copy-restoring")
-        reply, descriptors = exchange_descriptors(Withdraw(self.session, self.secret, source, owner))
+        reply, descriptors = exchange_descriptors(GetSnapshot(self.session, self.secret, source, owner))
         with Payload.receive(descriptors[0]) as memory:
             yield Kept(memory, reply.offset, reply.nbytes, is_complete=True)
 
@@ -416,7 +416,7 @@ class ProcessSnapshots:
             if kept is not None and kept.is_complete:
                 found = replace(kept, memory=kept.memory.share())
         if kept is None or not kept.is_complete:
-            reply, descriptors = exchange_descriptors(Withdraw(self.session, self.secret, source))
+            reply, descriptors = exchange_descriptors(GetSnapshot(self.session, self.secret, source))
             found = Kept(Payload.receive(descriptors[0]), reply.offset, reply.nbytes, is_complete=True)
             self._take_over(source, found)
         with found.memory:

@@ -10,16 +10,16 @@ from contextlib import suppress
 from pathlib import Path
 
 from gpu_worker.client.connection import administer, finish, open_lease
-from gpu_worker.protocol.control import Configuration, Door, KeyPair
+from gpu_worker.protocol.control import Configuration, KeyPair, TcpEndpoint
 from gpu_worker.protocol.errors import ProtocolError, Unauthorized, VisparkError, WorkerLost
 from gpu_worker.protocol.messages import (
     VERSION,
     AdminReply,
     AdminRequest,
     Admission,
-    Autopsy,
     Challenge,
     Done,
+    GetExitStatus,
     Hello,
     Leased,
     Proof,
@@ -42,10 +42,10 @@ class Guard:
 
     def __init__(self, configuration: Configuration):
         self._mine = configuration
-        self._strangers = Greeters()
+        self._unauthenticated = Greeters()
         self._context: tuple[KeyPair, ssl.SSLContext] | None = None
 
-    def admit(self, sock: socket.socket, door: Door) -> tuple[StreamConnection, Hello]:
+    def admit(self, sock: socket.socket, endpoint: TcpEndpoint) -> tuple[StreamConnection, Hello]:
         """Perform the TLS handshake and the challenge with a peer, and receive its greeting.
 
         ``sock`` stays open, and shutting it down ends the connection.
@@ -57,19 +57,20 @@ class Guard:
         """
         until = time.monotonic() + ADMISSION_SECONDS
         # TLS would speak in the clear if its own socket were shut down.
-        with system_call("a descriptor of a visitor's connection"):
+        with system_call("a descriptor of a remote client's connection"):
             mine = sock.dup()
         try:
-            self._strangers.add(sock)
+            self._unauthenticated.add(sock)
             try:
                 keep_alive(mine)
-                secured = self._context_of(door.pair).wrap_socket(mine, server_side=True, do_handshake_on_connect=False)
+                secured = self._context_of(endpoint.pair).wrap_socket(mine, server_side=True,
+                                                                      do_handshake_on_connect=False)
                 mine = secured
                 shake_hands(secured, until)
                 connection = StreamConnection(secured, until=until)
-                hello = self._challenge(connection, door.pair.certificate)
+                hello = self._challenge(connection, endpoint.pair.certificate)
             finally:
-                self._strangers.remove(sock)
+                self._unauthenticated.remove(sock)
             connection.room = max_payload()
             connection.patient()
             return connection, hello
@@ -79,15 +80,15 @@ class Guard:
         except OSError as error:
             mine.close()
             if is_refusal(error):
-                raise refused(error, "a visitor's connection") from error
-            raise WorkerLost(f"a visitor is gone: {error}") from error
+                raise refused(error, "a remote client's connection") from error
+            raise WorkerLost(f"a remote client is gone: {error}") from error
 
     def _challenge(self, connection: StreamConnection, certificate: bytes) -> Hello:
         ours = nonce()
         connection.send(Challenge(ours), Admission)
         answer, _ = connection.receive(Admission, cap=MAX_GREETING)
         if not isinstance(answer, Proof) or len(answer.nonce) != NONCE_BYTES:
-            raise ProtocolError("a visitor did not answer the challenge")
+            raise ProtocolError("a remote client did not answer the challenge")
         named = self._mine.session, ours + answer.nonce, certificate
         if not hmac.compare_digest(answer.proof, proof(self._mine.secret, "client", *named)):
             error = Unauthorized(f"session {self._mine.session} has another secret")
@@ -97,7 +98,7 @@ class Guard:
         connection.send(Proof(b"", proof(self._mine.secret, "worker", *named)), Admission)
         hello, _ = connection.receive(Hello, cap=MAX_GREETING)
         if hello.session != self._mine.session or hello.version != VERSION:
-            raise ProtocolError(f"a visitor greets session {hello.session[:80]!r} in version {hello.version}")
+            raise ProtocolError(f"a remote client greets session {hello.session[:80]!r} in version {hello.version}")
         return hello
 
     def _context_of(self, pair: KeyPair) -> ssl.SSLContext:
@@ -138,7 +139,7 @@ class Guard:
             elif hello.role == "admin":
                 connection.until = time.monotonic() + ADMISSION_SECONDS
                 request, _ = connection.receive(AdminRequest, cap=MAX_GREETING)
-                if not isinstance(request, Autopsy) or request.session != self._mine.session:
+                if not isinstance(request, GetExitStatus) or request.session != self._mine.session:
                     raise ProtocolError("over TCP, how a process of the session ended is all that is told")
                 connection.send(administer(request, runtime_dir=directory), AdminReply)
             else:

@@ -23,8 +23,8 @@ _FORMAT = "%(asctime)s %(levelname)s %(process)d {who}%(message)s"
 class RateLimit(logging.Filter):
     """Filter of a handler: at most :data:`MOST_LINES` messages a minute of one line of code, then how many there were.
 
-    Whoever may connect, strangers over TCP too, may make a worker say that they are refused, and would fill its disk.
-    Messages for those who debug pass.
+    Whoever may connect, unauthenticated peers over TCP too, may make a worker say that they are refused, and would fill
+    its disk. Messages for those who debug pass.
 
     Parameters
     ----------

@@ -17,7 +17,7 @@ import pytest
 
 from gpu_worker.client.connection import administer, connect, exchange_descriptors, finish
 from gpu_worker.protocol.errors import PartitionMissing, Unauthorized, VisparkError, WorldLost
-from gpu_worker.protocol.messages import CopyTo, KeepStep, Release, Restore, Status, Withdraw
+from gpu_worker.protocol.messages import CopyTo, GetSnapshot, KeepStep, Release, Restore, Status
 from gpu_worker.protocol.wire import close_all
 from tests.chaos.arena import eventually
 from tests.mpi.nodes import Application, Node, Survivor, nodes
@@ -229,7 +229,7 @@ def held(node: Node, app: Application, snapshot: int, owner: str = "") -> bool:
     """Whether a node's daemon has a snapshot, its own part or the owner's."""
     with pytest.MonkeyPatch.context() as patch, contextlib.suppress(PartitionMissing):
         patch.setenv("VISPARK_RUNTIME_DIR", str(node.path))
-        close_all(exchange_descriptors(Withdraw(app.session, SECRET, snapshot, owner))[1])
+        close_all(exchange_descriptors(GetSnapshot(app.session, SECRET, snapshot, owner))[1])
         return True
     return False
 
@@ -253,7 +253,7 @@ def test_snapshots_are_for_those_who_have_the_secret(one: list[Node], monkeypatc
         app.save(1, 1)
         for session, secret in (("secret", b"x" * 32), ("another", b"s" * 32)):
             with pytest.raises(Unauthorized):
-                exchange_descriptors(Withdraw(session, secret, 1))
+                exchange_descriptors(GetSnapshot(session, secret, 1))
 
 
 def test_a_snapshot_beside_a_loop_changes_nothing(one: list[Node]):

@@ -235,9 +235,9 @@ def test_a_node_that_nobody_knows_or_that_does_not_answer(tmp_path: Path, hosts:
     key = tmp_path / "key"
     key.write_text("of the cluster of this test")
     key.chmod(0o600)
-    with nodes(tmp_path, 2, [("--hosts", hosts, "--key", str(key)) if hosts else (), ()]) as strangers:
+    with nodes(tmp_path, 2, [("--hosts", hosts, "--key", str(key)) if hosts else (), ()]) as others:
         case = case_of(2)
-        with Application("strangers", strangers, case) as app:
+        with Application("others", others, case) as app:
             app.put(1, field(case))
             with pytest.raises(ExceptionGroup) as failed:
                 app.run((1, 2), app.loop(1), KeepStep(1, "u", "device"), seconds=10.0)

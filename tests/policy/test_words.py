@@ -6,13 +6,30 @@ import pytest
 
 from tests.policy import words
 from tests.policy.test_layers import FILES
+from tests.policy.test_repository import FILES as REPOSITORY
 from tests.policy.test_repository import ROOT
 
+#: Files whose text is that of their time, and this rule with its test.
+_OLD = ("CHANGELOG.md", "docs/decisions/", "docs/development/reproductions.md", "tests/policy/")
 SOURCES = {path: (ROOT / path).read_text(encoding="utf-8") for path in FILES}
 
 
 def test_no_two_classes_have_one_name():
     assert {name: places for name, places in words.classes(SOURCES).items() if len(places) > 1} == {}
+
+
+def test_an_idea_has_the_word_of_the_field():
+    texts = [path for path in REPOSITORY if path.endswith((".py", ".md")) and not path.startswith(_OLD)]
+    assert [one for path in texts for one in words.strange((ROOT / path).read_text(encoding="utf-8"), path)] == []
+
+
+@pytest.mark.parametrize("text", ["The vessel.", "def _open_desk(): ...", "class GivenLoan: ...", "# Errands of a day"])
+def test_a_strange_word_is_found(text: str):
+    assert len(list(words.strange(text, "a.py"))) == 1
+
+
+def test_a_word_within_another_is_none():
+    assert list(words.strange("desktop investigator bloans", "a.md")) == []
 
 
 def test_docstrings_begin_with_a_verb_or_a_kind():

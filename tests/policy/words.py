@@ -1,8 +1,11 @@
-"""Rules of words: one class for a name, and docstrings that begin with a verb and its object, or with a kind."""
+"""Rules of words: one class for a name, the field's word for an idea, and docstrings that begin with a verb and its
+object, or with a kind.
+"""
 
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
@@ -19,6 +22,17 @@ _NO_KIND = frozenset([
     "as", "how", "that", "what", "when", "where", "whether", "which", "who", "whose", "why"])
 #: Objects of "Return" and "Yield" that name nothing; the noun is written instead, as "the number of" for "how many".
 _NO_OBJECT = frozenset(["how", "that", "those", "what", "whatever", "when", "where", "which", "who", "why"])
+#: Words that once stood for an idea that has a word in the field, with that word. None is part of a name, or of text.
+INSTEAD = {
+    "autopsy": "exit status", "autopsies": "exit statuses", "burial": "reaping", "buried": "reaped", "desk": "context",
+    "errand": "garbage collection", "errands": "garbage collection", "keeper": "supervisor", "loan": "lease",
+    "loans": "leases", "lender": "pool", "regain": "reclaim", "setback": "loss", "setbacks": "losses",
+    "shipment": "invocation", "shipments": "invocations", "stranger": "unauthenticated peer",
+    "strangers": "unauthenticated peers", "ticket": "pending request",
+    "vault": "snapshot store", "vessel": "binding", "vessels": "bindings", "visitor": "remote client",
+    "visitors": "remote clients",
+}
+_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
 _PROPERTIES = frozenset({"property", "cached_property", "setter"})
 
 
@@ -30,6 +44,14 @@ def classes(sources: Mapping[str, str]) -> dict[str, list[str]]:
             if isinstance(node, ast.ClassDef):
                 found[node.name].append(f"{path}:{node.lineno}")
     return found
+
+
+def strange(text: str, path: str) -> Iterator[str]:
+    """Yield the places of words of :data:`INSTEAD`, alone or as parts of names, with the word to write instead."""
+    for number, line in enumerate(text.splitlines(), 1):
+        for word in _WORD.findall(line):
+            if word.lower() in INSTEAD:
+                yield f"{path}:{number} has {word!r}: write {INSTEAD[word.lower()]!r}"
 
 
 def openings(source: str, path: str) -> Iterator[str]:

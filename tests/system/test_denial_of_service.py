@@ -79,7 +79,7 @@ def test_clients_that_say_nothing(runtime: Runtime, bystander: Client):
     assert eventually(lambda: descriptors(daemon) <= before[0] and threads(daemon) <= before[1])
 
 
-def test_strangers_that_say_nothing_over_tcp(runtime: Runtime, bystander: Client):
+def test_peers_that_say_nothing_over_tcp(runtime: Runtime, bystander: Client):
     line = f"vispark {VERSION} app\n".encode()
     pids = runtime.daemon(), bystander.pid
     before = [descriptors(pid) for pid in pids]

@@ -47,13 +47,14 @@ def waiting(sc: SparkContext) -> int:
     """How many plans are on their way."""
     worker, = Session.of(sc).workers.known()
     # Releases are on their way as well, and not counted by whoever runs ahead.
-    return sum(ticket.shipment is not None for lane in list(worker._busy.values()) for ticket in list(lane._waiting))
+    return sum(pending.invocation is not None for lane in list(worker._busy.values())
+               for pending in list(lane._waiting))
 
 
 def settled(sc: SparkContext) -> None:
     """Wait until what was released has gone."""
     gc.collect()
-    assert eventually(lambda: Session.of(sc).errands.idle)
+    assert eventually(lambda: Session.of(sc).collector.idle)
 
 
 def operations_of(lineage: Lineage | None) -> list[RecordedOperation]:
@@ -326,7 +327,7 @@ def test_what_was_let_go_of_goes_although_its_message_was_interrupted(sc: SparkC
     assert y.collect()
     settled(sc)
     assert len(report(sc).vrdds) == 2
-    monkeypatch.setattr(release_queue, "_PATIENCE", 0.3)     # a plan takes it along before the keeper does
+    monkeypatch.setattr(release_queue, "_PATIENCE", 0.3)     # a plan takes it along before the collector does
     del y
     with interrupted(monkeypatch, "send", lambda message: isinstance(message, Run) and bool(message.released)):
         x.collect()

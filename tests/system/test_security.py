@@ -16,12 +16,12 @@ from pathlib import Path
 import pytest
 
 from gpu_worker.client import tcp
-from gpu_worker.client.connection import administer, autopsy, connect
+from gpu_worker.client.connection import administer, connect, exit_status
 from gpu_worker.device.cache import KernelCache
 from gpu_worker.protocol.codec import encode
 from gpu_worker.protocol.control import Configuration, Registration
 from gpu_worker.protocol.errors import DeviceUnavailable, OptionError, Unauthorized, VisparkError
-from gpu_worker.protocol.messages import VERSION, Deposit, Discard, Hello, Status, Withdraw
+from gpu_worker.protocol.messages import VERSION, Discard, GetSnapshot, Hello, PutSnapshot, Status
 from gpu_worker.protocol.payload import Payload
 from gpu_worker.system.admin import exchange_descriptors
 from tests.leaks import is_alive
@@ -130,7 +130,7 @@ def test_another_user_s_worker_is_not_greeted(runtime: Runtime):
 def test_another_application_of_the_same_user_needs_the_secret(worker: Runtime):
     other = b"t" * 32
     for attempt in (lambda: connect(hello(secret=other), timeout=5), lambda: worker.lease(secret=other),
-                    lambda: administer(Withdraw("app", other, 1)),
+                    lambda: administer(GetSnapshot("app", other, 1)),
                     lambda: administer(Discard("app", other, (1,)))):
         with pytest.raises(Unauthorized, match="secret"):
             attempt()
@@ -179,7 +179,7 @@ def refused(error: type[VisparkError], says: str) -> None:
     with pytest.raises(error, match=says):
         administer(Status())
     with pytest.raises(error, match=says):
-        autopsy("app", 1)
+        exit_status("app", 1)
 
 
 @pytest.mark.parametrize("mode", [0o755, 0o777, 0o1777, 0o710, 0o701])
@@ -274,7 +274,7 @@ def test_a_kernel_cache_of_another_user_s_is_refused(tmp_path: Path):
 def test_another_user_cannot_open_memfds_or_look_into_processes(worker: Runtime):
     with Payload.create(4096) as payload:
         payload.array[:] = 7
-        exchange_descriptors(Deposit("app", SECRET, 1, (), 0, 4096), [payload.descriptor])
+        exchange_descriptors(PutSnapshot("app", SECRET, 1, (), 0, 4096), [payload.descriptor])
         attempts = {"client": f"open('/proc/{os.getpid()}/fd/{payload.descriptor}', 'rb').read()"}
         for who, pid in zip(("daemon", "process"), processes(worker), strict=True):
             files = Path(f"/proc/{pid}/fd")
@@ -302,7 +302,8 @@ def test_the_secret_is_in_no_argument_environment_or_log(worker: Runtime):
 
 def test_the_secret_is_not_in_what_records_show_of_themselves():
     options = hello().options
-    for record in (hello(), Deposit("app", SECRET, 1, (), 0, 8), Withdraw("app", SECRET, 1), Discard("app", SECRET, ()),
+    for record in (hello(), PutSnapshot("app", SECRET, 1, (), 0, 8), GetSnapshot("app", SECRET, 1),
+                   Discard("app", SECRET, ()),
                    Configuration("app", SECRET, "an application", options, 1, "worker", "box"),
                    Registration("app", SECRET, "an application", options, 1, 2, ())):
         assert "app" in repr(record) and SECRET.decode() not in repr(record)

@@ -15,7 +15,7 @@ import pytest
 from gpu_worker.client.connection import Client, administer, connect, finish, open_lease
 from gpu_worker.client.tcp import visit
 from gpu_worker.protocol.errors import ProtocolError, Unauthorized, WorkerLost, WorkerUnavailable
-from gpu_worker.protocol.messages import VERSION, AdminReply, AdminRequest, Autopsy, Hello, Reach, Status
+from gpu_worker.protocol.messages import VERSION, AdminReply, AdminRequest, GetExitStatus, Hello, Reach, Status
 from gpu_worker.protocol.tcp_auth import MAX_LINE
 from gpu_worker.protocol.wire import MAX_FRAME
 from gpu_worker.system.handshake_limiter import MAX_UNGREETED
@@ -88,7 +88,7 @@ def test_a_driver_leases_asks_and_ends_its_session(executor: Client):
         os.kill(driver.pid, signal.SIGKILL)
         with pytest.raises(WorkerLost):
             ask(driver)
-        death = driver.autopsy()
+        death = driver.exit_status()
         assert (death.alive, death.signal) == (False, signal.SIGKILL)
         with visiting(other.reach, session="other") as again:
             assert again.epoch > driver.epoch
@@ -125,7 +125,7 @@ def test_a_closed_port():
         visiting(Reach(HOST, port, b""))
 
 
-# -- strangers --------------------------------------------------------------------------------------------------------
+# -- peers without the secret -----------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize(("data", "says"), [
     (b"GET / HTTP/1.1\r\n\r\n", b"refused ProtocolError"),
@@ -137,11 +137,11 @@ def test_a_closed_port():
     (knock() + b"\x16\x03\x01\xff\xff" + b"\1" * 300, b"ready\n"),
 ], ids=["http", "long", "version", "nobody", "path", "no-tls", "broken-tls"])
 def test_what_is_not_ours_is_refused(reach: Reach, data: bytes, says: bytes):
-    # A stranger that does not wait for the answer may get what the device process says of it before that.
+    # A peer that does not wait for the answer may get what the device process says of it before that.
     assert says in rest(knocking(reach, data))
 
 
-def test_silent_strangers_keep_nobody_out(reach: Reach):
+def test_silent_peers_keep_nobody_out(reach: Reach):
     with contextlib.ExitStack() as stack:
         for number in range(MAX_UNGREETED + 6):
             stack.enter_context(knocking(reach, (b"", b"vispark", knock())[number % 3]))
@@ -158,7 +158,7 @@ def test_sizes_are_checked_before_anything_is_allocated(reach: Reach):
 
 
 def test_a_driver_elsewhere_does_not_administer(reach: Reach):
-    for request in (Status(), Autopsy("other", 1)):
+    for request in (Status(), GetExitStatus("other", 1)):
         with visit(reach, hello(), SECONDS) as connection:
             connection.send(hello(role="admin", secret=b""), Hello)
             connection.send(request, AdminRequest)

@@ -97,7 +97,7 @@ def test_a_process_that_dies_is_told_with_its_fate(way: Way):
         os.kill(client.pid, signal.SIGKILL)
         with pytest.raises(WorkerLost):
             ask(client)
-        death = client.autopsy()
+        death = client.exit_status()
         assert (death.alive, death.signal) == (False, signal.SIGKILL)
         with way() as again:
             assert again.epoch > client.epoch

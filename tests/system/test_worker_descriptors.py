@@ -14,22 +14,22 @@ from gpu_worker.protocol.messages import (
     VERSION,
     AdminRequest,
     Chunk,
-    Deposit,
     FetchStep,
     Field,
+    GetSnapshot,
     Hello,
     HoldCopy,
     Input,
     KeepStep,
     LoadStep,
     Plan,
+    PutSnapshot,
     PutStep,
     Run,
     Save,
     Signature,
     ToDeviceStep,
     Variant,
-    Withdraw,
 )
 from gpu_worker.protocol.payload import INLINE_BYTES, MARK_BYTES, Payload
 from gpu_worker.protocol.plans import sealed
@@ -146,8 +146,8 @@ def test_a_daemon_keeps_one_descriptor_of_what_was_left_with_it(runtime: Runtime
         daemon = settle(runtime.daemon())
         with Payload.create(64) as memory:
             for number in range(8):
-                left = Deposit("app", SECRET, number, (), 0, 8)
-                admin(runtime, (left, [memory.descriptor]), (Withdraw("app", SECRET, number), []))
+                left = PutSnapshot("app", SECRET, number, (), 0, 8)
+                admin(runtime, (left, [memory.descriptor]), (GetSnapshot("app", SECRET, number), []))
                 admin(runtime, (replace(left, secret=b"x" * 32), [memory.descriptor]))
-                admin(runtime, (Withdraw("app", SECRET, number), [memory.descriptor]))
+                admin(runtime, (GetSnapshot("app", SECRET, number), [memory.descriptor]))
         assert eventually(lambda: len(opened(runtime.daemon())) <= len(daemon) + 1), (daemon, opened(runtime.daemon()))

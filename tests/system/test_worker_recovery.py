@@ -42,13 +42,13 @@ def test_clients_go_on_without_a_daemon_and_a_new_one_adopts(runtime: Runtime):
         assert (session.pid, session.application, session.clients) == (client.pid, "an application", 1)
 
 
-def test_an_adopted_session_keeps_secret_lease_and_autopsy(runtime: Runtime):
+def test_an_adopted_session_keeps_secret_lease_and_exit_status(runtime: Runtime):
     with runtime.client() as client:
         kill(runtime.daemons()[0])
         with pytest.raises(VisparkError, match="another secret"), runtime.client(secret=b"t" * 32):
             pass
         kill(client.pid)
-        assert eventually(lambda: not worker_client.autopsy("app", client.epoch).alive)
+        assert eventually(lambda: not worker_client.exit_status("app", client.epoch).alive)
         with runtime.client() as second:
             assert second.epoch == client.epoch + 1
 
@@ -101,11 +101,11 @@ def test_an_anchor_keeps_a_process_without_a_daemon(runtime: Runtime):
 
 def test_the_next_process_has_the_next_epoch_and_the_first_one_is_explained(runtime: Runtime):
     with runtime.client() as client:
-        assert worker_client.autopsy("app", client.epoch).alive
+        assert worker_client.exit_status("app", client.epoch).alive
         os.kill(client.pid, signal.SIGKILL)
         with pytest.raises(WorkerLost, match=rf"process {client.pid} of .* was killed by signal 9, SIGKILL; see .*log"):
             ask(client)
-        death = worker_client.autopsy("app", client.epoch)
+        death = worker_client.exit_status("app", client.epoch)
         assert (death.alive, death.signal, death.failure) == (False, signal.SIGKILL, None)
         with runtime.client() as second:
             assert second.epoch == client.epoch + 1 and second.pid != client.pid

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from gpu_worker.client.connection import administer, autopsy, connect
+from gpu_worker.client.connection import administer, connect, exit_status
 from gpu_worker.protocol.errors import ProtocolError, Unauthorized, WorkerLost, WorkerUnavailable
 from gpu_worker.protocol.messages import (
     VERSION,
@@ -227,7 +227,7 @@ def test_a_peer_that_never_reads_holds_up_nobody(worker: Runtime):
 
 def test_a_path_that_no_socket_can_have(runtime: Runtime, monkeypatch):
     monkeypatch.setenv("VISPARK_RUNTIME_DIR", "/tmp/" + "x" * 100)
-    for attempt in (lambda: connect(hello(), timeout=5), lambda: administer(Status()), lambda: autopsy("app", 1)):
+    for attempt in (lambda: connect(hello(), timeout=5), lambda: administer(Status()), lambda: exit_status("app", 1)):
         with pytest.raises(WorkerUnavailable, match="the system takes 107; set VISPARK_RUNTIME_DIR"):
             attempt()
 

@@ -22,7 +22,7 @@ from gpu_worker.daemon.device_process import DeviceProcess
 from gpu_worker.daemon.session_state import SessionStateMachine
 from gpu_worker.daemon.snapshot_store import SnapshotStore
 from gpu_worker.daemon.supervisor import Supervisor
-from gpu_worker.daemon.tcp_listener import Doors
+from gpu_worker.daemon.tcp_listener import TcpListeners
 from gpu_worker.protocol.errors import OutOfResources, VisparkError
 from gpu_worker.protocol.messages import Status
 from gpu_worker.system import log
@@ -77,7 +77,7 @@ numbers = itertools.count()
 
 def end(daemon: Daemon, session: str) -> None:
     finish(hello(session, role="finish", anchor=0), timeout=SECONDS)
-    assert eventually(lambda: session not in daemon._keeper._endings)
+    assert eventually(lambda: session not in daemon._supervisor._endings)
 
 
 def serves(session: str) -> None:
@@ -95,7 +95,7 @@ def tried(session: str) -> None:
 
 
 @pytest.mark.parametrize("where", [
-    (Supervisor, "expire"), (Greeters, "sweep"), (Doors, "sweep"), (Greeters, "add"), (Greeters, "remove"),
+    (Supervisor, "expire"), (Greeters, "sweep"), (TcpListeners, "sweep"), (Greeters, "add"), (Greeters, "remove"),
     (daemon_module, "start_thread"), (daemon_module, "check_peer"), (daemon_module, "check"), (Supervisor, "lease"),
     (Supervisor, "lease_closed"), (Supervisor, "hand_over"), (Supervisor, "status"), (Supervisor, "_admit"),
                                    (Supervisor, "_carry_out"),
@@ -164,14 +164,14 @@ def test_a_session_for_whose_end_there_is_no_thread_ends_later(daemon: Daemon, m
     with monkeypatch.context() as patch:
         raised = fail_once(patch, supervisor, "start_thread", OutOfResources("no thread"))
         finish(hello("first", role="finish", anchor=0), timeout=SECONDS)
-        assert raised and eventually(lambda: not daemon._keeper._endings) and not daemon._keeper._unended
+        assert raised and eventually(lambda: not daemon._supervisor._endings) and not daemon._supervisor._unended
 
 
 def test_a_process_that_closed_its_connection_to_the_daemon_is_connected_to_anew(daemon: Daemon):
     serves("app")
-    process = daemon._keeper._processes["app"].result()
+    process = daemon._supervisor._processes["app"].result()
     pid = process.found.pid
     process._control.socket.shutdown(socket.SHUT_RDWR)
     serves("app")
-    assert daemon._keeper._processes["app"].result().found.pid == pid and not process.ended()
+    assert daemon._supervisor._processes["app"].result().found.pid == pid and not process.ended()
     end(daemon, "app")

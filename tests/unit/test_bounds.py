@@ -17,7 +17,7 @@ from vispark.runtime.driver import plan_cache as driver_plans
 
 def _recording(version: int, used: float) -> SimpleNamespace:
     return SimpleNamespace(source=None, version=version, rooms=(), nbytes=1 << 30, used=used, lock=threading.Lock(),
-                           is_complete=True, joint=None)
+                           is_complete=True, exchange=None)
 
 
 def test_a_vrdd_that_stays_keeps_no_recordings_that_are_gone(monkeypatch: pytest.MonkeyPatch):

@@ -54,11 +54,11 @@ def content(grid: Grid, value=ONE, positions=None) -> PartitionSchema:
     return PartitionSchema(packed.count, len(packed.keys), packed.layout, tuple(packed.signatures), packed.positions)
 
 
-def lowered(grid: Grid, *operations: ops.RecordedOperation, goal=KEEP, room: int = ROOM, **given) -> GridLowering:
+def lowered(grid: Grid, *operations: ops.RecordedOperation, requested=KEEP, room: int = ROOM, **given) -> GridLowering:
     chain = (PlanNode(ops.Send()), PlanNode(ops.ToDevice(), START), *map(PlanNode, operations[:-1]),
              PlanNode(operations[-1], END))
     first = content(grid, **given)
-    work = lowering(chain, START, goal, [first], room)
+    work = lowering(chain, START, requested, [first], room)
     assert isinstance(work, GridLowering)
     work.add(0, first)
     assert work.finish() == ""
@@ -278,7 +278,7 @@ def copying(**named) -> ops.Exec:
 
 
 def test_a_kernel_gets_blocks_with_their_halos_and_everything_is_exchanged():
-    work = lowered(GRID, APPEND, copying(), goal=FETCH)
+    work = lowered(GRID, APPEND, copying(), requested=FETCH)
     exchange = next(step for step in work.steps if isinstance(step, ExchangeStep))
     assert [(halo.below, halo.above) for halo in exchange.halos] == [((2, 2), (2, 2))]
     assert [type(step) for step in work.steps] == [LoadStep, ToDeviceStep, ExchangeStep, ExecStep, KeepStep, FetchStep]
@@ -318,7 +318,7 @@ def test_what_a_stencil_cannot_be_on_this_grid_is_said():
 
 def test_a_window_has_the_cells_that_numpy_gives():
     whole = np.arange(120).reshape(10, 12)
-    work = lowered(GRID, ops.Window((1, 3), (9, 12), (2, 4)), goal=FETCH)
+    work = lowered(GRID, ops.Window((1, 3), (9, 12), (2, 4)), requested=FETCH)
     assert isinstance(work.steps[1], WindowStep)
     result = work.results()[0]
     found = [each.fields[0].shape for each in result.signatures]
@@ -327,12 +327,12 @@ def test_a_window_has_the_cells_that_numpy_gives():
                       sum(bool(cells & set(column)) for column in whole[key.slices].T)) for key in GRID.blocks()]
     assert sum(np.prod(shape) for shape in found) == len(cells)
     assert result.layout.kind == "blocks" and result.layout.keyed and result.positions == ()
-    values = lowered(GRID, ops.Window((1, 3), (9, 12), (2, 4)), ops.Values(), goal=FETCH).results()[0]
+    values = lowered(GRID, ops.Window((1, 3), (9, 12), (2, 4)), ops.Values(), requested=FETCH).results()[0]
     assert values.signatures == result.signatures and not values.layout.keyed
 
 
 def test_without_their_keys_blocks_are_plain_ones():
-    work = lowered(GRID, vmap(lambda u: u + 1), ops.Values(), vmap(lambda row: row * 2), goal=FETCH)
+    work = lowered(GRID, vmap(lambda u: u + 1), ops.Values(), vmap(lambda row: row * 2), requested=FETCH)
     assert [type(step) for step in work.steps] == [LoadStep, ToDeviceStep, StencilStep, ValuesStep, ToDeviceStep,
                                                    ExecStep, KeepStep, FetchStep]
     assert work.results()[0].layout.kind == "blocks"

@@ -31,7 +31,7 @@ def test_a_flood_is_cut_off_and_counted(said):
     logger, lines, clock = said
 
     def refuse(number: int) -> None:
-        logger.info("a stranger is refused: %s", number)
+        logger.info("a peer is refused: %s", number)
 
     for number in range(10_000):
         refuse(number)
@@ -40,9 +40,9 @@ def test_a_flood_is_cut_off_and_counted(said):
     assert len(lines) == log.MOST_LINES + 1
     clock[0] = log.MINUTE
     refuse(7)
-    assert lines[-1] == "a stranger is refused: 7 (and 9900 more before, which are not logged)"
+    assert lines[-1] == "a peer is refused: 7 (and 9900 more before, which are not logged)"
     refuse(8)
-    assert lines[-1] == "a stranger is refused: 8"
+    assert lines[-1] == "a peer is refused: 8"
 
 
 def test_messages_for_debugging_all_pass(said):

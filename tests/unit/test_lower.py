@@ -101,8 +101,8 @@ def chain(*ops: plan.Op, kept: tuple[int, ...] = ()) -> LogicalPlan:
     return (PlanNode(plan.Send()), PlanNode(plan.ToDevice(), START), *nodes)
 
 
-def lowered(ops: LogicalPlan, *contents: PartitionSchema, goal: RequestedOutput = FETCH) -> Lowering:
-    lowering = Lowering(ops, START, goal)
+def lowered(ops: LogicalPlan, *contents: PartitionSchema, requested: RequestedOutput = FETCH) -> Lowering:
+    lowering = Lowering(ops, START, requested)
     for partition, content in enumerate(contents):
         lowering.add(partition, content)
     assert lowering.finish() == ""
@@ -182,7 +182,7 @@ def test_a_kept_result_on_the_way_is_kept():
 
 def test_map_and_fold_are_one_kernel():
     lowering = lowered(chain(mapping(doubled)), numbers(5), numbers(0), numbers(3),
-                       goal=RequestedOutput(fold=Reduce(ADD)))
+                       requested=RequestedOutput(fold=Reduce(ADD)))
     assert kinds(lowering) == [LoadStep, ToDeviceStep, MapFoldStep]
     assert (lowering.steps[2].how, lowering.steps[2].label) == ("all", "vmap doubled")
     launch = lowering.launches[0][0]
@@ -193,7 +193,7 @@ def test_map_and_fold_are_one_kernel():
 
 @pytest.mark.parametrize(("taken", "dtype"), [(plan.Values(), "<f4"), (plan.Keys(), "<i8")])
 def test_an_item_of_pairs_and_its_fold_are_one_kernel(taken: plan.Op, dtype: str):
-    lowering = lowered(chain(mapping(paired), taken), numbers(5), goal=RequestedOutput(fold=Reduce(ADD)))
+    lowering = lowered(chain(mapping(paired), taken), numbers(5), requested=RequestedOutput(fold=Reduce(ADD)))
     assert kinds(lowering) == [LoadStep, ToDeviceStep, MapFoldStep]
     launch = lowering.launches[0][0]
     assert launch.outputs == (Field("", dtype, ()),)
@@ -211,13 +211,14 @@ def test_vreduce_behind_a_map_of_blocks():
 def test_vreduce_of_the_same_operator_as_the_fold_behind_it_is_that_fold():
     ops = mapping(scaled, np.ones(4, "f4")), INSIDE, plan.Values()
     blocks = rows(6, 4, "blocks", keyed=True), rows(2, 4, "blocks", keyed=True)
-    lowering = lowered(chain(*ops), *blocks, goal=RequestedOutput(fold=Reduce(ADD)))
+    lowering = lowered(chain(*ops), *blocks, requested=RequestedOutput(fold=Reduce(ADD)))
     assert kinds(lowering) == [LoadStep, ToDeviceStep, MapFoldStep]
     assert (lowering.steps[2].how, lowering.steps[2].label) == ("all", "vmap scaled, vreduce add")
-    other = lowered(chain(*ops), *blocks, goal=RequestedOutput(fold=Reduce(fold_for_kernel(np.maximum, ""))))
+    other = lowered(chain(*ops), *blocks, requested=RequestedOutput(fold=Reduce(fold_for_kernel(np.maximum, ""))))
     assert kinds(other) == [LoadStep, ToDeviceStep, MapFoldStep, ValuesStep, FoldStep]
     # Where a worker may have no row at all, each block says what is left of none.
-    empty = lowered(chain(*ops), blocks[0], rows(0, 4, "blocks", keyed=True), goal=RequestedOutput(fold=Reduce(ADD)))
+    empty = lowered(chain(*ops), blocks[0], rows(0, 4, "blocks", keyed=True),
+                    requested=RequestedOutput(fold=Reduce(ADD)))
     assert kinds(empty) == [LoadStep, ToDeviceStep, MapFoldStep, ValuesStep, FoldStep]
 
 
@@ -225,7 +226,7 @@ def test_vreduce_of_elements_is_part_of_the_kernel_before_it():
     lowering = lowered(chain(mapping(doubled), INSIDE), rows(6, 4))
     assert kinds(lowering) == [LoadStep, ToDeviceStep, ExecStep, FetchStep]
     assert lowering.launches[0][0].outputs == lowering.results()[0].signatures[0].fields == (Field("", "<f4", (6,)),)
-    assert kinds(lowered(chain(mapping(doubled), INSIDE), rows(6, 4), goal=RequestedOutput(fold=Reduce(ADD)))) \
+    assert kinds(lowered(chain(mapping(doubled), INSIDE), rows(6, 4), requested=RequestedOutput(fold=Reduce(ADD)))) \
         == [LoadStep, ToDeviceStep, MapFoldStep]
     # Where there is no such function of a row, it is a step.
     long = PartitionSchema(6, 0, RecordLayout("elements", False, (RecordPart("", "array", ("<f8",)),)),
@@ -235,19 +236,19 @@ def test_vreduce_of_elements_is_part_of_the_kernel_before_it():
 
 
 def test_fold_by_key():
-    lowering = lowered(chain(mapping(paired)), numbers(5), goal=RequestedOutput(fold=ByKey(ADD, 2)))
+    lowering = lowered(chain(mapping(paired)), numbers(5), requested=RequestedOutput(fold=ByKey(ADD, 2)))
     assert kinds(lowering) == [LoadStep, ToDeviceStep, MapFoldStep]
     assert (lowering.steps[2].how, lowering.steps[2].key, lowering.steps[2].groups) == ("key", "0", 2)
     assert lowering.launches[0][0].outputs == (Field("1", "<f4", (2,)),)
-    kept = lowered(chain(mapping(paired), kept=(0,)), numbers(5), goal=RequestedOutput(fold=ByKey(ADD, 2)))
+    kept = lowered(chain(mapping(paired), kept=(0,)), numbers(5), requested=RequestedOutput(fold=ByKey(ADD, 2)))
     assert kinds(kept) == [LoadStep, ToDeviceStep, ExecStep, KeepStep, FoldByKeyStep]
     with pytest.raises(PlanError, match="made of blocks: the key of each is an array"):
         lowered(chain(plan.Map(record_map(lambda p: (p[0] > 3, p), (), "row"))), rows(5, 2, "blocks"),
-                goal=RequestedOutput(fold=ByKey(ADD, 2)))
+                requested=RequestedOutput(fold=ByKey(ADD, 2)))
 
 
 def test_a_fold_without_a_kernel_of_its_own_is_a_step():
-    lowering = lowered(chain(mapping(doubled)), numbers(5, "<c8"), goal=RequestedOutput(fold=Sum()))
+    lowering = lowered(chain(mapping(doubled)), numbers(5, "<c8"), requested=RequestedOutput(fold=Sum()))
     assert kinds(lowering) == [LoadStep, ToDeviceStep, ExecStep, FoldStep]
 
 
@@ -287,7 +288,8 @@ def test_pairs_that_a_map_makes_replace_the_keys():
 def test_transfers():
     assert kinds(lowered(chain(plan.ToHost()), numbers(5))) == [LoadStep, FetchStep]
     assert kinds(lowered(chain(plan.ToHost(), kept=(0,)), numbers(5))) == [LoadStep, ToHostStep, KeepStep, FetchStep]
-    assert kinds(lowered(chain(plan.ToHost(), kept=(0,)), numbers(5), goal=KEEP)) == [LoadStep, ToHostStep, KeepStep]
+    assert kinds(lowered(chain(plan.ToHost(), kept=(0,)), numbers(5), requested=KEEP)) == [LoadStep, ToHostStep,
+                                                                                           KeepStep]
     from_records = Lowering(chain(mapping(doubled))[:1] + chain(mapping(doubled))[2:], None, FETCH)
     from_records.add(0, numbers(5))
     from_records.finish()
@@ -295,10 +297,10 @@ def test_transfers():
 
 
 def test_a_limit_is_for_partitions_that_mean_the_same_by_a_record():
-    goal = RequestedOutput(limit=2)
-    assert lowered(chain(), numbers(5), numbers(0), goal=goal).steps[-1] == FetchStep(2, "rows")
-    assert lowered(chain(), rows(5, 2, "blocks"), goal=goal).steps[-1] == FetchStep(2, "blocks")
-    assert lowered(chain(), numbers(5), rows(5, 2, "blocks"), goal=goal).steps[-1] == FetchStep(-1, "")
+    requested = RequestedOutput(limit=2)
+    assert lowered(chain(), numbers(5), numbers(0), requested=requested).steps[-1] == FetchStep(2, "rows")
+    assert lowered(chain(), rows(5, 2, "blocks"), requested=requested).steps[-1] == FetchStep(2, "blocks")
+    assert lowered(chain(), numbers(5), rows(5, 2, "blocks"), requested=requested).steps[-1] == FetchStep(-1, "")
 
 
 def test_errors_name_the_partition():

@@ -160,7 +160,7 @@ def test_steps_one_by_one_fill_what_sides_give_once(null: GridBench):
 def test_what_is_kept_where_others_would_work_stays_as_it_is(real: GridBench, plain: GridBench,
                                                              monkeypatch: pytest.MonkeyPatch):
     """Blocks that are no patches yet are copied first, so that what is allocated third is the result, or not."""
-    monkeypatch.setattr(Registry, "lies_in_patches", lambda names, vrdd: True)
+    monkeypatch.setattr(Registry, "is_in_patches", lambda names, vrdd: True)
     plan = loop(real)
     for first in (100, 200):
         for grid in (real, plain):

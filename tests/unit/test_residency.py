@@ -64,8 +64,8 @@ def test_a_shape_that_is_of_places_before_is_not_remembered():
     assert residency.shape(SimpleNamespace(shape=shape)) == 1
 
 
-class FakeLane:
-    """A lane with a plan on its way, whose answer comes once it is told of."""
+class FakePipeline:
+    """A pipeline with a plan on its way, whose answer comes once it is told of."""
 
     def __init__(self) -> None:
         self.idle, self.has_come = False, False
@@ -78,11 +78,11 @@ class FakeLane:
 def test_a_thread_with_the_number_of_one_that_ended_takes_no_lane_of_its(monkeypatch):
     worker = Worker.__new__(Worker)
     worker._lock, worker._busy, worker._idle, opened = threading.Lock(), {}, [], []
-    monkeypatch.setattr(Worker, "_open", lambda _: opened.append(FakeLane()) or opened[-1])
+    monkeypatch.setattr(Worker, "_open", lambda _: opened.append(FakePipeline()) or opened[-1])
     monkeypatch.setattr(threading, "get_ident", lambda: 7)
     taken = []
     for _ in range(2):
-        thread = threading.Thread(target=lambda: taken.append(worker._lane()))
+        thread = threading.Thread(target=lambda: taken.append(worker._own_pipeline()))
         thread.start()
         thread.join()
     assert len(opened) == 2 and taken == opened and len(worker._busy) == 2
@@ -91,14 +91,14 @@ def test_a_thread_with_the_number_of_one_that_ended_takes_no_lane_of_its(monkeyp
 def test_the_connection_of_a_thread_that_ended_with_plans_on_their_way_serves_others(monkeypatch):
     worker = Worker.__new__(Worker)
     worker._lock, worker._busy, worker._idle, opened = threading.Lock(), {}, [], []
-    monkeypatch.setattr(Worker, "_open", lambda _: opened.append(FakeLane()) or opened[-1])
+    monkeypatch.setattr(Worker, "_open", lambda _: opened.append(FakePipeline()) or opened[-1])
     for _ in range(20):
-        thread = threading.Thread(target=worker._lane)
+        thread = threading.Thread(target=worker._own_pipeline)
         thread.start()
         thread.join()
         opened[-1].has_come = True
     assert len(opened) == 1 and len(worker._busy) == 1
-    assert worker._lane() is opened[0] and list(worker._busy) == [threading.current_thread()]
+    assert worker._own_pipeline() is opened[0] and list(worker._busy) == [threading.current_thread()]
 
 
 def test_garbage_that_is_there_when_modules_are_frozen_goes_first(monkeypatch):

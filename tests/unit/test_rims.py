@@ -35,27 +35,27 @@ def run(solver: Solver, count: int) -> dict[str, np.ndarray]:
     given, shape = hiding.lowered(solver), solver.grid.description.grid_shape
     lattice, streams = lattice_of(shape), Streams(StreamPool(devices), 1)
     scratch, arguments = Scratch(streams), Arguments(given.values, None)
-    desk = GridContext(streams, scratch, arguments)
+    context = GridContext(streams, scratch, arguments)
     domain = Domain.of(shape, {number_of(lattice, at): devices[owner] for at, owner in dealt(lattice, count).items()})
     rng, content = np.random.default_rng(5), {}
     for name, _ in solver.grid.fields or (("", ""),):
         full, buffers = rng.random(lattice.shape, np.float32), []
         for patch in domain.patches:
-            buffer = desk.allocate(4 * patch.layout.elements, patch.device)
+            buffer = context.allocate(4 * patch.layout.elements, patch.device)
             memory = np.full(patch.layout.elements, np.nan, np.float32)
             patch.layout.view(memory)[:] = full[tuple(map(slice, patch.layout.box.low, patch.layout.box.high))]
-            patch.device.copy_in(buffer, memory.view(np.uint8), stream=desk.stream(patch.device))
-            patch.device.synchronize(stream=desk.stream(patch.device))
+            patch.device.copy_in(buffer, memory.view(np.uint8), stream=context.stream(patch.device))
+            patch.device.synchronize(stream=context.stream(patch.device))
             buffers.append(buffer)
         content[name] = Cells(np.dtype(np.float32), tuple(buffers))
-    stepper = Stepper(domain, content, desk)
+    stepper = Stepper(domain, content, context)
     Loop(given.step, given.kernels, stepper, lambda: None).run()
     found = {name: np.empty(lattice.shape, np.float32) for name in content}
     for name, cells in stepper.content.items():
         for patch, buffer in zip(domain.patches, cells.buffers, strict=True):
             memory = np.empty(patch.layout.elements, np.float32)
-            patch.device.copy_out(memory.view(np.uint8), buffer, stream=desk.stream(patch.device))
-            patch.device.synchronize(stream=desk.stream(patch.device))
+            patch.device.copy_out(memory.view(np.uint8), buffer, stream=context.stream(patch.device))
+            patch.device.synchronize(stream=context.stream(patch.device))
             found[name][tuple(map(slice, patch.layout.box.low, patch.layout.box.high))] = patch.layout.view(memory)
     return found
 

@@ -98,25 +98,25 @@ def test_epochs_start_above_those_of_earlier_daemons(clock):
     assert Start("app", 501) in SessionStateMachine(clock, last_epoch=500).greet(EXECUTOR)
 
 
-def test_autopsies_are_kept_by_epoch(sessions):
+def test_exit_statuses_are_kept_by_epoch(sessions):
     sessions.greet(EXECUTOR)
-    assert sessions.autopsy("app", 1).alive
+    assert sessions.exit_status("app", 1).alive
     sessions.process_ended("app", 1, KILLED)
-    assert sessions.autopsy("app", 1) == KILLED
+    assert sessions.exit_status("app", 1) == KILLED
     sessions.greet(EXECUTOR)
-    assert sessions.autopsy("app", 2).alive
-    assert sessions.autopsy("app", 1) == KILLED
-    assert sessions.autopsy("app", 7) == Death(False, 0, None)
-    assert sessions.autopsy("unknown", 1) == Death(False, 0, None)
+    assert sessions.exit_status("app", 2).alive
+    assert sessions.exit_status("app", 1) == KILLED
+    assert sessions.exit_status("app", 7) == Death(False, 0, None)
+    assert sessions.exit_status("unknown", 1) == Death(False, 0, None)
 
 
-def test_autopsies_do_not_pile_up(sessions):
+def test_exit_statuses_do_not_pile_up(sessions):
     for epoch in range(1, 101):
         sessions.greet(EXECUTOR)
         sessions.process_ended("app", epoch, KILLED)
     sessions.validate()
-    assert sessions.autopsy("app", 100) == KILLED
-    assert sessions.autopsy("app", 1).signal == 0
+    assert sessions.exit_status("app", 100) == KILLED
+    assert sessions.exit_status("app", 1).signal == 0
 
 
 # -- leases -----------------------------------------------------------------------------------------------------------
@@ -228,7 +228,7 @@ def test_an_adopted_process_goes_on(sessions, clock):
     found = Registration("app", b"s" * 32, "an application", OPTIONS, 41, 1234, (100, 101))
     assert sessions.adopt(found) == [Watch("app", 100), Watch("app", 101)]
     assert sessions.greet(EXECUTOR) == []
-    assert sessions.autopsy("app", 41).alive
+    assert sessions.exit_status("app", 41).alive
     sessions.process_ended("app", 41, KILLED)
     assert sessions.greet(EXECUTOR) == [Start("app", 42)]
 

@@ -582,14 +582,14 @@ def test_the_collector_goes_on_after_a_defect(monkeypatch, caplog, where, defect
         raised = fail_once(monkeypatch, target, where, defect)
     else:
         raised = fail_once(monkeypatch, GarbageCollector, where, type(defect)(*defect.args))
-    errands = GarbageCollector(context, None, workers, released, {})
+    collector = GarbageCollector(context, None, workers, released, {})
     released.put(1, 2)
     assert eventually(lambda: workers.released == [1, 2]) and eventually(lambda: bool(raised))
     released.put(3)
-    assert eventually(lambda: workers.released == [1, 2, 3]) and eventually(lambda: errands.idle)
+    assert eventually(lambda: workers.released == [1, 2, 3]) and eventually(lambda: collector.idle)
     assert "Traceback" in caplog.text
     released.close()
-    errands.join()
-    assert not errands._thread.is_alive()
+    collector.join()
+    assert not collector._thread.is_alive()
 
 

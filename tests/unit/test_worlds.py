@@ -64,8 +64,8 @@ def test_a_plan_of_a_world_is_for_the_process_that_is_in_it():
     """Another one refuses it, whoever brings it there."""
     prepared = Executable(b"k" * 16, b"plan", (), (), (), {}, (), -1)
     for found, epoch in ((world(0), 4), (None, 5)):
-        shipment = Invocation(prepared, (7, 8), BoundArguments(()), world=found, epoch=4)
-        request, _ = shipment.request(1, 5, 600.0, known=True)
+        invocation = Invocation(prepared, (7, 8), BoundArguments(()), world=found, epoch=4)
+        request, _ = invocation.request(1, 5, 600.0, known=True)
         assert request.epoch == epoch
 
 

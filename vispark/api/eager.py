@@ -27,20 +27,20 @@ class EagerExecution(LineageWalk):
     """
 
     #: How many results up to here wait for what they are made of; below 0 where that is not tried again.
-    _behind: float = 0
+    _backlog: float = 0
 
     def _begin(self) -> None:
         """Submit plans for the cached VRDDs that are not computed yet, without waiting."""
         self._begin_here()
         if not self._is_complete():
             before = next((each for each in self._kept() if each is not self), None)
-            self._behind = 1 + (0 if before is None or before._is_complete() else before._behind)
-            if self._behind >= BATCH:
+            self._backlog = 1 + (0 if before is None or before._is_complete() else before._backlog)
+            if self._backlog >= BATCH:
                 self._load_ahead()
 
     def _begin_here(self) -> None:
         """Submit this VRDD's plan without waiting, if the workers hold the VRDD that it is computed from."""
-        self._behind = 0
+        self._backlog = 0
         if self._before is None or not self._before._is_held():
             return
         assert self._residency is not None
@@ -49,7 +49,7 @@ class EagerExecution(LineageWalk):
             return
         session, partitions = Session.of(self.ctx), range(self.getNumPartitions())
         if session.relays:
-            session.catch_up(self._loader, self._chain, partitions, self._waiting())
+            session.flush(self._loader, self._chain, partitions, self._waiting())
         else:
             session.submit(self._loader, chain, partitions, self._chain)
         self._let_go_of_inputs()
@@ -72,30 +72,30 @@ class EagerExecution(LineageWalk):
         for each in self._kept():
             if each._is_complete():
                 if each._residency is not None and each._residency.has_failed:
-                    self._behind = -math.inf
+                    self._backlog = -math.inf
                     return
                 break
             waiting.append(each)
         kept = [each for each in waiting if each._residency is not None]
         if len(kept) < len(waiting) and Session.of(self.ctx).relays:
-            self._behind = -math.inf    # each batch would begin at the RDD again: what it needs was let go of
+            self._backlog = -math.inf    # each batch would begin at the RDD again: what it needs was let go of
             return
         try:
             for each in kept[-1:]:
                 each._contents()
-                each._behind = 0
+                each._backlog = 0
             for each in reversed(kept[:-1]):
                 each._begin_here()
         except (VisparkError, *SPARK_JOB_FAILED) as error:
             for each in waiting:
-                each._behind = -math.inf
+                each._backlog = -math.inf
             log.debug("not loaded before it is needed: %s", error)
 
     def _kept(self) -> Iterator[EagerExecution]:
         """Iterate over the cached or once-queued ancestors of this VRDD, nearest first."""
         each: EagerExecution | None = self
         while each is not None:
-            if each._residency is not None or each._behind:
+            if each._residency is not None or each._backlog:
                 yield each
             each = each._before
 

@@ -68,22 +68,22 @@ class Explained:
 
 def explain(session: Session, wanted: Explained) -> str:
     """Return the text that ``VRDD.explain`` and ``ReducedRDD.explain`` print."""
-    chain, goal = wanted.chain, FETCH
+    chain, requested = wanted.chain, FETCH
     folds: dict[str, FoldStep | FoldByKeyStep | str | None] = dict(wanted.folds)
     start = next((node.cached for node in reversed(chain) if node.cached), None)
     contents = _contents(session, start, wanted)
     if wanted.by_key:
         request = "nothing is cached" if start is None else wanted.by_key
-        goal = FETCH if isinstance(request, str) else RequestedOutput(fold=request)
-    lowering = _lowered(chain, start, goal, contents, session.workers.room)
+        requested = FETCH if isinstance(request, str) else RequestedOutput(fold=request)
+    lowering = _lowered(chain, start, requested, contents, session.workers.room)
     if wanted.by_key:
-        found: Any = lowering.fold if lowering and goal.fold else request
+        found: Any = lowering.fold if lowering and requested.fold else request
         if isinstance(found, str):
-            lowering, goal = _lowered(chain, start, FETCH, contents, session.workers.room), FETCH
+            lowering, requested = _lowered(chain, start, FETCH, contents, session.workers.room), FETCH
         folds["reduceByKey"] = found if isinstance(found, str | FoldByKeyStep) else None
     return "\n".join([
         "== Plan ==", ops.describe(chain),
-        "== Rewritten plan ==", *_rewritten(chain, start, goal, lowering),
+        "== Rewritten plan ==", *_rewritten(chain, start, requested, lowering),
         *(["== Kernels ==", *_kernels(lowering, wanted)] if lowering and any(lowering.launches) else []),
         *(["== Stencils ==", *_stencils(lowering, wanted)] if isinstance(lowering, GridLowering) and lowering.stencils
           else _stencils_to_come(chain, start) if lowering is None else []),
@@ -192,19 +192,19 @@ def _contents(session: Session, start: DatasetId | None, wanted: Explained) -> d
     return {} if wanted.schema is None else {0: wanted.schema}
 
 
-def _lowered(chain: LogicalPlan, start: DatasetId | None, goal: RequestedOutput,
+def _lowered(chain: LogicalPlan, start: DatasetId | None, requested: RequestedOutput,
              contents: Mapping[int, PartitionSchema],
              room: int) -> Lowering | None:
     if not contents:
         return None
-    work = lowering_for(chain, start, goal, contents.values(), room)
+    work = lowering_for(chain, start, requested, contents.values(), room)
     for partition, content in contents.items():
         work.add(partition, content)
     work.finish()
     return work
 
 
-def _rewritten(chain: LogicalPlan, start: DatasetId | None, goal: RequestedOutput,
+def _rewritten(chain: LogicalPlan, start: DatasetId | None, requested: RequestedOutput,
                lowering: Lowering | None) -> Iterator[str]:
     """Yield the protocol's steps; for unknown content only the operations that become one step."""
     if lowering is not None:
@@ -213,9 +213,9 @@ def _rewritten(chain: LogicalPlan, start: DatasetId | None, goal: RequestedOutpu
         return
     nodes = stages.after_start(chain, start)
     yield "Put" if start is None else f"Load({start.number})"
-    for stage in stages.stages(nodes, goal.fold is not None):
+    for stage in stages.stages(nodes, requested.fold is not None):
         yield ", ".join(str(node.op) for node in nodes[stage.first:stage.stop])
-    yield "Fetch" if goal.fold is None else "reduceByKey"
+    yield "Fetch" if requested.fold is None else "reduceByKey"
 
 
 def _details(step: Step, numbers: Sequence[int]) -> str:
@@ -304,7 +304,7 @@ def _held(session: Session, chain: LogicalPlan) -> Iterator[str]:
         if residency:
             found = True
             nbytes = sum(residency.contents[index].nbytes for index in residency.places)
-            pending = ", on their way" if any(not sent.ticket.done for _, sent in residency.pending) else ""
+            pending = ", on their way" if any(not sent.pending.done for _, sent in residency.pending) else ""
             yield (f"VRDD {node.cached.number} ({node.cached.name}): {len(residency.places)} partitions held{pending}, "
                    f"{nbytes} bytes on {_WHERE[ops.place_of(chain[:position + 1])]}")
     saved = [snapshot for snapshot in map(session.snapshots.find, [node.saved for node in reversed(chain)]) if snapshot]

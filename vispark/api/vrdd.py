@@ -644,11 +644,11 @@ class VRDD(Appearance, EagerExecution, FoldActions, GridOperations):
             each = each._before
         return each is not None
 
-    def _evaluate(self, partitions: Iterable[int], goal: RequestedOutput) -> PartialResult:
+    def _evaluate(self, partitions: Iterable[int], requested: RequestedOutput) -> PartialResult:
         """Run the plan on cached data; an error names the VRDD."""
         session, partitions = Session.of(self.ctx), partitions if isinstance(partitions, range) else list(partitions)
         self._prepare_grid(partitions)
-        answer = session.evaluate(self._loader, self._recent(), partitions, goal, self._chain)
+        answer = session.evaluate(self._loader, self._recent(), partitions, requested, self._chain)
         self._let_go_of_inputs()
         return answer
 

@@ -29,13 +29,15 @@ else:
     grid_stencils = LazyModule("vispark.lower.grid_stencils")
 
 
-def lowering(chain: LogicalPlan, start: DatasetId | None, goal: RequestedOutput, contents: Iterable[PartitionSchema],
+def lowering(chain: LogicalPlan, start: DatasetId | None, requested: RequestedOutput,
+             contents: Iterable[PartitionSchema],
              room: int) -> Lowering:
     """Return a lowering of a chain for partitions of the given schemas and for devices whose thread blocks can have
     ``room`` bytes of shared memory.
     """
     grid = next((content.layout.grid for content in contents if content.layout.grid is not None), None)
-    return Lowering(chain, start, goal, room) if grid is None else GridLowering(chain, start, goal, grid, room)
+    return Lowering(chain, start, requested, room) if grid is None else GridLowering(chain, start, requested, grid,
+                                                                                     room)
 
 
 class GridLowering(Lowering):
@@ -49,9 +51,9 @@ class GridLowering(Lowering):
         The grid.
     """
 
-    def __init__(self, chain: LogicalPlan, start: DatasetId | None, goal: RequestedOutput, description: GridSpec,
+    def __init__(self, chain: LogicalPlan, start: DatasetId | None, requested: RequestedOutput, description: GridSpec,
                  room: int = ROOM):
-        super().__init__(chain, start, goal, room)
+        super().__init__(chain, start, requested, room)
         self.description = description
         self.stencils: list[StencilLaunch] = []
         #: Each loop with its stencils, the passes of a step, and those of so many steps at once.

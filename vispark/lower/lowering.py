@@ -46,14 +46,14 @@ class Lowering:
         From its send.
     start : DatasetId or None
         What workers hold, or None to start from records in a payload.
-    goal : RequestedOutput
+    requested : RequestedOutput
         What is wanted.
     room : int
         The bytes of shared memory that thread blocks can have wherever it runs.
     """
 
-    def __init__(self, chain: LogicalPlan, start: DatasetId | None, goal: RequestedOutput, room: int = ROOM):
-        self.chain, self.start, self.goal, self.room = chain, start, goal, room
+    def __init__(self, chain: LogicalPlan, start: DatasetId | None, requested: RequestedOutput, room: int = ROOM):
+        self.chain, self.start, self.requested, self.room = chain, start, requested, room
         self.nodes = stages.after_start(chain, start)
         self.slots = SlotTable()
         self.modules = ModuleTable(self.slots)
@@ -128,9 +128,9 @@ class Lowering:
         PlanError
             If the partitions do not mean the same by a record, where that counts.
         """
-        if self.goal.fold is not None:
+        if self.requested.fold is not None:
             contents = [content for content in self.results().values() if content.count]
-            self.fold = self.goal.fold.lower(contents) if contents else "there are no records"
+            self.fold = self.requested.fold.lower(contents) if contents else "there are no records"
             if isinstance(self.fold, str):
                 return self.fold
         apart: set[int] = set()
@@ -158,7 +158,7 @@ class Lowering:
                 self._keep(self.chain[:len(self.chain) - len(self.nodes) + stage.stop])
         if isinstance(self.fold, FoldStep | FoldByKeyStep) and not (self.stages and self.stages[-1].fold):
             self.steps.append(self.fold)
-        elif self.fold is None and self.goal.fetch:
+        elif self.fold is None and self.requested.fetch:
             self.steps.append(messages.FetchStep(self._limit(), self._over() if self._limit() >= 0 else ""))
 
     def _keep(self, chain: LogicalPlan) -> None:
@@ -168,7 +168,7 @@ class Lowering:
 
     def _limit(self) -> int:
         """Return the number of records to fetch: all, if partitions differ in what a record is."""
-        return self.goal.limit if len(self.kinds) == 1 else -1
+        return self.requested.limit if len(self.kinds) == 1 else -1
 
     def _over(self) -> str:
         return "rows" if self.kinds == {"elements"} else "blocks"
@@ -286,7 +286,7 @@ class Lowering:
 
     def is_last(self, position: int) -> bool:
         """Return whether the result behind a position is fetched and nothing else."""
-        return position + 1 == len(self.nodes) and self.goal.fetch and self.fold is None
+        return position + 1 == len(self.nodes) and self.requested.fetch and self.fold is None
 
     def only_kind(self, label: str) -> str:
         """Return the kind of the records of all partitions, "rows" or "blocks". Raises PlanError if they differ."""

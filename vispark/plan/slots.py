@@ -68,7 +68,7 @@ class BoundArguments:
         last = placed.index(max(placed))
         return records, placed[last] + aligned(len(self.values[last].data)) - offset
 
-    def loan(self) -> BufferLease | None:
+    def lease(self) -> BufferLease | None:
         """Return the memory that the only large value was captured into, if :meth:`constants` with offset 0 would place
         the value there.
         """
@@ -82,7 +82,7 @@ class BoundArguments:
                 large = data
             else:
                 return None
-        return large.loan if large is not None and rest <= INLINE_BYTES else None
+        return large.lease if large is not None and rest <= INLINE_BYTES else None
 
     def write(self, payload: Payload, offset: int) -> None:
         """Copy the large values to where :meth:`constants` with the same ``offset`` placed them."""

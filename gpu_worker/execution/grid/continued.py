@@ -40,7 +40,7 @@ class Continued:
     key: tuple
 
     @classmethod
-    def of(cls, halo: Halo, domain: Domain, cells: Cells, desk: GridContext) -> Continued:
+    def of(cls, halo: Halo, domain: Domain, cells: Cells, context: GridContext) -> Continued:
         """Return a field's halo, checked.
 
         Raises
@@ -60,7 +60,7 @@ class Continued:
         for low, high in rules:
             if {low, high} - {PERIODIC, MIRRORED, GIVEN} or (low == PERIODIC) != (high == PERIODIC):
                 raise PlanError(f"an axis cannot continue as {low} below and {high} above")
-        key = rules, tuple(_content(side, cells.dtype, desk) for side in halo.sides)
+        key = rules, tuple(_content(side, cells.dtype, context) for side in halo.sides)
         return cls(halo.field, below, above, rules, halo.sides, key)
 
     def side(self, axis: int, side: int) -> Side:
@@ -68,11 +68,11 @@ class Continued:
         return self.sides[2 * (axis - 3) + side + len(self.sides)]
 
 
-def _content(side: Side, dtype: np.dtype, desk: GridContext) -> bytes:
+def _content(side: Side, dtype: np.dtype, context: GridContext) -> bytes:
     if side.rule != GIVEN:
         return b""
     if side.values >= 0:
-        return hashlib.blake2b(desk.arguments.fixed(side.values), digest_size=16).digest()
+        return hashlib.blake2b(context.arguments.fixed(side.values), digest_size=16).digest()
     if len(side.value) != dtype.itemsize:
         raise PlanError(f"the value outside of a field of {dtype} has {len(side.value)} bytes")
     return side.value

@@ -18,7 +18,7 @@ import numpy as np
 from gpu_worker.device.base import Buffer, Device, Stream
 from gpu_worker.execution.grid.context import GridContext, Operation
 from gpu_worker.execution.grid.continued import Continued
-from gpu_worker.execution.grid.mpi_exchange import travel
+from gpu_worker.execution.grid.mpi_exchange import exchange_over_mpi
 from gpu_worker.memory.grid.boxes import AXES, Box, Triple
 from gpu_worker.memory.grid.ghosts import Copied, Filled, slab_box
 from gpu_worker.memory.grid.layout import Copy, packed
@@ -79,7 +79,7 @@ class Exchange:
     late: tuple[Late, ...] = ()
 
 
-def exchange(domain: Domain, content: Mapping[str, Cells], halos: Sequence[Continued], desk: GridContext,
+def exchange(domain: Domain, content: Mapping[str, Cells], halos: Sequence[Continued], context: GridContext,
              tags: dict[Buffer, tuple], world: JoinedWorld | None = None) -> Exchange:
     """Return the operations that fill the ghost cells of some fields.
 
@@ -90,7 +90,7 @@ def exchange(domain: Domain, content: Mapping[str, Cells], halos: Sequence[Conti
         The fields of the domain's patches.
     halos : sequence of Continued
         The fields to exchange, and how.
-    desk : GridContext
+    context : GridContext
     tags : dict
         What was filled of each buffer from the sides, which is brought up to date.
     world : JoinedWorld, optional
@@ -106,25 +106,25 @@ def exchange(domain: Domain, content: Mapping[str, Cells], halos: Sequence[Conti
     found = routes(domain, tuple((halo.below, halo.above, halo.rules, cells.dtype.itemsize)
                                  for halo, cells in zip(halos, fields, strict=True)))
     addresses = np.array([buffer.address for cells in fields for buffer in cells.buffers], np.int64)
-    _fill(domain, content, halos, desk, tags, made)
+    _fill(domain, content, halos, context, tags, made)
     for device, route in found.local:
-        made.first += desk.routing(device, route, addresses, desk.stream(device))
+        made.first += context.routing(device, route, addresses, context.stream(device))
     if found.across:
-        _across(domain, fields, found.across, addresses, desk, made)
+        _across(domain, fields, found.across, addresses, context, made)
     if world is None:
         made.late = domain.once(("late", found), lambda: tuple(late_sides(domain.boxes, found.crossing)))
     else:
-        travelling = travel(domain, content, halos, desk, world)
+        over_mpi = exchange_over_mpi(domain, content, halos, context, world)
         # Before what goes to other devices, as it takes longest.
-        made.beside[:0] = travelling.beside
-        made.after += travelling.after
-        made.came += [Came(device, desk.beside(device), device) for device in travelling.takers]
-        made.settled += travelling.settled
-        made.late = tuple(late_sides(domain.boxes, [*found.crossing, *travelling.pieces]))
+        made.beside[:0] = over_mpi.beside
+        made.after += over_mpi.after
+        made.came += [Came(device, context.beside(device), device) for device in over_mpi.takers]
+        made.settled += over_mpi.settled
+        made.late = tuple(late_sides(domain.boxes, [*found.crossing, *over_mpi.pieces]))
     return made
 
 
-def _fill(domain: Domain, content: Mapping[str, Cells], halos: Sequence[Continued], desk: GridContext,
+def _fill(domain: Domain, content: Mapping[str, Cells], halos: Sequence[Continued], context: GridContext,
           tags: dict[Buffer, tuple], made: Exchange) -> None:
     """Append the operations that fill boundary values, except those that are in place."""
     copies: dict[Device, list[Copy]] = defaultdict(list)
@@ -137,9 +137,9 @@ def _fill(domain: Domain, content: Mapping[str, Cells], halos: Sequence[Continue
             for place in missing:
                 buffer = cells.buffers[place]
                 tags[buffer] = domain.boxes[place], halo.key
-                copies[buffer.device] += [_filled(domain, cells, piece, halo, desk) for piece in fills[place]]
+                copies[buffer.device] += [_filled(domain, cells, piece, halo, context) for piece in fills[place]]
     for device, several in copies.items():
-        made.filled += desk.copying(device, several, desk.stream(device))
+        made.filled += context.copying(device, several, context.stream(device))
 
 
 def _fills(domain: Domain, halo: Continued) -> dict[int, list[Filled]]:
@@ -153,14 +153,14 @@ def _fills(domain: Domain, halo: Continued) -> dict[int, list[Filled]]:
     return fills
 
 
-def _filled(domain: Domain, cells: Cells, piece: Filled, halo: Continued, desk: GridContext) -> Copy:
+def _filled(domain: Domain, cells: Cells, piece: Filled, halo: Continued, context: GridContext) -> Copy:
     patch, size = domain.patches[piece.target], cells.dtype.itemsize
     target, given = cells.address(piece.target, patch.layout, piece.to.low), halo.side(piece.axis, piece.side)
     if given.values < 0:
-        return Copy(desk.pattern(patch.device, given.value).address, target, (0, 0, 0), patch.layout.strides,
+        return Copy(context.pattern(patch.device, given.value).address, target, (0, 0, 0), patch.layout.strides,
                     piece.to.shape, size)
     slab = slab_box(domain.lattice.shape, domain.ghosts, piece.axis, piece.side)
-    values = desk.arguments.buffer(given.values, patch.device, desk.stream(patch.device))
+    values = context.arguments.buffer(given.values, patch.device, context.stream(patch.device))
     if values.nbytes != slab.size * size:
         raise PlanError(f"the values for side {piece.side} of axis {piece.axis} of {halo.field!r} have {values.nbytes} "
                         f"bytes; they must have {slab.size * size}, for {slab.shape} cells")
@@ -188,7 +188,8 @@ def _range(box: Box, axis: int) -> tuple[int, int]:
     return box.low[axis], box.high[axis]
 
 
-def _across(domain: Domain, fields: Sequence[Cells], across: Sequence[Across], addresses: np.ndarray, desk: GridContext,
+def _across(domain: Domain, fields: Sequence[Cells], across: Sequence[Across], addresses: np.ndarray,
+            context: GridContext,
             made: Exchange) -> None:
     """Append the operations between devices: the giving device writes into the taking one's memory.
 
@@ -196,22 +197,22 @@ def _across(domain: Domain, fields: Sequence[Cells], across: Sequence[Across], a
     what computes next on the giving device must not touch the cells before they were read.
     """
     for each in across:
-        giver, stream = each.giver, desk.beside(each.giver)
+        giver, stream = each.giver, context.beside(each.giver)
         for device in (giver, *each.takers):
-            made.beside.append(partial(giver.wait, desk.stream(device), stream=stream, of=device))
+            made.beside.append(partial(giver.wait, context.stream(device), stream=stream, of=device))
         if each.direct is not None:
-            made.beside += desk.routing(giver, each.direct, addresses, stream)
+            made.beside += context.routing(giver, each.direct, addresses, stream)
         for taker, pieces in each.staged:
             copies = [copy_of(domain, piece, fields[number].dtype.itemsize, fields[number]) for number, piece in pieces]
-            made.beside += _staged(giver, taker, copies, desk)
+            made.beside += _staged(giver, taker, copies, context)
         made.came += [Came(taker, stream, giver) for taker in each.takers]
-        made.settled.append(partial(giver.wait, stream, stream=desk.stream(giver), of=giver))
+        made.settled.append(partial(giver.wait, stream, stream=context.stream(giver), of=giver))
 
 
-def _staged(giver: Device, taker: Device, copies: Sequence[Copy], desk: GridContext) -> list[Operation]:
+def _staged(giver: Device, taker: Device, copies: Sequence[Copy], context: GridContext) -> list[Operation]:
     """Return copies between devices that cannot reach each other's memory: packed, copied at once, unpacked."""
     nbytes = sum(_aligned(copy.shape, copy.itemsize) for copy in copies)
-    packed_here, packed_there = desk.held(nbytes, giver), desk.held(nbytes, taker)
+    packed_here, packed_there = context.held(nbytes, giver), context.held(nbytes, taker)
     pack, unpack, offset = [], [], 0
     for copy in copies:
         strides = packed(copy.shape)
@@ -220,11 +221,11 @@ def _staged(giver: Device, taker: Device, copies: Sequence[Copy], desk: GridCont
         unpack.append(Copy(packed_there.address + offset, copy.target, strides, copy.to_strides, copy.shape,
                            copy.itemsize))
         offset += _aligned(copy.shape, copy.itemsize)
-    here, there = desk.beside(giver), desk.beside(taker)
-    return [*desk.copying(giver, pack, here),
+    here, there = context.beside(giver), context.beside(taker)
+    return [*context.copying(giver, pack, here),
             partial(giver.copy_across, packed_there, packed_here, stream=here),
             partial(taker.wait, here, stream=there, of=giver),
-            *desk.copying(taker, unpack, there),
+            *context.copying(taker, unpack, there),
             partial(giver.wait, there, stream=here, of=taker)]
 
 

@@ -52,14 +52,14 @@ class Stepper:
     domain : Domain
     content : dict of str to Cells
         The fields to start from, whose memory is only read but for its ghost cells.
-    desk : GridContext
+    context : GridContext
     world : JoinedWorld, optional
         The other nodes.
     """
 
     domain: Domain
     content: dict[str, Cells]
-    desk: GridContext
+    context: GridContext
     world: JoinedWorld | None = None
     #: The cells that are our own, of each field.
     owned: dict[str, list[Cells]] = field(default_factory=dict)
@@ -80,7 +80,7 @@ class Stepper:
     def exchange(self, halos: Sequence[Halo]) -> list[Operation]:
         """Fill ghost cells."""
         made = self._exchanged(halos)
-        came = [each.on(self.desk.stream(each.device)) for each in made.came]
+        came = [each.on(self.context.stream(each.device)) for each in made.came]
         return [*made.filled, *made.first, *made.beside, *made.after, *came, *made.settled]
 
     def phase(self, halos: Sequence[Halo], kernel: StencilSource, protected: Sequence[Cells] = ()
@@ -91,12 +91,12 @@ class Stepper:
         """
         made = self._exchanged(halos)
         results = {described.name: self._target(described, protected) for described in kernel.launch.outputs}
-        operations = launches(kernel.launch, kernel.source, self.domain, self.content, results, made, self.desk)
+        operations = launches(kernel.launch, kernel.source, self.domain, self.content, results, made, self.context)
         self.content = self.content | results if kernel.launch.merge else results
         return made.filled, operations
 
     def _exchanged(self, halos: Sequence[Halo]) -> Exchange:
-        made = exchange(self.domain, self.content, self._continued(halos), self.desk, self.tags, self.world)
+        made = exchange(self.domain, self.content, self._continued(halos), self.context, self.tags, self.world)
         self.has_filled |= bool(made.filled)
         return made
 
@@ -107,7 +107,8 @@ class Stepper:
                             f"{list(self.content)[:8]}")
         key = id(halos), *(self.content[halo.field].dtype for halo in halos)
         if key not in self._sides:
-            self._sides[key] = [Continued.of(halo, self.domain, self.content[halo.field], self.desk) for halo in halos]
+            self._sides[key] = [Continued.of(halo, self.domain, self.content[halo.field],
+                                             self.context) for halo in halos]
         return self._sides[key]
 
     def _target(self, described: Field, protected: Sequence[Cells]) -> Cells:
@@ -118,7 +119,7 @@ class Stepper:
         for cells in self.owned.setdefault(described.name, []):
             if cells.dtype == dtype and not any(cells is other for other in needed):
                 return cells
-        buffers = tuple(self.desk.allocate(patch.layout.elements * dtype.itemsize, patch.device)
+        buffers = tuple(self.context.allocate(patch.layout.elements * dtype.itemsize, patch.device)
                         for patch in self.domain.patches)
         for buffer in buffers:
             # Memory that held this field before, in an earlier plan, has ghost cells that were filled then.
@@ -136,9 +137,9 @@ class Stepper:
         for each in self.owned.values():
             for cells in each:
                 for buffer in cells.buffers:
-                    self.desk.recycle(buffer)
+                    self.context.recycle(buffer)
         self.owned.clear()
-        self.desk.close()
+        self.context.close()
         return self.content
 
 
@@ -182,7 +183,7 @@ class Loop:
             If a cell that was asked about is NaN or infinite.
         """
         step, stepper, start = self._step, self._stepper, self._here()
-        before = step.done if step.counted < 0 else int(stepper.desk.arguments.number(step.counted))
+        before = step.done if step.counted < 0 else int(stepper.context.arguments.number(step.counted))
         ended, state = self._course.run(start, self._begin, self._wait, stepper.world, before)
         stepper.content, stepper.tags = dict(state.content), dict(state.tags)
         self.path = LoopRoute(self._course, start, state, self._is_steady)
@@ -212,13 +213,13 @@ class Loop:
         return found
 
     def _again(self, entries: Sequence[Entry]) -> None:
-        self._stepper.desk.again(entries)
+        self._stepper.context.again(entries)
         self._note(entries)
 
     def _note(self, entries: Sequence[Entry]) -> None:
         """Add entries to the plan's recording, if the loop has a fixed course."""
         if self._step.until < 0 and not self._step.check:
-            self._stepper.desk.note(entries)
+            self._stepper.context.note(entries)
 
     def _explored(self, start: LoopState, shape: SegmentShape) -> Segment:
         """Run a segment for the first time, and record it."""
@@ -262,12 +263,12 @@ class Loop:
                                         checked)
         if not asked:
             return [], None
-        reading = Reading(asked, stepper.domain, stepper.desk)
+        reading = Reading(asked, stepper.domain, stepper.context)
         return self._noted(reading.operations), PendingTest(reading, names, least)
 
     def _noted(self, operations: Sequence[Operation]) -> list[Entry]:
         """Run operations, and return their recorded entries."""
-        with self._stepper.desk.noting() as entries:
+        with self._stepper.context.noting() as entries:
             for operation in operations:
                 operation()
         self._note(entries)

@@ -57,9 +57,9 @@ class MpiExchange:
     takers: list[Device] = field(default_factory=list)
 
 
-def travel(domain: Domain, content: Mapping[str, Cells], halos: Sequence[Continued], desk: GridContext,
-           world: JoinedWorld
-           ) -> MpiExchange:
+def exchange_over_mpi(domain: Domain, content: Mapping[str, Cells], halos: Sequence[Continued], context: GridContext,
+                      world: JoinedWorld
+                      ) -> MpiExchange:
     """Return the operations that exchange ghost cells with the other ranks of a world."""
     made = MpiExchange()
     sends: dict[tuple[int, int], Message] = {}
@@ -83,11 +83,11 @@ def travel(domain: Domain, content: Mapping[str, Cells], halos: Sequence[Continu
                     message.add(partial(_unpack, domain, cells, piece), piece.to.size * cells.dtype.itemsize)
                     made.pieces.append(piece)
     if sends or receives:
-        _operations(list(sends.values()), list(receives.values()), desk, world, made)
+        _operations(list(sends.values()), list(receives.values()), context, world, made)
     return made
 
 
-def _operations(sends: Sequence[Message], receives: Sequence[Message], desk: GridContext, world: JoinedWorld,
+def _operations(sends: Sequence[Message], receives: Sequence[Message], context: GridContext, world: JoinedWorld,
                 made: MpiExchange) -> None:
     size = 0
     for message in (*sends, *receives):
@@ -96,37 +96,37 @@ def _operations(sends: Sequence[Message], receives: Sequence[Message], desk: Gri
     staged = world.stage([_part(message) for message in sends], [_part(message) for message in receives], size,
                          (*sends, *receives)[0].device)
     devices = list(dict.fromkeys(message.device for message in (*sends, *receives)))
-    made.beside += [partial(device.wait, desk.stream(device), stream=desk.beside(device), of=device)
+    made.beside += [partial(device.wait, context.stream(device), stream=context.beside(device), of=device)
                     for device in devices]
     for message in sends:
-        stream, buffer = desk.beside(message.device), desk.held(message.nbytes, message.device)
-        made.beside += desk.copying(message.device, [copy(buffer.address) for copy in message.copies], stream)
+        stream, buffer = context.beside(message.device), context.held(message.nbytes, message.device)
+        made.beside += context.copying(message.device, [copy(buffer.address) for copy in message.copies], stream)
         made.beside.append(partial(message.device.copy_out, staged.memory.view(message.offset, message.nbytes), buffer,
                                    stream=stream))
     under_way: list[Future] = []
-    packed_on = {message.device: desk.beside(message.device) for message in sends}
+    packed_on = {message.device: context.beside(message.device) for message in sends}
 
     def ready() -> None:
-        for device, stream in packed_on.items():        # the streams of then: a pass that is done again has no desk
+        for device, stream in packed_on.items():        # the streams of then: a pass that is done again has no context
             device.synchronize(stream=stream)
 
-    made.beside.append(desk.act(lambda: under_way.append(world.go(staged, ready)), devices[0]))
-    made.after.append(desk.act(lambda: world.result(under_way.pop()), devices[0]))
+    made.beside.append(context.act(lambda: under_way.append(world.go(staged, ready)), devices[0]))
+    made.after.append(context.act(lambda: world.result(under_way.pop()), devices[0]))
     landed: dict[Device, list[Copy]] = defaultdict(list)
     for message in receives:
-        buffer = desk.held(message.nbytes, message.device)
-        made.after.append(_landing(message, buffer, staged, desk))
+        buffer = context.held(message.nbytes, message.device)
+        made.after.append(_landing(message, buffer, staged, context))
         landed[message.device] += [copy(buffer.address) for copy in message.copies]
     for device, copies in landed.items():
-        made.after += desk.copying(device, copies, desk.beside(device))
+        made.after += context.copying(device, copies, context.beside(device))
         made.takers.append(device)
-    made.settled += [partial(device.wait, stream, stream=desk.stream(device), of=device)
+    made.settled += [partial(device.wait, stream, stream=context.stream(device), of=device)
                      for device, stream in packed_on.items()]
 
 
-def _landing(message: Message, buffer: Buffer, staged: Staged, desk: GridContext) -> Operation:
+def _landing(message: Message, buffer: Buffer, staged: Staged, context: GridContext) -> Operation:
     return partial(message.device.copy_in, buffer, staged.memory.view(message.offset, message.nbytes),
-                   stream=desk.beside(message.device))
+                   stream=context.beside(message.device))
 
 
 def _part(message: Message) -> SharedRange:

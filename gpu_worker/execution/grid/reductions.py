@@ -55,23 +55,23 @@ class Reading:
     questions : sequence of Reduction
     domain : Domain
         Of whose cells they are.
-    desk : GridContext
+    context : GridContext
     """
 
-    def __init__(self, questions: Sequence[Reduction], domain: Domain, desk: GridContext):
+    def __init__(self, questions: Sequence[Reduction], domain: Domain, context: GridContext):
         self.operations: list[Operation] = []
         self._found: list[np.ndarray] = []
         starts = np.array([question.start for question in questions], np.uint64)
         for device in dict.fromkeys(patch.device for patch in domain.patches):
-            stream = desk.stream(device)
-            first, results = (desk.upload(starts, device, stream) for _ in range(2))
-            host = desk.scratch.host(starts.nbytes, device)
+            stream = context.stream(device)
+            first, results = (context.upload(starts, device, stream) for _ in range(2))
+            host = context.scratch.host(starts.nbytes, device)
             self.operations.append(partial(device.copy_across, results, first, stream=stream))
             for place, patch in enumerate(domain.patches):
                 if patch.device is device:
                     for number, question in enumerate(questions):
                         address = np.uint64(results.address + number * _WORD)
-                        self.operations += _launches(question, domain, place, address, desk)
+                        self.operations += _launches(question, domain, place, address, context)
             self.operations.append(partial(device.copy_out, host, results, stream=stream))
             self._found.append(host.view(np.uint64))
 
@@ -86,7 +86,8 @@ class Reading:
         return [found for each in said for found in np.frombuffer(each, np.uint64).reshape(-1, count)]
 
 
-def _launches(question: Reduction, domain: Domain, place: int, result: np.uint64, desk: GridContext) -> list[Operation]:
+def _launches(question: Reduction, domain: Domain, place: int, result: np.uint64,
+              context: GridContext) -> list[Operation]:
     """Return the launches on a patch."""
     device, layout = domain.patches[place].device, domain.patches[place].layout
     rows = layout.box.shape[0] * layout.box.shape[1]
@@ -96,5 +97,5 @@ def _launches(question: Reduction, domain: Domain, place: int, result: np.uint64
         addresses = [np.uint64(cells.address(place, layout, layout.box.low)) for cells in several]
         kernel = device.compile(SOURCE, f"{question.kernel}<{_C_TYPES[several[0].dtype.str[1:]]}>")
         found.append(partial(device.launch, kernel, (min(rows, 16 * device.multiprocessors),), (THREADS,),
-                             [*addresses, described, result], stream=desk.stream(device)))
+                             [*addresses, described, result], stream=context.stream(device)))
     return found

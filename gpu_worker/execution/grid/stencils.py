@@ -44,7 +44,7 @@ class LaunchPart:
 
 
 def launches(launch: StencilLaunch, source: Source, domain: Domain, content: Mapping[str, Cells],
-             results: Mapping[str, Cells], exchanged: Exchange, desk: GridContext) -> list[Operation]:
+             results: Mapping[str, Cells], exchanged: Exchange, context: GridContext) -> list[Operation]:
     """Return the operations of an exchange and of a stencil after it.
 
     Cells that read no late ghost cell are computed while those are on their way; those that do are computed on streams
@@ -61,7 +61,7 @@ def launches(launch: StencilLaunch, source: Source, domain: Domain, content: Map
     kernels = {device: device.compile(source, launch.kernel) for device in
                {patch.device for patch in domain.patches}}
     fields = [content[name] for name in launch.inputs] + [results[described.name] for described in launch.outputs]
-    given = {device: [_argument(argument, device, desk) for argument in launch.arguments] for device in kernels}
+    given = {device: [_argument(argument, device, context) for argument in launch.arguments] for device in kernels}
     slots = {device: device.side_by_side(kernel, prod(launch.block), launch.shared)
              for device, kernel in kernels.items()}
     early: list[Operation] = []
@@ -69,26 +69,26 @@ def launches(launch: StencilLaunch, source: Source, domain: Domain, content: Map
     rims: dict[tuple[Device, int], Stream] = {}
     for part in _parts(launch, domain, exchanged.late, tuple(slots[patch.device] for patch in domain.patches)):
         patch = domain.patches[part.place]
-        device, origin, stream, operations = patch.device, patch.layout.origin, desk.stream(patch.device), early
+        device, origin, stream, operations = patch.device, patch.layout.origin, context.stream(patch.device), early
         if part.late >= 0:
-            stream, operations = desk.rim(device, part.late), late
+            stream, operations = context.rim(device, part.late), late
             rims[device, part.late % len(RIMS)] = stream
         addresses = [np.uint64(cells.buffers[part.place].address + origin * cells.dtype.itemsize) for cells in fields]
         operations.append(partial(device.launch, kernels[device], part.grid, launch.block,
                                   [*addresses, part.region, *given[device]], shared=launch.shared, stream=stream))
-    return _in_order(exchanged, early, late, rims, desk)
+    return _in_order(exchanged, early, late, rims, context)
 
 
 def _in_order(exchanged: Exchange, early: Sequence[Operation], late: Sequence[Operation],
-              rims: Mapping[tuple[Device, int], Stream], desk: GridContext) -> list[Operation]:
+              rims: Mapping[tuple[Device, int], Stream], context: GridContext) -> list[Operation]:
     """Return all operations in order. The rim streams, or the device's own stream if it has none, wait for late ghost
     cells behind all earlier work.
     """
     came = []
     for each in exchanged.came:
         waiting = [stream for (device, _), stream in rims.items() if device is each.device]
-        came += [each.on(stream) for stream in waiting or [desk.stream(each.device)]]
-    ended = [partial(device.wait, stream, stream=desk.stream(device), of=device)
+        came += [each.on(stream) for stream in waiting or [context.stream(each.device)]]
+    ended = [partial(device.wait, stream, stream=context.stream(device), of=device)
              for (device, _), stream in rims.items()]
     return [*exchanged.first, *exchanged.beside, *early, *exchanged.after, *came, *late, *ended,
             *exchanged.settled]
@@ -195,12 +195,12 @@ def region(patch: Patch, box: Box, shape: Triple) -> Any:
                     REGION)[()]
 
 
-def _argument(argument: Argument, device: Device, desk: GridContext) -> Any:
+def _argument(argument: Argument, device: Device, context: GridContext) -> Any:
     match argument:
         case ScalarArgument():
             return np.frombuffer(argument.value, np.dtype(argument.dtype))[0]
         case Value():
-            return Given(argument.slot, desk.arguments.number(argument.slot))
+            return Given(argument.slot, context.arguments.number(argument.slot))
         case ArrayArgument():
-            return desk.arguments.buffer(argument.slot, device, desk.stream(device))
+            return context.arguments.buffer(argument.slot, device, context.stream(device))
     raise PlanError(f"a stencil takes no {type(argument).__name__} argument")

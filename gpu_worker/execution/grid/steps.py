@@ -44,7 +44,7 @@ class GridSteps:
         The plan's stencils.
     source : callable
         The source of one of the plan's modules.
-    desk : GridContext
+    context : GridContext
         Streams and memory.
     progress : Progress
         Where launches are noted.
@@ -53,14 +53,14 @@ class GridSteps:
     """
 
     def __init__(self, grids: Grids, grid: GridShape, stencils: Sequence[StencilLaunch],
-                 source: Callable[[int], Source], desk: GridContext, progress: Progress,
+                 source: Callable[[int], Source], context: GridContext, progress: Progress,
                  world: JoinedWorld | None = None):
         self._grids = grids
         self._grid = grid
         self._lattice = lattice_of(grid)
         self._stencils = stencils
         self._source = source
-        self._desk = desk
+        self._context = context
         self._progress = progress
         self._world = world
         self._domain: Domain | None = None
@@ -75,11 +75,11 @@ class GridSteps:
 
     def close(self) -> None:
         """Release memory that was kept for later steps."""
-        self._desk.close()
+        self._context.close()
 
-    def joint(self) -> RecordedExchange | None:
+    def recorded_exchange(self) -> RecordedExchange | None:
         """Return the record of the plan's exchanges with other nodes; None if there were none."""
-        return None if self._world is None or self._domain is None else self._world.joint(self._domain.said())
+        return None if self._world is None or self._domain is None else self._world.exchange(self._domain.said())
 
     # -- blocks and patches -------------------------------------------------------------------------------------------
 
@@ -150,9 +150,9 @@ class GridSteps:
                    for array in held.values()):
                 buffers.append(first.buffer.share())
                 continue
-            buffer = self._desk.allocate(patch.layout.elements * dtype.itemsize, patch.device)
+            buffer = self._context.allocate(patch.layout.elements * dtype.itemsize, patch.device)
             buffer.ghosts = None
-            self._desk.copy(patch.device, [
+            self._context.copy(patch.device, [
                 _copy(_place(array, domain.places[number][1]), (buffer.address, patch.layout), domain.places[number][1],
                       dtype.itemsize) for number, array in held.items()])
             buffers.append(buffer)
@@ -181,7 +181,7 @@ class GridSteps:
                       (next(number for number, (at, _) in domain.places.items() if at == place)
                        for place in range(len(domain.patches)))]
             content[name] = Cells(dtype, tuple(array.buffer for array in firsts))
-        return Stepper(domain, content, self._desk, self._world)
+        return Stepper(domain, content, self._context, self._world)
 
     # -- contiguous copies --------------------------------------------------------------------------------------------
 
@@ -215,7 +215,7 @@ class GridSteps:
             around = layout.box.grown(layout.ghosts, layout.ghosts)
             described = Field(array.field.name, array.field.dtype, self._shape(around))
             size = np.dtype(described.dtype).itemsize
-            buffer = self._desk.allocate(layout.elements * size, value.device)
+            buffer = self._context.allocate(layout.elements * size, value.device)
             copies[value.device].append(_copy(_place(array, array.window.box), (buffer.address, layout), around, size))
             found[id(array)] = HeldArray(described, buffer=buffer)
         self._copy(copies)
@@ -247,7 +247,7 @@ class GridSteps:
             shape = tuple(-(-(high - low) // step) for low, high, step in zip(box.low, box.high, steps, strict=True))
             described = Field(array.field.name, array.field.dtype, shape[3 - len(self._grid.shape):])
             size = np.dtype(described.dtype).itemsize
-            buffer = self._desk.allocate(int(np.prod(shape)) * size, value.device)
+            buffer = self._context.allocate(int(np.prod(shape)) * size, value.device)
             found[id(array)] = HeldArray(described, buffer=buffer)
             if buffer.nbytes:
                 address, layout = _place(array, self._lattice.block(position(self._lattice, number)))
@@ -259,7 +259,7 @@ class GridSteps:
 
     def _copy(self, copies: Mapping[Device, Sequence[Copy]]) -> None:
         for device, each in copies.items():
-            self._desk.copy(device, each)
+            self._context.copy(device, each)
 
     # -- steps --------------------------------------------------------------------------------------------------------
 
@@ -317,7 +317,7 @@ class GridSteps:
     def _mark(self, label: str, values: Sequence[Partition]) -> None:
         partitions = [value.index for value in values]
         for device in {value.device: None for value in values}:
-            self._progress.mark(label, partitions, device, self._desk.stream(device))
+            self._progress.mark(label, partitions, device, self._context.stream(device))
 
     def _wait(self, label: str, values: Sequence[Partition]) -> None:
         """Wait for the devices in the middle of a step."""
@@ -325,7 +325,7 @@ class GridSteps:
         self._mark(label, values)
         with self._progress.waiting():
             for device in {value.device: None for value in values}:
-                device.synchronize(stream=self._desk.stream(device))
+                device.synchronize(stream=self._context.stream(device))
         del self._progress.marks[before:]
 
 

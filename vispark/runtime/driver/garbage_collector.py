@@ -62,26 +62,27 @@ class GarbageCollector:
         self._released = released
         self._residencies = residencies
         #: The VRDDs of which tasks may have left copies, by their stage.
-        self._strays: dict[int, tuple[int, ...]] = {}
+        self._speculative_copies: dict[int, tuple[int, ...]] = {}
         self._speculates = context.getConf().get("spark.speculation", "false").lower() == "true"
         #: How many Spark jobs were run.
         self.jobs = 0
         self._busy = False
         self._tries = 0
-        self._thread = start_thread(self._keep_house, name="vispark keeper")
+        self._thread = start_thread(self._keep_house, name="vispark collector")
 
     def loaded(self, stages: Iterable[int], numbers: Iterable[int]) -> None:
         """Record the VRDDs that the tasks of some stages loaded; tasks that ran twice may have left stray copies."""
         for stage in stages:
             attempts = attempts_of(self._context, stage)
             if attempts is not None and attempts.started > attempts.tasks:
-                self._strays[stage], self._tries = tuple(numbers), _TRIES
+                self._speculative_copies[stage], self._tries = tuple(numbers), _TRIES
                 self._released.wake()
 
     @property
     def idle(self) -> bool:
         """Whether all workers have been told which VRDDs to free."""
-        return not (self._released or self._busy or self._strays or any(each.waits for each in self._workers.known()))
+        return not (self._released or self._busy or self._speculative_copies
+                    or any(each.waits for each in self._workers.known()))
 
     def join(self) -> None:
         """Wait for the thread, after the queue is closed."""
@@ -122,15 +123,15 @@ class GarbageCollector:
 
     def _pause(self) -> float | None:
         """Return the seconds to the next work, if nothing happens before."""
-        if self._strays and self._tries == _TRIES:
+        if self._speculative_copies and self._tries == _TRIES:
             return _PATIENCE
-        waits = self._strays or (self._tries and any(worker.waits for worker in self._workers.known()))
+        waits = self._speculative_copies or (self._tries and any(worker.waits for worker in self._workers.known()))
         return _AGAIN * 2 ** (_TRIES - self._tries) if waits else None
 
     def _run(self) -> None:
         relayed = [worker for worker in self._workers.known() if not worker.direct]
         with ExitStack() as stack:
-            before = dict(self._strays)
+            before = dict(self._speculative_copies)
             keep = self._swept(stack)
             if not keep and (not any(worker.waits for worker in relayed) or self._released.closes(_PATIENCE)):
                 return
@@ -138,7 +139,7 @@ class GarbageCollector:
             if keep or waiting:
                 came = self._tell(waiting, keep)
                 if keep and self._tries and not came >= {worker.home for worker in self._workers.known()}:
-                    self._strays.update(before)
+                    self._speculative_copies.update(before)
 
     def _swept(self, stack: ExitStack) -> dict[int, dict[WorkerAddress, tuple[int, ...]]]:
         """Return the places of partitions, by VRDD number and worker, for VRDDs of which ended stages may have left
@@ -147,7 +148,7 @@ class GarbageCollector:
         Nothing is loaded of them before the ``stack`` is closed.
         """
         keep: dict[int, dict[WorkerAddress, tuple[int, ...]]] = {}
-        for stage, numbers in list(self._strays.items()):
+        for stage, numbers in list(self._speculative_copies.items()):
             attempts = attempts_of(self._context, stage)
             if attempts is not None and attempts.active:
                 continue
@@ -156,7 +157,7 @@ class GarbageCollector:
                 if not all(_locked(residency, locks) for residency in found):
                     continue
                 stack.push(locks.pop_all())
-            del self._strays[stage]
+            del self._speculative_copies[stage]
             keep.update({number: {} for number in numbers})
             keep.update({residency.cached.number: residency.by_home() for residency in found})
         return keep
@@ -180,7 +181,7 @@ class GarbageCollector:
         finally:
             for worker, each in deferred.items():
                 if worker.home not in came:
-                    worker.not_told(each)
+                    worker.defer_again(each)
         return came
 
     def _one_by_one(self, found: RDD[WorkerAddress], count: int) -> list[WorkerAddress]:
@@ -191,7 +192,7 @@ class GarbageCollector:
         killed, and started anew for the next task.
         """
         self.jobs += count
-        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="vispark errand") as pool:
+        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="vispark collector") as pool:
             jobs = pool.map(lambda partition: self._context.runJob(found, list, [partition]), range(count))
             return [home for homes in jobs for home in homes]
 

@@ -23,7 +23,7 @@ from gpu_worker.client.connection import Client
 from gpu_worker.protocol.messages import Ran, Release, Request
 from gpu_worker.protocol.payload import KEPT_MEMORIES, MAPPED_SECONDS, Data, Payload, results
 from gpu_worker.protocol.plans import KEPT_PLANS
-from gpu_worker.protocol.shared import BufferLease, prefer
+from gpu_worker.protocol.shared import BufferLease, set_current_pool
 from vispark.errors import Fenced, PartitionMissing, PlanUnknown, ProtocolError, VisparkError, WorkerLost
 from vispark.lower.executable import Invocation
 from vispark.runtime.driver.awaited_plans import AwaitedPlans
@@ -31,7 +31,7 @@ from vispark.runtime.driver.awaited_plans import AwaitedPlans
 _P = ParamSpec("_P")
 _Given = TypeVar("_Given")
 
-#: The plans that a lane may have sent without having taken their answers.
+#: The plans that a pipeline may have sent without having taken their answers.
 AHEAD = 16
 
 #: How many plans a worker is taken to know of this connection's: others bring plans too, and where it does not know one
@@ -53,12 +53,12 @@ class PendingRequest:
     """
 
     number: int
-    shipment: Invocation | None
+    invocation: Invocation | None
     released: tuple[int, ...] = ()
     answer: tuple[Ran, Data] | None = None
     error: VisparkError | None = None
     done: bool = False
-    loan: BufferLease | None = None
+    lease: BufferLease | None = None
     #: When it was sent, on the monotonic clock.
     sent: float = 0.0
     #: Where results may lie in the memory that the request brought.
@@ -66,15 +66,15 @@ class PendingRequest:
 
     def end(self) -> None:
         """Return the request's shared memory to its pool: no reader of the payload is left."""
-        if self.loan is not None:
-            self.loan.end()
-            self.loan = None
+        if self.lease is not None:
+            self.lease.end()
+            self.lease = None
 
-    def spoil(self) -> None:
+    def invalidate(self) -> None:
         """Exclude the request's shared memory from reuse, as the worker may still be using it."""
-        if self.loan is not None:
-            self.loan.spoil()
-            self.loan = None
+        if self.lease is not None:
+            self.lease.invalidate()
+            self.lease = None
 
 
 def _alone(action: Callable[Concatenate[Pipeline, _P], _Given]) -> Callable[Concatenate[Pipeline, _P], _Given]:
@@ -82,11 +82,11 @@ def _alone(action: Callable[Concatenate[Pipeline, _P], _Given]) -> Callable[Conc
     state is unknown.
     """
     @functools.wraps(action)
-    def alone(lane: Pipeline, *arguments: _P.args, **named: _P.kwargs) -> _Given:
-        with lane.lock:
+    def alone(pipeline: Pipeline, *arguments: _P.args, **named: _P.kwargs) -> _Given:
+        with pipeline.lock:
             is_known = False
             try:
-                found = action(lane, *arguments, **named)
+                found = action(pipeline, *arguments, **named)
                 is_known = True
                 return found
             except VisparkError:
@@ -94,7 +94,7 @@ def _alone(action: Callable[Concatenate[Pipeline, _P], _Given]) -> Callable[Conc
                 raise
             finally:
                 if not is_known:
-                    lane._break_off()
+                    pipeline._break_off()
 
     return alone
 
@@ -141,16 +141,16 @@ class Pipeline:
 
     def close(self) -> None:
         """Close the connection."""
-        for ticket in list(self._waiting):
-            ticket.spoil()
+        for pending in list(self._waiting):
+            pending.invalidate()
         self.client.close()
 
     def uses(self, number: int) -> bool:
         """Return whether a plan in flight starts from a VRDD."""
-        return any(ticket.shipment and number in ticket.shipment.vrdds for ticket in list(self._waiting))
+        return any(pending.invocation and number in pending.invocation.vrdds for pending in list(self._waiting))
 
     @_alone
-    def send(self, shipment: Invocation, released: tuple[int, ...] = ()) -> PendingRequest:
+    def send(self, invocation: Invocation, released: tuple[int, ...] = ()) -> PendingRequest:
         """Send a plan, and the VRDDs that the worker may free before it.
 
         Raises
@@ -160,47 +160,47 @@ class Pipeline:
         """
         while len(self._waiting) >= AHEAD:
             self._take()
-        ticket = PendingRequest(0, shipment, released)
-        self._send(ticket, shipment)
-        self._waiting.append(ticket)
-        return ticket
+        pending = PendingRequest(0, invocation, released)
+        self._send(pending, invocation)
+        self._waiting.append(pending)
+        return pending
 
-    def _send(self, ticket: PendingRequest, shipment: Invocation) -> None:
-        key, client = shipment.prepared.key, self.client
+    def _send(self, pending: PendingRequest, invocation: Invocation) -> None:
+        key, client = invocation.prepared.key, self.client
         results = self._large.get(key, 0) if client.shares_memory else 0
-        loan: BufferLease | None = None
+        lease: BufferLease | None = None
 
         def memory(nbytes: int) -> int:
-            nonlocal loan
-            loan = self._loan(shipment, nbytes)
-            return loan.payload.number if client.shares_memory else 0
+            nonlocal lease
+            lease = self._lease_for(invocation, nbytes)
+            return lease.payload.number if client.shares_memory else 0
 
-        request, nbytes = shipment.request(client.next_number(), client.epoch, self.seconds, known=key in self._known,
-                                           released=ticket.released, results=results, memory=memory)
+        request, nbytes = invocation.request(client.next_number(), client.epoch, self.seconds, known=key in self._known,
+                                             released=pending.released, results=results, memory=memory)
         if not client.shares_memory and (nbytes or key not in self._known):
             # What is large is not sent towards a worker that waits for its own answers to be taken.
-            while self._waiting and self._waiting[0] is not ticket:
+            while self._waiting and self._waiting[0] is not pending:
                 self._take()
-        ticket.number, ticket.loan, ticket.results = request.number, loan, request.results
-        self._transmit(request, ticket)
+        pending.number, pending.lease, pending.results = request.number, lease, request.results
+        self._transmit(request, pending)
         self._known[key] = None
         self._known.move_to_end(key)
         if len(self._known) > _KNOWN:
             self._known.popitem(last=False)
 
-    def _loan(self, shipment: Invocation, nbytes: int) -> BufferLease:
+    def _lease_for(self, invocation: Invocation, nbytes: int) -> BufferLease:
         """Return shared memory of at least ``nbytes`` that contains the plan's values: the memory that they were
         captured into, if it is large enough.
         """
-        found = shipment.values.loan() if self.client.shares_memory else None
+        found = invocation.values.lease() if self.client.shares_memory else None
         if found is not None and found.take():
             if found.payload.size >= nbytes:
                 return found
-            found.spoil()       # what is captured next goes to the memory that is large enough
+            found.invalidate()       # what is captured next goes to the memory that is large enough
             found.end()
         found = BufferLease(self.client.payload(nbytes), self.client.recycle)
         found.take()
-        shipment.values.write(found.payload, 0)
+        invocation.values.write(found.payload, 0)
         return found
 
     def _has_mapped(self, payload: Payload) -> bool:
@@ -213,9 +213,9 @@ class Pipeline:
     def release(self, numbers: tuple[int, ...]) -> None:
         """Request the release of VRDDs, after the plans sent before. Raises as :meth:`send` does."""
         request = Release(self.client.next_number(), numbers)
-        ticket = PendingRequest(request.number, None, numbers)
-        self._transmit(request, ticket)
-        self._waiting.append(ticket)
+        pending = PendingRequest(request.number, None, numbers)
+        self._transmit(request, pending)
+        self._waiting.append(pending)
 
     @_alone
     def ask(self, request: Callable[[Client], Request]) -> Any:
@@ -230,10 +230,10 @@ class Pipeline:
             self._take()
         return self.client.request(request(self.client))[0]
 
-    def _transmit(self, request: Request, ticket: PendingRequest) -> None:
-        loan = ticket.loan
-        descriptors = [] if loan is None or self._has_mapped(loan.payload) else [loan.payload.descriptor]
-        ticket.sent, is_sent = time.monotonic(), False
+    def _transmit(self, request: Request, pending: PendingRequest) -> None:
+        lease = pending.lease
+        descriptors = [] if lease is None or self._has_mapped(lease.payload) else [lease.payload.descriptor]
+        pending.sent, is_sent = time.monotonic(), False
         try:
             self.client.send(request, descriptors)
             is_sent = True
@@ -242,10 +242,10 @@ class Pipeline:
             raise
         finally:
             if not is_sent:
-                ticket.spoil()
+                pending.invalidate()
 
     @_alone
-    def wait(self, ticket: PendingRequest) -> tuple[Ran, Data]:
+    def wait(self, pending: PendingRequest) -> tuple[Ran, Data]:
         """Wait for the answer to a plan, and return it.
 
         Raises
@@ -253,11 +253,11 @@ class Pipeline:
         VisparkError
             If it failed, or one did whose result it starts from.
         """
-        while not ticket.done:
+        while not pending.done:
             self._take()
-        if ticket.error is not None:
-            raise ticket.error
-        return ticket.answer
+        if pending.error is not None:
+            raise pending.error
+        return pending.answer
 
     def take_arrived(self) -> None:
         """Receive the answers that are there, without waiting for others, nor for a thread that uses the pipeline."""
@@ -279,47 +279,48 @@ class Pipeline:
 
     def _take(self) -> None:
         """Receive the oldest answer."""
-        ticket = self._waiting[0]       # which is on its way, and uses what it starts from, until it is answered
+        pending = self._waiting[0]       # which is on its way, and uses what it starts from, until it is answered
         try:
-            if not self._answered(ticket):
+            if not self._answered(pending):
                 return
         except (WorkerLost, Fenced) as error:
             self._lost(error)
             return
         except VisparkError as error:
-            ticket.spoil()
-            ticket.error = self._reason(ticket, error)
-            self._failed.update(dict.fromkeys(ticket.shipment.vrdds[1:] if ticket.shipment else (), ticket.error))
-        ticket.done = True
+            pending.invalidate()
+            pending.error = self._reason(pending, error)
+            self._failed.update(dict.fromkeys(pending.invocation.vrdds[1:] if pending.invocation else (),
+                                              pending.error))
+        pending.done = True
         self._waiting.popleft()
-        self.heard(ticket)
+        self.heard(pending)
         if not self._waiting:
             self._failed.clear()
 
-    def _answered(self, ticket: PendingRequest) -> bool:
+    def _answered(self, pending: PendingRequest) -> bool:
         """Handle the answer to a request; return False if the request was sent again, with its plan and the memory of
         its values.
 
         It is not where others behind it may have started from what it was to keep.
         """
-        number = self.awaited.begin(ticket.shipment.prepared.labels if ticket.shipment else ())
+        number = self.awaited.begin(pending.invocation.prepared.labels if pending.invocation else ())
         try:
-            reply, descriptors = self.client.receive(ticket.number)
+            reply, descriptors = self.client.receive(pending.number)
         except PlanUnknown as error:
-            self._known.pop(ticket.shipment.prepared.key, None)
+            self._known.pop(pending.invocation.prepared.key, None)
             self._mapped.clear()
-            ticket.end()
+            pending.end()
             if len(self._waiting) > 1:
                 raise PartitionMissing(error.message, error.place, error.detail) from error
-            self._send(ticket, ticket.shipment)
+            self._send(pending, pending.invocation)
             return False
         finally:
             self.awaited.end(number)
-        if ticket.shipment:
-            if ticket.loan and self.client.shares_memory:
-                self._keeps(ticket.loan.payload, ticket.sent)
-            ticket.answer = reply, self._results(ticket, reply, descriptors)
-            ticket.end()
+        if pending.invocation:
+            if pending.lease and self.client.shares_memory:
+                self._keeps(pending.lease.payload, pending.sent)
+            pending.answer = reply, self._results(pending, reply, descriptors)
+            pending.end()
         return True
 
     def _keeps(self, payload: Payload, sent: float) -> None:
@@ -331,27 +332,27 @@ class Pipeline:
                 self._mapped.remove(payload.number)
             self._mapped.append(payload.number)
         self._mapped_until = sent + MAPPED_SECONDS
-        prefer(self.client)
+        set_current_pool(self.client)
 
-    def _results(self, ticket: PendingRequest, reply: Ran, descriptors: list[int]) -> Data:
+    def _results(self, pending: PendingRequest, reply: Ran, descriptors: list[int]) -> Data:
         """Return the result data of a reply: in the request's payload, inline, or in a payload beside the reply."""
         if reply.placed:
-            loan = ticket.loan
-            if loan is None or ticket.results < 0:
+            lease = pending.lease
+            if lease is None or pending.results < 0:
                 raise ProtocolError("a worker says that it put results where there is no place for them")
-            whole = np.frombuffer(loan.payload.memory, np.uint8)
-            found = Data(Data(whole).view(ticket.results, reply.placed))
-            ticket.loan = None
-            weakref.finalize(whole, loan.end).atexit = False
+            whole = np.frombuffer(lease.payload.memory, np.uint8)
+            found = Data(Data(whole).view(pending.results, reply.placed))
+            pending.lease = None
+            weakref.finalize(whole, lease.end).atexit = False
             return found
         found = results(reply.data, descriptors)
         if reply.folded is not None and descriptors:
-            self._large[ticket.shipment.prepared.key] = found.size
+            self._large[pending.invocation.prepared.key] = found.size
         return found
 
-    def _reason(self, ticket: PendingRequest, error: VisparkError) -> VisparkError:
-        if isinstance(error, PartitionMissing) and ticket.shipment:
-            return self._failed.get(ticket.shipment.vrdds[0], error)
+    def _reason(self, pending: PendingRequest, error: VisparkError) -> VisparkError:
+        if isinstance(error, PartitionMissing) and pending.invocation:
+            return self._failed.get(pending.invocation.vrdds[0], error)
         return error
 
     def _lost(self, error: VisparkError) -> None:
@@ -369,13 +370,13 @@ class Pipeline:
     def _find_guilty(self, lost: list[PendingRequest]) -> None:
         is_found = False
         for each in lost:
-            if each.shipment is None:
+            if each.invocation is None:
                 continue
-            start, *kept = each.shipment.vrdds
+            start, *kept = each.invocation.vrdds
             reason = self._failed.get(start)
             if reason is None and not is_found:
                 try:
-                    self.blame(self.client, each.shipment, each.number)
+                    self.blame(self.client, each.invocation, each.number)
                 except VisparkError as fault:
                     is_found, reason = True, fault
             if reason is not None:
@@ -393,7 +394,7 @@ class Pipeline:
         self.client.close()
         found = list(self._waiting)
         for each in found:
-            each.spoil()
+            each.invalidate()
             each.error, each.done = error, True
         self._waiting.clear()
         return found

@@ -100,7 +100,7 @@ class PlanCache:
         return known
 
     def ready(self, chain: LogicalPlan, start: DatasetId, nodes: LogicalPlan, shape: PlacementKey,
-              goal: RequestedOutput,
+              requested: RequestedOutput,
               partitions: Sequence[int], room: int) -> DistributedExecutable:
         """Return the plan for some partitions of content with a placement key.
 
@@ -119,7 +119,7 @@ class PlanCache:
             If it cannot be run as written.
         """
         which = partitions if isinstance(partitions, range) else tuple(partitions)
-        key = (tuple([_key(node, chain, nodes) for node in nodes]), goal, which, room, shape)
+        key = (tuple([_key(node, chain, nodes) for node in nodes]), requested, which, room, shape)
         before, last = self._last
         if key == before and last.fits(nodes):      # which takes less than hashing it
             return last
@@ -128,18 +128,18 @@ class PlanCache:
             if ready.fits(nodes):
                 self._last = key, ready
                 return ready
-        ready = self._made(chain, start, shape, goal, partitions, room)
+        ready = self._made(chain, start, shape, requested, partitions, room)
         with self._lock:
             self.made += 1
         self._plans.put(key, (ready, *alike)[:_ALIKE])
         return ready
 
-    def _made(self, chain: LogicalPlan, start: DatasetId, shape: PlacementKey, goal: RequestedOutput,
+    def _made(self, chain: LogicalPlan, start: DatasetId, shape: PlacementKey, requested: RequestedOutput,
               partitions: Sequence[int],
               room: int) -> DistributedExecutable:
         homes = dict(shape.homes)
         contents = dict(zip(homes, shape.contents, strict=True))
-        work = lowering(chain, start, goal, shape.contents, room)
+        work = lowering(chain, start, requested, shape.contents, room)
         shares: dict[WorkerAddress, list[int]] = {}
         for partition in partitions:
             work.add(partition, contents[partition])

@@ -106,7 +106,7 @@ class Residency:
     @property
     def has_failed(self) -> bool:
         """Whether a plan that was to compute the content failed, other than by a loss, and no caller has been told."""
-        errors = [sent.ticket.error for _, sent in self.pending if sent.ticket is not None]
+        errors = [sent.pending.error for _, sent in self.pending if sent.pending is not None]
         return any(error is not None and not isinstance(error, LOST) for error in errors)
 
     @property

@@ -51,11 +51,11 @@ def until_done(session: Repeating, once: Callable[[], None]) -> None:
     VisparkError
         If it fails, or something is lost under it more often than that.
     """
-    attempts, parts, setback = 0, session.parts, RetryLog()
+    attempts, parts, retry_log = 0, session.parts, RetryLog()
     while True:
         try:
             once()
-            return setback.over()
+            return retry_log.recovered()
         except LOST as error:
             check_open(session)
             session.worlds.renew()
@@ -64,7 +64,7 @@ def until_done(session: Repeating, once: Callable[[], None]) -> None:
             is_silent, most = isinstance(error, NodeSilent), session.options.attempts
             if attempts > (min(most, 1) if is_silent else most):
                 raise
-            setback.met(error, attempts, most)
+            retry_log.failed(error, attempts, most)
             if is_silent:
                 time.sleep(_SILENT_SECONDS)
 
@@ -75,12 +75,12 @@ class RetryLog:
     def __init__(self) -> None:
         self._began = 0.0
 
-    def met(self, error: VisparkError, attempt: int, most: int) -> None:
+    def failed(self, error: VisparkError, attempt: int, most: int) -> None:
         """Log a loss, after which the plan is tried again."""
         self._began = self._began or time.monotonic()
         log.warning("lost under a plan, which is repeated (%d of %d): %s", attempt, most, shortened(error))
 
-    def over(self) -> None:
+    def recovered(self) -> None:
         """Log that the loss is recovered, if there was one."""
         if self._began:
             log.warning("what was lost is there again, after %.1f s", time.monotonic() - self._began)

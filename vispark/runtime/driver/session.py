@@ -108,7 +108,7 @@ class Session:
         self._numbers = itertools.count(1)
         #: How many Spark jobs carried plans, or something small, to workers that are relayed to.
         self.relayed_jobs = 0
-        self.errands = GarbageCollector(self.context, self.credentials, self.workers, self.released, self.residencies)
+        self.collector = GarbageCollector(self.context, self.credentials, self.workers, self.released, self.residencies)
         atexit.register(self.close)
 
     @classmethod
@@ -142,7 +142,7 @@ class Session:
         """Close the session; the workers free all of its memory."""
         atexit.unregister(self.close)
         self.released.close()
-        self.errands.join()
+        self.collector.join()
         self.workers.close()
 
     def residency(self, name: str, *, spills: bool = False) -> Residency:
@@ -153,7 +153,7 @@ class Session:
 
     # -- plans on cached data -----------------------------------------------------------------------------------------
 
-    def evaluate(self, loader: RDD, chain: LogicalPlan, partitions: Sequence[int], goal: RequestedOutput,
+    def evaluate(self, loader: RDD, chain: LogicalPlan, partitions: Sequence[int], requested: RequestedOutput,
                  trail: LineageWalker) -> PartialResult:
         """Run a chain that passes through cached content, and bring the result to the driver.
 
@@ -166,7 +166,7 @@ class Session:
             node lies.
         partitions : sequence of int
             The partitions wanted.
-        goal : RequestedOutput
+        requested : RequestedOutput
             What is wanted of them.
         trail : LineageWalker
             The way back from the result, for what is not there.
@@ -183,7 +183,7 @@ class Session:
             todo = [each for each in partitions if each not in answer.done] if answer.done else partitions
             if self.missing(self.residencies[start.number], todo):
                 self.materialise(loader, trail, start, todo)
-            self._round(loader, chain, start, goal, todo, answer)
+            self._round(loader, chain, start, requested, todo, answer)
 
         until_done(self, once)
         return answer
@@ -252,8 +252,8 @@ class Session:
         """Whether a worker is reached by relay only."""
         return not all(worker.direct for worker in self.workers.known())
 
-    def catch_up(self, loader: RDD, trail: LineageWalker, partitions: Sequence[int],
-                 waiting: Sequence[Residency]) -> None:
+    def flush(self, loader: RDD, trail: LineageWalker, partitions: Sequence[int],
+              waiting: Sequence[Residency]) -> None:
         """Compute the waiting cached results once they are many: relayed plans run in batches, not ahead.
 
         Whatever is wrong with it is told by the first action that needs it.
@@ -282,7 +282,7 @@ class Session:
         began = time.monotonic()
         under_way = self._send(loader, ready, nodes, start, residency)
         for worker, prepared, sent in under_way:
-            target.bind(worker.home, sent.lane.client.epoch, prepared.kept[-1])
+            target.bind(worker.home, sent.pipeline.client.epoch, prepared.kept[-1])
         target.tokens = residency.tokens
         target.known_shape(ready.kept[-1])
         target.chain = chain
@@ -358,35 +358,35 @@ class Session:
                                              for index, (home, _) in residency.places.items()}
         return found
 
-    def _heard(self, home: WorkerAddress, ticket: PendingRequest) -> None:
+    def _heard(self, home: WorkerAddress, pending: PendingRequest) -> None:
         """Record the outcome of a plan, whether a thread waits for its answer or not."""
-        if ticket.answer is not None:
-            reply, _ = ticket.answer
+        if pending.answer is not None:
+            reply, _ = pending.answer
             self.snapshots.learn(home, reply.saved)
-            for number in ticket.shipment.vrdds[1:] if ticket.shipment and reply.iterated else ():
+            for number in pending.invocation.vrdds[1:] if pending.invocation and reply.iterated else ():
                 if number in self.residencies:
                     self.residencies[number].ended(reply)
-        if isinstance(ticket.error, WorkerLost | Fenced) and ticket.released:
-            self.released.put(*ticket.released)
-        if ticket.error is None or ticket.shipment is None:
+        if isinstance(pending.error, WorkerLost | Fenced) and pending.released:
+            self.released.put(*pending.released)
+        if pending.error is None or pending.invocation is None:
             return
-        lost = isinstance(ticket.error, LOST)
+        lost = isinstance(pending.error, LOST)
         self._is_suspect = self._is_suspect or lost
-        for number in ticket.shipment.vrdds[1:] if lost else ():
+        for number in pending.invocation.vrdds[1:] if lost else ():
             residency = self.residencies.get(number)
             if residency is not None:
                 residency.lose([partition for partition, (place, _) in list(residency.places.items())
                                 if place == home])
-                if isinstance(ticket.error, WorkerLost):
+                if isinstance(pending.error, WorkerLost):
                     residency.unsure.add(home)
-        if not ticket.error.is_alike:
-            self._end_world(ticket.shipment)
+        if not pending.error.is_alike:
+            self._end_world(pending.invocation)
 
-    def _end_world(self, shipment: Invocation) -> None:
+    def _end_world(self, invocation: Invocation) -> None:
         """End the world in the workers that may wait for a lost one."""
-        if shipment.world is not None:
-            for home in self.worlds.end(shipment.world):
-                self.workers.at(home).abandon(shipment.world.key)
+        if invocation.world is not None:
+            for home in self.worlds.end(invocation.world):
+                self.workers.at(home).abandon(invocation.world.key)
 
     def materialise(self, loader: RDD, trail: LineageWalker, wanted: DatasetId, partitions: Sequence[int]) -> None:
         """Materialise a node in the partitions where workers do not hold it: from earlier nodes, or by a Spark job.
@@ -437,13 +437,14 @@ class Session:
             return []       # all of them, and a loop asks for all in every pass
         return [partition for partition in partitions if partition not in places]
 
-    def _round(self, loader: RDD, chain: LogicalPlan, start: DatasetId, goal: RequestedOutput,
+    def _round(self, loader: RDD, chain: LogicalPlan, start: DatasetId, requested: RequestedOutput,
                partitions: Sequence[int],
                answer: PartialResult) -> None:
         """Send a plan to each worker that holds some of the partitions, and receive the answers."""
         residency = self.residencies[start.number]
         nodes = after_start(chain, start)
-        ready = self.plans.ready(chain, start, nodes, residency.shape(self.plans), goal, partitions, self.workers.room)
+        ready = self.plans.ready(chain, start, nodes, residency.shape(self.plans), requested, partitions,
+                                 self.workers.room)
         answer.fold = ready.reason or ready.fold
         errors: list[VisparkError] = []
         kept = [self.residencies.get(node.cached.number) for node in nodes if node.cached]
@@ -479,10 +480,10 @@ class Session:
         saves = self._saves(loader, ready, nodes, residency.tokens)
         for (home, prepared), world in zip(ready.shares, worlds, strict=True):
             worker = self.workers.at(home)
-            shipment = Invocation(prepared, numbers, values, profiling.current() is not None, world,
-                                  saves.get(home), epochs[home])
+            invocation = Invocation(prepared, numbers, values, profiling.current() is not None, world,
+                                    saves.get(home), epochs[home])
             try:
-                sent = worker.send(shipment, self.relayed(residency, next(iter(prepared.results))), released)
+                sent = worker.send(invocation, self.relayed(residency, next(iter(prepared.results))), released)
                 found.append((worker, prepared, sent))
             except VisparkError as error:
                 if errors is None:
@@ -490,7 +491,7 @@ class Session:
                 errors.append(error)
             finally:
                 if not found or found[-1][0] is not worker:
-                    self._end_world(shipment)
+                    self._end_world(invocation)
         if released:
             for worker in self.workers.known():
                 if all(worker is not other for other, _, _ in found):
@@ -590,7 +591,7 @@ class Session:
         for token in found:
             self._place(token)
         self._settle(chain)
-        self.errands.loaded({token.stage for token in found}, found[0].contents if found else ())
+        self.collector.loaded({token.stage for token in found}, found[0].contents if found else ())
         for token in found if profile else ():
             profile.told(token.stage, token.partition, token.seconds or {})
 

@@ -66,8 +66,8 @@ Relayed = Callable[[Relay | Ask], Carried]
 class Sent:
     """Plan in flight to a worker: in a pipeline, or in a Spark task."""
 
-    lane: Pipeline | None
-    ticket: PendingRequest | None
+    pipeline: Pipeline | None
+    pending: PendingRequest | None
     relayed: Callable[[], Carried] | None = None
 
 
@@ -110,7 +110,7 @@ class Worker:
         self.fetched_bytes = 0
         self._credentials = credentials
         self._idle: list[Pipeline] = []
-        #: Lanes with plans on their way, by the thread that sends them.
+        #: Pipelines with plans on their way, by the thread that sends them.
         self._busy: dict[threading.Thread, Pipeline] = {}
         self._lease: Lease | None = None
         self._released: list[int] = []
@@ -191,7 +191,7 @@ class Worker:
 
     # -- plans --------------------------------------------------------------------------------------------------------
 
-    def send(self, shipment: Invocation, relay: Relayed, released: tuple[int, ...] = ()) -> Sent:
+    def send(self, invocation: Invocation, relay: Relayed, released: tuple[int, ...] = ()) -> Sent:
         """Send a plan; ``relay`` is used if the worker cannot be reached from here.
 
         Raises
@@ -202,18 +202,18 @@ class Worker:
         self.plans += 1
         if not self.direct:
             self._defer(released)
-            carry = partial(self._relay, Relay(self._credentials, self.home, shipment, self.take_deferred()), relay)
+            carry = partial(self._relay, Relay(self._credentials, self.home, invocation, self.take_deferred()), relay)
             # The tasks of all workers of a world must run at the same time.
-            return Sent(None, None, carry if shipment.world is None else _started(carry))
-        lane = self._lane()
+            return Sent(None, None, carry if invocation.world is None else _started(carry))
+        pipeline = self._own_pipeline()
         try:
-            shipment.check(lane.client.epoch)
-            return Sent(lane, lane.send(shipment, released))
+            invocation.check(pipeline.client.epoch)
+            return Sent(pipeline, pipeline.send(invocation, released))
         except (WorkerLost, WorldLost):
-            self._drop(lane)
+            self._drop(pipeline)
             raise
         finally:
-            self._settle(lane)
+            self._settle(pipeline)
 
     def receive(self, sent: Sent) -> tuple[int, Ran, Data]:
         """Return the answer to a plan: the worker's epoch, its reply, and the fetched data.
@@ -227,21 +227,21 @@ class Worker:
         """
         if sent.relayed:
             return self._receive_relayed(sent.relayed)
-        lane, ticket = sent.lane, sent.ticket
+        pipeline, pending = sent.pipeline, sent.pending
         try:
-            reply, data = lane.wait(ticket)
+            reply, data = pipeline.wait(pending)
         finally:
-            self._settle(lane)
-            if lane.client.fileno() < 0:
-                self._drop(lane)
+            self._settle(pipeline)
+            if pipeline.client.fileno() < 0:
+                self._drop(pipeline)
         self.fetched_bytes += data.size
-        return lane.client.epoch, reply, data
+        return pipeline.client.epoch, reply, data
 
     def mine(self, sent: Sent) -> bool:
         """Return whether a plan that the calling thread sends now runs after the sent one, which did not fail."""
-        ticket = sent.ticket
-        return ticket is not None and ticket.error is None and (
-            ticket.done or (self.direct and self._busy.get(threading.current_thread()) is sent.lane))
+        pending = sent.pending
+        return pending is not None and pending.error is None and (
+            pending.done or (self.direct and self._busy.get(threading.current_thread()) is sent.pipeline))
 
     def _relay(self, task: Relay, relay: Relayed) -> Carried:
         """Run the task that carries a plan and the deferred messages to the worker."""
@@ -250,7 +250,7 @@ class Worker:
             answer = relay(task)
         finally:
             if answer is None:
-                self.not_told(task.deferred)
+                self.defer_again(task.deferred)
         return answer
 
     def _receive_relayed(self, relayed: Callable[[], Carried]) -> tuple[int, Ran, Data]:
@@ -304,11 +304,11 @@ class Worker:
         self._settle_orphans()
         with self._lock:
             busy = list(self._busy.values())
-        for lane in busy:
-            used = tuple([number for number in numbers if lane.uses(number)])
+        for pipeline in busy:
+            used = tuple([number for number in numbers if pipeline.uses(number)])
             with suppress(WorkerError):
                 if used:
-                    lane.release(used)
+                    pipeline.release(used)
                     numbers = tuple([number for number in numbers if number not in used])
         with suppress(WorkerError):
             if numbers:
@@ -318,8 +318,8 @@ class Worker:
         """Return whether a plan in flight that a plan of the calling thread may overtake starts from a VRDD."""
         mine = threading.current_thread()
         with self._lock:
-            others = [lane for thread, lane in self._busy.items() if thread != mine or not self.direct]
-        return any(lane.uses(number) for lane in others)
+            others = [pipeline for thread, pipeline in self._busy.items() if thread != mine or not self.direct]
+        return any(pipeline.uses(number) for pipeline in others)
 
     def _defer(self, numbers: tuple[int, ...]) -> None:
         with self._lock:
@@ -340,7 +340,7 @@ class Worker:
             retained, self._retained = self._retained, {}
         return Deferred(released, retained)
 
-    def not_told(self, deferred: Deferred) -> None:
+    def defer_again(self, deferred: Deferred) -> None:
         """Put back messages that no task delivered to the worker's node, for the next task."""
         with self._lock:
             self._released.extend(deferred.released)
@@ -352,8 +352,8 @@ class Worker:
         """
         if self.direct:
             # Over a connection of its own: others may be those that wait.
-            with suppress(WorkerError), closing(self._open()) as lane:
-                lane.client.request(messages.Abandon(lane.client.next_number(), world))
+            with suppress(WorkerError), closing(self._open()) as pipeline:
+                pipeline.client.request(messages.Abandon(pipeline.client.next_number(), world))
 
     def door(self) -> Reach | None:
         """Return the TCP address at which other nodes' workers reach this one; None if they cannot."""
@@ -412,8 +412,8 @@ class Worker:
         attempts = self._credentials.options.attempts
         while True:
             try:
-                with self._borrowed() as lane:
-                    return lane.client.epoch, lane.ask(request)
+                with self._borrowed() as pipeline:
+                    return pipeline.client.epoch, pipeline.ask(request)
             except WorkerLost:
                 attempts -= 1
                 if attempts < 0 or self.gone:
@@ -421,20 +421,20 @@ class Worker:
 
     # -- connections --------------------------------------------------------------------------------------------------
 
-    def _lane(self) -> Pipeline:
+    def _own_pipeline(self) -> Pipeline:
         """Return the calling thread's pipeline, or an unused one."""
         thread = threading.current_thread()
-        lane = self._known_lane(thread)
-        if lane is None:
+        pipeline = self._known_pipeline(thread)
+        if pipeline is None:
             self._settle_orphans()
-            lane = self._known_lane(thread)
-        if lane is None:
-            lane = self._open()
+            pipeline = self._known_pipeline(thread)
+        if pipeline is None:
+            pipeline = self._open()
             with self._lock:
-                self._busy[thread] = lane
-        return lane
+                self._busy[thread] = pipeline
+        return pipeline
 
-    def _known_lane(self, thread: threading.Thread) -> Pipeline | None:
+    def _known_pipeline(self, thread: threading.Thread) -> Pipeline | None:
         with self._lock:
             found = self._busy.get(thread) or (self._idle.pop() if self._idle else None)
             if found is not None:
@@ -444,21 +444,21 @@ class Worker:
     def _settle_orphans(self) -> None:
         """Take what was answered to threads that ended with plans on their way: nobody else does."""
         with self._lock:
-            orphans = [lane for thread, lane in self._busy.items() if not thread.is_alive()]
-        for lane in orphans:
-            lane.take_arrived()
-            self._settle(lane)
+            orphans = [pipeline for thread, pipeline in self._busy.items() if not thread.is_alive()]
+        for pipeline in orphans:
+            pipeline.take_arrived()
+            self._settle(pipeline)
 
-    def _settle(self, lane: Pipeline) -> None:
+    def _settle(self, pipeline: Pipeline) -> None:
         """Make a pipeline available to other threads once nothing is in flight on it."""
-        if not lane.idle:
+        if not pipeline.idle:
             return
         with self._lock:
             for thread, busy in list(self._busy.items()):
-                if busy is lane:
+                if busy is pipeline:
                     del self._busy[thread]
-                    if lane.client.fileno() >= 0:
-                        self._idle.append(lane)
+                    if pipeline.client.fileno() >= 0:
+                        self._idle.append(pipeline)
 
     def _open(self) -> Pipeline:
         if not self.kind.needs_address:
@@ -494,14 +494,14 @@ class Worker:
         """The transport to connect by; "" for that of the address, to connections where plans go by tasks."""
         return self.kind.name if self.kind.is_direct else ""
 
-    def _drop(self, lane: Pipeline) -> None:
+    def _drop(self, pipeline: Pipeline) -> None:
         """Close a broken connection, and all idle ones: they lead to the same process."""
-        lane.close()
+        pipeline.close()
         with self._lock:
-            self._dropped = lane.client.epoch
+            self._dropped = pipeline.client.epoch
             idle, self._idle = self._idle, []
             for thread, busy in list(self._busy.items()):
-                if busy is lane:
+                if busy is pipeline:
                     del self._busy[thread]
         for each in idle:
             each.close()
@@ -510,26 +510,26 @@ class Worker:
     def _borrowed(self) -> Iterator[Pipeline]:
         """Yield a connection for one request; it is closed if the request fails."""
         with self._lock:
-            lane = self._idle.pop() if self._idle else None
-        lane = lane or self._open()
+            pipeline = self._idle.pop() if self._idle else None
+        pipeline = pipeline or self._open()
         try:
-            yield lane
+            yield pipeline
         except (WorkerLost, Fenced):
-            self._drop(lane)
+            self._drop(pipeline)
             raise
         finally:
             with self._lock:
-                if lane.client.fileno() >= 0:
-                    self._idle.append(lane)
+                if pipeline.client.fileno() >= 0:
+                    self._idle.append(pipeline)
 
     def close(self) -> None:
         """Close all connections; the worker frees the session's content."""
         with self._lock:
-            lanes, self._idle = [*self._idle, *self._busy.values()], []
+            pipelines, self._idle = [*self._idle, *self._busy.values()], []
             self._busy.clear()
             lease, self._lease = self._lease, None
-        for lane in lanes:
-            lane.close()
+        for pipeline in pipelines:
+            pipeline.close()
         if lease:
             lease.close()
             reach = self.reach if self.kind.needs_address else None
@@ -543,20 +543,20 @@ def as_answered(sent: Sequence[Sent]) -> Iterator[int]:
     if len(sent) == 1:
         yield 0
         return
-    waiting = {number: each for number, each in enumerate(sent) if each.ticket is not None}
+    waiting = {number: each for number, each in enumerate(sent) if each.pending is not None}
     while len(waiting) > 1:
         poll = select.poll()
         for each in waiting.values():
-            if each.lane.client.fileno() >= 0:
-                poll.register(each.lane.client.fileno(), select.POLLIN)
+            if each.pipeline.client.fileno() >= 0:
+                poll.register(each.pipeline.client.fileno(), select.POLLIN)
         ready = {descriptor for descriptor, _ in poll.poll(_POLL_MS)}
         for number, each in list(waiting.items()):
-            client = each.lane.client
-            if each.ticket.done or client.fileno() in (ready | {-1}) or client.has_more:
+            client = each.pipeline.client
+            if each.pending.done or client.fileno() in (ready | {-1}) or client.has_more:
                 del waiting[number]
                 yield number
     yield from waiting
-    yield from [number for number, each in enumerate(sent) if each.ticket is None]
+    yield from [number for number, each in enumerate(sent) if each.pending is None]
 
 
 def await_all(under_way: Sequence[tuple[Worker, Executable, Sent]], began: float) -> None:

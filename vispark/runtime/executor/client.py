@@ -74,23 +74,23 @@ def forget(client: Client) -> None:
     client.close()
 
 
-def blame(client: Client, shipment: Invocation, number: int) -> None:
+def blame(client: Client, invocation: Invocation, number: int) -> None:
     """Raise the error of a kernel of the request ``number`` that ended the worker's process, if one did.
 
     Where the worker could not tell which of several requests it was, one with such a kernel on such a partition.
     """
     try:
-        failure = client.autopsy().failure
+        failure = client.exit_status().failure
     except WorkerError:
         return      # the daemon is gone too, and with it what it knew
-    labels, ours = shipment.prepared.labels, {None, *shipment.partitions}
+    labels, ours = invocation.prepared.labels, {None, *invocation.partitions}
     if failure is None or failure.number not in (0, number):
         return
     if failure.number or (failure.partition in ours and any(label in failure.operation for label in labels)):
         raise error_of(failure)
 
 
-def run(credentials: Credentials, shipment: Invocation, packed: Packed | None = None,
+def run(credentials: Credentials, invocation: Invocation, packed: Packed | None = None,
         runtime_dir: str | None = None) -> tuple[Client, Ran, Data]:
     """Run a plan in the worker of this node, again if the worker is lost.
 
@@ -110,13 +110,13 @@ def run(credentials: Credentials, shipment: Invocation, packed: Packed | None = 
     """
     def ask(client: Client, pieces: Packed | None = None) -> tuple[Client, Ran, Data]:
         offset = pieces.key_bytes if pieces else packed.nbytes if packed else 0
-        request, size = shipment.request(client.next_number(), client.epoch, credentials.options.deadline,
-                                         known=False, offset=offset, pieces=pieces is not None)
+        request, size = invocation.request(client.next_number(), client.epoch, credentials.options.deadline,
+                                           known=False, offset=offset, pieces=pieces is not None)
         if pieces:
-            payload: Payload | None = _sent_in_pieces(client, shipment, pieces, request, offset, size)
+            payload: Payload | None = _sent_in_pieces(client, invocation, pieces, request, offset, size)
             request = replace(request, plan=b"")        # the first piece brought it
         else:
-            payload = _payload(client, shipment, packed, offset, size)
+            payload = _payload(client, invocation, packed, offset, size)
         try:
             failpoint("packed")
             client.send(request, [payload.descriptor] if payload else [])
@@ -126,7 +126,7 @@ def run(credentials: Credentials, shipment: Invocation, packed: Packed | None = 
             except (WorkerLost, Fenced):
                 forget(client)
                 # Not where it could not be sent: it has done nothing yet.
-                blame(client, shipment, request.number)
+                blame(client, invocation, request.number)
                 raise
             except VisparkError:
                 if pieces:
@@ -141,8 +141,8 @@ def run(credentials: Credentials, shipment: Invocation, packed: Packed | None = 
         failpoint("before-unpack")
         return client, reply, results(reply.data, descriptors)
 
-    again = shipment.world is None
-    if packed is not None and shipment.prepared.to_device and packed.block_bytes >= PIECES_FROM:
+    again = invocation.world is None
+    if packed is not None and invocation.prepared.to_device and packed.block_bytes >= PIECES_FROM:
         # Without room a worker gives up what it can and begins anew, which takes a partition that is there as a whole.
         with suppress(OutOfMemory):
             return answered(credentials, runtime_dir, partial(ask, pieces=packed), again=again)
@@ -166,19 +166,19 @@ def answered(credentials: Credentials, runtime_dir: str | None, ask: Callable[[C
                 raise
 
 
-def _payload(client: Client, shipment: Invocation, packed: Packed | None, offset: int, size: int) -> Payload | None:
+def _payload(client: Client, invocation: Invocation, packed: Packed | None, offset: int, size: int) -> Payload | None:
     """Return a payload with the records, and with ``size`` bytes of values from ``offset`` on."""
     if not offset + size and not (packed and packed.signatures):     # blocks may be of no bytes
         return None
-    retained = shipment.prepared.retains
+    retained = invocation.prepared.retains
     payload = Payload.create(offset + size) if retained else client.payload(offset + size)
     if packed:
         packed.write(payload, 0)
-    shipment.values.write(payload, offset)
+    invocation.values.write(payload, offset)
     return payload
 
 
-def _sent_in_pieces(client: Client, shipment: Invocation, packed: Packed, request: Run, offset: int,
+def _sent_in_pieces(client: Client, invocation: Invocation, packed: Packed, request: Run, offset: int,
                     size: int) -> Payload:
     """Send the blocks to the worker ahead of the plan, in pieces; return the payload with keys and values."""
     start, whole = room(offset + size)
@@ -190,7 +190,7 @@ def _sent_in_pieces(client: Client, shipment: Invocation, packed: Packed, reques
         if not payload.used:
             payload.populate()
         packed.write_keys(payload, 0)
-        shipment.values.write(payload, offset)
+        invocation.values.write(payload, offset)
         pieces = Pieces(client, request, payload, start)
         packed.write_blocks(pieces, 0)
         pieces.finish(packed.block_bytes)

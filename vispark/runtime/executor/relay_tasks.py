@@ -41,7 +41,7 @@ class Relay:
 
     credentials: Credentials
     home: WorkerAddress
-    shipment: Invocation
+    invocation: Invocation
     deferred: Deferred
 
     def __call__(self, _: int, tokens: Iterable) -> Iterator[tuple]:
@@ -52,8 +52,8 @@ class Relay:
         runtime_dir = self.home.runtime_dir
         answered(self.credentials, runtime_dir, self.deferred.tell)
         try:
-            self.shipment.check(local_client(self.credentials, runtime_dir).epoch)
-            client, reply, data = run(self.credentials, self.shipment, runtime_dir=runtime_dir)
+            self.invocation.check(local_client(self.credentials, runtime_dir).epoch)
+            client, reply, data = run(self.credentials, self.invocation, runtime_dir=runtime_dir)
         except VisparkError as error:
             # Spark would repeat the task, which is of no use, and tell the driver of the error in words alone, and of
             # the process that is there now not at all.

@@ -52,11 +52,11 @@ def content_of(packed: Packed) -> PartitionSchema:
     return PartitionSchema(packed.count, len(packed.keys), packed.layout, tuple(packed.signatures), packed.positions)
 
 
-def _lowered(client: Client, chain: LogicalPlan, start: DatasetId | None, goal: RequestedOutput, partition: int,
+def _lowered(client: Client, chain: LogicalPlan, start: DatasetId | None, requested: RequestedOutput, partition: int,
              content: PartitionSchema,
              devices: Sequence[str] = ()) -> Invocation:
     """Return the plan for one partition, with kernels for a client's worker."""
-    work = lowering(chain, start, goal, [content], client.room)
+    work = lowering(chain, start, requested, [content], client.room)
     work.add(partition, content)
     return work.ship(devices)
 
@@ -125,13 +125,13 @@ class LoadTask:
         spent = TaskSeconds()
         packed = _packed(self.credentials, self.chain, partition, records)
         spent.lap("parse")
-        shipment = _lowered(local_client(self.credentials), self.chain, None, KEEP, partition, content_of(packed),
-                            self.credentials.gpus.mine())
+        invocation = _lowered(local_client(self.credentials), self.chain, None, KEEP, partition, content_of(packed),
+                              self.credentials.gpus.mine())
         spent.lap("python")
-        client, reply, _ = run(self.credentials, replace(shipment, profile=self.profile), packed)
+        client, reply, _ = run(self.credentials, replace(invocation, profile=self.profile), packed)
         spent.answered(reply.times)
         kept = {number: contents[partition]
-                for number, contents in zip(shipment.vrdds, shipment.prepared.kept, strict=True)}
+                for number, contents in zip(invocation.vrdds, invocation.prepared.kept, strict=True)}
         task = TaskContext.get()
         yield PartitionHandle(partition, WorkerAddress(client.runtime_dir, machine()), client.epoch, kept,
                               dict(spent.seconds) if self.profile else None, client.reach,
@@ -205,8 +205,8 @@ class Receive:
         if content is None:
             raise PartitionMissing(f"partition {partition} of VRDD {start.number} is not held here")
         client = local_client(self.credentials, runtime_dir)
-        shipment = _lowered(client, chain, start, FETCH, partition, content)
-        return self._records(shipment, run(self.credentials, shipment, runtime_dir=runtime_dir))
+        invocation = _lowered(client, chain, start, FETCH, partition, content)
+        return self._records(invocation, run(self.credentials, invocation, runtime_dir=runtime_dir))
 
     def _from_records(self, chain: LogicalPlan, partition: int, records: Iterable) -> Iterator:
         packed = _packed(self.credentials, chain, partition, records)
@@ -215,15 +215,15 @@ class Receive:
             raise _not_alone(partition)
         chain = tuple([ops.PlanNode(node.op, None if self._elsewhere(node.cached, partition) else node.cached)
                        for node in chain])
-        shipment = _lowered(local_client(self.credentials), chain, None, FETCH, partition, content_of(packed),
-                            self.credentials.gpus.mine())
-        return self._records(shipment, run(self.credentials, shipment, packed))
+        invocation = _lowered(local_client(self.credentials), chain, None, FETCH, partition, content_of(packed),
+                              self.credentials.gpus.mine())
+        return self._records(invocation, run(self.credentials, invocation, packed))
 
     def _elsewhere(self, cached: DatasetId | None, partition: int) -> bool:
         return cached is not None and partition in self.places.get(cached.number, {})
 
-    def _records(self, shipment: Invocation, answer: tuple[Client, Ran, Data]) -> Iterator:
+    def _records(self, invocation: Invocation, answer: tuple[Client, Ran, Data]) -> Iterator:
         _, reply, data = answer
         if self.is_columnar:
-            return iter([shipment.prepared.columns(reply.outputs[0], data, self.credentials.keyring)])
-        return shipment.prepared.records(reply.outputs[0], data, self.credentials.keyring)
+            return iter([invocation.prepared.columns(reply.outputs[0], data, self.credentials.keyring)])
+        return invocation.prepared.records(reply.outputs[0], data, self.credentials.keyring)

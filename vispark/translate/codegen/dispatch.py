@@ -77,7 +77,7 @@ def expression(emit: Emitter, node: nodes.Expression) -> Any:
 def number_of(emit: Emitter, node: nodes.Expression, what: str = "a number") -> Number:
     """Return the value of an expression that must be a number."""
     value = expression(emit, node)
-    with told_at(emit, node):
+    with errors_at(emit, node):
         return as_number(value, what)
 
 
@@ -93,7 +93,7 @@ def statements(emit: Emitter, block: nodes.Block, after: Names) -> bool:
     head, ends = (loops[-1].head, loops[-1].after) if loops else (NONE, NONE)
     for number, statement in enumerate(block):
         later = liveness.live(block[number + 1:], after, ends, head)
-        with told_at(emit, statement):
+        with errors_at(emit, statement):
             goes_on = _LOWERINGS[type(statement)](emit, statement, later)
         if not goes_on:
             return False
@@ -101,7 +101,7 @@ def statements(emit: Emitter, block: nodes.Block, after: Names) -> bool:
 
 
 @contextlib.contextmanager
-def told_at(emit: Emitter, node: nodes.Node) -> Iterator[None]:
+def errors_at(emit: Emitter, node: nodes.Node) -> Iterator[None]:
     """Turn a refusal into an error at a node."""
     try:
         yield

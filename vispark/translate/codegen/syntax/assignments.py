@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from vispark.translate.codegen.dispatch import expression, lowers_node, number_of, told_at
+from vispark.translate.codegen.dispatch import errors_at, expression, lowers_node, number_of
 from vispark.translate.codegen.elementwise import elementwise, stretched
 from vispark.translate.codegen.emitter import Emitter, Serial
 from vispark.translate.codegen.operands import as_number, plain
@@ -76,15 +76,15 @@ def _all_at_once(emit: Emitter, target: nodes.Expression, value: Tuple) -> Tuple
 def store(emit: Emitter, target: nodes.Expression, value: Value) -> None:
     """Assign to a name, to names, or to elements of an array."""
     if isinstance(target, nodes.Local):
-        with told_at(emit, target):
+        with errors_at(emit, target):
             bind(emit, target.name, value)
     elif isinstance(target, nodes.TupleOf):
-        with told_at(emit, target):
+        with errors_at(emit, target):
             items = _unpacked(value, target.items)
         for one, item in zip(target.items, items, strict=True):
             store(emit, one.value if isinstance(one, nodes.Spread) else one, item)
     else:
-        with told_at(emit, target):
+        with errors_at(emit, target):
             _store_elements(emit, target, value)
 
 
@@ -237,7 +237,7 @@ def lower_augment(emit: Emitter, statement: nodes.Augment, after: Names) -> bool
     """Write ``target += value`` and its like."""
     target: Any = statement.target
     if isinstance(target, nodes.Index):
-        with told_at(emit, target):
+        with errors_at(emit, target):
             array = expression(emit, target.value)
             mask = _mask(emit, array, target.indices) if isinstance(array, Array) and array.storage else None
         if mask is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vispark.translate.codegen.dispatch import call_as_written, expression, lowers_node, told_at
+from vispark.translate.codegen.dispatch import call_as_written, errors_at, expression, lowers_node
 from vispark.translate.codegen.emitter import Emitter
 from vispark.translate.codegen.syntax.comprehensions import array_of
 from vispark.translate.codegen.syntax.functions import call
@@ -45,7 +45,7 @@ def _given(emit: Emitter, argument: nodes.Expression) -> tuple[Value, ...]:
     if not isinstance(argument, nodes.Spread):
         return (expression(emit, argument),)
     value = expression(emit, argument.value)
-    with told_at(emit, argument):
+    with errors_at(emit, argument):
         if isinstance(value, Tuple | List):
             return value.items
         if isinstance(value, Array) and value.shape and value.shape[0] <= _SPREAD:

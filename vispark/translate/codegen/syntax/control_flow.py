@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from vispark.translate.codegen.dispatch import expression, lowers_node, statements, told_at
+from vispark.translate.codegen.dispatch import errors_at, expression, lowers_node, statements
 from vispark.translate.codegen.emitter import Emitter, Lines, Serial, same
 from vispark.translate.codegen.frame import UNROLLED, OpenLoop, Variables
 from vispark.translate.codegen.scalar import scalars
@@ -143,7 +143,7 @@ def _while(emit: Emitter, statement: nodes.While, loop: OpenLoop) -> None:
 @lowers_node(nodes.For)
 def lower_for(emit: Emitter, statement: nodes.For, after: Names) -> bool:
     """Write ``for``: as a loop, or turn after turn."""
-    with told_at(emit, statement.iterable):
+    with errors_at(emit, statement.iterable):
         steps = evaluated_once(emit, steps_of(expression(emit, statement.iterable)))
     count = count_of(steps)
     if count == 0:
@@ -154,7 +154,7 @@ def lower_for(emit: Emitter, statement: nodes.For, after: Names) -> bool:
     if items is not None and len(items) <= UNROLLED and not liveness.jumps(statement.body):
         return _written_out(emit, statement, items, after)
     if items is not None:
-        with told_at(emit, statement.iterable):
+        with errors_at(emit, statement.iterable):
             steps = as_arrays(emit, steps)
 
     def write(loop: OpenLoop) -> None:

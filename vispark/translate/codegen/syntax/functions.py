@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from vispark.translate.codegen.dispatch import expression, lowers_node, statements, told_at
+from vispark.translate.codegen.dispatch import errors_at, expression, lowers_node, statements
 from vispark.translate.codegen.emitter import Emitter
 from vispark.translate.codegen.frame import CallFrame, Returns
 from vispark.translate.codegen.lowering import call_library
@@ -104,7 +104,7 @@ def run(emit: Emitter, definition: nodes.Definition, variables: dict[str, Value]
 def _body(emit: Emitter, definition: nodes.Definition) -> None:
     if statements(emit, definition.body, NONE):
         here = nodes.Return(nodes.Literal(None), at=definition.at)
-        with told_at(emit, here):
+        with errors_at(emit, here):
             _give(emit, Nothing())
 
 

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 from typing import Any
 
-from vispark.translate.codegen.dispatch import expression, lowers_node, told_at
+from vispark.translate.codegen.dispatch import errors_at, expression, lowers_node
 from vispark.translate.codegen.elementwise import elementwise
 from vispark.translate.codegen.emitter import Emitter, Lines, same
 from vispark.translate.codegen.lowering import call_library
@@ -144,7 +144,7 @@ def condition_of(emit: Emitter, node: nodes.Expression) -> Number:
     """
     if not isinstance(node, nodes.Logical):
         return bool_of(expression(emit, node))
-    with told_at(emit, node):
+    with errors_at(emit, node):
         found = condition_of(emit, node.operands[0])
         for operand in node.operands[1:]:
             found = _condition_with(emit, node.operator, found, operand)

@@ -7,7 +7,7 @@ import functools
 import re
 from typing import Any
 
-from vispark.translate.codegen.dispatch import expression, lowers_node, number_of, told_at
+from vispark.translate.codegen.dispatch import errors_at, expression, lowers_node, number_of
 from vispark.translate.codegen.emitter import Emitter
 from vispark.translate.codegen.lowering import call_library
 from vispark.translate.codegen.operands import as_number, plain, static
@@ -179,11 +179,11 @@ def _expanded(array: Array, indices: tuple[nodes.Expression, ...]) -> list[nodes
 def _index_of(emit: Emitter, node: nodes.Expression, known: Value | None = None) -> Number:
     value = expression(emit, node) if known is None else known
     if isinstance(value, Array) and value.type.kind == "b":
-        with told_at(emit, node):
+        with errors_at(emit, node):
             raise Refusal("how many items a mask selects is not known before the kernel runs; their sum is "
                           "np.where(mask, p, 0).sum(), their mean this / mask.sum(), their largest np.where(mask, "
                           "p, -np.inf).max()")
-    with told_at(emit, node):
+    with errors_at(emit, node):
         return as_number(value, "an index")
 
 

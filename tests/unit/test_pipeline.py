@@ -35,7 +35,7 @@ class Watched(Client):
     Where ``interrupted`` says so, Ctrl-C is pressed before or after it has sent or received something.
     """
 
-    lane: Pipeline
+    pipeline: Pipeline
     interrupted = ""
 
     def __init__(self, *arguments) -> None:
@@ -48,7 +48,7 @@ class Watched(Client):
         self.pressed("after send")
 
     def receive(self, number: int):
-        self.used.append(self.lane.uses(7))
+        self.used.append(self.pipeline.uses(7))
         self.pressed("before receive")
         found = super().receive(number)
         self.pressed("after receive")
@@ -70,15 +70,15 @@ class NotWatched:
 
 
 @pytest.fixture
-def lane() -> Iterator[tuple[Pipeline, Connection]]:
-    """A lane, and the worker's end of its connection."""
+def connected() -> Iterator[tuple[Pipeline, Connection]]:
+    """A pipeline, and the worker's end of its connection."""
     ours, theirs = socket.socketpair()
     with Connection(theirs) as worker, Watched(Connection(ours), Welcome(2, "w", 1, 1, (), 0), "") as client:
-        client.lane = Pipeline(client, 30.0, blame=lambda *_: None, heard=lambda *_: None, awaited=NotWatched())
-        yield client.lane, worker
+        client.pipeline = Pipeline(client, 30.0, blame=lambda *_: None, heard=lambda *_: None, awaited=NotWatched())
+        yield client.pipeline, worker
 
 
-def shipment(*values: np.ndarray) -> Invocation:
+def invocation(*values: np.ndarray) -> Invocation:
     given = tuple(ArrayValue(value.dtype.str, value.shape, value.tobytes()) for value in values)
     return Invocation(Executable(b"k" * 16, b"plan", (), (), (), {}, (), -1), (7, 8), BoundArguments(given))
 
@@ -92,36 +92,37 @@ def answer(worker: Connection) -> tuple[int, int]:
     return (status[0].st_ino, status[0].st_size) if status else (0, 0)
 
 
-def test_what_a_plan_starts_from_is_in_use_until_its_answer_was_taken(lane: tuple[Pipeline, Connection]):
-    sending, worker = lane
-    tickets = [sending.send(shipment()) for _ in range(2)]
-    for _ in tickets:
+def test_what_a_plan_starts_from_is_in_use_until_its_answer_was_taken(connected: tuple[Pipeline, Connection]):
+    sending, worker = connected
+    pendings = [sending.send(invocation()) for _ in range(2)]
+    for _ in pendings:
         answer(worker)
-    for ticket in tickets:
-        sending.wait(ticket)
+    for pending in pendings:
+        sending.wait(pending)
     # A thread that sees it unused lets the worker release it, maybe before the plan has begun.
     assert sending.client.used == [True, True] and not sending.uses(7) and sending.idle
 
 
-def test_answers_that_have_come_are_taken_without_waiting_for_others(lane: tuple[Pipeline, Connection]):
-    sending, worker = lane
-    tickets = [sending.send(shipment()) for _ in range(2)]
+def test_answers_that_have_come_are_taken_without_waiting_for_others(connected: tuple[Pipeline, Connection]):
+    sending, worker = connected
+    pendings = [sending.send(invocation()) for _ in range(2)]
     sending.take_arrived()
-    assert not tickets[0].done
+    assert not pendings[0].done
     answer(worker)
     sending.take_arrived()
-    assert [ticket.done for ticket in tickets] == [True, False] and not sending.idle
+    assert [pending.done for pending in pendings] == [True, False] and not sending.idle
     answer(worker)
     with ThreadPoolExecutor(1) as pool, sending.lock:
         pool.submit(sending.take_arrived).result(10)
-        assert not tickets[1].done, "another thread uses it"
+        assert not pendings[1].done, "another thread uses it"
     sending.take_arrived()
-    assert tickets[1].done and sending.idle
+    assert pendings[1].done and sending.idle
 
 
-def test_a_small_request_gets_its_own_answer_behind_a_release_that_is_on_its_way(lane: tuple[Pipeline, Connection]):
-    sending, worker = lane
-    sending.release((7,))                                   # as the keeper's thread does
+def test_a_small_request_gets_its_own_answer_behind_a_release_that_is_on_its_way(connected: tuple[Pipeline,
+                                                                                                  Connection]):
+    sending, worker = connected
+    sending.release((7,))                                   # as the collector's thread does
     with ThreadPoolExecutor(1) as pool:
         asked = pool.submit(sending.ask, lambda client: Release(client.next_number(), (8,)))
         numbers = []
@@ -132,27 +133,27 @@ def test_a_small_request_gets_its_own_answer_behind_a_release_that_is_on_its_way
         assert asked.result(10).number == numbers[1] and sending.idle
 
 
-def test_large_values_travel_in_the_same_memory_once_it_is_free(lane: tuple[Pipeline, Connection]):
-    sending, worker = lane
+def test_large_values_travel_in_the_same_memory_once_it_is_free(connected: tuple[Pipeline, Connection]):
+    sending, worker = connected
     large = np.zeros(100_000)
-    first, second = sending.send(shipment(large)), sending.send(shipment(large))
+    first, second = sending.send(invocation(large)), sending.send(invocation(large))
     one, other = answer(worker), answer(worker)
     assert one != other
     sending.wait(first)
-    third = sending.send(shipment(large))
+    third = sending.send(invocation(large))
     assert answer(worker) == one            # which others are on their way before, so it is told of again
-    for ticket in (second, third):
-        sending.wait(ticket)
+    for pending in (second, third):
+        sending.wait(pending)
 
 
-def test_large_folds_come_back_in_the_memory_that_the_values_went_in(lane: tuple[Pipeline, Connection]):
-    sending, worker = lane
+def test_large_folds_come_back_in_the_memory_that_the_values_went_in(connected: tuple[Pipeline, Connection]):
+    sending, worker = connected
     large, found, folded = np.ones(100_000), np.arange(200_000, dtype="u1"), Folded(1, (), -1)
     kept: list[np.ndarray] = []
     numbers = []
     mapped: dict[int, Payload] = {}
     for number in range(5):
-        ticket = sending.send(shipment(large))
+        pending = sending.send(invocation(large))
         request, descriptors = worker.receive(Request)
         # What the worker has mapped does not come again.
         assert len(descriptors) == (request.memory not in mapped)
@@ -168,8 +169,8 @@ def test_large_folds_come_back_in_the_memory_that_the_values_went_in(lane: tuple
         with beside:
             worker.send(Ran(request.number, (), folded, False, Times(0.0, 0.0), b"", placed=200_000 * placed),
                         Reply, [] if placed else [beside.descriptor])
-        kept.append(sending.wait(ticket)[1].array)
-        del ticket
+        kept.append(sending.wait(pending)[1].array)
+        del pending
         if number == 2:
             assert all((array == found + before).all() for before, array in enumerate(kept))
             kept.clear()
@@ -178,20 +179,20 @@ def test_large_folds_come_back_in_the_memory_that_the_values_went_in(lane: tuple
     assert (kept[0] == found + 3).all()
 
 
-def test_what_is_captured_into_a_workers_memory_is_sent_from_there(lane: tuple[Pipeline, Connection]):
-    sending, worker = lane
+def test_what_is_captured_into_a_workers_memory_is_sent_from_there(connected: tuple[Pipeline, Connection]):
+    sending, worker = connected
 
     def passed(data: bytes | Shared, expected: np.ndarray, known: dict[int, Payload]) -> int:
         """The number of the memory that a value came in."""
-        given = shipment(expected)
+        given = invocation(expected)
         given = replace(given, values=BoundArguments((replace(given.values.values[0], data=data),)))
-        ticket = sending.send(given)
+        pending = sending.send(given)
         request, descriptors = worker.receive(Request)
         for descriptor in descriptors:
             known[request.memory] = Payload.receive(descriptor)
         assert (known[request.memory].view(0, expected.nbytes).view("f8") == expected).all()
         worker.send(Ran(request.number, (), None, False, Times(0.0, 0.0), b""), Reply)
-        sending.wait(ticket)
+        sending.wait(pending)
         return request.memory
 
     large, known = np.arange(100_000.0), {}
@@ -207,63 +208,63 @@ def test_what_is_captured_into_a_workers_memory_is_sent_from_there(lane: tuple[P
     del other
     assert passed(captured(kept[::-1]), kept[::-1], known) in (numbers[1], numbers[3])
     # One request at a time brings it; who comes then is sent a copy.
-    assert one.loan.take() and passed(one, kept, known) != first
-    one.loan.end()
+    assert one.lease.take() and passed(one, kept, known) != first
+    one.lease.end()
     assert passed(one, kept, known) == first
 
 
-def test_memory_whose_reader_is_not_known_to_be_done_is_not_filled_again(lane: tuple[Pipeline, Connection]):
-    sending, worker = lane
+def test_memory_whose_reader_is_not_known_to_be_done_is_not_filled_again(connected: tuple[Pipeline, Connection]):
+    sending, worker = connected
     large = np.ones(100_000)
-    ticket = sending.send(shipment(large))
+    pending = sending.send(invocation(large))
     answer(worker)
-    sending.wait(ticket)
+    sending.wait(pending)
     data = captured(large)
-    given = Invocation(shipment().prepared, (7, 8), BoundArguments((ArrayValue("<f8", large.shape, data),)))
-    ticket = sending.send(given)
+    given = Invocation(invocation().prepared, (7, 8), BoundArguments((ArrayValue("<f8", large.shape, data),)))
+    pending = sending.send(given)
     request, _ = worker.receive(Request)
     worker.send(failure_of(PlanError("no"), request.number), Reply)
     with pytest.raises(PlanError):
-        sending.wait(ticket)
+        sending.wait(pending)
     again = sending.send(given)
     repeated, descriptors = worker.receive(Request)             # of what was captured there is a copy
     with Payload.receive(*descriptors) as copy:
         assert repeated.memory != request.memory and (copy.view(0, large.nbytes).view("f8") == 1).all()
     worker.send(Ran(repeated.number, (), None, False, Times(0.0, 0.0), b""), Reply)
     sending.wait(again)
-    payload = data.loan.payload
-    del data, given, ticket, again
+    payload = data.lease.payload
+    del data, given, pending, again
     gc.collect()        # the error has the frames that it passed
     assert payload.descriptor < 0 and payload not in sending.client._spare
 
 
-def test_memory_that_a_worker_has_no_more_is_sent_again_with_the_plan(lane: tuple[Pipeline, Connection]):
-    sending, worker = lane
+def test_memory_that_a_worker_has_no_more_is_sent_again_with_the_plan(connected: tuple[Pipeline, Connection]):
+    sending, worker = connected
     large = np.ones(100_000)
-    sent = sending.send(shipment(large))
+    sent = sending.send(invocation(large))
     one = answer(worker)
     sending.wait(sent)
     with ThreadPoolExecutor(1) as pool:
-        waited = pool.submit(lambda: sending.wait(sending.send(shipment(large))))
+        waited = pool.submit(lambda: sending.wait(sending.send(invocation(large))))
         refused, descriptors = worker.receive(Request)
         assert not descriptors and not refused.plan and refused.memory
         worker.send(failure_of(PlanUnknown("gone"), refused.number), Reply)
         assert answer(worker) == one
         waited.result(10)
     # Nor does a request rely on it behind which others may be on their way.
-    first, second = sending.send(shipment()), sending.send(shipment(large))
+    first, second = sending.send(invocation()), sending.send(invocation(large))
     assert answer(worker) == (0, 0) and answer(worker) == one
-    for ticket in (first, second):
-        sending.wait(ticket)
+    for pending in (first, second):
+        sending.wait(pending)
 
 
 @pytest.mark.parametrize("when", ["before send", "after send", "before receive", "after receive"])
 @pytest.mark.parametrize("what", ["a plan", "a question"])
-def test_what_is_interrupted_is_lost_with_its_connection(lane: tuple[Pipeline, Connection], when: str, what: str):
-    sending, worker = lane
+def test_what_is_interrupted_is_lost_with_its_connection(connected: tuple[Pipeline, Connection], when: str, what: str):
+    sending, worker = connected
     heard: list[PendingRequest] = []
     sending.heard = heard.append
-    tickets = [sending.send(shipment(), released=(number,)) for number in (4, 5)]
+    pendings = [sending.send(invocation(), released=(number,)) for number in (4, 5)]
     answer(worker)
     answer(worker)
     sending.client.interrupted = when
@@ -271,40 +272,40 @@ def test_what_is_interrupted_is_lost_with_its_connection(lane: tuple[Pipeline, C
         if what == "a question":
             sending.ask(lambda client: Release(client.next_number(), (8,)))
         else:
-            sending.send(shipment(), released=(6,))
-            sending.wait(tickets[1])
+            sending.send(invocation(), released=(6,))
+            sending.wait(pendings[1])
     assert sending.idle and sending.client.fileno() < 0
-    lost = [ticket for ticket in tickets if ticket.error is not None]
-    assert lost == [ticket for ticket in heard if ticket in tickets and ticket.error is not None]
+    lost = [pending for pending in pendings if pending.error is not None]
+    assert lost == [pending for pending in heard if pending in pendings and pending.error is not None]
     assert lost or (what, when[-4:]) == ("a question", "send")
-    for ticket in lost:
+    for pending in lost:
         with pytest.raises(WorkerLost, match="interrupted"):
-            sending.wait(ticket)
+            sending.wait(pending)
 
 
-def test_a_plan_is_sent_again_behind_many_others(lane: tuple[Pipeline, Connection]):
+def test_a_plan_is_sent_again_behind_many_others(connected: tuple[Pipeline, Connection]):
     """The worker may have it no more, and others that start from its result would be on their way when it says so."""
-    sending, worker = lane
+    sending, worker = connected
     brought = []
     for number in (0, 0, *range(KEPT_PLANS), 0, KEPT_PLANS - 1):
-        given = shipment()
-        ticket = sending.send(replace(given, prepared=replace(given.prepared, key=number.to_bytes(16))))
+        given = invocation()
+        pending = sending.send(replace(given, prepared=replace(given.prepared, key=number.to_bytes(16))))
         request, _ = worker.receive(Request)
         brought.append(bool(request.plan))
         worker.send(Ran(request.number, (), None, False, Times(0.0, 0.0), b""), Reply)
-        sending.wait(ticket)
+        sending.wait(pending)
     assert brought == [True, False, False] + [True] * KEPT_PLANS + [False]
 
 
-def test_how_long_a_worker_has_memory_counts_from_when_it_was_sent(lane: tuple[Pipeline, Connection],
+def test_how_long_a_worker_has_memory_counts_from_when_it_was_sent(connected: tuple[Pipeline, Connection],
                                                                    monkeypatch: pytest.MonkeyPatch):
-    sending, worker = lane
+    sending, worker = connected
     monkeypatch.setattr(pipeline, "MAPPED_SECONDS", 0.2)
     large = np.ones(100_000)
-    sent = sending.send(shipment(large))
+    sent = sending.send(invocation(large))
     one = answer(worker)
     time.sleep(0.2)
     sending.wait(sent)
-    sent = sending.send(shipment(large))
+    sent = sending.send(invocation(large))
     assert answer(worker) == one
     sending.wait(sent)
