@@ -42,6 +42,9 @@ _MARK = "VISPARK_TEST_TOPOLOGY"
 #: How plans go from the driver to the workers in all tests that do not say: "unix", "tcp" or "relay".
 TRANSPORT = "VISPARK_TEST_TRANSPORT"
 
+#: The device on which tests run that ask for ``host``: on a machine with a GPU, "cuda" runs them there.
+DEVICE = "VISPARK_TEST_DEVICE"
+
 _DRIVER_LOG = """\
 rootLogger.level = info
 rootLogger.appenderRef.file.ref = file
@@ -91,7 +94,10 @@ class Topology:
     def context(self, conf: Mapping[str, object] | None = None) -> Iterator[SparkContext]:
         """A context here with Spark options of one's own, all executors registered; stopped at the end."""
         settings = SparkConf(loadDefaults=False).setMaster(self.master).setAppName("vispark tests")
-        for name, value in (_common_conf() | self.conf | dict(conf or {})).items():
+        wanted = _common_conf() | self.conf | dict(conf or {})
+        if wanted.get("spark.vispark.device") == "host":
+            wanted["spark.vispark.device"] = os.environ.get(DEVICE, "host")
+        for name, value in wanted.items():
             settings.set(name, str(value).lower() if isinstance(value, bool) else str(value))
         sc = SparkContext(conf=settings)
         try:
