@@ -19,11 +19,11 @@ from gpu_worker.device.host.compiler import Compiler
 from gpu_worker.device.source_text import kernel_names
 from gpu_worker.execution.steps import check_finite
 from gpu_worker.protocol.errors import CompileError
-from gpu_worker.protocol.messages import Field, Signature
+from gpu_worker.protocol.messages import Field, FieldFold, Signature
 from tests.golden.harness import record_of
 from vispark.plan.cuda_source import Kernels
 from vispark.plan.exec_call import IN, OUT, compiler_checks, record_exec
-from vispark.translate import TracedCall, fuse, trace
+from vispark.translate import Folding, TracedCall, fuse, trace
 
 ROOT = Path(__file__).parents[2]
 ARCHITECTURES = ("sm_80", "sm_90")
@@ -72,6 +72,14 @@ def test_every_kernel_file_compiles(file: Path, names: list[str], arch: str):
     cubin = compile_cubin(Source(file.read_text(), path, OPTIONS.get(path, ()), constants=others), names[0], arch)
     assert cubin.code.startswith(b"\x7fELF")
     assert all(symbol.encode() in cubin.code for symbol in (cubin.symbol, *dict(cubin.constants).values()))
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize(("width", "dtype"), [(64, "f4"), (600, "f4"), (40, "f8"), (40, "i8")])
+def test_matrix_folds_compile(width: int, dtype: str, arch: str):
+    calls = (TracedCall(trace(lambda p: (p.sum(), np.outer(p, p), np.outer(p[1:], p)))),)
+    kernel = fuse(calls, record_of(np.zeros((1, width), dtype)), folding=Folding((FieldFold("", "add"),)))
+    assert compile_cubin(Source(kernel.source, "fold.cu"), kernel.name, arch).code.startswith(b"\x7fELF")
 
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)

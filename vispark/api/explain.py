@@ -29,6 +29,7 @@ from vispark.records.partition_schema import PartitionSchema
 from vispark.runtime.driver.session import Session
 from vispark.translate import ElementField, TranslationError, specialise_stencil
 from vispark.translate.ir.folding import ACCUMULATOR_BYTES
+from vispark.translate.kernels.matrix_fold import is_matrix_fold
 from vispark.translate.nearest.two_pass import is_matrix_work
 
 #: Stands for the reason of a fold that was done in the driver.
@@ -252,7 +253,8 @@ def _kernels(lowering: Lowering, wanted: Explained) -> Iterator[str]:
         blocks, read, written = traffic.get(key, [0, 0, 0])
         partial = sum(each.width * ACCUMULATOR_BYTES[each.accumulator] for each in launch.partials)
         leaves = f"leaves {partial} of partial folds for each thread block" if partial else f"writes {written}"
-        matrix = ", matrix work" if is_matrix_work(modules[launch.module].source) else ""
+        source = modules[launch.module].source
+        matrix = ", matrix work" if is_matrix_work(source) else ", matrix fold" if is_matrix_fold(source) else ""
         yield (f"{launch.kernel} ({modules[launch.module].file}{matrix}): {_geometry(launch, blocks)}; "
                f"reads {read} bytes, {leaves}")
         if wanted.sources:

@@ -16,7 +16,9 @@ from vispark.translate.ir.errors import Refusal
 from vispark.translate.ir.folding import Accumulated, Folding, accumulated, of_keys
 from vispark.translate.ir.source_text import at_definition
 from vispark.translate.ir.types import Scalar
+from vispark.translate.kernels import matrix_fold
 from vispark.translate.kernels.keyed_fold import KeyedFrame
+from vispark.translate.kernels.outer_sums import NotFactored
 from vispark.translate.kernels.row_function import (
     ArgumentType,
     Link,
@@ -103,10 +105,15 @@ def _kernel(links: tuple[Link, ...], record: ElementSpec, given: tuple[tuple[Pla
             statics: tuple[tuple[Place, Any], ...], wanted: frozenset[str] | None,
             folding: Folding | None, room: int) -> TableKernel:
     """Cached by types: a chain with other values gives the kernel that there is."""
-    def written(lanes: int, multiplied: bool) -> RowFunction:
+    def written(lanes: int, multiplied: bool, apart: frozenset[str] | None = None) -> RowFunction:
         return RowWriter(links, record, dict(given), dict(statics), wanted, folding is not None,
-                           lanes, multiplied).write()
+                         lanes, multiplied, apart).write()
 
+    if folding is not None and not folding.key:
+        for multiplied in (True, False):
+            kernel = _of_matrices(functools.partial(written, multiplied=multiplied), folding, room)
+            if kernel is not None:
+                return kernel
     for multiplied in (True, False):
         kernel = _of_rows(functools.partial(written, multiplied=multiplied), folding, room)
         if kernel is not None:
@@ -130,6 +137,38 @@ def _of_rows(written: Callable[[int], RowFunction], folding: Folding | None, roo
         return None
     frame = RowKernel(f"{function.name}_{'fold' if folding else 'kernel'}", function, host, table, folded)
     return _made(frame, every, float(table.resident) if folding else _WAVES)
+
+
+def _of_matrices(written: Callable[..., RowFunction], folding: Folding, room: int) -> TableKernel | None:
+    """Return the kernel that folds matrices as matrix products; None if nothing is such a matrix, or none fits."""
+    apart: frozenset[str] = frozenset()
+    while True:
+        try:
+            host = written(1, apart=apart)
+        except NotFactored as output:
+            apart |= {output.name}
+            continue
+        matrices = [accumulated(outer.field, Scalar(outer.dtype), outer.high * outer.broad, folding.fields)
+                    for outer in host.outers]
+        other = {outer.field for outer, each in zip(host.outers, matrices, strict=True)
+                 if [one.functor for one in each] != ["Add"]}
+        if not other:
+            break
+        apart |= other
+    if not matrices:
+        return None
+    rest = _folded(host, folding)
+    every = tuple(one for each in rest for one in each.accumulated)
+    sums = tuple(each[0] for each in matrices)
+    lanes = max(matrix_fold.LANES, lanes_for([(port.count, port.nbytes) for port in host.read], every))
+    for function in (_shared_row(host, functools.partial(written, apart=apart), lanes), host):
+        table = matrix_fold.matrix_table(function, 1 if function is host else lanes, every, sums, room)
+        if table is not None:
+            break
+    else:
+        return None
+    frame = matrix_fold.MatrixFold(f"{function.name}_fold", function, host, table, rest, matrices=sums)
+    return _made(frame, (*every, *sums), matrix_fold.waves_of((*every, *sums)))
 
 
 def _folded(function: RowFunction, folding: Folding, but: str | None = None) -> tuple[AccumulatedField, ...]:

@@ -29,7 +29,7 @@ from vispark.translate.codegen.scalar.interface import (
 )
 from vispark.translate.codegen.syntax.functions import called, result_type, run
 from vispark.translate.frontend.capture import argument
-from vispark.translate.ir import nodes
+from vispark.translate.ir import liveness, nodes
 from vispark.translate.ir.errors import Refusal
 from vispark.translate.ir.nodes import Constant, Definition
 from vispark.translate.ir.types import Scalar, scalar_of
@@ -47,6 +47,8 @@ from vispark.translate.ir.values import (
     shown,
     stored,
 )
+from vispark.translate.kernels import outer_sums
+from vispark.translate.kernels.outer_sums import Factor, NotFactored, OuterSum
 from vispark.translate.kernels.row_matmul import Product, ProductRow, RowProducts
 
 #: What kernels around row functions call their own variables.
@@ -144,6 +146,8 @@ class RowFunction:
         Products of its rows with matrices, which it is given.
     stages : tuple of ProductRow
         What leaves rows that are multiplied, in the order of the products.
+    outers : tuple of OuterSum
+        Folded matrices, of which the function leaves factors.
     """
 
     name: str
@@ -157,6 +161,12 @@ class RowFunction:
     scratch: int
     products: tuple[Product, ...] = ()
     stages: tuple[ProductRow, ...] = ()
+    outers: tuple[OuterSum, ...] = ()
+
+    @property
+    def factors(self) -> tuple[Factor, ...]:
+        """The rows that the function leaves for the products of folded matrices, each once."""
+        return tuple(dict.fromkeys(factor for outer in self.outers for factor in outer.factors))
 
     def row_of(self, product: Product) -> Port | ProductRow:
         """Return the row that is multiplied."""
@@ -191,11 +201,17 @@ class RowWriter:
         The threads that share a row.
     multiplied : bool
         Whether the kernel around it can multiply rows with matrices.
+    apart : frozenset of str or None
+        The folded matrices whose factors do not go out, but their items; None where no factors do.
     """
 
     def __init__(self, links: Sequence[Link], record: ElementSpec, given: dict[Place, ArgumentType],
                  statics: dict[Place, Any],
-                 wanted: frozenset[str] | None, folded: bool, lanes: int, multiplied: bool = False):
+                 wanted: frozenset[str] | None, folded: bool, lanes: int, multiplied: bool = False,
+                 apart: frozenset[str] | None = None):
+        self.apart = apart
+        self.outers: dict[str, OuterSum] = {}
+        self.one_return = True
         self.links, self.record, self.given_types, self.statics = links, record, given, statics
         self.wanted, self.folded = wanted, folded
         self.emit = emitter(links[0].definition, lanes)
@@ -238,6 +254,7 @@ class RowWriter:
             replaced = {output.name for output in outputs}
             rest = {name: value for name, value in fields.items() if name not in replaced}
             results, targets = self._outputs(rest, outputs)
+            self.one_return = liveness.returns(definition.body) <= 1
             run(self.emit, definition, variables, None, Returns(
                 lambda value: self._write_out(structure, targets, value, kind, outputs)))
             for name, value in rest.items():
@@ -409,7 +426,49 @@ class RowWriter:
         self.emit.taken |= {f"{base}{ending}" for ending in endings}
         self.ports.append(Port(base, local, kind.c, _count(output.shape), kind.numpy.itemsize, not output.shape, True,
                                KernelParameter("output", output.name, 0, kind.dtype, output.shape, True)))
-        return stored(local, kind, output.shape) if output.shape else Number(kind, local)
+        if not output.shape:
+            return Number(kind, local)
+        # One whose factors go out is marked as an array of its own, which no other output is.
+        factors = self.apart is not None and output.name not in self.apart and len(output.shape) == 2 \
+            and self.ports[-1].count >= outer_sums.LEAST_ITEMS
+        return stored(local, kind, output.shape, fresh=factors)
+
+    def _store_factors(self, target: Array, value: Array) -> None:
+        """Write a folded matrix's factors; where there are several returns, each leaves as many."""
+        port = next(port for port in self.ports if target.element("0", "0").startswith(f"{port.local}["))
+        name = port.parameter.name
+        with self.emit.apart() as lines:
+            found = outer_sums.factored(value, target.type)
+        known = self.outers.get(name)
+        if found is None or lines.lines or (known and len(known.pairs) != len(found.pairs)):
+            raise NotFactored(name)
+        if known is None:
+            known = self.outers[name] = self._outer_of(port, target, found)
+        self.outers[name] = replace(known, symmetric=known.symmetric and found.symmetric)
+        written = set[str]()
+        for pair, texts in zip(known.pairs, found.pairs, strict=True):
+            for factor, text in zip(pair, texts, strict=True):
+                if factor.name in written:
+                    continue
+                written.add(factor.name)
+                with self.emit.along((factor.count,)) as (place,):
+                    self.emit.line(f"{factor.name}[{place}] = {outer_sums.place(text, place)};")
+
+    def _outer_of(self, port: Port, target: Array, found: outer_sums.Factored) -> OuterSum:
+        high, broad = target.shape
+        pairs = []
+        for first, second in found.pairs:
+            # A row multiplied by itself is one factor, unless another return may make it two.
+            alike = high == broad and outer_sums.place(first, "j") == outer_sums.place(second, "j") and self.one_return
+            left = self._factor(port, high)
+            pairs.append((left, left if alike else self._factor(port, broad)))
+        return OuterSum(port.parameter.name, port.base, port.c, port.parameter.dtype, high, broad, tuple(pairs),
+                        found.symmetric)
+
+    def _factor(self, port: Port, count: int) -> Factor:
+        name = self.emit.lasting("factor")
+        self.emit.taken.add(f"{name}_tile")
+        return Factor(name, port.c, port.itemsize, count)
 
     def _write_out(self, structure: ResultStructure, targets: dict[str, Array | Number], value: Any, kind: Any,
                    outputs: list[KernelOutput]) -> None:
@@ -427,6 +486,8 @@ class RowWriter:
     def _store(self, target: Array | Number, value: Any) -> None:
         if isinstance(target, Number):
             self.emit.line(f"{target.text} = {cast(value, target.type).text};")
+        elif target.fresh:
+            self._store_factors(target, value)
         elif self.folded and self.emit.lanes > 1:
             self._deal_out(target, value)
         else:
@@ -460,8 +521,10 @@ class RowWriter:
                 words |= _words(stages[0].lines)
         inputs = tuple(port for port in self.inputs.values() if port.local in words)
         given = tuple((declared, parameter) for name, declared, parameter in self.given if name in words)
-        return RowFunction(self.title, tuple(lines), inputs, tuple(self.ports), given, tuple(results), structure, merge,
-                           self.emit.scratch, tuple(products), tuple(stages))
+        outers = tuple(self.outers.values())
+        ports = tuple(port for port in self.ports if port.parameter.name not in self.outers)
+        return RowFunction(self.title, tuple(lines), inputs, ports, given, tuple(results), structure, merge,
+                           self.emit.scratch, tuple(products), tuple(stages), outers)
 
     def factor_of(self, name: str) -> tuple[str, Scalar] | None:
         """Return a row of the element, or an array argument, by its name."""

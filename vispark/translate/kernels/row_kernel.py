@@ -99,7 +99,12 @@ class RowKernel:
     @property
     def ports(self) -> tuple[Port, ...]:
         """The kernel's ports."""
-        return (*self.function.inputs, *(() if self.folded else self.function.outputs))
+        return (*self.function.inputs, *(() if self.folds else self.function.outputs))
+
+    @property
+    def folds(self) -> bool:
+        """Whether what the row function gives is folded."""
+        return bool(self.folded)
 
     def _kernel(self) -> list[str]:
         declared = ["const long long* __restrict__ works", "void* const* __restrict__ ports", *self._partials(),
@@ -123,6 +128,7 @@ class RowKernel:
     def _call(self, places: dict[str, str], lanes: bool) -> str:
         """Return a call of the row function; ``places`` are its inputs and outputs by their names."""
         given = [places[port.local] for port in (*self.function.inputs, *self.function.outputs)]
+        given += [places[factor.name] for factor in self.function.factors]
         given += [places[product.name] for product in self.function.products]
         given += [_last_word(declared) for declared, _ in self.function.given]
         if lanes and self.table.lanes > 1:
@@ -146,7 +152,7 @@ class RowKernel:
 
     def _on_host(self, text: IndentedText) -> None:
         self._matrices_on_host(text)
-        if self.folded:
+        if self.folds:
             self._fold_on_host(text)
             return
         places = {port.local: at_row(port, "row") for port in self.ports}
@@ -354,6 +360,12 @@ class RowKernel:
         tiles += sum(self._tile_bytes(port) for port in self._stored if not port.number)
         return -(-(tiles + self.table.groups * self.function.scratch) // 16) * 16
 
+    @property
+    def behind_products(self) -> int:
+        """What of shared memory tiles, rows' own arrays, products and stages take."""
+        stages = sum(staged_bytes(stage, self.table.tile) for stage in self.function.stages)
+        return self.products_at + sum(how.nbytes for _, how in self._multiplied) + stages
+
     def _declare_products(self, text: IndentedText) -> None:
         offset = self.products_at
         for product, how in self._multiplied:
@@ -393,7 +405,7 @@ class RowKernel:
     @property
     def _stored(self) -> tuple[Port, ...]:
         """Outputs that go through a tile of their own."""
-        return self.function.outputs if not self.folded and self.table.lanes < WARP else ()
+        return self.function.outputs if not self.folds and self.table.lanes < WARP else ()
 
     @property
     def _flush_turns(self) -> int:
@@ -503,6 +515,7 @@ def _row_function(function: RowFunction, lanes: int, folded: Sequence[Accumulate
         parameters.append(f"{port.c}& {port.local}" if port.number else
                           f"{port.c} (&{port.local})[{slots[port.local]}]" if port.local in slots else
                           f"{port.c}* __restrict__ {port.local}")
+    parameters += [f"{factor.c}* __restrict__ {factor.name}" for factor in function.factors]
     return found + _function(function.name, [*parameters, *_given(function.products), *last], function.lines)
 
 

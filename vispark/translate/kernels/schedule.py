@@ -328,7 +328,7 @@ def _direct(function: RowFunction, lanes: int, accumulated: Sequence[Accumulated
             blocks: Sequence[int] = (128, 64, WARP)) -> Table:
     """Return rows stay where they are; of the accumulators of a block of one warp none are joined in shared memory."""
     for block in blocks:
-        joined = _joined_bytes(block, accumulated) if block > WARP else 0
+        joined = joined_bytes(block, accumulated) if block > WARP else 0
         shared = max(block // lanes * function.scratch, joined)
         if shared <= usable(room):
             break
@@ -341,7 +341,7 @@ def _flat(function: RowFunction, accumulated: Sequence[Accumulated], room: int) 
     pack = _pack(function)
     registers = sum(one.registers for one in accumulated)
     return Table("flat", 1, 256, 256 * max(pack, 16), pack, _resident(256, 0, registers, room, _FLAT_REGISTERS),
-                 _joined_bytes(256, accumulated))
+                 joined_bytes(256, accumulated))
 
 
 def _pack(function: RowFunction) -> int:
@@ -351,14 +351,15 @@ def _pack(function: RowFunction) -> int:
 
 
 def _tiled(function: RowFunction, lanes: int, accumulated: Sequence[Accumulated], block: int, stages: int,
-           folds: bool, room: int, part: int = 1) -> Table:
+           folds: bool, room: int, part: int = 1, most: int = 0) -> Table:
     nbytes = min(_STAGE_BYTES, usable(room) // _STAGE_PART) // part
     row = sum(stride_of(port) * port.itemsize for port in function.inputs)
     out = 0 if folds or lanes == WARP else \
         sum(stride_of(port) * port.itemsize for port in function.outputs if not port.number)
     groups = block // lanes
     tile = min(groups, _MULTIPLIED_ROWS) if function.products else groups
-    while tile < _MOST_ROWS and 2 * tile * row <= nbytes and tile < FLUSHED * groups:
+    tile = min(tile, most) if most else tile
+    while tile < (most or _MOST_ROWS) and 2 * tile * row <= nbytes and tile < FLUSHED * groups:
         tile *= 2
     while any(tile * port.nbytes % 16 for port in (*function.inputs, *function.outputs)):
         tile *= 2
@@ -367,9 +368,14 @@ def _tiled(function: RowFunction, lanes: int, accumulated: Sequence[Accumulated]
     shared = -(-shared // 16) * 16 + sum(multiplied(product, tile, block, function).nbytes
                                          for product in function.products)
     shared += sum(staged_bytes(stage, tile) for stage in function.stages)
-    shared = max(shared, _joined_bytes(block, accumulated))
+    shared = max(shared, joined_bytes(block, accumulated))
     registers = sum(-(-one.width // lanes) * one.registers for one in accumulated)
     return Table("tiled", lanes, block, tile, stages, _resident(block, shared, registers, room), shared)
+
+
+def tiled_table(function: RowFunction, lanes: int, block: int, most: int, stages: int, room: int) -> Table:
+    """Return the schedule of a fold through shared memory whose tiles have at most ``most`` rows, if they can."""
+    return _tiled(function, lanes, (), block, stages, True, room, most=most)
 
 
 def multiplied(product: Product, rows: int, threads: int, function: RowFunction) -> Multiplied:
@@ -399,7 +405,7 @@ def _aligned(nbytes: int, ports: Sequence[Port]) -> int:
     return -(-(nbytes + 16 * len(ports)) // 16) * 16 if nbytes else 0
 
 
-def _joined_bytes(block: int, accumulated: Sequence[Accumulated]) -> int:
+def joined_bytes(block: int, accumulated: Sequence[Accumulated]) -> int:
     """Return the bytes for joining the accumulators of a thread block's warps."""
     return max((block // 32 * one.width * one.itemsize for one in accumulated), default=0)
 

@@ -50,6 +50,9 @@ def dot(emit: Emitter, a: Any, b: Any) -> Value:
     rest = (*a.shape[:-1], *b.shape[1:])
     if not rest:
         return _inner_product(emit, a, b)
+    if inner == 1 and len(rest) == 2 and a.type.kind != "b":
+        return _outer(emit, reindexed(a, a.shape[:1], lambda i: (i, "0")),
+                      reindexed(b, b.shape[1:], lambda j: ("0", j)))
     return _products(emit, a, b, rest)
 
 
@@ -109,6 +112,12 @@ def outer(emit: Emitter, a: Any, b: Any) -> Value:
     a, b = plain(a), plain(b)
     if not all(isinstance(part, Array) and len(part.shape) == 1 for part in (a, b)):
         raise Refusal("np.outer is of two rows here")
+    return _outer(emit, a, b)
+
+
+def _outer(emit: Emitter, a: Array, b: Array) -> Array:
+    """Return the products of all pairs; each item of a row is computed once."""
+    a, b = (part if part.cheap else emit.materialised(part, "factor") for part in (a, b))
     column = reindexed(a, (*a.shape, 1), lambda i, j: (i,))
     return elementwise(emit, lambda x, y: scalars.ufunc("multiply", x, y), column, b)
 

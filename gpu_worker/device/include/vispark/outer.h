@@ -1,0 +1,249 @@
+// Sums of outer products: what rows of two factors, a and b, add up to as a matrix of the sums of a[i] * b[j]. The rows
+// of a tile lie in shared memory, and the warps of a block share the matrix: each has tiles of it in registers. Where
+// these are fewer than the warps, some of them take turns at the rows. A thread that does a work alone goes over blocks
+// of the matrix for some rows at a time.
+#pragma once
+
+#include "vispark/rows.h"
+
+namespace rows {
+
+// What products of T are summed in, some of them and all; and the rows and columns of the matrix that a thread has.
+template <class T, class A> struct Summed {
+    typedef A Near;
+    static constexpr int high = 4, broad = 4;
+    static constexpr bool flushes = false;
+    static __device__ __forceinline__ A product(T a, T b) { return (A)(T)(a * b); }
+};
+template <class A> struct Summed<float, A> {
+    typedef float Near;
+    static constexpr int high = 8, broad = 8;
+    static constexpr bool flushes = true;
+    static __device__ __forceinline__ float product(float a, float b) { return a * b; }
+};
+template <class A> struct Summed<double, A> {
+    typedef double Near;
+    static constexpr int high = 4, broad = 4;
+    static constexpr bool flushes = true;
+    static __device__ __forceinline__ double product(double a, double b) { return a * b; }
+};
+
+#if VISPARK_ALONE
+
+// The rows of a factor that wait for being multiplied, filled up with zeros.
+template <class T, int count, int most> struct Factor {
+    static constexpr int apart = (count + 31) / 32 * 32;
+    T* const rows;
+    __device__ Factor() : rows(new T[most * apart]()) {}
+    Factor(const Factor&) = delete;
+    __device__ ~Factor() { delete[] rows; }
+};
+
+// A block of 4 x W sums over some rows.
+template <class T, class A, int W> struct SumBlock {
+    typename Summed<T, A>::Near sum[4][W];
+    __device__ __forceinline__ void take(const T* left, int left_apart, const T* right, int right_apart, int count)
+    {
+        for (int r = 0; r < 4; ++r)
+            for (int c = 0; c < W; ++c) sum[r][c] = 0;
+        for (int k = 0; k < count; ++k)
+            for (int r = 0; r < 4; ++r) {
+                VISPARK_EACH
+                for (int c = 0; c < W; ++c)
+                    sum[r][c] += Summed<T, A>::product(left[k * left_apart + r], right[k * right_apart + c]);
+            }
+    }
+    __device__ __forceinline__ A of(int r, int c) const { return (A)sum[r][c]; }
+};
+// Of floats, by the compiler's vectors.
+template <class T, int W> struct VectorBlock {
+    typedef T Vector __attribute__((vector_size(W * sizeof(T)), aligned(sizeof(T)), may_alias));
+    Vector sum[4];
+    __device__ __forceinline__ void take(const T* left, int left_apart, const T* right, int right_apart, int count)
+    {
+        Vector one = {}, two = {}, three = {}, four = {};
+        for (int k = 0; k < count; ++k) {
+            const Vector b = *(const Vector*)(right + (long long)k * right_apart);
+            const T* a = left + (long long)k * left_apart;
+            one += a[0] * b, two += a[1] * b, three += a[2] * b, four += a[3] * b;
+        }
+        sum[0] = one, sum[1] = two, sum[2] = three, sum[3] = four;
+    }
+};
+template <class A, int W> struct SumBlock<float, A, W> : VectorBlock<float, W> {
+    __device__ __forceinline__ A of(int r, int c) const { return (A)this->sum[r][c]; }
+};
+template <class A, int W> struct SumBlock<double, A, W> : VectorBlock<double, W> {
+    __device__ __forceinline__ A of(int r, int c) const { return (A)this->sum[r][c]; }
+};
+
+// The matrix as a thread that does a work alone adds it up, where the work's sums are to be left.
+template <class T, class A, int M, int N, bool HALF> struct OuterAlone {
+    static constexpr int W = 64 / sizeof(T) < 8 ? 8 : 64 / sizeof(T) > 16 ? 16 : 64 / sizeof(T), NEAR = 32;
+    A* const partial;
+    __device__ explicit OuterAlone(A* partials) : partial(partials + (long long)blockIdx.x * M * N)
+    {
+        for (long long i = 0; i < (long long)M * N; ++i) partial[i] = Add::template identity<A>();
+    }
+    __device__ void add(const T* left, int left_apart, const T* right, int right_apart, int count)
+    {
+        for (int column = 0; column < N; column += W)
+            for (int row = 0; row < M && (!HALF || row < column + W); row += 4)
+                for (int first = 0; first < count; first += NEAR) {
+                    SumBlock<T, A, W> block;
+                    block.take(left + (long long)first * left_apart + row, left_apart,
+                               right + (long long)first * right_apart + column, right_apart,
+                               count - first < NEAR ? count - first : NEAR);
+                    const int high = M - row < 4 ? M - row : 4, broad = N - column < W ? N - column : W;
+                    for (int r = 0; r < high; ++r) {
+                        A* const to = partial + (long long)(row + r) * N + column;
+                        for (int c = 0; c < broad; ++c) to[c] = Add::of(to[c], block.of(r, c));
+                    }
+                }
+    }
+    __device__ void leave()
+    {
+        if (HALF)
+            for (int i = 0; i < M; ++i)
+                for (int j = 0; j < i; ++j) partial[(long long)i * N + j] = partial[(long long)j * N + i];
+    }
+};
+
+#else
+
+// A matrix that the warps of a block share: a warp has a tile of DOWN x ACROSS numbers of it. Of one that is symmetric
+// HALF the tiles are enough.
+template <class T, class A, int M, int N, bool HALF> struct Outer {
+    static constexpr int DOWN = 4 * Summed<T, A>::high, ACROSS = 8 * Summed<T, A>::broad;
+    static constexpr int ROWS = (M + DOWN - 1) / DOWN, COLUMNS = (N + ACROSS - 1) / ACROSS;
+    static __device__ constexpr int first_of(int row) { return HALF ? row * DOWN / ACROSS : 0; }
+    static __device__ constexpr int tiles()
+    {
+        int count = 0;
+        for (int row = 0; row < ROWS; ++row) count += COLUMNS - first_of(row);
+        return count;
+    }
+    static constexpr int TILES = tiles();
+    static constexpr long long SIZE = (long long)M * N;
+
+    static __device__ __forceinline__ void find(int tile, int& row, int& column)
+    {
+        int down = 0;
+        while (down < ROWS - 1 && tile >= COLUMNS - first_of(down)) tile -= COLUMNS - first_of(down++);
+        row = down * DOWN;
+        column = (first_of(down) + tile) * ACROSS;
+    }
+    static __device__ __forceinline__ void put(A* partial, int i, int j, A value)
+    {
+        if (i >= M || j >= N || (HALF && j < i)) return;
+        partial[(long long)i * N + j] = value;
+        if (HALF) partial[(long long)j * N + i] = value;
+    }
+};
+
+// The sums that a warp has of one tile, of all matrices' TILES together: of the first WARPS of them in the first pass
+// over the rows, and so on. Where there are fewer, warps of several groups take turns at the rows. A warp has 4 x 8
+// threads.
+template <class T, class A, int TILES, int THREADS> struct OuterSums {
+    typedef typename Summed<T, A>::Near Near;
+    static constexpr int HIGH = Summed<T, A>::high, BROAD = Summed<T, A>::broad, WARPS = THREADS / 32, NEAR = 32;
+    static constexpr int GROUPS = TILES < WARPS ? WARPS / TILES : 1, PASSES = (TILES + WARPS - 1) / WARPS;
+
+    Near near[HIGH][BROAD];
+    A far[HIGH][BROAD];
+    int group, tile, row, column, taken;
+
+    __device__ __forceinline__ explicit OuterSums(int pass) : row(0), column(0), taken(0)
+    {
+        const int warp = threadIdx.x / 32;
+        tile = GROUPS > 1 ? warp % TILES : pass * WARPS + warp;
+        group = GROUPS > 1 ? warp / TILES : 0;
+        if (group >= GROUPS || tile >= TILES) group = -1, tile = -1;
+        VISPARK_UNROLL
+        for (int i = 0; i < HIGH; ++i)
+            VISPARK_UNROLL
+            for (int j = 0; j < BROAD; ++j) near[i][j] = (Near)(-0.0), far[i][j] = Add::template identity<A>();
+    }
+
+    // Whether the warp's tile is one of a matrix, whose tiles are from FIRST on.
+    template <class Matrix, int FIRST> __device__ __forceinline__ bool is_of() const
+    {
+        return tile >= FIRST && tile < FIRST + Matrix::TILES;
+    }
+    template <class Matrix, int FIRST> __device__ __forceinline__ void place()
+    {
+        if (is_of<Matrix, FIRST>()) Matrix::find(tile - FIRST, row, column);
+    }
+
+    __device__ __forceinline__ void flush()
+    {
+        taken = 0;
+        if (!Summed<T, A>::flushes) return;
+        VISPARK_UNROLL
+        for (int i = 0; i < HIGH; ++i)
+            VISPARK_UNROLL
+            for (int j = 0; j < BROAD; ++j) far[i][j] = Add::of(far[i][j], (A)near[i][j]), near[i][j] = (Near)(-0.0);
+    }
+
+    // The products of `count` rows of a tile. Of each 4 rows and columns of the warp's a thread has some side by side.
+    template <class Matrix, int FIRST>
+    __device__ __forceinline__ void add(const T* left, int left_apart, const T* right, int right_apart, int count)
+    {
+        if (!is_of<Matrix, FIRST>()) return;
+        const int lane = threadIdx.x % 32;
+        left += row + lane / 8 * 4;
+        right += column + lane % 8 * 4;
+        VISPARK_PRAGMA(unroll 2)
+        for (int k = group; k < count; k += GROUPS) {
+            Pack<T, 4> a[HIGH / 4], b[BROAD / 4];
+            VISPARK_UNROLL
+            for (int i = 0; i < HIGH / 4; ++i) a[i] = *(const Pack<T, 4>*)(left + k * left_apart + i * 16);
+            VISPARK_UNROLL
+            for (int j = 0; j < BROAD / 4; ++j) b[j] = *(const Pack<T, 4>*)(right + k * right_apart + j * 32);
+            VISPARK_UNROLL
+            for (int i = 0; i < HIGH; ++i)
+                VISPARK_UNROLL
+                for (int j = 0; j < BROAD; ++j)
+                    (Summed<T, A>::flushes ? near[i][j] : *(Near*)&far[i][j]) +=
+                        Summed<T, A>::product(a[i / 4].item[i % 4], b[j / 4].item[j % 4]);
+            if (++taken == NEAR) flush();
+        }
+    }
+
+    // All groups' sums become the last one's, in their order; `memory` has room for those of all tiles.
+    __device__ __forceinline__ void join(A* memory)
+    {
+        flush();
+        for (int turn = 0; GROUPS > 1 && turn < GROUPS; ++turn) {
+            barrier();
+            if (group != turn) continue;
+            VISPARK_UNROLL
+            for (int i = 0; i < HIGH; ++i)
+                VISPARK_UNROLL
+                for (int j = 0; j < BROAD; ++j) {
+                    A* const kept = memory + ((tile * HIGH + i) * BROAD + j) * 32 + threadIdx.x % 32;
+                    if (turn) far[i][j] = Add::of(*kept, far[i][j]);
+                    if (turn < GROUPS - 1) *kept = far[i][j];
+                }
+        }
+        barrier();
+    }
+
+    // The work's sums.
+    template <class Matrix, int FIRST> __device__ __forceinline__ void leave(A* partials) const
+    {
+        if (!is_of<Matrix, FIRST>() || group != GROUPS - 1) return;
+        A* const partial = partials + blockIdx.x * Matrix::SIZE;
+        const int lane = threadIdx.x % 32;
+        VISPARK_UNROLL
+        for (int i = 0; i < HIGH; ++i)
+            VISPARK_UNROLL
+            for (int j = 0; j < BROAD; ++j)
+                Matrix::put(partial, row + lane / 8 * 4 + i % 4 + i / 4 * 16,
+                            column + lane % 8 * 4 + j % 4 + j / 4 * 32, far[i][j]);
+    }
+};
+
+#endif
+
+}  // namespace rows

@@ -1,0 +1,240 @@
+"""Writes kernels that fold matrices as matrix products: sums of outer products that a thread block adds up together.
+
+The row function leaves the factors of each row of a tile (``outer_sums.py``); all threads of the block then add up the
+products of the tile's rows, and what is beside the matrices is folded row by row as ever. A matrix that is larger than
+what a block holds in registers takes several passes over the block's rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from vispark.translate.codegen.scalar.interface import ROOM
+from vispark.translate.ir.folding import Accumulated
+from vispark.translate.kernels.outer_sums import Factor, OuterSum
+from vispark.translate.kernels.row_function import RowFunction
+from vispark.translate.kernels.row_kernel import IndentedText, RowKernel, at_row
+from vispark.translate.kernels.schedule import FLUSHED, Table, joined_bytes, tiled_table, usable
+
+#: What a kernel that folds matrices includes.
+HEADER = "outer"
+#: Threads of a block, the lanes of a row, and the rows of a tile: the most and the fewest.
+_THREADS, LANES = 256, 4
+_TILES = (128, 64, 32, 16, 8)
+#: Rows and columns of a matrix of which a warp has the sums, of floats and of others.
+_WARP_TILE, _OTHER_TILE = (32, 64), (16, 32)
+#: Rows whose factors the host multiplies at once, of large matrices and of others.
+_MANY_ROWS, _ROWS, _LARGE = 128, 32, 1 << 14
+#: The most bytes that works leave on a device, and the multiprocessors of a large one.
+_PARTIAL_BYTES = 1 << 30
+_MULTIPROCESSORS = 132
+
+
+def is_matrix_fold(source: str) -> bool:
+    """Return whether a kernel's source is one that folds matrices as matrix products."""
+    return f'#include "vispark/{HEADER}.h"' in source
+
+
+def waves_of(accumulated: tuple[Accumulated, ...]) -> float:
+    """Return the works for each multiprocessor, fewer where what they leave is large."""
+    left = sum(one.width * one.itemsize for one in accumulated)
+    return min(1.0, _PARTIAL_BYTES / left / _MULTIPROCESSORS)
+
+
+def matrix_table(function: RowFunction, lanes: int, rest: tuple[Accumulated, ...], matrices: tuple[Accumulated, ...],
+                 room: int = ROOM) -> Table | None:
+    """Return the schedule of a kernel that folds matrices, or None if not even a few rows' factors fit shared memory.
+    """
+    if not any(port.count for port in function.inputs):
+        return None
+    each = sum(apart_of(factor) * factor.itemsize for factor in function.factors)
+    joined = max(joined_bytes(_THREADS, rest), *map(_turns_bytes, alike(function, matrices)))
+    for most in _TILES:
+        for stages in (3, 2, 1):
+            table = tiled_table(function, lanes, _THREADS, most, stages, room)
+            shared = max(-(-table.shared // 16) * 16 + table.tile * each, joined)
+            if shared <= usable(room) and table.tile <= most:
+                return replace(table, shared=shared, resident=1)
+    return None
+
+
+def apart_of(factor: Factor) -> int:
+    """Return the distance of a factor's rows in a tile, in numbers: whole tiles of a warp, and off the banks' period.
+    """
+    across = max(_tile_of(factor.c))
+    return -(-factor.count // across) * across + 16 // factor.itemsize
+
+
+#: A matrix and its accumulators.
+Summed = tuple[OuterSum, Accumulated]
+
+
+def alike(function: RowFunction, matrices: tuple[Accumulated, ...]) -> list[list[Summed]]:
+    """Return a function's matrices, those together whose sums are of one type: their tiles share the warps."""
+    found: dict[tuple[str, str], list[Summed]] = {}
+    for outer, one in zip(function.outers, matrices, strict=True):
+        found.setdefault((outer.c, one.accumulator), []).append((outer, one))
+    return list(found.values())
+
+
+def tiles_of(outer: OuterSum) -> int:
+    """Return the number of tiles of a matrix that warps have the sums of."""
+    down, across = _tile_of(outer.c)
+    rows, columns = -(-outer.high // down), -(-outer.broad // across)
+    return sum(columns - (row * down // across if outer.symmetric else 0) for row in range(rows))
+
+
+def _tile_of(c: str) -> tuple[int, int]:
+    return _WARP_TILE if c == "float" else _OTHER_TILE
+
+
+def _turns_bytes(matrices: list[Summed]) -> int:
+    """Return the shared memory in which warps that take turns join their sums."""
+    tiles = sum(tiles_of(outer) for outer, _ in matrices)
+    down, across = _tile_of(matrices[0][0].c)
+    return tiles * down * across * matrices[0][1].itemsize if 2 * tiles <= _THREADS // 32 else 0
+
+
+@dataclass(frozen=True)
+class MatrixFold(RowKernel):
+    """Kernel that folds matrices by products of factors, and the rest of a row function's results beside them."""
+
+    #: What is accumulated of each of the function's matrices.
+    matrices: tuple[Accumulated, ...] = ()
+
+    @property
+    def folds(self) -> bool:
+        """Whether what the row function gives is folded."""
+        return True
+
+    @property
+    def header(self) -> str:
+        """What the kernel includes."""
+        return HEADER
+
+    def source(self) -> str:
+        """Return the source."""
+        text = super().source()
+        if self.host.products:
+            text = text.replace('#include "vispark/outer.h"\n', '#include "vispark/products.h"\n'
+                                                                '#include "vispark/outer.h"\n', 1)
+        return text
+
+    def _partials(self) -> list[str]:
+        return super()._partials() + [f"{one.accumulator}* __restrict__ {outer.partial}" for outer, one in
+                                      zip(self.function.outers, self.matrices, strict=True)]
+
+    def _type(self, name: str, outer: OuterSum, one: Accumulated) -> str:
+        half = "true" if outer.symmetric else "false"
+        return f"rows::{name}<{outer.c}, {one.accumulator}, {outer.high}, {outer.broad}, {half}>"
+
+    # -- on the host --------------------------------------------------------------------------------------------------
+
+    def _fold_on_host(self, text: IndentedText) -> None:
+        """Write the loop over rows: their factors wait until there are some, and are multiplied together."""
+        large = max(outer.high * outer.broad for outer in self.host.outers) >= _LARGE
+        most = _MANY_ROWS if large else _ROWS
+        for factor in self.host.factors:
+            text.add(f"rows::Factor<{factor.c}, {factor.count}, {most}> {factor.name}_rows;")
+        for outer, one in zip(self.host.outers, self.matrices, strict=True):
+            text.add(f"{self._type('OuterAlone', outer, one)} {outer.base}_sum({outer.partial});")
+        for folded in self.folded:
+            for one in folded.accumulated:
+                text.add(f"rows::Columns<{one.functor}, {one.of}, {one.element}, {one.accumulator}, "
+                         f"{folded.port.count}> {folded.name(one)};")
+        text.add(f"for (long long first = 0; first < work.count; first += {most}) {{",
+                 f"const int count = rows::least(work.count - first, {most});",
+                 "for (int row = 0; row < count; ++row) {")
+        self._row_on_host(text)
+        text.add("}")
+        for outer in self.host.outers:
+            for left, right in outer.pairs:
+                text.add(f"{outer.base}_sum.add({left.name}_rows.rows, {left.name}_rows.apart, "
+                         f"{right.name}_rows.rows, {right.name}_rows.apart, count);")
+        text.add("}", *(f"{outer.base}_sum.leave();" for outer in self.host.outers))
+        for folded in self.folded:
+            for one in folded.accumulated:
+                text.add(f"rows::leave_alone<{one.functor}, {one.width}>({folded.partial(one)}, {folded.name(one)});")
+
+    def _row_on_host(self, text: IndentedText) -> None:
+        for folded in self.folded:
+            text.add(f"{folded.port.c} {folded.port.local}[{folded.port.count}];")
+        places = {port.local: at_row(port, "(first + row)") for port in self.function.inputs}
+        places |= self._products_on_host(text, places)
+        places |= {folded.port.local: f"{folded.port.local}[0]" if folded.port.number else folded.port.local
+                   for folded in self.folded}
+        places |= {factor.name: f"{factor.name}_rows.rows + row * {factor.name}_rows.apart"
+                   for factor in self.host.factors}
+        text.add(self._call(places, lanes=False))
+        for folded in self.folded:
+            for one in folded.accumulated:
+                text.add(f"{folded.name(one)}.take({folded.port.local});")
+        if self._flushes:
+            text.add(f"if (row % {FLUSHED} == {FLUSHED - 1}) {{")
+            text.add(*(f"{folded.name(one)}.flush();" for folded in self.folded for one in folded.accumulated), "}")
+
+    # -- on a GPU -----------------------------------------------------------------------------------------------------
+
+    def _tiled(self, text: IndentedText) -> None:
+        """Write the passes over a work's rows, for matrices of one type after those of another."""
+        for number, matrices in enumerate(alike(self.function, self.matrices)):
+            _Passes(**vars(self), together=tuple(matrices), is_first=number == 0).write(text)
+
+
+@dataclass(frozen=True)
+class _Passes(MatrixFold):
+    """Passes of a kernel over a work's rows for matrices whose sums are of one type.
+
+    What is beside the matrices is computed in each pass, and left by the first one.
+    """
+
+    together: tuple[Summed, ...] = ()
+    is_first: bool = True
+
+    def write(self, text: IndentedText) -> None:
+        """Write the passes."""
+        first = 0
+        text.add("{")
+        for outer, one in self.together:
+            text.add(f"typedef {self._type('Outer', outer, one)} {outer.base}_matrix;")
+            first += tiles_of(outer)
+        text.add(f"typedef rows::OuterSums<{outer.c}, {one.accumulator}, {first}, {self.table.block}> Sums;",
+                 "for (int pass = 0; pass < Sums::PASSES; ++pass) {")
+        RowKernel._tiled(self, text)
+        text.add("}", "}")
+
+    def _each(self, call: str) -> list[tuple[OuterSum, str]]:
+        """Return a call of a function for each matrix."""
+        found, first = [], 0
+        for outer, _ in self.together:
+            found.append((outer, f"sums.{call}<{outer.base}_matrix, {first}>"))
+            first += tiles_of(outer)
+        return found
+
+    def _declare_folds(self, text: IndentedText) -> None:
+        super()._declare_folds(text)
+        offset = self.behind_products
+        for factor in self.function.factors:
+            text.add(f"{factor.c}* const {factor.name}_tile = ({factor.c}*)(memory + {offset});")
+            offset += self.table.tile * apart_of(factor) * factor.itemsize
+        text.add("Sums sums(pass);", *(f"{call}();" for _, call in self._each("place")))
+
+    def _tile_places(self) -> dict[str, str]:
+        return super()._tile_places() | {factor.name: f"{factor.name}_tile + row * {apart_of(factor)}"
+                                         for factor in self.function.factors}
+
+    def _rows_of_tile(self, text: IndentedText) -> None:
+        super()._rows_of_tile(text)
+        text.add("rows::barrier();")
+        for outer, call in self._each("add"):
+            for left, right in outer.pairs:
+                text.add(f"{call}({left.name}_tile, {apart_of(left)}, {right.name}_tile, {apart_of(right)}, count);")
+
+    def _leave(self, text: IndentedText) -> None:
+        text.add("rows::wait_for_groups<0>();")
+        if self.folded and self.is_first:
+            text.add("if (pass == 0) {")
+            super()._leave(text)
+            text.add("}")
+        text.add(f"sums.join(({self.together[0][1].accumulator}*)memory);",
+                 *(f"{call}({outer.partial});" for outer, call in self._each("leave")))
