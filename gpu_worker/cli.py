@@ -1,4 +1,4 @@
-"""Command line: ``gpu-worker start | stop | status | logs | doctor | gpus``."""
+"""Command line: ``gpu-worker start | stop | status | publications | unpublish | logs | doctor | gpus``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rich.table import Table
 from gpu_worker.daemon import service
 from gpu_worker.mpi.cluster import Cluster
 from gpu_worker.protocol.errors import VisparkError, WorkerUnavailable
-from gpu_worker.protocol.messages import SessionStatus, Status, StatusReport
+from gpu_worker.protocol.messages import ListPublications, SessionStatus, Status, StatusReport, Unpublish
 from gpu_worker.system import admin, doctor, log
 from gpu_worker.system.paths import DISCOVERY_SCRIPT, VARIABLE, locate
 
@@ -101,6 +101,32 @@ def status(runtime_dir: str | None, as_json: bool) -> None:
         click.echo(json.dumps(dataclasses.asdict(report), indent=2))
     else:
         _print_status(report, Console())
+
+
+@main.command()
+@runtime_dir_option
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def publications(runtime_dir: str | None, as_json: bool) -> None:
+    """Show what applications have published on this node, its bytes, its readers and when it ends."""
+    report = admin.administer(ListPublications(), runtime_dir=runtime_dir)
+    if as_json:
+        click.echo(json.dumps(dataclasses.asdict(report), indent=2))
+        return
+    table = Table("name", "VRDD", "application", "partitions", "bytes", "readers", "ends")
+    for each in report.publications:
+        ends = f"in {each.expires:.0f} s" if each.expires >= 0 else "with its users, and its lease after that"
+        table.add_row(each.name, each.dataset, each.application, str(each.partitions), f"{each.nbytes:,}",
+                      str(each.readers), ends)
+    Console().print(table)
+
+
+@main.command()
+@runtime_dir_option
+@click.argument("name")
+def unpublish(runtime_dir: str | None, name: str) -> None:
+    """Take a publication back on this node; applications that have attached it keep it."""
+    admin.administer(Unpublish(name), runtime_dir=runtime_dir)
+    click.echo(f"{name} is published no more")
 
 
 @main.command()

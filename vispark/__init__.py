@@ -31,6 +31,8 @@ from vispark.errors import (
     OptionError,
     OutOfMemory,
     PlanError,
+    PublicationExists,
+    PublicationLost,
     RecordError,
     SparkConnectError,
     TaskError,
@@ -40,6 +42,7 @@ from vispark.errors import (
 )
 
 if TYPE_CHECKING:
+    from vispark.api.attaching import attach, publications
     from vispark.api.explain import translate
     from vispark.api.gpu_profile import gpu_profile
     from vispark.api.grid import Grid
@@ -79,6 +82,8 @@ __all__ = [
     "OutOfMemory",
     "PlanError",
     "Profile",
+    "PublicationExists",
+    "PublicationLost",
     "RecordError",
     "Rows",
     "SparkConnectError",
@@ -87,11 +92,13 @@ __all__ = [
     "VisparkError",
     "WorkerError",
     "WorkerUnavailable",
+    "attach",
     "coordinate",
     "extent",
     "from_dataframe",
     "gpu_profile",
     "profile",
+    "publications",
     "read_csv",
     "read_orc",
     "read_parquet",
@@ -104,6 +111,7 @@ __all__ = [
 
 # Each Python worker of Spark's imports this package, and most need none of these.
 __getattr__, __dir__ = _names_of(__name__, {
+    "vispark.api.attaching": ("attach", "publications"),
     "vispark.api.gpu_profile": ("gpu_profile",),
     "vispark.api.grid": ("Grid",),
     "vispark.api.vrdd": ("VRDD",),

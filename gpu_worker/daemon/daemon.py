@@ -22,6 +22,8 @@ from gpu_worker.protocol.messages import (
     VERSION,
     AdminReply,
     AdminRequest,
+    PutPublication,
+    DetachPublications,
     Discard,
     Done,
     GetExitStatus,
@@ -31,10 +33,13 @@ from gpu_worker.protocol.messages import (
     Leased,
     PutSnapshot,
     SnapshotPart,
+    ListPublications,
     StartPrted,
     Status,
     StatusReport,
     Stop,
+    Unpublish,
+    GetPublication,
 )
 from gpu_worker.protocol.system import as_error, start_thread, system_call
 from gpu_worker.protocol.versions import greeting, other_version
@@ -50,6 +55,8 @@ _log = logging.getLogger(__name__)
 _BACKLOG = 256
 _SEND_SECONDS = 5.0
 _LAST_WORDS_SECONDS = 1.0
+PublicationRequest = GetPublication | DetachPublications | ListPublications | Unpublish
+
 #: How long the loop stands still after a turn that failed, in seconds.
 _AFTER_DEFECT_SECONDS = 0.1
 
@@ -257,6 +264,10 @@ class Daemon:
                 self._supervisor.put_snapshot(request, descriptors)
                 connection.send(Done(0), AdminReply)
                 continue
+            if isinstance(request, PutPublication):
+                self._supervisor.put_publication(request, descriptors)
+                connection.send(Done(0), AdminReply)
+                continue
             close_all(descriptors)
             if isinstance(request, GetSnapshot):
                 found = self._supervisor.get_snapshot(request)
@@ -264,6 +275,8 @@ class Daemon:
                     connection.send(SnapshotPart(found.offset, found.nbytes), AdminReply, [found.descriptor])
                 finally:
                     os.close(found.descriptor)
+            elif isinstance(request, PublicationRequest):
+                self._administer_publications(request, connection)
             elif isinstance(request, Discard):
                 self._supervisor.discard(request)
                 connection.send(Done(0), AdminReply)
@@ -276,6 +289,23 @@ class Daemon:
             else:
                 self._end_for(connection)
                 return
+
+    def _administer_publications(self, request: PublicationRequest, connection: Connection) -> None:
+        if isinstance(request, ListPublications):
+            connection.send(self._supervisor.publications.report(), AdminReply)
+            return
+        if isinstance(request, GetPublication):
+            reply, descriptors = self._supervisor.get_publication(request)
+            try:
+                connection.send(reply, AdminReply, descriptors)
+            finally:
+                close_all(descriptors)
+            return
+        if isinstance(request, Unpublish):
+            self._supervisor.unpublish(request)
+        else:
+            self._supervisor.detach_publications(request)
+        connection.send(Done(0), AdminReply)
 
     def _administer_other(self, connection: Connection, version: int) -> None:
         """Serve a client of another version, which may only stop the daemon."""

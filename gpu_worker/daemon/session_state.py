@@ -258,6 +258,11 @@ class SessionStateMachine:
         session = self._sessions.get(name)
         return session is not None and hmac.compare_digest(session.secret, secret)
 
+    def lives(self, name: str) -> bool | None:
+        """Return whether a session is kept by its driver or executors; None if there is none of this name."""
+        session = self._sessions.get(name)
+        return None if session is None else session.lapsed is None
+
     def _authenticated(self, hello: Hello) -> SessionState:
         session = self._sessions.get(hello.session)
         if session is None:

@@ -17,6 +17,7 @@ from dataclasses import replace
 from functools import partial
 
 from gpu_worker.daemon.device_process import DeviceProcess
+from gpu_worker.daemon.publication_store import PublicationStore
 from gpu_worker.daemon.session_state import End, Instruction, SessionState, SessionStateMachine, Start, Watch
 from gpu_worker.daemon.snapshot_store import SnapshotStore, StoredSnapshot
 from gpu_worker.daemon.tcp_listener import TcpListeners
@@ -32,6 +33,8 @@ from gpu_worker.protocol.errors import (
 )
 from gpu_worker.protocol.messages import (
     Death,
+    PutPublication,
+    DetachPublications,
     Discard,
     GetSnapshot,
     Greeting,
@@ -42,6 +45,9 @@ from gpu_worker.protocol.messages import (
     Reported,
     Request,
     SessionStatus,
+    Unpublish,
+    PublicationPart,
+    GetPublication,
 )
 from gpu_worker.protocol.system import as_error, is_refusal, refused, start_thread, system_call
 from gpu_worker.protocol.wire import Connection, close_all, failure_of
@@ -86,6 +92,7 @@ class Supervisor:
         #: The ends for which the system had no thread yet.
         self._unended: deque[Callable[[], None]] = deque()
         self._snapshots = SnapshotStore()
+        self.publications = PublicationStore(time.monotonic)
         self._anchors: dict[Watch, int] = {}
         self._lock = threading.Lock()
         self._opening = threading.Lock()
@@ -237,7 +244,35 @@ class Supervisor:
         self._check(request)
         self._snapshots.discard(request.session, request.snapshots)
 
-    def _check(self, request: GetSnapshot | Discard) -> None:
+    def put_publication(self, request: PutPublication, descriptors: list[int]) -> None:
+        """Store a publication; raises as :meth:`deposit` and :meth:`PublicationStore.put`."""
+        try:
+            self._check(request)
+        except VisparkError:
+            close_all(descriptors)
+            raise
+        self.publications.put(request, descriptors)
+
+    def get_publication(self, request: GetPublication) -> tuple[PublicationPart, list[int]]:
+        """Return a publication, with descriptors for the caller; raises as :meth:`deposit` and
+        :meth:`PublicationStore.take`.
+        """
+        self._check(request)
+        return self.publications.take(request)
+
+    def detach_publications(self, request: DetachPublications) -> None:
+        """Take a session's VRDDs off the readers of publications; raises as :meth:`deposit`."""
+        self._check(request)
+        self.publications.detach(request)
+        self._watcher.wake()
+
+    def unpublish(self, request: Unpublish) -> None:
+        """Take a publication back; raises as :meth:`PublicationStore.unpublish`."""
+        self.publications.unpublish(request.name, request.key)
+        self._watcher.wake()
+
+    def _check(self, request: GetSnapshot | Discard | PutPublication | GetPublication | DetachPublications,
+               ) -> None:
         with self._lock:
             if not self._sessions.knows(request.session, request.secret):
                 raise Unauthorized(f"session {request.session} is not known here under this secret")
@@ -250,6 +285,11 @@ class Supervisor:
         self._end_threads()
         with self._lock:
             expiry, empty_since = self._sessions.next_expiry(), self._sessions.empty_since()
+            ending = self.publications.expire(self._sessions.lives)
+        if ending is not None:
+            expiry = ending if expiry is None else min(expiry, ending)
+        if not self.publications.is_empty:
+            empty_since = None
         if self._unended:
             again = time.monotonic() + _END_AGAIN_SECONDS
             return again if expiry is None else min(expiry, again), None
@@ -266,6 +306,7 @@ class Supervisor:
             self._unended.popleft()()
         for ending in list(self._endings.values()):
             ending.result()
+        self.publications.close()
         self._clear_worlds()
 
     # -- questions ----------------------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from gpu_worker.device.clock import UNTIMED, Clock
+from gpu_worker.protocol.errors import DeviceUnavailable
 
 #: Where sources find, on every device, headers of ours and those that stand in for hosts' headers.
 INCLUDES = tuple(map(Path(__file__).with_name, ("include", "stand_ins")))
@@ -36,6 +37,9 @@ class Buffer:
     nbytes : int
         Its size in bytes; may be 0.
     """
+
+    #: Whether it is memory of a publication, which is read only.
+    is_read_only = False
 
     def __init__(self, device: Device, address: int, nbytes: int):
         self.device = device
@@ -71,14 +75,49 @@ class Buffer:
             self._users -= 1
             last = self._users == 0
         if last:
-            self.device.free(self)
+            self._free()
 
     def discard(self) -> None:
         """Free the memory regardless of its users, as for allocations of a failed plan."""
         with self.device.lock:
             used, self._users = self._users > 0, 0
         if used:
-            self.device.free(self)
+            self._free()
+
+    def _free(self) -> None:
+        self.device.free(self)
+
+
+class ReadOnlyPart(Buffer):
+    """Part of memory that other processes map too; the whole is freed when its last part is.
+
+    Parameters
+    ----------
+    whole : Buffer
+        As :meth:`Device.map_memory` returned it; the part counts as a user of it.
+    offset, nbytes : int
+        The part of it, in bytes.
+    """
+
+    is_read_only = True
+
+    def __init__(self, whole: Buffer, offset: int, nbytes: int):
+        super().__init__(whole.device, whole.address + offset, nbytes)
+        self._whole = whole.share()
+
+    def _free(self) -> None:
+        self._whole.close()
+
+
+@dataclass(frozen=True)
+class SharedMemory:
+    """Memory that other processes can map: a buffer of this process, to be written until ``protect`` makes it read only
+    here too, and the descriptor to pass on, which is the caller's to close. No work may be pending then.
+    """
+
+    buffer: Buffer
+    descriptor: int
+    protect: Callable[[], None]
 
 
 class Stream:
@@ -330,6 +369,37 @@ class Device(ABC):
     @abstractmethod
     def free(self, buffer: Buffer) -> None:
         """Take a buffer's memory back. Called by :meth:`Buffer.close` alone."""
+
+    @property
+    def shares(self) -> str:
+        """Name of the memory that other processes' devices of the same kind can map, equal for all that can map it;
+        empty where they cannot.
+        """
+        return ""
+
+    def share_memory(self, nbytes: int) -> SharedMemory:
+        """Return new memory that other processes can map by its descriptor.
+
+        Raises
+        ------
+        OutOfMemory
+            If there is no room for it.
+        DeviceUnavailable
+            If the device has no memory of that kind.
+        """
+        raise DeviceUnavailable(f"{self.name} has no memory that other processes can map")
+
+    def map_memory(self, descriptor: int, nbytes: int) -> Buffer:
+        """Map memory that :meth:`share_memory` made, here or in another process, to be read only.
+
+        Other processes' devices can do so too. The descriptor stays the caller's. It does not count as used here.
+
+        Raises
+        ------
+        DeviceUnavailable
+            If it is no such memory, or the device cannot map it.
+        """
+        raise DeviceUnavailable(f"{self.name} cannot map memory of other processes")
 
     @abstractmethod
     def copy_in(self, target: Buffer, source: np.ndarray, *, stream: Stream) -> None:

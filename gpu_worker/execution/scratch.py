@@ -59,7 +59,7 @@ class Scratch:
 
     def recycle(self, buffer: Buffer, stream: Stream) -> None:
         """End a use of a buffer, whose last work was on a stream."""
-        if buffer.last:
+        if buffer.last and not buffer.is_read_only:
             self._spare[stream][buffer.nbytes].append(buffer)
         else:
             buffer.close()

@@ -5,7 +5,8 @@
     VisparkError
      ├─ RecordError            records that cannot be held: objects, ragged rows, mixed types
      ├─ PlanError              a plan that cannot be run as written
-     │   └─ LaunchError        grid, block, out= or arguments that do not fit the kernel or the block
+     │   ├─ LaunchError        grid, block, out= or arguments that do not fit the kernel or the block
+     │   └─ PublicationExists  another publication has the name
      ├─ KernelError
      │   ├─ CompileError       the compiler's words, with the user's line
      │   ├─ KernelFault        the kernel ended its process: illegal address, trap, signal
@@ -23,6 +24,7 @@
          │   └─ NodeSilent     a node's daemon does not answer, and no world can come to be before it does
          ├─ PartitionMissing   the worker does not hold the partition (any more)
          ├─ Fenced             a request from before a recovery
+         ├─ PublicationLost    no publication of that name, or not any more
          ├─ PlanUnknown        a plan, or its values' memory, that the worker does not know by its name (any more)
          ├─ Unauthorized       wrong user, session or secret
          └─ ProtocolError      a frame, message or descriptor that is not of this protocol or version
@@ -111,6 +113,10 @@ class LaunchError(PlanError):
     """Grid, block, ``out=`` or arguments that do not fit the kernel or the block."""
 
 
+class PublicationExists(PlanError):
+    """Another publication has the name; ``publish(..., replace=True)`` takes its place."""
+
+
 class KernelError(VisparkError, RuntimeError):
     """A kernel that could not be compiled or did not end well."""
 
@@ -175,6 +181,10 @@ class NodeSilent(WorldLost):
 
 class PartitionMissing(WorkerError):
     """The worker does not hold the partition, or not any more."""
+
+
+class PublicationLost(WorkerError):
+    """There is no publication of that name, or not any more; the message says which and, where known, since when."""
 
 
 class Fenced(WorkerError):

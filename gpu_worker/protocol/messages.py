@@ -47,6 +47,19 @@ from gpu_worker.protocol.plans import (  # noqa: F401 - plans are messages too
     ValuesStep,
     Variant,
 )
+from gpu_worker.protocol.publications import (
+    Attach,
+    PutPublication,
+    DetachPublications,
+    ListPublications,
+    PublicationDetails,
+    PublicationReport,
+    Publish,
+    Retract,
+    Unpublish,
+    PublicationPart,
+    GetPublication,
+)
 from gpu_worker.protocol.version import PROTOCOL
 
 #: Both sides must speak the same one.
@@ -227,7 +240,8 @@ class Meet:
     workers: tuple[str, ...]
 
 
-Request = Run | Describe | Release | Retain | Report | Restore | HoldCopy | Abandon | Meet | Chunk
+Request = Run | Describe | Release | Retain | Report | Restore | HoldCopy | Abandon | Meet | Chunk \
+    | Publish | Attach | Retract
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,6 +358,15 @@ class DescribedVrdd:
 
 
 @dataclass(frozen=True, slots=True)
+class AttachedVrdd:
+    """Description of a publication that a worker has attached, and of the part of it on its node."""
+
+    number: int
+    details: PublicationDetails
+    content: DescribedVrdd
+
+
+@dataclass(frozen=True, slots=True)
 class Done:
     """It is done."""
 
@@ -400,7 +423,7 @@ class Reported:
     repeated: int = 0
 
 
-Reply = Ran | DescribedVrdd | Done | Reported | Failure
+Reply = Ran | DescribedVrdd | Done | Reported | Failure | AttachedVrdd
 
 
 # -- greeting ---------------------------------------------------------------------------------------------------------
@@ -557,7 +580,8 @@ class Discard:
 
 
 #: The places of Status and Stop stay, in all versions.
-AdminRequest = Status | Stop | GetExitStatus | StartPrted | PutSnapshot | GetSnapshot | Discard
+AdminRequest = Status | Stop | GetExitStatus | StartPrted | PutSnapshot | GetSnapshot | Discard \
+    | PutPublication | GetPublication | DetachPublications | ListPublications | Unpublish
 
 
 @dataclass(frozen=True, slots=True)
@@ -609,4 +633,5 @@ class SnapshotPart:
 
 
 #: The places of Done and Failure stay, in all versions.
-AdminReply = StatusReport | Death | Done | Leased | Failure | SnapshotPart
+AdminReply = StatusReport | Death | Done | Leased | Failure | SnapshotPart \
+    | PublicationPart | PublicationReport

@@ -38,6 +38,8 @@ MARK_BYTES = 8
 WRITE_FROM = 1 << 16
 #: MADV_POPULATE_WRITE, of Linux 5.14 on.
 _POPULATE_WRITE = 23
+#: F_SEAL_FUTURE_WRITE, of Linux 5.1 on: mappings that there are may go on writing, and none is added.
+FUTURE_WRITE = 0x10
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 
 
@@ -153,6 +155,24 @@ class Payload(Data):
         return payload
 
     @classmethod
+    def create_published(cls, size: int) -> Payload:
+        """Return a new payload that is written by :meth:`view` here, and read only for all who get its descriptor.
+        Raises as :meth:`create`.
+        """
+        size = max(size, 1)
+        with contextlib.ExitStack() as stack:
+            descriptor = new_memfd("vispark publication")
+            stack.callback(os.close, descriptor)
+            with system_call(f"shared memory of {size:,} bytes"):
+                os.ftruncate(descriptor, size)
+                os.posix_fallocate(descriptor, 0, size)
+            payload = cls._mapped(descriptor, size)
+            stack.pop_all()
+        with system_call("a seal of shared memory"):
+            fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _SEALS | FUTURE_WRITE)
+        return payload
+
+    @classmethod
     def _mapped(cls, descriptor: int, size: int, access: int = mmap.ACCESS_WRITE) -> Payload:
         try:
             return cls(descriptor, size, access)
@@ -176,7 +196,7 @@ class Payload(Data):
         """
         with contextlib.ExitStack() as stack:
             stack.callback(os.close, descriptor)
-            payload = cls._mapped(descriptor, _sealed_size(descriptor), access)
+            payload = cls._mapped(descriptor, sealed_size(descriptor), access)
             stack.pop_all()
         return payload
 
@@ -245,7 +265,7 @@ class Payload(Data):
         self.close()
 
 
-def _sealed_size(descriptor: int) -> int:
+def sealed_size(descriptor: int) -> int:
     """Return the bytes of a peer's memfd. Raises as :meth:`Payload.receive`."""
     try:
         seals = fcntl.fcntl(descriptor, fcntl.F_GET_SEALS)

@@ -26,7 +26,7 @@ from gpu_worker.protocol.system import is_refusal, refused
 #: A frame before the peer is known, and any later one.
 MAX_GREETING = 4 << 10
 MAX_FRAME = 8 << 20
-MAX_DESCRIPTORS = 2
+MAX_DESCRIPTORS = 17
 
 #: What is allocated for a frame before any of it has come; most frames are shorter.
 FIRST_BYTES = 128 << 10

@@ -43,6 +43,8 @@ from gpu_worker.protocol.errors import (
 )
 from gpu_worker.protocol.messages import (
     Abandon,
+    Attach,
+    AttachedVrdd,
     Chunk,
     Describe,
     DescribedVrdd,
@@ -50,6 +52,7 @@ from gpu_worker.protocol.messages import (
     Done,
     HoldCopy,
     Meet,
+    Publish,
     Ran,
     Release,
     Reply,
@@ -58,6 +61,7 @@ from gpu_worker.protocol.messages import (
     Request,
     Restore,
     Retain,
+    Retract,
     Run,
     Save,
     SessionOptions,
@@ -66,6 +70,7 @@ from gpu_worker.protocol.messages import (
 from gpu_worker.protocol.payload import Payload
 from gpu_worker.protocol.wire import close_all, failure_of
 from gpu_worker.server.payload_cache import KEPT_SECONDS, Payloads
+from gpu_worker.server.publications import ProcessPublications
 from gpu_worker.server.snapshots import ProcessSnapshots
 from gpu_worker.system.crash_record import BlackBox
 from gpu_worker.system.failpoints import failpoint
@@ -114,6 +119,7 @@ class SessionWorker:
         self._plans = DecodedPlans(self._close_recording)
         self._grids = Grids()
         self._snapshots = ProcessSnapshots(session, secret, options, self._names, self._pool)
+        self._publications = ProcessPublications(session, secret, self._names, self._pool)
         self._admission = Admission()
         self._box = box
         self._line = InFlightQueue(box)
@@ -122,7 +128,8 @@ class SessionWorker:
         self._running: set[int] = set()
         self._handlers: dict[type, Callable] = {Describe: self._describe, Release: self._release,
                                                 Retain: self._retain, Report: self._report,
-                                                Restore: self._restore, Abandon: self._abandon, Meet: self._meet}
+                                                Restore: self._restore, Abandon: self._abandon, Meet: self._meet,
+                                                Publish: self._publish, Attach: self._attach, Retract: self._retract}
 
     def payloads(self) -> Payloads:
         """Return a new cache of a connection's payloads; to be closed with the connection."""
@@ -219,8 +226,9 @@ class SessionWorker:
         return flight.done
 
     def adopted(self) -> None:
-        """Hand complete snapshots and replicas to the daemon that has just adopted this process."""
+        """Hand complete snapshots, replicas and publications to the daemon that has just adopted this process."""
         self._snapshots.adopted()
+        self._publications.adopted()
 
     def rest(self, seconds: float, payloads: Payloads | None = None) -> None:
         """Release the workspaces of plans that were idle for some seconds, and a connection's payload memory."""
@@ -259,6 +267,7 @@ class SessionWorker:
     def close(self) -> None:
         """Free all memory."""
         self._snapshots.close()
+        self._publications.close()
         self._line.drain()
         self._plans.forget()
         self._names.close()
@@ -288,6 +297,7 @@ class SessionWorker:
             self._plans.tidy(KEPT_SECONDS)
             plan = intake.prepared if intake else self._plans.get(request.key, request.plan)
             verify_request(request, plan.slots)
+            self._publications.check_kept([vrdd for slot, vrdd in enumerate(request.vrdds) if slot != plan.source])
             found = self._admitted(request, plan, payload, intake)
             again = isinstance(found, Submission) or not found[0].retained
             if request.save is not None:
@@ -515,6 +525,7 @@ class SessionWorker:
         self._names.release(numbers)
         self._plans.release(numbers, self._names)
         self._snapshots.forget(numbers)
+        self._publications.forget(numbers)
         self._pool.forget(numbers)
 
     def _retain(self, request: Retain) -> tuple[Reply, list[int]]:
@@ -524,6 +535,19 @@ class SessionWorker:
     def _restore(self, request: Restore) -> tuple[Reply, list[int]]:
         self._snapshots.restore(request.source, request.vrdd, request.name, request.owner)
         return self._describe(Describe(request.number, request.vrdd, ()))
+
+    def _publish(self, request: Publish) -> tuple[Reply, list[int]]:
+        self._publications.publish(request)
+        return Done(request.number), []
+
+    def _attach(self, request: Attach) -> tuple[Reply, list[int]]:
+        details = self._publications.attach(request)
+        content = DescribedVrdd(request.number, *self._names.describe(request.vrdd, ()))
+        return AttachedVrdd(request.number, details, content), []
+
+    def _retract(self, request: Retract) -> tuple[Reply, list[int]]:
+        self._publications.retract(request)
+        return Done(request.number), []
 
     def _hold_copy(self, request: HoldCopy, descriptor: int) -> tuple[Reply, list[int]]:
         self._snapshots.hold(request, descriptor)

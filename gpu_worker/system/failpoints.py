@@ -40,6 +40,8 @@ NAMES = {
     "snapshot-copied": "process: another node has a copy of a snapshot, nothing is answered",
     "copy-received": "process: another node's copy of a snapshot came, the daemon does not have it",
     "copy-restoring": "process: another node's part of a snapshot is about to be taken back",
+    "publication-copied": "process: a publication is copied, the daemon does not have it",
+    "publication-attached": "process: a publication is attached, nothing is answered",
     "fetched": "process: results are in the reply's payload",
     "computed": "process: all work of a plan is complete, nothing is bound to a name",
     "bound": "process: results are bound to their names",

@@ -27,6 +27,7 @@ _SUPERVISORS = {
     "gpu_worker/mpi/cluster.py": {"_accept", "_serve", "_answer"},          # other nodes' daemons
     "gpu_worker/server/chunk_reader.py": {"_read", "_rest"},                # pieces of partitions
     "gpu_worker/server/device_process.py": {"run", "_take_connections", "_have_daemon", "_serve", "_converse"},
+    "gpu_worker/server/publications.py": {"_do"},                           # the publications' thread
     "gpu_worker/server/snapshots.py": {"_do"},                              # the snapshots' thread
     "gpu_worker/system/crash_record.py": {"_watch"},                        # deadlines
     "gpu_worker/system/watcher.py": {"wait"},                               # callbacks

@@ -31,6 +31,7 @@ from vispark.api.gpu_profile import with_profile
 from vispark.api.grid_ops import GridOperations
 from vispark.api.lineage_walk import LineageWalk
 from vispark.api.local_rdd import ACTIONS, MOST_BYTES, MOST_RECORDS, LocalRDD, is_harmless
+from vispark.api.publishing import Publishing
 from vispark.api.received_rdd import ReceivedRDD
 from vispark.errors import PlanError
 from vispark.fold import fold_for_kernel
@@ -61,7 +62,7 @@ _NOT_KEPT = StorageLevel(False, False, False, False)
 
 
 @brief_errors
-class VRDD(Appearance, EagerExecution, FoldActions, GridOperations):
+class VRDD(Appearance, EagerExecution, FoldActions, GridOperations, Publishing):
     """An RDD whose records live in GPU workers; made by :func:`send` or ``cache("GPU")`` on an RDD.
 
     It is an RDD: every RDD method gives what it gives on the RDD that was sent. The transfers are put in where the data

@@ -162,6 +162,11 @@ class RecordedOperation:
         return None
 
     @property
+    def publication(self) -> AttachedPublication | None:
+        """The publication of another application that it starts from."""
+        return None
+
+    @property
     def row_fold(self) -> FoldSpec | None:
         """The fold inside each record, which can be one kernel with the function before it."""
         return None
@@ -244,6 +249,17 @@ def stays_on_host(op: RecordedOperation) -> PlanError:
     """Return the error of an operation on what keys() gave, or an item of a record."""
     return PlanError(f"{op} works on blocks, and what keys() gave, or an item of a record, stays on the host: call "
                      ".recv() before it")
+
+
+@dataclass(frozen=True)
+class AttachedPublication:
+    """Publication that an application has attached: ``key`` tells it from others of its name, ``digest`` is that of its
+    secret.
+    """
+
+    name: str
+    key: str
+    digest: bytes = field(default=b"", repr=False)
 
 
 @dataclass(frozen=True)

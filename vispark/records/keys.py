@@ -18,12 +18,13 @@ import numpy as np
 from pyspark import cloudpickle
 
 from gpu_worker.protocol.errors import ProtocolError, RecordError, Unauthorized
+from gpu_worker.protocol.publications import OPEN_TAG, PICKLED, TAG_BYTES
 from vispark.records.validation import is_number
 
 _PLAIN = frozenset({str, bytes, int, float, bool, type(None), tuple})
 _MSGPACK = b"m"
 _ARRAY = b"a"
-_PICKLE = b"p"
+_PICKLE = PICKLED
 _dumps: Callable[[object], bytes] = cloudpickle.dumps
 #: What pickling raises for what it cannot pickle.
 _UNPICKLABLE = (pickle.PicklingError, TypeError, AttributeError, ValueError, RecursionError)
@@ -45,7 +46,7 @@ class Keyring:
     """
 
     __slots__ = ("_auth", "_sealing")
-    TAG = 32
+    TAG = TAG_BYTES
 
     def __init__(self, secret: bytes):
         if not secret:
@@ -94,13 +95,13 @@ def unpack_keys(keys: bytes, count: int, *, open: Callable[[bytes], bytes]) -> l
     Raises
     ------
     Unauthorized
-        If ``open`` refuses the blob.
+        If ``open`` refuses the blob, or it is of a publication and pickled.
     ProtocolError
         If it does not hold ``count`` keys.
     """
     if not count and not keys:
         return []
-    blob = open(keys)
+    blob = _opened(bytes(keys), open)
     if blob[:1] == _MSGPACK:
         found = msgpack.unpackb(memoryview(blob)[1:], use_list=False)
     elif blob[:1] == _ARRAY:
@@ -113,6 +114,15 @@ def unpack_keys(keys: bytes, count: int, *, open: Callable[[bytes], bytes]) -> l
     if len(found) != count:
         raise ProtocolError(f"a partition of {count} records has {len(found)} keys")
     return list(found)
+
+
+def _opened(keys: bytes, open: Callable[[bytes], bytes]) -> bytes:
+    """Return the blob of keys without its tag; of a publication it has none, and is never a pickle."""
+    if keys[:TAG_BYTES] != OPEN_TAG:
+        return open(keys)
+    if keys[TAG_BYTES:TAG_BYTES + 1] == PICKLED:
+        raise Unauthorized("a publication's keys are pickled; none but the session that made them may read them")
+    return keys[TAG_BYTES:]
 
 
 def _packed(keys: Sequence[Any]) -> bytes | None:

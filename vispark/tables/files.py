@@ -16,9 +16,9 @@ import numpy as np
 from py4j.protocol import Py4JJavaError
 from pyspark import RDD, SparkContext
 from pyspark.errors.exceptions.captured import CapturedException
-from pyspark.serializers import CPickleSerializer
 
 from gpu_worker.protocol.errors import PlanError, RecordError
+from vispark._utils.placed_rdd import placed
 from vispark.records.rows import Rows
 from vispark.records.text.splits import files_of, fsspec_of
 from vispark.tables.arrow import pa
@@ -285,28 +285,6 @@ def hosts_of(sc: SparkContext, path: str) -> list[str]:
     except (Py4JJavaError, CapturedException):
         return []       # a scheme that fsspec knows, and Hadoop does not
     return [host for block in blocks for host in block.getHosts() if host != "localhost"]
-
-
-def placed(sc: SparkContext, shares: Sequence[Any], hosts: Sequence[Sequence[str]]) -> RDD[Any]:
-    """Return an RDD with a partition for each share, whose task Spark runs on one of its hosts if it can."""
-    if not any(hosts):
-        return sc.parallelize(shares, len(shares))
-    assert sc._jvm is not None
-    pickled, jvm = CPickleSerializer(), sc._jvm
-    pairs = jvm.java.util.ArrayList()
-    for share, near in zip(shares, hosts, strict=True):
-        names = jvm.java.util.ArrayList()
-        for host in near:
-            names.add(host)
-        pairs.add(jvm.scala.Tuple2(pickled.dumps(share), _seq(sc, names)))
-    tag = getattr(getattr(jvm.scala.reflect, "ClassTag$"), "MODULE$").Any()
-    made = sc._jsc.sc().makeRDD(_seq(sc, pairs), tag)
-    return RDD(made.toJavaRDD(), sc, pickled)
-
-
-def _seq(sc: SparkContext, values: Any) -> Any:
-    assert sc._jvm is not None
-    return sc._jvm.PythonUtils.toSeq(values)
 
 
 # -- for formats ------------------------------------------------------------------------------------------------------

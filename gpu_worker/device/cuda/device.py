@@ -18,7 +18,9 @@ import uuid
 import weakref
 from collections import OrderedDict, deque
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import replace
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -33,10 +35,12 @@ from gpu_worker.device.base import (
     Memory,
     PackedLaunch,
     RecordedWork,
+    SharedMemory,
     Source,
     Stream,
 )
 from gpu_worker.device.cache import KernelCache
+from gpu_worker.device.cuda import shared_memory
 from gpu_worker.device.cuda.clock import EventClock, wait_asleep
 from gpu_worker.device.cuda.driver import MISSING, PINNED, DriverError, bindings, check, parameter_layout
 from gpu_worker.device.cuda.graph import Graph
@@ -238,8 +242,7 @@ class CudaDevice(Device):
             return CudaBuffer(self, 0, 0, stream.handle)
         with self.lock:
             if self._used + nbytes > self._total:
-                raise OutOfMemory(f"{self.name}: {nbytes:,} bytes do not fit, {self._used:,} of {self._total:,} are "
-                                  "in use")
+                raise self._exhausted(nbytes)
             self._used += nbytes
         try:
             with self._active:
@@ -249,6 +252,9 @@ class CudaDevice(Device):
                 self._used -= nbytes
             raise
         return CudaBuffer(self, address, nbytes, stream.handle)
+
+    def _exhausted(self, nbytes: int) -> OutOfMemory:
+        return OutOfMemory(f"{self.name}: {nbytes:,} bytes do not fit, {self._used:,} of {self._total:,} are in use")
 
     def _take(self, nbytes: int, stream: Any) -> int:
         exhausted = bindings.CUresult.CUDA_ERROR_OUT_OF_MEMORY
@@ -267,16 +273,59 @@ class CudaDevice(Device):
     def free(self, buffer: Any) -> None:
         if buffer.nbytes == 0:
             return
+        is_shared = isinstance(buffer, shared_memory.MappedAllocation)
         with self.lock:
-            self._used -= buffer.nbytes
+            self._used -= buffer.reserved if is_shared else buffer.nbytes
         if self._fault or self._closed:
             return
         try:
             with self._active:
-                check(bindings.cuMemFreeAsync(bindings.CUdeviceptr(buffer.address), buffer.home))
+                if is_shared:
+                    shared_memory.unmap(buffer)
+                else:
+                    check(bindings.cuMemFreeAsync(bindings.CUdeviceptr(buffer.address), buffer.home))
         except KernelFault as error:
             # The memory goes with the process; whoever uses the device next is told.
             log.warning("%s", error)
+
+    @property
+    def shares(self) -> str:
+        with self._active:
+            return self._uuid if shared_memory.is_supported(self.ordinal) else ""
+
+    @cached_property
+    def _uuid(self) -> str:
+        return _uuid_of(self.ordinal)
+
+    def share_memory(self, nbytes: int) -> SharedMemory:
+        with self.lock:
+            if self._used + nbytes > self._total:
+                raise self._exhausted(nbytes)
+            self._used += nbytes
+        with ExitStack() as undo:
+            undo.callback(self._unreserve, nbytes)
+            with self._active:
+                # What the pool keeps ready is free memory to nobody else.
+                check(bindings.cuCtxSynchronize())
+                check(bindings.cuMemPoolTrimTo(self._pool, 0))
+                buffer, descriptor = shared_memory.created(self, nbytes)
+            undo.pop_all()
+        return SharedMemory(buffer, descriptor, partial(self._protect, buffer))
+
+    def _protect(self, buffer: Any) -> None:
+        with self._active:
+            shared_memory.protect(buffer)
+
+    def _unreserve(self, nbytes: int) -> None:
+        with self.lock:
+            self._used -= nbytes
+
+    def map_memory(self, descriptor: int, nbytes: int) -> Buffer:
+        try:
+            with self._active:
+                return shared_memory.mapped(self, descriptor, nbytes)
+        except LaunchError as error:
+            raise DeviceUnavailable(f"{self.name} cannot map memory of another process: {error.message}") from error
 
     def memory(self) -> Memory:
         return Memory(self._used, self._total)
@@ -634,11 +683,15 @@ def _uuids(addresses: Sequence[str], count: int) -> list[str]:
     """Return the UUIDs of all visible GPUs and instances, if some address may be one."""
     if all(address.isdecimal() for address in addresses):
         return []
+    return [_uuid_of(ordinal) for ordinal in range(count)]
+
+
+def _uuid_of(ordinal: int) -> str:
     # Before CUDA 13 the first version of the call gave an instance its GPU's UUID.
     uuid_of = getattr(bindings, "cuDeviceGetUuid_v2", bindings.cuDeviceGetUuid)
-    found = [str(uuid.UUID(bytes=bytes(check(uuid_of(bindings.CUdevice(ordinal))).bytes))) for ordinal in range(count)]
+    found = uuid.UUID(bytes=bytes(check(uuid_of(bindings.CUdevice(ordinal))).bytes))
     instance = os.environ.get("CUDA_VISIBLE_DEVICES", "").startswith("MIG-")
-    return [f"{'MIG' if instance else 'GPU'}-{each}" for each in found]
+    return f"{'MIG' if instance else 'GPU'}-{found}"
 
 
 def _limits(native: Any) -> Limits:

@@ -17,6 +17,7 @@ import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -31,10 +32,12 @@ from gpu_worker.device.base import (
     Given,
     Memory,
     PackedLaunch,
+    SharedMemory,
     Source,
     Stream,
 )
 from gpu_worker.device.cache import KernelCache
+from gpu_worker.device.host import shared_memory
 from gpu_worker.device.host.compiler import Compiler
 from gpu_worker.device.host.memory import HostMemory
 from gpu_worker.device.launch_limits import (
@@ -177,8 +180,26 @@ class HostDevice(Device):
         return Buffer(self, self._memory.take(nbytes) if nbytes else 0, nbytes)
 
     def free(self, buffer: Buffer) -> None:
-        if buffer.nbytes:
+        if isinstance(buffer, shared_memory.MappedMemfd):
+            self._memory.unreserve(buffer.reserved)
+            shared_memory.unmap(buffer)
+        elif buffer.nbytes:
             self._memory.give(buffer.address, buffer.nbytes)
+
+    @property
+    def shares(self) -> str:
+        return "host"
+
+    def share_memory(self, nbytes: int) -> SharedMemory:
+        self._memory.reserve(nbytes)
+        with ExitStack() as undo:
+            undo.callback(self._memory.unreserve, nbytes)
+            buffer, descriptor = shared_memory.created(self, nbytes)
+            undo.pop_all()
+        return SharedMemory(buffer, descriptor, functools.partial(shared_memory.protect, buffer))
+
+    def map_memory(self, descriptor: int, nbytes: int) -> Buffer:
+        return shared_memory.mapped(self, descriptor, nbytes)
 
     def copy_in(self, target: Buffer, source: np.ndarray, *, stream: Stream) -> None:
         with stream.clock:

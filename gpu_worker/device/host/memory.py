@@ -109,6 +109,18 @@ class HostMemory:
                 self._kept += size
                 self._free[size].append(address)
 
+    def reserve(self, nbytes: int) -> None:
+        """Count memory that lies elsewhere as used. Raises OutOfMemory if it does not fit the limit."""
+        with self._lock:
+            if self._used + nbytes > self._total:
+                raise self._exhausted(nbytes)
+            self._used += nbytes
+
+    def unreserve(self, nbytes: int) -> None:
+        """End the use that :meth:`reserve` began."""
+        with self._lock:
+            self._used -= nbytes
+
     def release(self) -> None:
         """Free the memory that lies ready for reuse."""
         with self._lock:

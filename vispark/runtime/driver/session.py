@@ -34,6 +34,7 @@ from vispark.plan import ops
 from vispark.plan.ops import DatasetId, LineageWalker, LogicalPlan, PlanNode
 from vispark.profiling import profiler as profiling
 from vispark.records.partition_schema import PartitionSchema
+from vispark.runtime.driver import publications
 from vispark.runtime.driver.executor_gpus import assigned, refresh
 from vispark.runtime.driver.garbage_collector import GarbageCollector
 from vispark.runtime.driver.loop_pacing import ChunkController
@@ -403,6 +404,10 @@ class Session:
             for each in self._kept(chain):
                 if each.has_failed:
                     self._settle_pending(each)
+            chain, start = self._attached(chain, missing)
+            missing = self.missing(residency, missing)
+            if not missing:
+                return
             if ops.together(chain, None) or (
                     ops.is_cut(chain) and not any(is_held(self, node, missing) for node in chain)):
                 replay = self._replays.setdefault(residency, Recovery(self, loader, chain))
@@ -418,10 +423,30 @@ class Session:
                 if here:
                     self.computed(loader, chain, earlier.cached, here)
                 missing = self.missing(residency, missing)
+            if missing and chain[0].op.publication is not None:
+                raise PartitionMissing(f"the publication that {wanted} is computed from was lost meanwhile")
             if missing and ops.is_cut(chain):
                 raise PartitionMissing(f"what {wanted} is computed from was lost meanwhile")
+            del start
             if missing:
                 self._load(loader, chain, missing)
+
+    def _attached(self, chain: LogicalPlan, partitions: Sequence[int]) -> tuple[LogicalPlan, Residency | None]:
+        """Return the chain, and the residency of the publication that it starts from, if it starts from one; that is
+        attached anew where no worker holds some partitions.
+        """
+        first = chain[0]
+        if first.op.publication is None:
+            return chain, None
+        residency = self.residencies.get(first.cached.number) if first.cached else None
+        if residency is None:
+            residency = self.residency(str(first.op))
+            chain = (replace(first, cached=residency.cached), *chain[1:])
+        if self.missing(residency, partitions):
+            log.warning("the worker of publication %r was lost, and it is attached again",
+                        first.op.publication.name)
+            publications.attach(self, first.op.publication, residency)
+        return chain, residency
 
     def computed(self, loader: RDD, chain: LogicalPlan, start: DatasetId, partitions: Sequence[int]) -> None:
         """Compute a chain's cached results from a node that workers hold."""
@@ -589,7 +614,7 @@ class Session:
                 tokens.unpersist()
             raise
         for token in found:
-            self._place(token)
+            self.place(token)
         self._settle(chain)
         self.collector.loaded({token.stage for token in found}, found[0].contents if found else ())
         for token in found if profile else ():
@@ -603,7 +628,8 @@ class Session:
             return self.job(lambda: self.context.runJob(carried, list, [partition]))[0]
         return relayed
 
-    def _place(self, token: PartitionHandle) -> None:
+    def place(self, token: PartitionHandle) -> None:
+        """Record where a partition is, as its token says."""
         worker = self.workers.at(token.home)
         worker.learn(token.epoch, token.room)
         worker.reached(token.reach)

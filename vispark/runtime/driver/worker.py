@@ -377,10 +377,15 @@ class Worker:
         def request(asking: int) -> Request:
             return messages.Meet(asking, workers)
 
+        self.ask(request, relay)
+
+    def ask(self, request: Callable[[int], Request], relay: Relayed) -> tuple[int, Any]:
+        """Send the small request that ``request`` makes of its number; return the worker's epoch and the reply. What
+        goes wrong there is raised here.
+        """
         if self.direct:
-            self._ask(lambda client: request(client.next_number()))
-        else:
-            self._carried(relay(Ask(self._credentials, self.home, request)))
+            return self._ask(lambda client: request(client.next_number()))
+        return self._carried(relay(Ask(self._credentials, self.home, request)))[:2]
 
     def restore(self, snapshot: int, target: DatasetId, relay: Relayed,
                 owner: str = "") -> tuple[int, dict[int, PartitionSchema]]:
@@ -398,10 +403,7 @@ class Worker:
         def request(asking: int) -> Request:
             return messages.Restore(asking, snapshot, number, name, owner)
 
-        if self.direct:
-            epoch, reply = self._ask(lambda client: request(client.next_number()))
-        else:
-            epoch, reply, _ = self._carried(relay(Ask(self._credentials, self.home, request)))
+        epoch, reply = self.ask(request, relay)
         return epoch, contents(reply)
 
     def _ask(self, request: Callable[[Client], Request]) -> tuple[int, Any]:

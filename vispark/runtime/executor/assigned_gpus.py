@@ -57,7 +57,7 @@ class AssignedGpus:
         arguments = _executor_arguments()
         given = _file_addresses(arguments.get("--resourcesFile", ""))
         if given is None:
-            given = self.by_executor.get(arguments.get("--executor-id", "driver"))
+            given = self.by_executor.get(executor_id())
         if given is None:
             given = task_addresses()
         return on_machine(given, os.environ.get("CUDA_VISIBLE_DEVICES"))
@@ -108,6 +108,11 @@ def executor_process() -> int:
     if b"pyspark" in command and b"daemon" in command:
         return int(Path(f"/proc/{parent}/stat").read_text().rpartition(")")[2].split()[1])
     return parent
+
+
+def executor_id() -> str:
+    """Return Spark's name of the executor that this Python worker serves; "driver" in local mode."""
+    return _executor_arguments().get("--executor-id", "driver")
 
 
 @cache

@@ -35,6 +35,7 @@ from vispark.profiling.profiler import TaskSeconds
 from vispark.records import Packed, pack
 from vispark.records.partition_schema import PartitionSchema
 from vispark.runtime.executor.client import answered, held, local_client, run
+from vispark.runtime.executor.publications import attach_here
 from vispark.runtime.identity import Credentials, PartitionHandle, WorkerAddress
 from vispark.runtime.task_errors import task_error
 from vispark.translate.frontend import index_faults
@@ -175,6 +176,9 @@ class Receive:
                 with suppress(PartitionMissing):
                     return self._from(chain, cached, partition,
                                       *self.places.get(cached.number, {}).get(partition, (None, None)))
+        if chain[0].op.publication is not None and chain[0].cached is not None:
+            attach_here(self.credentials, chain[0].op.publication, chain[0].cached)
+            return self._from(chain, chain[0].cached, partition, None)
         return self._from_records(chain, partition, records)
 
     def _chains(self) -> Iterator[LogicalPlan]:
