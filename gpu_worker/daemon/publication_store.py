@@ -20,12 +20,12 @@ from gpu_worker.protocol.publications import (
     MAX_LEASE,
     MAX_NAME,
     SECRET_BYTES,
-    PutPublication,
     DetachPublications,
+    GetPublication,
+    PublicationPart,
     PublicationReport,
     PublicationStatus,
-    PublicationPart,
-    GetPublication,
+    PutPublication,
 )
 from gpu_worker.protocol.system import system_call
 from gpu_worker.protocol.wire import close_all

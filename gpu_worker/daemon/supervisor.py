@@ -33,12 +33,14 @@ from gpu_worker.protocol.errors import (
 )
 from gpu_worker.protocol.messages import (
     Death,
-    PutPublication,
     DetachPublications,
     Discard,
+    GetPublication,
     GetSnapshot,
     Greeting,
     Hello,
+    PublicationPart,
+    PutPublication,
     PutSnapshot,
     Reply,
     Report,
@@ -46,8 +48,6 @@ from gpu_worker.protocol.messages import (
     Request,
     SessionStatus,
     Unpublish,
-    PublicationPart,
-    GetPublication,
 )
 from gpu_worker.protocol.system import as_error, is_refusal, refused, start_thread, system_call
 from gpu_worker.protocol.wire import Connection, close_all, failure_of

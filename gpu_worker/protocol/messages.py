@@ -49,16 +49,16 @@ from gpu_worker.protocol.plans import (  # noqa: F401 - plans are messages too
 )
 from gpu_worker.protocol.publications import (
     Attach,
-    PutPublication,
     DetachPublications,
+    GetPublication,
     ListPublications,
     PublicationDetails,
+    PublicationPart,
     PublicationReport,
     Publish,
+    PutPublication,
     Retract,
     Unpublish,
-    PublicationPart,
-    GetPublication,
 )
 from gpu_worker.protocol.version import PROTOCOL
 

@@ -39,14 +39,14 @@ from gpu_worker.protocol.publications import (
     PICKLED,
     TAG_BYTES,
     Attach,
-    PutPublication,
     DetachPublications,
+    GetPublication,
     PublicationDetails,
     Publish,
+    PutPublication,
     Retract,
     SharedSegment,
     Unpublish,
-    GetPublication,
 )
 from gpu_worker.protocol.system import system_call
 from gpu_worker.protocol.wire import close_all

@@ -8,11 +8,11 @@ from gpu_worker.daemon.publication_store import PublicationStore
 from gpu_worker.protocol.errors import ProtocolError, PublicationExists, PublicationLost, Unauthorized
 from gpu_worker.protocol.publications import (
     MAX_NAME,
-    PutPublication,
     DetachPublications,
-    PublicationDetails,
-    SharedSegment,
     GetPublication,
+    PublicationDetails,
+    PutPublication,
+    SharedSegment,
 )
 from gpu_worker.server.publications import ProcessPublications
 
