@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gpu_worker.device.base import Device
 from gpu_worker.protocol.messages import FieldFold
 from tests.golden.harness import AS_ON_GPU, launch, record_of
 from vispark.translate import Folding, TracedCall, fuse, trace
@@ -16,18 +17,18 @@ from vispark.translate.kernels.matrix_fold import is_matrix_fold
 ADDED = Folding((FieldFold("", "add"),))
 
 
-def _rows(count: int, width: int, dtype: str = "float32", seed: int = 1) -> np.ndarray:
+def rows(count: int, width: int, dtype: str = "float32", seed: int = 1) -> np.ndarray:
     drawn = np.random.default_rng(seed).normal(size=(count, width))
     return (drawn * 100).astype(dtype) if np.dtype(dtype).kind in "iu" else drawn.astype(dtype)
 
 
-def _totals(fn: Callable[..., Any], data: Any, *args: Any, staged: bool = False, matrix: bool = True,
-            folding: Folding = ADDED) -> list[np.ndarray]:
+def totals(fn: Callable[..., Any], data: Any, *args: Any, staged: bool = False, matrix: bool = True,
+           folding: Folding = ADDED, on: Device | None = None) -> list[np.ndarray]:
     """What a kernel leaves of all elements, joined, for each output."""
     calls = (TracedCall(trace(fn, args), args),)
     kernel = fuse(calls, record_of(data), folding=folding)
     assert is_matrix_fold(kernel.source) == matrix
-    found = launch(kernel, calls, (data,), options=AS_ON_GPU if staged else (), tiles=2)
+    found = launch(kernel, calls, (data,), options=AS_ON_GPU if staged else (), tiles=2, on=on)
     totals = []
     for output in kernel.outputs:
         parts = [work[output.name] for work in found]
@@ -36,7 +37,7 @@ def _totals(fn: Callable[..., Any], data: Any, *args: Any, staged: bool = False,
     return totals
 
 
-def _close(found: np.ndarray, wanted: np.ndarray, rtol: float = 2e-6) -> None:
+def close(found: np.ndarray, wanted: np.ndarray, rtol: float = 2e-6) -> None:
     np.testing.assert_allclose(found, wanted, rtol=rtol, atol=rtol * np.abs(wanted).max())
 
 
@@ -52,70 +53,66 @@ SPELLINGS = {
 
 @pytest.mark.parametrize("fn", SPELLINGS.values(), ids=SPELLINGS.keys())
 def test_spellings_are_recognised(fn: Callable[..., Any]):
-    data = _rows(70, 20)
-    _close(_totals(fn, data)[0], data.T.astype("f8") @ data)
+    data = rows(70, 20)
+    close(totals(fn, data)[0], data.T.astype("f8") @ data)
 
 
 @pytest.mark.parametrize("width", [16, 17, 33, 64, 131, 600])
 def test_a_row_by_itself(width: int):
-    data = _rows(150, width)
-    found, = _totals(lambda p: np.outer(p, p), data)
-    _close(found, data.T.astype("f8") @ data)
+    data = rows(150, width)
+    found, = totals(lambda p: np.outer(p, p), data)
+    close(found, data.T.astype("f8") @ data)
     assert np.array_equal(found, found.T)
 
 
 @pytest.mark.parametrize("width", [17, 33, 64, 131])
 @pytest.mark.parametrize("count", [1, 129, 300])
 def test_a_row_by_itself_on_a_gpus_way(width: int, count: int):
-    data = _rows(count, width)
-    _close(_totals(lambda p: np.outer(p, p), data, staged=True)[0], data.T.astype("f8") @ data)
+    data = rows(count, width)
+    close(totals(lambda p: np.outer(p, p), data, staged=True)[0], data.T.astype("f8") @ data)
 
 
-@pytest.mark.parametrize("staged", [False, True])
-@pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "int64", "uint8"])
-def test_dtypes(dtype: str, staged: bool):
-    data = _rows(133, 23, dtype)
-    found, = _totals(lambda p: np.outer(p[:20], p[2:]), data, staged=staged)
+def _dtype(dtype: str, **where: Any) -> None:
+    data = rows(133, 23, dtype)
+    found, = totals(lambda p: np.outer(p[:20], p[2:]), data, **where)
     with np.errstate(over="ignore"):
         wanted = sum((np.outer(p[:20], p[2:]) for p in data[1:]), np.outer(data[0, :20], data[0, 2:]))
     if np.dtype(dtype).kind in "iu":
         np.testing.assert_array_equal(found.astype(dtype), wanted.astype(dtype))
     else:
         exact = data[:, :20].T.astype("f8") @ data[:, 2:]
-        _close(found, exact, 2e-6 if dtype == "float32" else 1e-14)
+        close(found, exact, 2e-6 if dtype == "float32" else 1e-14)
 
 
-@pytest.mark.parametrize("staged", [False, True])
-def test_beside_numbers_and_rows(staged: bool):
-    data = _rows(200, 18)
+def _beside_numbers_and_rows(**where: Any) -> None:
+    data = rows(200, 18)
 
     def statistics(p, w):
         c = np.exp(p[0])
         return c, c * p, c * np.outer(p, p), (np.outer(p[1:], p + w), np.float32(1))
 
-    w = _rows(1, 18, seed=5)[0]
+    w = rows(1, 18, seed=5)[0]
     c = np.exp(data[:, 0].astype("f8"))[:, None]
-    weight, mean, gram, other, count = _totals(statistics, data, w, staged=staged)
-    _close(weight, c.sum())
-    _close(mean, (c * data).sum(axis=0))
-    _close(gram, (c * data).T @ data)
-    _close(other, data[:, 1:].T.astype("f8") @ (data + w))
+    weight, mean, gram, other, count = totals(statistics, data, w, **where)
+    close(weight, c.sum())
+    close(mean, (c * data).sum(axis=0))
+    close(gram, (c * data).T @ data)
+    close(other, data[:, 1:].T.astype("f8") @ (data + w))
     assert count == 200
 
 
-@pytest.mark.parametrize("staged", [False, True])
-def test_sums_and_differences(staged: bool):
-    data = _rows(90, 36)
+def _sums_and_differences(**where: Any) -> None:
+    data = rows(90, 36)
 
     def fn(p):
         a, b = p[:18], p[18:]
         return np.outer(a, b) - 2 * np.outer(b, a) / 3 + -np.outer(a, a)
 
     a, b = data[:, :18].astype("f8"), data[:, 18:]
-    _close(_totals(fn, data, staged=staged)[0], a.T @ b - 2 * b.T @ a / 3 - a.T @ a)
+    close(totals(fn, data, **where)[0], a.T @ b - 2 * b.T @ a / 3 - a.T @ a)
 
 
-def _softmax(p, w):
+def softmax(p, w):
     scores = p[1:] @ w
     e = np.exp(scores - scores.max())
     q = e / e.sum()
@@ -125,13 +122,13 @@ def _softmax(p, w):
 
 @pytest.mark.parametrize("staged", [False, True])
 def test_softmax_gradient(staged: bool):
-    data, w = _rows(140, 41), _rows(40, 10, seed=3)
+    data, w = rows(140, 41), rows(40, 10, seed=3)
     data[:, 0] = np.arange(140) % 10
-    wanted = sum(_softmax(p.astype("f8"), w.astype("f8")) for p in data)
-    _close(_totals(_softmax, data, w, staged=staged)[0], wanted, 1e-5)
+    wanted = sum(softmax(p.astype("f8"), w.astype("f8")) for p in data)
+    close(totals(softmax, data, w, staged=staged)[0], wanted, 1e-5)
 
 
-def _network(p, w1, w2):
+def network(p, w1, w2):
     x = p[1:]
     h = np.tanh(x @ w1)
     scores = h @ w2
@@ -144,49 +141,48 @@ def _network(p, w1, w2):
 
 @pytest.mark.parametrize("staged", [False, True])
 def test_two_layers(staged: bool):
-    data, w1, w2 = _rows(70, 41), _rows(40, 32, seed=3) / 6, _rows(32, 10, seed=4) / 6
+    data, w1, w2 = rows(70, 41), rows(40, 32, seed=3) / 6, rows(32, 10, seed=4) / 6
     data[:, 0] = np.arange(70) % 10
-    for found, *wanted in zip(_totals(_network, data, w1, w2, staged=staged),
-                              *[_network(p.astype("f8"), w1.astype("f8"), w2.astype("f8")) for p in data],
+    for found, *wanted in zip(totals(network, data, w1, w2, staged=staged),
+                              *[network(p.astype("f8"), w1.astype("f8"), w2.astype("f8")) for p in data],
                               strict=True):
-        _close(found, np.sum(wanted, axis=0), 1e-5)
+        close(found, np.sum(wanted, axis=0), 1e-5)
 
 
-@pytest.mark.parametrize("staged", [False, True])
-def test_what_is_not_finite_stays_so(staged: bool):
-    data = _rows(40, 20)
+def _what_is_not_finite_stays_so(**where: Any) -> None:
+    data = rows(40, 20)
     data[3, 4], data[5, 6], data[7, 8] = np.nan, np.inf, 0
     with np.errstate(invalid="ignore"):
         wanted = sum(0 * np.outer(p, p[:17]) for p in data)
         gram = sum(np.outer(p, p) for p in data)
-    found, other = _totals(lambda p: (np.float32(0) * np.outer(p, p[:17]), np.outer(p, p)), data, staged=staged)
+    found, other = totals(lambda p: (np.float32(0) * np.outer(p, p[:17]), np.outer(p, p)), data, **where)
     np.testing.assert_array_equal(np.isnan(found), np.isnan(wanted))
     np.testing.assert_array_equal(np.isnan(other), np.isnan(gram))
     np.testing.assert_array_equal(np.isinf(other), np.isinf(gram))
 
 
 def test_the_same_bits_each_time():
-    data = _rows(500, 70)
-    one, other = (_totals(lambda p: np.outer(p, p), data, staged=True)[0] for _ in range(2))
+    data = rows(500, 70)
+    one, other = (totals(lambda p: np.outer(p, p), data, staged=True)[0] for _ in range(2))
     assert one.tobytes() == other.tobytes()
 
 
 @pytest.mark.parametrize("fn", [lambda p: p[:, None] - p, lambda p: np.tril(np.outer(p, p)),
                                 lambda p: np.outer(p[:4], p[:4]), lambda p: np.maximum(np.outer(p, p), 0)])
 def test_other_matrices_are_summed_as_ever(fn: Callable[..., Any]):
-    data = _rows(60, 17)
-    _close(_totals(fn, data, matrix=False)[0], sum(fn(p.astype("f8")) for p in data))
+    data = rows(60, 17)
+    close(totals(fn, data, matrix=False)[0], sum(fn(p.astype("f8")) for p in data))
 
 
 def test_other_folds_are_none():
-    data = _rows(60, 17)
+    data = rows(60, 17)
     folding = Folding((FieldFold("", "maximum"),))
     calls = (TracedCall(trace(lambda p: np.outer(p, p)), ()),)
     assert not is_matrix_fold(fuse(calls, record_of(data), folding=folding).source)
 
 
-def test_several_returns():
-    data = _rows(120, 20)
+def _several_returns(**where: Any) -> None:
+    data = rows(120, 20)
 
     def fn(p):
         if p[0] > 0:
@@ -194,5 +190,19 @@ def test_several_returns():
         return 2 * np.outer(p, p)
 
     c = np.where(data[:, :1] > 0, 1.0, 2.0)
-    for staged in (False, True):
-        _close(_totals(fn, data, staged=staged)[0], (c * data).T @ data)
+    close(totals(fn, data, **where)[0], (c * data).T @ data)
+
+
+def _types(**where: Any) -> None:
+    for dtype in ("float64", "int32", "int64", "uint8"):
+        _dtype(dtype, **where)
+
+
+check = {"beside": _beside_numbers_and_rows, "sums": _sums_and_differences, "not finite": _what_is_not_finite_stays_so,
+         "returns": _several_returns, "types": _types}
+
+
+@pytest.mark.parametrize("staged", [False, True])
+@pytest.mark.parametrize("check_of", check.values(), ids=check.keys())
+def test_checks(check_of: Callable[..., Any], staged: bool):
+    check_of(staged=staged)
