@@ -160,7 +160,8 @@ def measure(sc: SparkContext, one: Sum, samples: int, partitions: int, rate: flo
         del data
     points.unpersist()
     return (f"{one.name:20} {each * partitions:>10,} rows  ours {ours:8.3f} ms (kernels {kernels:8.3f})"
-            f"  JAX {other:8.3f} ms  floor {floor:7.3f} ms  x floor {ours / floor:6.2f}  JAX / ours {other / ours:6.2f}  off {off:.1e}")
+            f"  JAX {other:8.3f} ms  floor {floor:7.3f} ms"
+            f"  x floor {ours / floor:6.2f}  JAX / ours {other / ours:6.2f}  off {off:.1e}")
 
 
 def least_in_kernels(run: Callable[[], Any], samples: int) -> float:
