@@ -162,12 +162,12 @@ def measured(scale: Scale, device: str, partitions: int, only: tuple[str, ...]) 
         yield from _kernels(scale, device)
     if "tax" in only:
         with context(device, cores) as sc:
-            settings, told = Settings(*_units(device_of(sc), cores), scale.samples), _progress("framework tax")
-            yield tax.of_regression(sc, Points(scale.rows[-1], partitions), settings, told)
+            settings, recorder = Settings(*_units(device_of(sc), cores), scale.samples), _progress("framework tax")
+            yield tax.of_regression(sc, Points(scale.rows[-1], partitions), settings, recorder)
             rows, features, centers = scale.clouds[-1]
-            yield from tax.of_kmeans(sc, Cloud(rows, features, max(centers), partitions), centers, settings, told)
-            yield tax.of_heat(sc, scale.cubes[-1], settings, told)
-            yield tax.of_flow(sc, scale.planes[-1], settings, told)
+            yield from tax.of_kmeans(sc, Cloud(rows, features, max(centers), partitions), centers, settings, recorder)
+            yield tax.of_heat(sc, scale.cubes[-1], settings, recorder)
+            yield tax.of_flow(sc, scale.planes[-1], settings, recorder)
     for solver in [*map(heat.solver, scale.cubes), *map(flow.solver, scale.planes)] if "exchanges" in only else ():
         yield hiding.run(solver, _kind(device), scale.samples, _progress(f"exchanges of {solver.name}"))
     if "udfs" in only:

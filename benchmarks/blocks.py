@@ -19,9 +19,9 @@ from pyspark import RDD, SparkContext
 
 from benchmarks import owned, tasks
 from benchmarks.halos import Given, Halos, Position, exchanged, ranks
+from benchmarks.recorder import NOT_RECORDED, Lap, LapRecorder
 from benchmarks.session import IN_JVM
 from benchmarks.solvers import Slices, Way
-from benchmarks.told import UNHEARD, Lap, Told
 from vispark import Grid
 
 SPARK_C = "Spark-C: halos by a join, NumPy"
@@ -81,7 +81,7 @@ def ways(sc: SparkContext, stepping: Stepping, kind: str, skipped: dict[str, str
 
 
 def joins(sc: SparkContext, stepping: Stepping, kind: str) -> dict[str, Callable[..., AbstractContextManager[Way]]]:
-    """The ways that bring halos by a join; they may be given a ``told``."""
+    """The ways that bring halos by a join; they may be given a ``recorder``."""
     found = {SPARK_C: partial(joined, sc, stepping, partial(tasks.by_numpy, stepping.host))}
     if kind == "cuda" and tasks.cupy is not None:
         found[SPARK_G] = partial(joined, sc, stepping, partial(tasks.by_cupy, stepping.gpu))
@@ -90,7 +90,7 @@ def joins(sc: SparkContext, stepping: Stepping, kind: str) -> dict[str, Callable
 
 def by_ranks(sc: SparkContext, stepping: Stepping, kind: str, skipped: dict[str, str]
              ) -> dict[str, Callable[..., AbstractContextManager[Way]]]:
-    """The ways that bring halos by MPI: they take the ranks' directory, and may be given a ``told``."""
+    """The ways that bring halos by MPI: they take the ranks' directory, and may be given a ``recorder``."""
     on_gpu = kind == "cuda" and tasks.cupy is not None
     if not tasks.has_mpi():
         skipped |= dict.fromkeys((SPARK_C_MPI, SPARK_C_KEPT, SPARK_G_KEPT)[:2 + on_gpu],
@@ -128,17 +128,17 @@ class _Held:
                    **stepping.named)
 
 
-def _blocks(sc: SparkContext, stepping: Stepping, parts: int, told: Told) -> RDD:
+def _blocks(sc: SparkContext, stepping: Stepping, parts: int, recorder: LapRecorder) -> RDD:
     """The blocks at the start, dealt to so many partitions."""
     halos = stepping.halos
     positions = sc.parallelize([(position, None) for position in np.ndindex(*halos.splits)], parts)
     return positions.partitionBy(parts, partial(halos.owner, ranks=parts)).mapPartitions(
-        partial(_started, start=stepping.start(), told=told), preservesPartitioning=True).persist(IN_JVM)
+        partial(_started, start=stepping.start(), recorder=recorder), preservesPartitioning=True).persist(IN_JVM)
 
 
-def _started(found: Iterator[tuple[Position, None]], start: Callable[[Position], np.ndarray], told: Told
+def _started(found: Iterator[tuple[Position, None]], start: Callable[[Position], np.ndarray], recorder: LapRecorder
              ) -> Iterator[tuple[Position, np.ndarray]]:
-    with told.telling() as lap:
+    with recorder.recording() as lap:
         for position, _ in found:
             block = start(position)
             lap("parse")
@@ -147,14 +147,14 @@ def _started(found: Iterator[tuple[Position, None]], start: Callable[[Position],
 
 
 @contextmanager
-def joined(sc: SparkContext, stepping: Stepping, step: Step, told: Told = UNHEARD) -> Iterator[Way]:
+def joined(sc: SparkContext, stepping: Stepping, step: Step, recorder: LapRecorder = NOT_RECORDED) -> Iterator[Way]:
     """A partition a block; strips come to the blocks' partitions."""
     halos = stepping.halos
-    held = _Held(_blocks(sc, stepping, int(np.prod(halos.splits)), told))
+    held = _Held(_blocks(sc, stepping, int(np.prod(halos.splits)), recorder))
 
     def give() -> None:
         # Spark knows a partitioner by its function: with the same one a union's partitions are those of its parts.
-        held.given = held.blocks.mapPartitions(partial(_giving, halos=halos, told=told)).partitionBy(
+        held.given = held.blocks.mapPartitions(partial(_giving, halos=halos, recorder=recorder)).partitionBy(
             held.blocks.getNumPartitions(), held.blocks.partitioner.partitionFunc)
         # Counted in the JVM: RDD.count() would bring all of it to Python.
         held.given._jrdd.count()
@@ -162,7 +162,7 @@ def joined(sc: SparkContext, stepping: Stepping, step: Step, told: Told = UNHEAR
     def more(_: int) -> None:
         before = held.blocks
         held.blocks = before.union(held.given).mapPartitions(
-            partial(_stepped, step=step, told=told), preservesPartitioning=True).persist(IN_JVM)
+            partial(_stepped, step=step, recorder=recorder), preservesPartitioning=True).persist(IN_JVM)
         give()
         before.unpersist()
 
@@ -173,8 +173,8 @@ def joined(sc: SparkContext, stepping: Stepping, step: Step, told: Told = UNHEAR
         held.blocks.unpersist()
 
 
-def _giving(found: Iterator[tuple[Position, Any]], halos: Halos, told: Told) -> Iterator[tuple]:
-    with told.telling() as lap:
+def _giving(found: Iterator[tuple[Position, Any]], halos: Halos, recorder: LapRecorder) -> Iterator[tuple]:
+    with recorder.recording() as lap:
         for position, block in found:
             # In the same task another Python worker makes the block meanwhile, and tells of that.
             lap("")
@@ -182,8 +182,9 @@ def _giving(found: Iterator[tuple[Position, Any]], halos: Halos, told: Told) -> 
             lap("exchange")
 
 
-def _stepped(found: Iterator[tuple[Position, Any]], step: Step, told: Told) -> Iterator[tuple[Position, Any]]:
-    with told.telling() as lap:
+def _stepped(found: Iterator[tuple[Position, Any]], step: Step,
+             recorder: LapRecorder) -> Iterator[tuple[Position, Any]]:
+    with recorder.recording() as lap:
         blocks, given = {}, defaultdict(dict)
         for position, what in found:
             if isinstance(what, tuple):
@@ -198,15 +199,16 @@ def _stepped(found: Iterator[tuple[Position, Any]], step: Step, told: Told) -> I
 
 
 @contextmanager
-def _by_mpi(sc: SparkContext, stepping: Stepping, directory: str, told: Told = UNHEARD) -> Iterator[Way]:
+def _by_mpi(sc: SparkContext, stepping: Stepping, directory: str,
+            recorder: LapRecorder = NOT_RECORDED) -> Iterator[Way]:
     """As many partitions as can run at once, a rank beside each."""
     halos, step, parts = stepping.halos, partial(tasks.by_numpy, stepping.host), at_once(sc, stepping.halos)
-    held = _Held(_blocks(sc, stepping, parts, told))
+    held = _Held(_blocks(sc, stepping, parts, recorder))
 
     def more(_: int) -> None:
         before = held.blocks
         held.blocks = before.barrier().mapPartitionsWithIndex(
-            lambda rank, mine: _by_rank(directory, rank, halos, mine, step, told)).persist(IN_JVM)
+            lambda rank, mine: _by_rank(directory, rank, halos, mine, step, recorder)).persist(IN_JVM)
         held.blocks._jrdd.count()
         before.unpersist()
 
@@ -217,9 +219,10 @@ def _by_mpi(sc: SparkContext, stepping: Stepping, directory: str, told: Told = U
         held.blocks.unpersist()
 
 
-def _by_rank(directory: str, rank: int, halos: Halos, mine: Iterator[tuple[Position, Any]], step: Step, told: Told
+def _by_rank(directory: str, rank: int, halos: Halos, mine: Iterator[tuple[Position, Any]], step: Step,
+             recorder: LapRecorder
              ) -> Iterator[tuple[Position, Any]]:
-    with told.telling() as lap:
+    with recorder.recording() as lap:
         blocks = dict(mine)
         lap("transport")
         given = exchanged(directory, rank, halos, blocks.items())
@@ -231,12 +234,12 @@ def _by_rank(directory: str, rank: int, halos: Halos, mine: Iterator[tuple[Posit
 
 @contextmanager
 def _kept(sc: SparkContext, stepping: Stepping, put: Callable[[np.ndarray], Any], step: Step, directory: str,
-          told: Told = UNHEARD) -> Iterator[Way]:
+          recorder: LapRecorder = NOT_RECORDED) -> Iterator[Way]:
     """A Python worker a rank, which keeps its blocks; nothing passes through the JVM."""
     halos, parts, start = stepping.halos, at_once(sc, stepping.halos), stepping.start()
 
     def made(rank: int) -> dict[Position, Any]:
-        with told.telling() as lap:
+        with recorder.recording() as lap:
             found = {position: start(position) for position in halos.owned(rank, parts)}
             lap("parse")
             found = {position: put(block) for position, block in found.items()}
@@ -260,7 +263,7 @@ def _kept(sc: SparkContext, stepping: Stepping, put: Callable[[np.ndarray], Any]
 
         run = uuid.uuid4().hex
         everywhere(lambda: owned.begin(directory, run, parts, made))
-        yield Way(lambda _: everywhere(lambda: owned.step(directory, halos, step, told)), corner, blocks,
+        yield Way(lambda _: everywhere(lambda: owned.step(directory, halos, step, recorder)), corner, blocks,
                   **stepping.named)
 
 

@@ -74,11 +74,11 @@ def kept(sc: SparkContext, partitions: int, nbytes: int, tasks: dict[str, Callab
     numbers = sc.parallelize(range(partitions), partitions)
     needed, found = nbytes * sc.defaultParallelism, {}
     for name, task in tasks.items():
-        room = machine.gpus()[0].memory * _GPU_SHARE if kind == "cuda" and "Spark-G" in name else \
+        available = machine.gpus()[0].memory * _GPU_SHARE if kind == "cuda" and "Spark-G" in name else \
             host_memory() * _HOST_SHARE
-        if needed > room:
+        if needed > available:
             group.skipped[name] = (f"{sc.defaultParallelism} workers that keep all of it need {needed / 1e9:.0f} GB, "
-                                   f"and may take {room / 1e9:.0f}")
+                                   f"and may take {available / 1e9:.0f}")
         else:
             found[name] = Kept(lambda changing, task=task: numbers.map(
                 lambda index: task(index, changing)).reduce(_added))

@@ -160,7 +160,7 @@ def _figures(runs: list[dict]) -> dict:
     }
 
 
-def _told(paths: Iterable[Path]) -> int:
+def _outcome(paths: Iterable[Path]) -> int:
     """Print what some records say; 1 if anything in them is wrong."""
     found = summary(line for path in paths for line in path.read_text().splitlines())
     for place, each in found.items():
@@ -184,9 +184,9 @@ def main() -> int:
     parser.add_argument("--summary", type=Path, nargs="+", help="say what these records have, and run nothing")
     arguments = parser.parse_args()
     if arguments.summary:
-        return _told(arguments.summary)
+        return _outcome(arguments.summary)
     run(arguments)
-    return _told([arguments.out]) if arguments.out else 0
+    return _outcome([arguments.out]) if arguments.out else 0
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.halos import Given, Halos, exchanged
-from benchmarks.told import Lap, Told
+from benchmarks.recorder import Lap, LapRecorder
 
 #: By the run's directory: the rank that this process took, and its blocks.
 _own: dict[str, tuple[int, dict[Any, Any]]] = {}
@@ -32,10 +32,10 @@ def begin(directory: str, run: str, ranks: int, make: Callable[[int], dict[Any, 
     _own[directory] = rank, make(rank)
 
 
-def step(directory: str, halos: Halos, stepped: Callable[[Any, Given, Lap], Any], told: Told) -> None:
+def step(directory: str, halos: Halos, stepped: Callable[[Any, Given, Lap], Any], recorder: LapRecorder) -> None:
     """Do a step of this process's blocks, with the strips that MPI brings."""
     rank, blocks = _of(directory)
-    with told.telling() as lap:
+    with recorder.recording() as lap:
         given = exchanged(directory, rank, halos, blocks.items())
         lap("exchange")
         for position, block in blocks.items():

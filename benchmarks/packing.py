@@ -14,7 +14,7 @@ from benchmarks.results import Group
 from gpu_worker.protocol.messages import Chunk, Run
 from gpu_worker.protocol.payload import MARK_BYTES, Payload
 from vispark.records import Rows, pack
-from vispark.runtime.executor.chunked_upload import Pieces, room
+from vispark.runtime.executor.chunked_upload import Pieces, chunk_space
 
 #: Bytes of a block that is packed as it is, in those of small records.
 _LARGE = 8
@@ -48,7 +48,7 @@ def run(nbytes: int, samples: int, done: Callable[[str], None]) -> Group:
     nbytes : int
         Bytes of a partition's block where records are small; those that are arrays by themselves have more.
     """
-    start, whole = room(0)
+    start, whole = chunk_space(0)
     cases = []
     with Payload.create(whole) as memory:
         memory.array[:] = 1

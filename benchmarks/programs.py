@@ -11,7 +11,7 @@ import numpy as np
 from pyspark import SparkContext
 
 import vispark
-from benchmarks.told import Lap, Told
+from benchmarks.recorder import Lap, LapRecorder
 from vispark.profiling.profiler import TaskSeconds
 
 OURS, PROFILED = "vispark", "vispark, under vispark.profile()"
@@ -70,13 +70,13 @@ def both(program: Callable[[int], np.ndarray]) -> dict[str, Way]:
     return {OURS: plain, PROFILED: profiled}
 
 
-def by_spark(sc: SparkContext, program: Callable[[int, Told], np.ndarray]) -> Way:
+def by_spark(sc: SparkContext, program: Callable[[int, LapRecorder], np.ndarray]) -> Way:
     """A program of Spark jobs whose tasks tell what they do; the rest is what Spark notes of them."""
     def run(iterations: int) -> Ran:
-        told = Told.by(sc)
+        recorder = LapRecorder.by(sc)
         with vispark.profile() as found:
-            result = program(iterations, told)
-            told.tell(found)
+            result = program(iterations, recorder)
+            recorder.tell(found)
         return Ran(found.total, result, found.seconds)
     return run
 

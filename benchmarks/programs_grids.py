@@ -17,9 +17,9 @@ from benchmarks.halos import ranks
 from benchmarks.heat import Cube
 from benchmarks.programs import Program, Way, alone, both, by_spark
 from benchmarks.programs_rows import NO_GPU, Here
+from benchmarks.recorder import Lap, LapRecorder
 from benchmarks.solvers import Arrays
 from benchmarks.solvers import Way as Stepper
-from benchmarks.told import Lap, Told
 
 #: What is to be measured of a whole program: blocks that Python workers keep are there on the GPU.
 _LEFT_OUT = (SPARK_C_KEPT,)
@@ -80,8 +80,8 @@ def _by_spark(here: Here, stepping: Stepping, steps: int, stack: ExitStack, skip
 
 
 def _stepped(stepping: Stepping, steps: int, make: Callable[..., AbstractContextManager[Stepper]], iterations: int,
-             told: Told) -> np.ndarray:
-    with make(told=told) as way:
+             recorder: LapRecorder) -> np.ndarray:
+    with make(recorder=recorder) as way:
         for _ in range(iterations * steps):
             way.advance(1)
         found = np.empty(stepping.grid.shape, np.float32)

@@ -23,9 +23,9 @@ from benchmarks.blocks import owned_by_workers
 from benchmarks.cloud import Cloud
 from benchmarks.points import FEATURES, Fused, gradient
 from benchmarks.programs import Program, Way, alone, both, by_spark
+from benchmarks.recorder import Lap, LapRecorder
 from benchmarks.regression import row_gradient
 from benchmarks.session import IN_JVM
-from benchmarks.told import Lap, Told
 from gpu_worker.device.base import Buffer, Device
 from vispark.records.text.splits import TextSplit, splits
 
@@ -80,7 +80,7 @@ def regression(here: Here, directory: Path, nbytes: int) -> Iterator[Program]:
     kind, fused = here.kind, here.fused
     with ExitStack() as stack:
         ways = both(lambda n: _regression(here.sc, what, n)) | _by_spark(here, what, {
-            SPARK_C: _numpy_gradient, SPARK_G: partial(tasks.told_gradient, kind=kind, fused=fused)})
+            SPARK_C: _numpy_gradient, SPARK_G: partial(tasks.timed_gradient, kind=kind, fused=fused)})
         ways[SPARK_G_KEPT] = _kept(here, what, stack, partial(tasks.put_points, kind=kind, fused=fused),
                                    partial(tasks.gradient_of_put, kind=kind, fused=fused))
         ways[BARE] = alone(_in_process(here, what, partial(_bare_gradient, here)))
@@ -100,7 +100,7 @@ def clusters(here: Here, directory: Path, nbytes: int, features: int, centers: i
     on_gpu = here.kind == "cuda" and peers.cupy is not None
     with ExitStack() as stack:
         ways = both(lambda n: _kmeans(here.sc, what, n)) | _by_spark(here, what, {
-            SPARK_C: _numpy_kmeans} | ({SPARK_G: tasks.told_kmeans} if on_gpu else {}))
+            SPARK_C: _numpy_kmeans} | ({SPARK_G: tasks.timed_kmeans} if on_gpu else {}))
         if on_gpu:
             ways[SPARK_G_KEPT] = _kept(here, what, stack, tasks.to_gpu,
                                        lambda rows, state: tasks.flat(peers.cupy_kmeans(rows)(state)))
@@ -143,27 +143,28 @@ def _by_spark(here: Here, what: Iterated, shares: dict[str, Share]) -> dict[str,
     return {name: by_spark(here.sc, partial(_jobs, here.sc, what, share)) for name, share in shares.items()}
 
 
-def _jobs(sc: SparkContext, what: Iterated, share: Share, iterations: int, told: Told) -> np.ndarray:
+def _jobs(sc: SparkContext, what: Iterated, share: Share, iterations: int, recorder: LapRecorder) -> np.ndarray:
     blocks: RDD[np.ndarray] = sc.textFile(str(what.path), sc.defaultParallelism).mapPartitions(
-        partial(_parsed, told=told)).persist(IN_JVM)
+        partial(_parsed, recorder=recorder)).persist(IN_JVM)
     # In the JVM: with the first iteration a Python worker would wait for another one that parses.
     blocks._jrdd.count()
     found = what.loop(iterations, lambda state: blocks.mapPartitions(
-        partial(_shares, share=share, state=state, told=told)).reduce(add))
+        partial(_shares, share=share, state=state, recorder=recorder)).reduce(add))
     blocks.unpersist()
     return found
 
 
-def _parsed(lines: Iterator[str], told: Told) -> Iterator[np.ndarray]:
-    with told.telling() as lap:
+def _parsed(lines: Iterator[str], recorder: LapRecorder) -> Iterator[np.ndarray]:
+    with recorder.recording() as lap:
         block = np.array([text.parse(line) for line in lines])
         lap("parse")
         yield block
         lap("transport")
 
 
-def _shares(blocks: Iterator[np.ndarray], share: Share, state: np.ndarray, told: Told) -> Iterator[np.ndarray]:
-    with told.telling() as lap:
+def _shares(blocks: Iterator[np.ndarray], share: Share, state: np.ndarray,
+            recorder: LapRecorder) -> Iterator[np.ndarray]:
+    with recorder.recording() as lap:
         for block in blocks:
             lap("transport")
             yield share(block, state, lap)
@@ -192,11 +193,11 @@ def _kept(here: Here, what: Iterated, stack: ExitStack, put: Callable[[np.ndarra
     sc, directory = here.sc, stack.enter_context(TemporaryDirectory(prefix="vk-"))
     parts = sc.defaultParallelism
 
-    def program(iterations: int, told: Told) -> np.ndarray:
+    def program(iterations: int, recorder: LapRecorder) -> np.ndarray:
         found = splits(str(what.path), parts)
 
         def made(rank: int) -> dict[int, Any]:
-            with told.telling() as lap:
+            with recorder.recording() as lap:
                 rows = [text.numbers(split) for split in found[rank::parts]]
                 lap("parse")
                 blocks = dict(enumerate(map(put, rows)))
@@ -204,7 +205,7 @@ def _kept(here: Here, what: Iterated, stack: ExitStack, put: Callable[[np.ndarra
             return blocks
 
         def shares(state: np.ndarray) -> list[np.ndarray]:
-            with told.telling() as lap:
+            with recorder.recording() as lap:
                 sums = [step(block, state) for block in owned.held(directory).values()]
                 lap("kernel")
             return sums

@@ -18,7 +18,7 @@ from benchmarks.bare import bytes_of
 from benchmarks.cloud import Cloud
 from benchmarks.halos import Given, edge
 from benchmarks.points import FEATURES, KERNELS, SUM_BLOCK, Fused, Points, gradient
-from benchmarks.told import Lap
+from benchmarks.recorder import Lap
 from gpu_worker.device import open_devices
 from gpu_worker.device.base import Buffer, Source
 
@@ -111,7 +111,7 @@ def gradient_by_kernel(block: np.ndarray, w: np.ndarray, kind: str, fused: Fused
         gpu.drop(data)
 
 
-def told_gradient(block: np.ndarray, w: np.ndarray, lap: Lap, *, kind: str, fused: Fused) -> np.ndarray:
+def timed_gradient(block: np.ndarray, w: np.ndarray, lap: Lap, *, kind: str, fused: Fused) -> np.ndarray:
     """Spark-G, a lap for the copy and one for the kernel."""
     gpu = _gpu(kind, fused)
     data = gpu.put(block)
@@ -133,7 +133,7 @@ def gradient_of_put(data: Any, w: np.ndarray, kind: str, fused: Fused) -> np.nda
     return _gpu(kind, fused).gradient(data, w)
 
 
-def told_kmeans(block: np.ndarray, centers: np.ndarray, lap: Lap) -> np.ndarray:
+def timed_kmeans(block: np.ndarray, centers: np.ndarray, lap: Lap) -> np.ndarray:
     """Spark-G of K-means by CuPy: sums, with counts in the last column; laps as above."""
     data = to_gpu(block)
     cupy.cuda.Stream.null.synchronize()

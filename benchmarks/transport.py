@@ -62,7 +62,7 @@ class _Held:
 
     barrier: Barrier | None = None
     block: np.ndarray | None = None
-    room: np.ndarray | None = None
+    target: np.ndarray | None = None
 
 
 _held = _Held()
@@ -86,7 +86,7 @@ def held_block(nbytes: int) -> np.ndarray:
 
 def _initialise(barrier: Barrier, nbytes: int) -> None:
     _held.barrier = barrier
-    _held.room = np.ones_like(held_block(nbytes))
+    _held.target = np.ones_like(held_block(nbytes))
 
 
 def _after_all(action: Callable[[], dict[str, float] | None]) -> Done:
@@ -98,7 +98,7 @@ def _after_all(action: Callable[[], dict[str, float] | None]) -> Done:
 
 
 def _copy() -> Done:
-    return _after_all(lambda: np.copyto(_held.room, _held.block))
+    return _after_all(lambda: np.copyto(_held.target, _held.block))
 
 
 def _fill() -> Done:

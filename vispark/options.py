@@ -15,7 +15,7 @@ from vispark.errors import OptionError
 PREFIX = "spark.vispark."
 
 #: The shared memory that a thread block can have on every GPU, in bytes.
-LEAST_ROOM = 48 * 1024
+LEAST_SHARED = 48 * 1024
 
 
 @dataclass(frozen=True)
@@ -73,10 +73,10 @@ def _positive_bytes(text: str) -> int:
     return value
 
 
-def _room(text: str) -> int:
+def _shared_limit(text: str) -> int:
     value = _bytes(text)
-    if 0 < value < LEAST_ROOM:
-        raise ValueError(f"{LEAST_ROOM >> 10}k or more, which all GPUs have, or 0")
+    if 0 < value < LEAST_SHARED:
+        raise ValueError(f"{LEAST_SHARED >> 10}k or more, which all GPUs have, or 0")
     return value
 
 
@@ -112,7 +112,7 @@ OPTIONS = (
     Option("device", "auto", _device, "", _devices()),
     Option("memory", 0, _bytes, "bytes",
            "The most memory a session takes of each device; `8g` and the like are understood. 0: all there is."),
-    Option("sharedMemory", 0, _room, "bytes",
+    Option("sharedMemory", 0, _shared_limit, "bytes",
            "The most shared memory a session's thread blocks take, as on a smaller GPU; `99k` and the like are "
            "understood. 0: all that the devices have for them."),
     Option("lease", 10.0, _positive, "s",

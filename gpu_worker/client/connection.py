@@ -90,7 +90,7 @@ class Client:
         The device process.
     devices : tuple of str
         Its devices, such as "cuda:0".
-    room : int
+    shared_limit : int
         The bytes of shared memory that a thread block can have on each of them.
     runtime_dir : str
         The worker's runtime directory; of no meaning on another node.
@@ -106,7 +106,7 @@ class Client:
         self.epoch = welcome.epoch
         self.pid = welcome.pid
         self.devices = welcome.devices
-        self.room = welcome.room
+        self.shared_limit = welcome.shared_limit
         self.runtime_dir = runtime_dir
         self.reach = welcome.reach
         self.shares_memory = connection.shares_memory

@@ -100,7 +100,7 @@ def visit(reach: Reach, hello: Hello, start_seconds: float) -> StreamConnection:
                                "somebody else may have answered in its place")
         connection = StreamConnection(secured, until=until)
         _prove(connection, hello, reach.certificate)
-        connection.until, connection.room = time.monotonic() + start_seconds, max_payload()
+        connection.until, connection.payload_limit = time.monotonic() + start_seconds, max_payload()
         stack.pop_all()
     return connection
 

@@ -18,7 +18,7 @@ from gpu_worker.system.paths import RuntimeDirectory
 
 _LOCK_SECONDS = 20.0
 _LOG_LINES = 20
-_TOLD_BYTES = 64 << 10
+_SAVED_BYTES = 64 << 10
 
 
 def serve(directory: RuntimeDirectory, idle: float | None, *, cluster: Cluster | None = None, port: int = 0,
@@ -32,9 +32,9 @@ def serve(directory: RuntimeDirectory, idle: float | None, *, cluster: Cluster |
         lock = _acquire(directory)
         if lock is None:
             return False
-        cluster = (cluster or Cluster(directory)).or_as(os.pread(lock, _TOLD_BYTES, 0))
+        cluster = (cluster or Cluster(directory)).or_as(os.pread(lock, _SAVED_BYTES, 0))
         os.ftruncate(lock, 0)
-        os.pwrite(lock, cluster.told(), 0)
+        os.pwrite(lock, cluster.saved(), 0)
     daemon = Daemon(directory, idle=idle, cluster=cluster, port=port)
     try:
         for number in (signal.SIGTERM, signal.SIGINT):

@@ -149,8 +149,8 @@ class TcpListeners:
                 _say(sock, f"{REFUSED} {type(error).__name__} {error.message}")
             except Exception as error:
                 _log.exception("an unauthenticated peer met a defect")
-                told = as_error(error)
-                _say(sock, f"{REFUSED} {type(told).__name__} {told.message}")
+                known_error = as_error(error)
+                _say(sock, f"{REFUSED} {type(known_error).__name__} {known_error.message}")
 
 
 def _listening(host: str, port: int) -> socket.socket:

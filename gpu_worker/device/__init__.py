@@ -13,7 +13,7 @@ from gpu_worker.protocol.errors import DeviceUnavailable
 
 
 def open_devices(kind: str, *, memory: int = 0, addresses: Sequence[str] = (), cache_dir: str = "",
-                 room: int = 0, bounds: bool = False) -> list[Device]:
+                 shared_limit: int = 0, bounds: bool = False) -> list[Device]:
     """Open the devices of this node.
 
     Parameters
@@ -28,7 +28,7 @@ def open_devices(kind: str, *, memory: int = 0, addresses: Sequence[str] = (), c
         is one device, whatever is given.
     cache_dir : str
         Where compiled kernels are kept; empty for the user's cache directory.
-    room : int
+    shared_limit : int
         The most shared memory that thread blocks may have, in bytes; 0 for what there is.
     bounds : bool
         Whether kernels' accesses to memory are checked; only a host does that, and "auto" is the host then.
@@ -49,7 +49,7 @@ def open_devices(kind: str, *, memory: int = 0, addresses: Sequence[str] = (), c
     for place, each in enumerate(wanted, 1):
         try:
             return _opened(each, count=spec.count, bounds=bounds, memory=memory, addresses=addresses,
-                           cache_dir=cache_dir, room=room)
+                           cache_dir=cache_dir, shared_limit=shared_limit)
         except AddressUnknown as error:
             raise DeviceUnavailable(error.message) from error
         except DeviceUnavailable:

@@ -308,7 +308,7 @@ class Device(ABC):
         The kind with a number, such as "cuda:0".
     multiprocessors : int
         How many thread blocks it can work on side by side, at least.
-    room : int
+    shared_limit : int
         The bytes of shared memory that a thread block can have.
     compiling : float
         Seconds that it has compiled so far.
@@ -321,10 +321,10 @@ class Device(ABC):
     kind: ClassVar[str]
     asynchronous: ClassVar[bool] = False
 
-    def __init__(self, name: str, multiprocessors: int = 1, room: int = 0):
+    def __init__(self, name: str, multiprocessors: int = 1, shared_limit: int = 0):
         self.name = name
         self.multiprocessors = multiprocessors
-        self.room = room
+        self.shared_limit = shared_limit
         self.compiling = 0.0
         self.clusters = False
         self.lock = threading.Lock()

@@ -143,10 +143,10 @@ def _describe(argument: Given) -> str:
     return f"a {(argument.value if isinstance(argument, Late) else argument).dtype}"
 
 
-def check_fits(nbytes: int, room: int) -> None:
+def check_fits(nbytes: int, capacity: int) -> None:
     """Raise ValueError where a copy is larger than its target."""
-    if nbytes > room:
-        raise ValueError(f"a copy of {nbytes:,} bytes does not fit {room:,}")
+    if nbytes > capacity:
+        raise ValueError(f"a copy of {nbytes:,} bytes does not fit {capacity:,}")
 
 
 def numbered(kind: str, count: int, addresses: Sequence[str]) -> list[int]:

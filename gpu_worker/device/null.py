@@ -39,8 +39,8 @@ class NullDevice(Device):
     kind: ClassVar[str] = "null"
     asynchronous: ClassVar[bool] = True
 
-    def __init__(self, name: str = "null:0", *, memory: int = 0, room: int = 0):
-        super().__init__(name, MULTIPROCESSORS, room or SHARED_BYTES)
+    def __init__(self, name: str = "null:0", *, memory: int = 0, shared_limit: int = 0):
+        super().__init__(name, MULTIPROCESSORS, shared_limit or SHARED_BYTES)
         self.calls: deque[tuple] = deque(maxlen=CALLS_KEPT)
         self._total = memory or TOTAL
         self._used = 0
@@ -104,11 +104,11 @@ class NullDevice(Device):
         self.calls.append(("close",))
 
 
-def open_null(*, memory: int, addresses: Sequence[str], cache_dir: str, room: int = 0, bounds: bool = False,
+def open_null(*, memory: int, addresses: Sequence[str], cache_dir: str, shared_limit: int = 0, bounds: bool = False,
               count: int = 0) -> list[NullDevice]:
     """Open those of ``count`` null devices that have the addresses; if it is 0, one for each of the addresses, or one.
 
     Nothing is compiled or accessed, so that the cache's directory and checks of bounds mean nothing.
     """
-    return [NullDevice(f"null:{address}", memory=memory, room=room)
+    return [NullDevice(f"null:{address}", memory=memory, shared_limit=shared_limit)
             for address in (numbered("null", count, addresses) if count else addresses or ["0"])]

@@ -192,7 +192,7 @@ class Execution:
                 self.streams.synchronize()
             return (), *folded(self.context.partials)
         fetched = self.context.fetched
-        data = self._room(sum(_payload_bytes(partition) for partition in fetched)) if fetched else None
+        data = self._result_memory(sum(_payload_bytes(partition) for partition in fetched)) if fetched else None
         outputs, offset = [], 0
         with self.streams.pinned(data), self.progress.waiting():
             for partition in fetched:
@@ -214,12 +214,12 @@ class Execution:
         passages.take(buffer, host, folds.looked_at(left), left.folder.stream)
         return True
 
-    def _room(self, nbytes: int) -> Data:
+    def _result_memory(self, nbytes: int) -> Data:
         """Return host memory for fetched results."""
         if self.recording is None or nbytes > INLINE_BYTES:
             if self.recording is not None:
                 self.recording.refused = True       # each reply takes a memfd of its own with it
-            return _room(nbytes)
+            return _result_memory(nbytes)
         return Data(self.recording.host(nbytes, self.context.fetched[0].device))
 
     def _copy_out(self, partition: Partition, data: Data, offset: int) -> Output:
@@ -238,7 +238,7 @@ class Execution:
         return output
 
 
-def _room(nbytes: int) -> Data:
+def _result_memory(nbytes: int) -> Data:
     """Return memory for results; small ones go into the reply itself."""
     return Data(np.zeros(nbytes, np.uint8)) if nbytes <= INLINE_BYTES else Payload.create(nbytes)
 

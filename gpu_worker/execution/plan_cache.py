@@ -130,9 +130,9 @@ class DecodedPlans:
         with self._lock:
             if recording.source is None:
                 self._reading.setdefault(vrdd, set()).add((plan.recordings, recording.version))
-            if recording.source is not None or recording.rooms:
+            if recording.source is not None or recording.buffer_sets:
                 self._loops[id(plan.recordings)] = plan.recordings
-            if not recording.rooms:
+            if not recording.buffer_sets:
                 self._held += recording.nbytes
         self._close_all(plan.recordings.add(recording))
 
@@ -142,7 +142,8 @@ class DecodedPlans:
             return
         with self._lock:
             reading = [each for vrdd in vrdds for each in self._reading.pop(vrdd, ())]
-            busy = {room for each in self._loops.values() if each.in_use(names) for room in each.rooms}
+            busy = {buffer_set for each in self._loops.values() if each.in_use(names)
+                    for buffer_set in each.buffer_sets}
             over = [each for each in self._loops.values() if not each.in_use(names) and not each.reads(busy)]
             for each in over:
                 del self._loops[id(each)]
@@ -157,7 +158,7 @@ class DecodedPlans:
         return bool(self._loops) or self._held > RESTING_BYTES
 
     @property
-    def has_room(self) -> bool:
+    def is_not_full(self) -> bool:
         """Whether further recordings of actions may be made."""
         return self._held < ENOUGH_BYTES
 

@@ -3,8 +3,8 @@
 A recording holds for as long as what it reads lies where it lay, and the values in its slots have the same types. It
 keeps what the plan allocated, tables of launches among it, so addresses stay as they are. What does change from one
 pass to the next, array arguments and values, is put where the noted work finds it. What a plan keeps it writes into a
-:class:`~gpu_worker.memory.double_buffer.BufferSet`: a loop has a recording for each room that it reads from and writes
-to in turn.
+:class:`~gpu_worker.memory.double_buffer.BufferSet`: a loop has a recording for each buffer set that it reads from and
+writes to in turn.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Recording:
         The slot of the VRDD that the plan reads.
     names : Registry
         Where that is held.
-    rooms : sequence of BufferSet
+    buffer_sets : sequence of BufferSet
         What the plan keeps is to lie here, in one where it cannot lie in another; they are held.
     lent : mapping of int to Buffer
         What other recordings of the plan work in, by the number of the allocation; the recording's to close. They are
@@ -78,7 +78,7 @@ class Recording:
         Where its passes are waited for, and what is large is copied straight from and to their payloads.
     """
 
-    def __init__(self, request: Run, source: int, names: Registry, rooms: Sequence[BufferSet] = (),
+    def __init__(self, request: Run, source: int, names: Registry, buffer_sets: Sequence[BufferSet] = (),
                  lent: Mapping[int, Buffer] | None = None, passages: Passages | None = None):
         self.lock = threading.Lock()
         self.passages = passages
@@ -86,7 +86,7 @@ class Recording:
         self.version = names.version(request.vrdds[source])
         #: What it reads, where that is filled again and again itself.
         self.source = names.binding(request.vrdds[source])
-        self.rooms = list(rooms)
+        self.buffer_sets = list(buffer_sets)
         self.bindings: dict[int, BoundBuffers] = {}
         #: What the plan works in and does not keep, by the number of the allocation; of one that keeps something.
         self.workspace: dict[int, Buffer] = {}
@@ -109,7 +109,7 @@ class Recording:
         self.used = time.monotonic()
         #: The last pass that was begun.
         self.flight: Submission | None = None
-        #: How the ghost cells of what it writes were filled before: of a new room in no way that it relies on.
+        #: How the ghost cells of what it writes were filled before: of a new buffer set in no way that it relies on.
         self._before = {buffer: buffer.ghosts for buffer in (*self._set_buffers(), *self._lent.values())}
         #: The same of what it reads.
         self._found: dict[Buffer, tuple | None] = {}
@@ -144,10 +144,11 @@ class Recording:
         self._fixed[slot] = data
 
     def given(self, place: int, nbytes: int, device: Device) -> Buffer | None:
-        """Return the buffer for the plan's allocation of this number, from the room or the workspace, shared with the
-        caller.
+        """Return the buffer for the plan's allocation of this number, from a buffer set or the workspace, shared with
+        the caller.
         """
-        buffer = next((room.buffers[place] for room in self.rooms if place in room.buffers), self._lent.get(place))
+        buffer = next((buffer_set.buffers[place] for buffer_set in self.buffer_sets if place in buffer_set.buffers),
+                      self._lent.get(place))
         return buffer.share() if buffer and buffer.nbytes == nbytes and buffer.device is device else None
 
     def reads(self, partition: Partition) -> None:
@@ -166,11 +167,11 @@ class Recording:
         found = {array.buffer for partitions in kept.values() for partition in partitions
                  for array in partition.arrays if array.buffer is not None}
         fresh = {place: buffer for place, buffer in allocated.items() if buffer in found and buffer.nbytes}
-        if not self.rooms:
-            self.rooms.append(BufferSet(fresh))
-            self.rooms[0].hold()
+        if not self.buffer_sets:
+            self.buffer_sets.append(BufferSet(fresh))
+            self.buffer_sets[0].hold()
         self.has_kept_lent = any(buffer in found for buffer in self._lent.values())
-        self.refused |= fresh != self.rooms[0].buffers
+        self.refused |= fresh != self.buffer_sets[0].buffers
         self.workspace = {place: buffer.share() for place, buffer in allocated.items()
                           if buffer not in found and buffer.nbytes}
         for (slot, name), partitions in kept.items():
@@ -180,7 +181,7 @@ class Recording:
                  alike: Callable[[BoundBuffers], BoundBuffers]) -> BoundBuffers:
         """Return the buffers of a kept result, held from now on; equal buffers of another recording if there are some.
         """
-        binding = BoundBuffers(name, partitions, (*self.rooms, *(self.source.rooms if self.source else ())))
+        binding = BoundBuffers(name, partitions, (*self.buffer_sets, *(self.source.buffer_sets if self.source else ())))
         binding.hold()
         known = alike(binding)
         known.hold()
@@ -188,8 +189,8 @@ class Recording:
         return known
 
     def _set_buffers(self) -> list[Buffer]:
-        """Return the buffers of the rooms."""
-        return [buffer for room in self.rooms for buffer in room.buffers.values()]
+        """Return the buffers of the buffer sets."""
+        return [buffer for buffer_set in self.buffer_sets for buffer in buffer_set.buffers.values()]
 
     @property
     def ends(self) -> list[BoundBuffers]:
@@ -197,9 +198,9 @@ class Recording:
         return list(self.bindings.values())
 
     def fail(self) -> None:
-        """Take the rooms back from a failed plan."""
-        for room in self.rooms:
-            room.reclaim()
+        """Take the buffer sets back from a failed plan."""
+        for buffer_set in self.buffer_sets:
+            buffer_set.reclaim()
 
     def complete(self, streams: Streams, buffers: Sequence[Buffer], place: Place, answer: Answer) -> None:
         """Keep the recorded work of a plan that is done, unless it would hold too much memory."""
@@ -255,10 +256,10 @@ class Recording:
         vrdd = request.vrdds[self.slot]
         if not names.borrow({vrdd: self.version}):
             return False
-        taken = [room for room in self.rooms if room.take()]
-        if len(taken) < len(self.rooms):
-            for room in taken:
-                room.give()
+        taken = [buffer_set for buffer_set in self.buffer_sets if buffer_set.take()]
+        if len(taken) < len(self.buffer_sets):
+            for buffer_set in taken:
+                buffer_set.give()
             names.give_back((vrdd,))
             return False
         return True
@@ -315,8 +316,8 @@ class Recording:
         with ExitStack() as stack:
             stack.callback(names.give_back, (vrdd,))
             with ExitStack() as held:
-                for room in self.rooms:
-                    held.callback(room.give)
+                for buffer_set in self.buffer_sets:
+                    held.callback(buffer_set.give)
                 if self._staged and self.flight is not None:
                     line.wait(self.flight)      # its copies may not have been made
                 with box.running(place, time.monotonic() + request.seconds):
@@ -381,7 +382,7 @@ class Recording:
         """Close the recording's buffers and give its own streams to ``give``; not while a replay is in flight."""
         for work in self._work:
             work.close()
-        for device, stream in () if self.rooms else self._streams:
+        for device, stream in () if self.buffer_sets else self._streams:
             give(device, stream)
         for buffer in (*self._buffers, *self.workspace.values(), *self._lent.values()):
             buffer.close()
@@ -413,7 +414,7 @@ def _shapes(values: Sequence[ArgumentValue]) -> list[tuple]:
 
 
 class Recordings:
-    """Recordings of one plan, and the rooms that they write.
+    """Recordings of one plan, and the buffer sets that they write.
 
     Parameters
     ----------
@@ -430,7 +431,7 @@ class Recordings:
         self.lock = threading.Lock()
         #: Whether the plan turned out not to be one that can be recorded.
         self.refused = False
-        self.rooms: list[BufferSet] = []
+        self.buffer_sets: list[BufferSet] = []
         self._keeps = keeps
         self._loops = loops
         #: When one was last made or found, on the monotonic clock.
@@ -479,7 +480,7 @@ class Recordings:
     def of_actions(self) -> list[Recording]:
         """The recordings that keep no results."""
         with self.lock:
-            return [each for each in self._known.values() if not each.rooms]
+            return [each for each in self._known.values() if not each.buffer_sets]
 
     @property
     def is_empty(self) -> bool:
@@ -508,15 +509,15 @@ class Recordings:
                 del self._seen[next(iter(self._seen))]
             return False
 
-    def room(self) -> BufferSet | None:
-        """Return a room to write to, held; None if a new one is needed."""
+    def free_set(self) -> BufferSet | None:
+        """Return a buffer set to write to, held; None if a new one is needed."""
         with self.lock:
-            return next((room for room in self.rooms if room.take()), None)
+            return next((each for each in self.buffer_sets if each.take()), None)
 
     def free(self) -> list[BufferSet]:
         """Return all buffer sets that may be written to, held for the caller."""
         with self.lock:
-            return [room for room in self.rooms if room.take()]
+            return [buffer_set for buffer_set in self.buffer_sets if buffer_set.take()]
 
     def lent(self) -> dict[int, Buffer]:
         """Return the workspace that the recordings share, by number of the allocation; each buffer is shared with the
@@ -535,29 +536,31 @@ class Recordings:
     def add(self, recording: Recording) -> list[Recording]:
         """Add a recording; return the recordings that it displaces, for the caller to close."""
         with self.lock:
-            self.rooms += [room for room in recording.rooms if room not in self.rooms]
+            self.buffer_sets += [buffer_set for buffer_set in recording.buffer_sets
+                                 if buffer_set not in self.buffer_sets]
             recording.used = self.used = time.monotonic()
             # One that reads and writes the same, but did not fit, is of no more use.
             gone = [number for number, each in self._known.items()
-                    if each.version == recording.version and set(each.rooms) == set(recording.rooms)]
+                    if each.version == recording.version and set(each.buffer_sets) == set(recording.buffer_sets)]
             self._known[next(self._numbers)] = recording
             if len(self._known) - len(gone) > self.MOST:
                 gone.append(next(iter(self._known)))
             return [self._known.pop(number) for number in gone]
 
     def in_use(self, names: Registry) -> bool:
-        """Return whether content is bound that lies in a room or that a recording would go on from; for a loop also
-        content outside of rooms, from which the loop may begin with other values.
+        """Return whether content is bound that lies in a buffer set or that a recording would go on from; for a loop
+        also content outside of buffer sets, from which the loop may begin with other values.
         """
         with self.lock:
-            return any(room.held for room in self.rooms) or any(
+            return any(buffer_set.held for buffer_set in self.buffer_sets) or any(
                 each.source.is_bound if each.source else self._loops and each.holds(names)
                 for each in self._known.values())
 
-    def reads(self, rooms: Set[BufferSet]) -> bool:
-        """Return whether a recording reads content in some rooms, as it will again after they are rewritten."""
+    def reads(self, buffer_sets: Set[BufferSet]) -> bool:
+        """Return whether a recording reads content in some buffer sets, as it will again after they are rewritten."""
         with self.lock:
-            return any(room in rooms for each in self._known.values() if each.source for room in each.source.rooms)
+            return any(buffer_set in buffer_sets for each in self._known.values() if each.source
+                       for buffer_set in each.source.buffer_sets)
 
     def discard(self, recording: Recording) -> list[Recording]:
         """Remove a recording, for the caller to close."""
@@ -572,13 +575,13 @@ class Recordings:
         with self.lock:
             self._seen.pop(version, None)
             return [self._known.pop(number) for number, each in list(self._known.items())
-                    if each.version == version and not each.rooms]
+                    if each.version == version and not each.buffer_sets]
 
     def clear(self) -> list[Recording]:
-        """Remove all recordings, for the caller to close, and the rooms."""
+        """Remove all recordings, for the caller to close, and the buffer sets."""
         with self.lock:
             gone, self._known = list(self._known.values()), OrderedDict()
-            rooms, self.rooms = self.rooms, []
-        for room in rooms:
-            room.close()
+            buffer_sets, self.buffer_sets = self.buffer_sets, []
+        for buffer_set in buffer_sets:
+            buffer_set.close()
         return gone

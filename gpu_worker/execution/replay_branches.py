@@ -1,8 +1,8 @@
 """Recordings of loops that end by a test of cell values: segments of recorded steps, with tests in between.
 
 Such a loop may end in one of several places, each with its result in other buffers. So each buffer that it writes is a
-room of its own: the next call reads some of them, and takes any others to write to. Its stretches are a graph (see
-:mod:`gpu_worker.execution.grid.loop_graph`), of which the recorded call went along some. A call that wants to leave
+buffer set of its own: the next call reads some of them, and takes any others to write to. Its stretches are a graph
+(:mod:`gpu_worker.execution.grid.loop_graph`), of which the recorded call went along some. A call that wants to leave
 what is known of it, and one in which a cell is not finite, starts anew from what it started from, which nothing has
 changed.
 """
@@ -37,10 +37,10 @@ class LoopReplay(Recording):
         The way that the loop went when it was recorded.
     """
 
-    def __init__(self, request: Run, source: int, names: Registry, rooms: Sequence[BufferSet]):
-        super().__init__(request, source, names, rooms)
+    def __init__(self, request: Run, source: int, names: Registry, buffer_sets: Sequence[BufferSet]):
+        super().__init__(request, source, names, buffer_sets)
         self.path: LoopRoute | None = None
-        self._free = [buffer for room in rooms for buffer in room.buffers.values()]
+        self._free = [buffer for buffer_set in buffer_sets for buffer in buffer_set.buffers.values()]
         self._stretches: list[Segment] = []
         self._calls = RecordedWork(())
         #: What is kept where the loop ends in another state than it did when it was recorded.
@@ -57,12 +57,13 @@ class LoopReplay(Recording):
     def keep(self, kept: Mapping[tuple[int, str], Sequence[Partition]], allocated: Mapping[int, Buffer],
              alike: Callable[[BoundBuffers], BoundBuffers]) -> None:
         used = {buffer for buffer in allocated.values() if buffer.nbytes}
-        for room in [room for room in self.rooms if used.isdisjoint(room.buffers.values())]:
-            self.rooms.remove(room)
-            room.give()
-        for buffer in used.difference(*(room.buffers.values() for room in self.rooms)):
-            self.rooms.append(BufferSet({0: buffer}))
-            self.rooms[-1].hold()
+        for buffer_set in [buffer_set for buffer_set in self.buffer_sets
+                           if used.isdisjoint(buffer_set.buffers.values())]:
+            self.buffer_sets.remove(buffer_set)
+            buffer_set.give()
+        for buffer in used.difference(*(buffer_set.buffers.values() for buffer_set in self.buffer_sets)):
+            self.buffer_sets.append(BufferSet({0: buffer}))
+            self.buffer_sets[-1].hold()
         self.bindings = {slot: self._binding(name, partitions, alike) for (slot, name), partitions in kept.items()}
 
     def complete(self, streams: Streams, buffers: Sequence[Buffer], place: Place, answer: Answer) -> None:
@@ -76,7 +77,7 @@ class LoopReplay(Recording):
             each.work = streams.recorded(each.entries)
         self._stretches, self._calls = stretches, RecordedWork(list(calls.values()))
         super().complete(streams, buffers, place, answer)
-        mine = {buffer for room in self.rooms for buffer in room.buffers.values()}
+        mine = {buffer for buffer_set in self.buffer_sets for buffer in buffer_set.buffers.values()}
         self._before = {buffer: ghosts for buffer, ghosts in self._before.items() if buffer in mine}
         if self.path.is_steady:
             self._found = _ghosts(self._found)
@@ -97,8 +98,8 @@ class LoopReplay(Recording):
         place = replace(self._place, vrdd=names.called(vrdd))
         with ExitStack() as stack:
             stack.callback(names.give_back, (vrdd,))
-            for room in self.rooms:
-                stack.callback(room.give)
+            for buffer_set in self.buffer_sets:
+                stack.callback(buffer_set.give)
             try:
                 with box.running(place, started + request.seconds):
                     self._enqueue(arguments)

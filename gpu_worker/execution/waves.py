@@ -1,7 +1,7 @@
 """Execution of a plan in waves: over partitions of which not all fit on their devices at once.
 
 The partitions keep their order, in which folds join what they leave. A wave is a run of them that is as large as
-``room`` allows: what has to be copied in, and what the plan's kernels write. While the kernels of one wave run, the
+``budget`` allows: what has to be copied in, and what the plan's kernels write. While the kernels of one wave run, the
 next one's partitions are copied in beside them. What a wave fetched is copied out before the next one begins.
 """
 
@@ -38,13 +38,13 @@ class WaveSize:
 
     Attributes
     ----------
-    room : int
+    budget : int
         The bytes that a wave's partitions copy in and write; one partition may be more.
     ahead : bool
         Whether to copy a wave in while the one before it runs, which takes room for both.
     """
 
-    room: int
+    budget: int
     ahead: bool = True
 
 
@@ -93,15 +93,15 @@ class Waves:
 
     def _divided(self, values: Sequence[Partition]) -> list[list[Partition]]:
         waves: list[list[Partition]] = []
-        room = 0
+        budget = 0
         for value in values:
             nbytes = missing_bytes(value) + sum(self._written(variant) for variant in value.variants)
-            if waves and nbytes <= room:
+            if waves and nbytes <= budget:
                 waves[-1].append(value)
-                room -= nbytes
+                budget -= nbytes
             else:
                 waves.append([value])
-                room = self._size.room - nbytes
+                budget = self._size.budget - nbytes
         return waves
 
     def _written(self, variant: int) -> int:

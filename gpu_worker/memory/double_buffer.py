@@ -2,9 +2,9 @@
 
 A loop that keeps its state, as in ``u = u.vmap(step).cache()``, needs the memory of two states: one is read while the
 other is written. A :class:`BufferSet` is the memory that one recording of such a plan writes. A :class:`BoundBuffers`
-is what the plan keeps: partitions in that room, and in those of others where a field stays as it was. A binding is
-bound to a name as a whole, and a room may be written once no binding that lies in it is bound and nobody else uses its
-memory.
+is what the plan keeps: partitions in that set, and in those of other recordings where a field stays as it was. A
+binding is bound to a name as a whole, and a buffer set may be written once no binding that lies in it is bound and
+nobody else uses its memory.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class BoundBuffers:
         What it is called when it is bound.
     partitions : sequence of Partition
         Complete, or complete whenever it is bound; the binding's to close from now on.
-    rooms : iterable of BufferSet
+    buffer_sets : iterable of BufferSet
         Where they may lie.
 
     Attributes
@@ -110,7 +110,7 @@ class BoundBuffers:
         it lay.
     """
 
-    def __init__(self, name: str, partitions: Sequence[Partition], rooms: Iterable[BufferSet]):
+    def __init__(self, name: str, partitions: Sequence[Partition], buffer_sets: Iterable[BufferSet]):
         self.name = name
         self.contents: dict[int, Partition] = {
             each.index: BorrowedPartition(each.index, each.count, each.keys, each.layout, each.blocks, each.device,
@@ -120,7 +120,7 @@ class BoundBuffers:
         #: Where all of it lies; equal to another's where both lie in the same memory.
         self.place = tuple((buffer.device.name, buffer.address) for buffer in self._buffers())
         self._uses = self._bound = 0
-        self.rooms = tuple(room for room in rooms if room.adjust_refs(self._buffers(), 1))
+        self.buffer_sets = tuple(buffer_set for buffer_set in buffer_sets if buffer_set.adjust_refs(self._buffers(), 1))
 
     def _buffers(self) -> list[Buffer]:
         return [array.buffer for partition in self.contents.values() for array in partition.arrays if array.buffer]
@@ -141,8 +141,8 @@ class BoundBuffers:
             self._uses -= 1
             last = self._uses == 0
             if last:
-                for room in self.rooms:
-                    room.adjust_refs(self._buffers(), -1)
+                for buffer_set in self.buffer_sets:
+                    buffer_set.adjust_refs(self._buffers(), -1)
         if last:
             for partition in self.contents.values():
                 partition.close()
@@ -150,13 +150,13 @@ class BoundBuffers:
     def enter(self) -> None:
         """Be bound to a name."""
         self._bound += 1
-        for room in self.rooms:
-            room.hold()
+        for buffer_set in self.buffer_sets:
+            buffer_set.hold()
         self.hold()
 
     def close(self) -> None:
         """Be unbound from the name."""
         self._bound -= 1
-        for room in self.rooms:
-            room.give()
+        for buffer_set in self.buffer_sets:
+            buffer_set.give()
         self.drop()

@@ -13,10 +13,10 @@ from gpu_worker.device.base import Device
 #: The name of this placement in a plan, beside "host" and "device".
 TIERS = "tiers"
 
-#: The bytes of one of the rooms that a device keeps free to stream through, at most, and how many there are: for the
+#: The bytes of one of the buffers that a device keeps free to stream through, at most, and how many there are: for the
 #: partitions of two waves, and for what the kernels of one of them write.
 STREAM_BYTES = 64 << 20
-_ROOMS = 3
+_STREAM_BUFFERS = 3
 
 #: Held while a partition is placed, until its memory is allocated.
 placing = threading.Lock()
@@ -27,10 +27,10 @@ def stream_bytes(device: Device) -> int:
     return min(STREAM_BYTES, device.memory().total // 8)
 
 
-def has_room(device: Device, nbytes: int, missing: int) -> bool:
+def fits_on(device: Device, nbytes: int, missing: int) -> bool:
     """Return whether a device has room for a partition of ``nbytes`` bytes, of which ``missing`` are not there yet,
-    beside the rooms that plans stream through; for those three quarters are kept free at most.
+    beside the buffers that plans stream through; for those three quarters are kept free at most.
     """
     memory = device.memory()
-    free = min(_ROOMS * max(stream_bytes(device), nbytes), memory.total * 3 // 4)
+    free = min(_STREAM_BUFFERS * max(stream_bytes(device), nbytes), memory.total * 3 // 4)
     return memory.used + missing + free <= memory.total

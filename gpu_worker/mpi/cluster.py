@@ -57,7 +57,7 @@ class Signed:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class SavedCluster:
     """Configuration of a daemon's cluster: the other nodes, this daemon's own address, and the file with the key."""
 
     others: tuple[str, ...]
@@ -94,9 +94,9 @@ class Cluster:
         if not self._key and (listen or any(_address(other) for other in self._others)):
             raise OptionError("daemons that reach each other over TCP need a key: --key FILE, equal on all nodes")
 
-    def told(self) -> bytes:
+    def saved(self) -> bytes:
         """Return the cluster's configuration, encoded for a daemon that takes this one's place."""
-        return encode(Told(self._others, self._listen, str(self._key_file or "")), Told)
+        return encode(SavedCluster(self._others, self._listen, str(self._key_file or "")), SavedCluster)
 
     def or_as(self, text: bytes) -> Cluster:
         """Return this cluster, or if it has no configuration, one with the configuration ``text`` that another daemon
@@ -104,8 +104,8 @@ class Cluster:
         """
         if self._others or self._listen or not text:
             return self
-        told = decode(text, Told)
-        return Cluster(self._directory, told.others, told.listen, Path(told.key) if told.key else None)
+        saved = decode(text, SavedCluster)
+        return Cluster(self._directory, saved.others, saved.listen, Path(saved.key) if saved.key else None)
 
     def open(self) -> None:
         """Listen at the address for other daemons, if there is one."""

@@ -33,8 +33,8 @@ class DeviceKind:
         What ``spark.vispark.device`` calls it, and the first part of its devices' names.
     opener : str
         Module and function, as ``"package.module:function"``, that opens its devices. The function takes ``memory``,
-        ``addresses``, ``cache_dir`` and ``room`` by keyword, as :func:`gpu_worker.device.open_devices` does, and
-        ``bounds`` and ``count`` where the kind has these capabilities; it returns a non-empty sequence of
+        ``addresses``, ``cache_dir`` and ``shared_limit`` by keyword, as :func:`gpu_worker.device.open_devices` does,
+        and ``bounds`` and ``count`` where the kind has these capabilities; it returns a non-empty sequence of
         :class:`gpu_worker.device.base.Device`, or raises DeviceUnavailable, which is AddressUnknown where it has
         devices, but none at an address.
     meaning : str

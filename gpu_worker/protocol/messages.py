@@ -440,7 +440,7 @@ class SessionOptions:
     lease: float
     cache_dir: str
     log_level: str
-    room: int = 0
+    shared_limit: int = 0
     bounds: bool = False
     scheduled: bool = False
 
@@ -476,8 +476,8 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """A device process's first message to a client. ``epoch`` counts the session's processes on this node, and ``room``
-    is the least shared memory that a thread block of its devices can have, in bytes.
+    """A device process's first message to a client. ``epoch`` counts the session's processes on this node, and
+    ``shared_limit`` is the least shared memory that a thread block of its devices can have, in bytes.
     """
 
     version: int
@@ -485,7 +485,7 @@ class Welcome:
     epoch: int
     pid: int
     devices: tuple[str, ...]
-    room: int
+    shared_limit: int
     reach: Reach | None = None
 
 

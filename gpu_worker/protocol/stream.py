@@ -50,7 +50,7 @@ class StreamConnection(Connection):
     ----------
     sock : ssl.SSLSocket
         Connected, its handshake done.
-    room : int
+    payload_limit : int
         The most bytes of a payload that are taken with a message.
     until : float, optional
         When, on the monotonic clock, all must have been said, until the connection is made :meth:`patient`.
@@ -59,9 +59,9 @@ class StreamConnection(Connection):
     shares_memory = False
     socket: ssl.SSLSocket
 
-    def __init__(self, sock: ssl.SSLSocket, room: int = 0, until: float | None = None):
+    def __init__(self, sock: ssl.SSLSocket, payload_limit: int = 0, until: float | None = None):
         super().__init__(sock)
-        self.room = room
+        self.payload_limit = payload_limit
         self.until = until
 
     def send(self, message: object, of: object, descriptors: Sequence[int] = ()) -> None:
@@ -107,8 +107,8 @@ class StreamConnection(Connection):
         length, nbytes = _LENGTHS.unpack(head)
         if length > cap:
             raise ProtocolError(f"a frame of {length} bytes is over the cap of {cap}")
-        if nbytes > self.room:
-            raise ProtocolError(f"a payload of {nbytes} bytes is over the cap of {self.room}")
+        if nbytes > self.payload_limit:
+            raise ProtocolError(f"a payload of {nbytes} bytes is over the cap of {self.payload_limit}")
         body = read_as_it_comes(length, lambda view: self._read(view, begun))
         message = read(body)
         return message, [self._read_payload(nbytes)] if nbytes else []

@@ -147,8 +147,8 @@ def as_error(error: Exception) -> VisparkError:
         return error
     lines = "".join(traceback.format_exception(error))
     if isinstance(error, OSError | RuntimeError | MemoryError) and is_out(error):
-        told = refused(error, "something that the worker needed")
-        return type(told)(told.message, detail=lines)
+        known_error = refused(error, "something that the worker needed")
+        return type(known_error)(known_error.message, detail=lines)
     if isinstance(error, OSError):
         return VisparkError(f"a call of the system failed in the worker: {error}", detail=lines)
     return VisparkError(f"the worker met a defect of its own: {type(error).__name__}: {error}", detail=lines)

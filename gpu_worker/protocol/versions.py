@@ -50,7 +50,7 @@ def answer(body: bytes | bytearray, of: object) -> object:
             raise ProtocolError(f"the worker answers otherwise than in version {VERSION} of the protocol, which this "
                                 f"client speaks: {error.message}; {ADVICE}") from error
     if isinstance(found, Failure):
-        raise _told(error_of(found))
+        raise _with_version(error_of(found))
     return found
 
 
@@ -71,7 +71,7 @@ def _refusal(body: bytes | bytearray) -> Failure | None:
     return None
 
 
-def _told(error: VisparkError) -> VisparkError:
+def _with_version(error: VisparkError) -> VisparkError:
     """Return a protocol error with this side's version added, if the error may be due to the version and does not name
     it; other errors as they are.
     """

@@ -273,11 +273,11 @@ class Service:
             thread = self._clients[sock]
         try:
             thread.start()
-        except VisparkError as told:
-            _log.warning("a client is refused: %s", told)
+        except VisparkError as refusal:
+            _log.warning("a client is refused: %s", refusal)
             if message.role != REMOTE:
                 with contextlib.suppress(VisparkError):
-                    Connection(sock).send(failure_of(told), Greeting)
+                    Connection(sock).send(failure_of(refusal), Greeting)
             self._client_gone(sock)
 
     def _registration(self) -> Registration:
@@ -398,7 +398,7 @@ class Service:
 
     def _welcome(self, worker: SessionWorker, message: HandOver) -> Welcome:
         return Welcome(VERSION, self._configuration.worker, self._configuration.epoch, os.getpid(), worker.devices,
-                       worker.room, message.endpoint.reach if message.endpoint else None)
+                       worker.shared_limit, message.endpoint.reach if message.endpoint else None)
 
 
 class UnansweredPlans:

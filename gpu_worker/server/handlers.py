@@ -112,7 +112,7 @@ class SessionWorker:
 
     def __init__(self, options: SessionOptions, *, epoch: int, box: BlackBox, session: str = "", secret: bytes = b""):
         opened = partial(open_devices, options.device, memory=options.memory, cache_dir=options.cache_dir,
-                         room=options.room, bounds=options.bounds)
+                         shared_limit=options.shared_limit, bounds=options.bounds)
         self._pool = StreamPool([], lambda address: opened(addresses=[address])[0]) if options.scheduled else \
             StreamPool(opened())
         self._names = Registry(epoch)
@@ -141,9 +141,9 @@ class SessionWorker:
         return tuple(device.name for device in self._pool.devices)
 
     @property
-    def room(self) -> int:
+    def shared_limit(self) -> int:
         """The least shared memory of a thread block on them, in bytes; 0 while there are none."""
-        return min((device.room for device in self._pool.devices), default=0)
+        return min((device.shared_limit for device in self._pool.devices), default=0)
 
     def open(self, addresses: Sequence[str]) -> None:
         """Open the devices at addresses that Spark assigned; raises as :meth:`StreamPool.open`."""
@@ -218,7 +218,7 @@ class SessionWorker:
             self._end(fault, flight.reply.number)
         total = time.monotonic() - flight.started
         log.debug("plan %d: %.6f s", flight.reply.number, total)
-        return self._told(replace(flight.reply, times=Times(total, 0.0))), []
+        return self._with_snapshots(replace(flight.reply, times=Times(total, 0.0))), []
 
     def is_done(self, flight: Submission) -> bool:
         """Return whether a request that was begun can be answered at once."""
@@ -314,7 +314,7 @@ class SessionWorker:
             return found
         reply, fetched = found
         log.debug("plan %d: %d partitions, %.6f s", request.number, len(plan.plan.inputs), reply.times.total)
-        return self._told(reply), [] if fetched is None else [fetched.release()]
+        return self._with_snapshots(reply), [] if fetched is None else [fetched.release()]
 
     def _admitted(self, request: Run, plan: DecodedPlan, payload: Payload | None,
                   intake: ChunkedInput | None) -> tuple[Ran, Payload | None] | Submission:
@@ -369,7 +369,7 @@ class SessionWorker:
             self._line.finish(found)
         self._snapshots.begin(save)
 
-    def _told(self, reply: Ran) -> Ran:
+    def _with_snapshots(self, reply: Ran) -> Ran:
         """Return a reply with the numbers of the snapshots that are complete."""
         return replace(reply, saved=self._snapshots.saved) if self._snapshots.saved else reply
 
@@ -444,8 +444,9 @@ class SessionWorker:
         """Return a new recording for a pass of a plan."""
         if plan.branches:
             return LoopReplay(request, plan.source, self._names, plan.recordings.free())
-        room = plan.recordings.room()
-        return Recording(request, plan.source, self._names, () if room is None else (room,), plan.recordings.lent(),
+        buffer_set = plan.recordings.free_set()
+        return Recording(request, plan.source, self._names, () if buffer_set is None else (buffer_set,),
+                         plan.recordings.lent(),
                          None if plan.keeps else Passages())
 
     def _done_anew(self, request: Run, plan: DecodedPlan, payload: Payload | None, intake: ChunkedInput | None,
@@ -471,7 +472,7 @@ class SessionWorker:
         source = request.vrdds[plan.source]
         # The copies into patches are made once, and never again in a loop.
         return (plan.plan.grid is None or self._names.is_in_patches(source)) \
-            and plan.recordings.wanted(self._names.version(source)) and (plan.keeps or self._plans.has_room)
+            and plan.recordings.wanted(self._names.version(source)) and (plan.keeps or self._plans.is_not_full)
 
     def _has_tried_patches(self, request: Run, plan: DecodedPlan) -> bool:
         """Return whether a plan may have tried, as it does once, to replace the blocks that it read by patches."""
@@ -498,10 +499,10 @@ class SessionWorker:
         useful = recording.is_complete and recording.holds(self._names)
         if useful:
             self._plans.keep(plan, request.vrdds[plan.source], recording)
-        for room in recording.rooms:
-            room.give()
-            if not useful and room not in plan.recordings.rooms:
-                room.close()
+        for buffer_set in recording.buffer_sets:
+            buffer_set.give()
+            if not useful and buffer_set not in plan.recordings.buffer_sets:
+                buffer_set.close()
         if not useful:
             self._close_recording(recording)
 

@@ -47,7 +47,7 @@ from gpu_worker.system.failpoints import failpoint
 log = logging.getLogger(__name__)
 
 #: The complete ones that replies tell of: one is of use, the other on its way to be.
-_TOLD = 2
+_MOST_SAVED = 2
 #: How long a daemon that comes may take until it listens, and how often it is tried, in seconds.
 _DAEMON_SECONDS = 10.0
 _AGAIN_SECONDS = 0.05
@@ -196,8 +196,8 @@ class ProcessSnapshots:
             failed = as_error(error).message
             log.warning("snapshot %d of VRDD %d failed: %s", save.number, save.vrdd, failed)
         finally:
-            told = Saved(save.number, nbytes, time.monotonic() - started, copied, failed)
-            self._saved = (*self._saved, told)[-_TOLD:]
+            saved = Saved(save.number, nbytes, time.monotonic() - started, copied, failed)
+            self._saved = (*self._saved, saved)[-_MOST_SAVED:]
 
     def _copied(self, save: Save, partitions: list[Partition]) -> int:
         """Copy the content, deposit it with the daemon, and return its bytes."""
@@ -206,7 +206,7 @@ class ProcessSnapshots:
                 raise PartitionMissing(f"nothing is held of VRDD {save.vrdd}")
             described, buffers, size = self._described(partitions)
             text = encode(described, SnapshotDescription)
-            memory = self._room(size + aligned(len(text)), save.needed)
+            memory = self._snapshot_memory(size + aligned(len(text)), save.needed)
             with self._lock:
                 self._memory[save.number] = Kept(memory, size, len(text))
             memory.view(size, len(text))[:] = np.frombuffer(text, np.uint8)
@@ -329,7 +329,7 @@ class ProcessSnapshots:
     def _number(self, device: Device) -> int:
         return self.pool.devices.index(device)
 
-    def _room(self, nbytes: int, needed: Collection[int]) -> Payload:
+    def _snapshot_memory(self, nbytes: int, needed: Collection[int]) -> Payload:
         free, self._spare = [self._spare] if self._spare else [], None
         for number in [number for number in list(self._memory) if number not in needed]:
             with self._lock:

@@ -71,7 +71,7 @@ class Guard:
                 hello = self._challenge(connection, endpoint.pair.certificate)
             finally:
                 self._unauthenticated.remove(sock)
-            connection.room = max_payload()
+            connection.payload_limit = max_payload()
             connection.patient()
             return connection, hello
         except VisparkError:

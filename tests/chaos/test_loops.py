@@ -56,11 +56,11 @@ def test_a_loop_goes_on_from_its_newest_snapshot(track: Track, loop: str, caplog
     ended, steps = track.killed(loop, STEPS[loop], "process")
     np.testing.assert_array_equal(ended.field, track.run(loop, steps).field)
     assert ended.restored == 1 and ended.replayed < steps
-    told = [message for record in caplog.records if "computed anew" in (message := record.getMessage())]
+    messages = [message for record in caplog.records if "computed anew" in (message := record.getMessage())]
     of = r"VRDD \d+ vmap heat: \d+ operations behind vmap heat" if loop == "listing" else \
         r"VRDD \d+ iterate heat \(\d+ steps\): \d+ operations behind iterate heat \(\d+ steps\)"
-    assert told or loop == "iterate"        # of which the newest snapshot may be of the last part that there was
-    assert all(re.fullmatch(f"what was lost is computed anew for {of}", message) for message in told), told
+    assert messages or loop == "iterate"        # of which the newest snapshot may be of the last part that there was
+    assert all(re.fullmatch(f"what was lost is computed anew for {of}", message) for message in messages), messages
 
 
 @pytest.mark.parametrize(("loop", "share"), [("iterate", 0.05), ("listing", 0.95)])

@@ -33,8 +33,8 @@ class ToyDevice(Device):
 
     kind = "toy"
 
-    def __init__(self, name: str, *, memory: int = 0, room: int = 0):
-        super().__init__(name, room=room or SHARED_BYTES)
+    def __init__(self, name: str, *, memory: int = 0, shared_limit: int = 0):
+        super().__init__(name, shared_limit=shared_limit or SHARED_BYTES)
         self._total, self._used, self._is_closed = memory or TOTAL, 0, False
 
     def stream(self) -> Stream:
@@ -104,6 +104,7 @@ def _content(buffer: Buffer) -> np.ndarray:
     return buffer.bytes
 
 
-def open_toy(*, memory: int, addresses: Sequence[str], cache_dir: str, room: int, count: int) -> list[ToyDevice]:
+def open_toy(*, memory: int, addresses: Sequence[str], cache_dir: str, shared_limit: int,
+             count: int) -> list[ToyDevice]:
     """As many toy devices as are asked for, or one."""
-    return [ToyDevice(f"toy:{number}", memory=memory, room=room) for number in range(count or 1)]
+    return [ToyDevice(f"toy:{number}", memory=memory, shared_limit=shared_limit) for number in range(count or 1)]

@@ -20,7 +20,7 @@ from tests.unit.test_shared_memory import (
     EVERY,
     FAMILIES,
     MIXED,
-    ROOM,
+    SHARED_LIMIT,
     TURING,
     alike,
     check_steps,
@@ -36,15 +36,15 @@ ROWS = ("long_rows", "wide_sums", "long_by_key", "long_by_many_keys", "key_devic
 
 def check_rows(family: str, device: CudaDevice) -> None:
     """Check that the kernel for a device gives what the host gives."""
-    case, kernel = FAMILIES[family], kernel_of(family, device.room)
+    case, kernel = FAMILIES[family], kernel_of(family, device.shared_limit)
     ours, theirs = (launch(one, case.calls, [case.data], tiles=99, on=on)[0]
-                    for one, on in ((kernel_of(family, ROOM), None), (kernel, device)))
+                    for one, on in ((kernel_of(family, SHARED_LIMIT), None), (kernel, device)))
     alike(ours, theirs)
 
 
-def opened(room: int, place: Path) -> Iterator[CudaDevice]:
-    device, = cuda.open_cuda(memory=0, addresses=("0",), cache_dir=str(place), room=room)
-    assert device.room == room
+def opened(shared_limit: int, place: Path) -> Iterator[CudaDevice]:
+    device, = cuda.open_cuda(memory=0, addresses=("0",), cache_dir=str(place), shared_limit=shared_limit)
+    assert device.shared_limit == shared_limit
     yield device
     assert device.memory().used == 0
     device.close()
@@ -62,10 +62,11 @@ def test_kernels_for_less_shared_memory_give_what_the_host_gives(small: CudaDevi
 
 
 def test_steps_for_less_shared_memory_are_the_steps_apart(small: CudaDevice):
-    check_steps(steps_of(heat, ("",), 2 if small.room == EVERY else 3, MIXED, small.room), heat, ("",), on=small)
-    if small.room >= ADA:
+    check_steps(steps_of(heat, ("",), 2 if small.shared_limit == EVERY else 3, MIXED, small.shared_limit), heat, ("",),
+                on=small)
+    if small.shared_limit >= ADA:
         names = "u", "before"
-        check_steps(steps_of(wave, names, 2, MIXED, small.room), wave, names, on=small)
+        check_steps(steps_of(wave, names, 2, MIXED, small.shared_limit), wave, names, on=small)
 
 
 @pytest.fixture

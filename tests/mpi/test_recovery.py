@@ -240,9 +240,9 @@ def test_whoever_waits_for_a_world_that_is_abandoned_is_told_at_once(two: list[N
         app.put(1, field(case), ranks=[1])                              # so that the first one refuses, and starts none
         with pytest.raises(ExceptionGroup) as raised:
             app.run((1, 2), app.loop(1), KeepStep(1, "u", "device"), seconds=600.0)
-        told = {type(error): str(error) for error in raised.value.exceptions}
-        assert set(told) == {PartitionMissing, WorldLost}
-        assert "lost" in told[WorldLost] and "deadline" not in told[WorldLost]
+        messages = {type(error): str(error) for error in raised.value.exceptions}
+        assert set(messages) == {PartitionMissing, WorldLost}
+        assert "lost" in messages[WorldLost] and "deadline" not in messages[WorldLost]
 
 
 def test_snapshots_are_for_those_who_have_the_secret(one: list[Node], monkeypatch: pytest.MonkeyPatch):

@@ -32,6 +32,20 @@ def test_a_word_within_another_is_none():
     assert list(words.strange("desktop investigator bloans", "a.md")) == []
 
 
+def test_names_say_what_they_are():
+    texts = [path for path in REPOSITORY if path.endswith(".py") and not path.startswith(_OLD)]
+    assert [one for path in texts for one in words.strange_names((ROOT / path).read_text(encoding="utf-8"), path)] == []
+
+
+@pytest.mark.parametrize("source", ["_room = 1\n", "def told(): ...\n", "x.has_room()\n", "class Told: ...\n"])
+def test_a_strange_name_is_found(source: str):
+    assert len(list(words.strange_names(source, "a.py"))) == 1
+
+
+def test_names_of_tests_and_text_are_not_looked_at():
+    assert list(words.strange_names('def test_it_has_room():\n    """There is room."""    # as told\n', "a.py")) == []
+
+
 def test_docstrings_begin_with_a_verb_or_a_kind():
     assert [found for path, source in SOURCES.items() for found in words.openings(source, path)] == []
 

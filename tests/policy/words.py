@@ -5,7 +5,9 @@ object, or with a kind.
 from __future__ import annotations
 
 import ast
+import io
 import re
+import tokenize
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
@@ -32,6 +34,10 @@ INSTEAD = {
     "vault": "snapshot store", "vessel": "binding", "vessels": "bindings", "visitor": "remote client",
     "visitors": "remote clients",
 }
+#: Words that are no part of a name, as they say too little of the thing; in text they are what they are elsewhere.
+#: Names of tests are sentences.
+IN_NAMES = {"room": "the bytes of what, or the set of what", "rooms": "the sets of what",
+            "told": "warned, reported, ..."}
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
 _PROPERTIES = frozenset({"property", "cached_property", "setter"})
 
@@ -52,6 +58,15 @@ def strange(text: str, path: str) -> Iterator[str]:
         for word in _WORD.findall(line):
             if word.lower() in INSTEAD:
                 yield f"{path}:{number} has {word!r}: write {INSTEAD[word.lower()]!r}"
+
+
+def strange_names(source: str, path: str) -> Iterator[str]:
+    """Yield the places of names that have a word of :data:`IN_NAMES` as a part."""
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.NAME and not token.string.startswith("test_"):
+            for word in _WORD.findall(token.string):
+                if word.lower() in IN_NAMES:
+                    yield f"{path}:{token.start[0]} is called {token.string!r}: name {IN_NAMES[word.lower()]!r}"
 
 
 def openings(source: str, path: str) -> Iterator[str]:

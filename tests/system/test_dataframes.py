@@ -81,9 +81,10 @@ def test_a_null_is_an_error_that_names_it_or_a_number(spark: SparkSession):
     df = spark.createDataFrame([(1.0, [1, 2], 1), (None, [3, None], None), (2.0, None, 2)],
                                "x double, a array<int>, k int").coalesce(1)
     for name, row, what in (("x", 1, "null"), ("a", 2, "null"), ("a", 1, "an array with a null"), ("k", 1, "null")):
-        with pytest.raises(RecordError, match=f"column '{name}' is {what} in row {row} .*nulls=.*partition 0") as told:
+        with pytest.raises(RecordError,
+                           match=f"column '{name}' is {what} in row {row} .*nulls=.*partition 0") as refused:
             from_dataframe(df.limit(row + 1), name).cache("GPU").count()
-        assert len(str(told.value)) < 400
+        assert len(str(refused.value)) < 400
     found = from_dataframe(df, nulls=NAN, dtype={"a": "float32", "k": "float64"}).cache("GPU").collect()
     assert exact([row["a"] for row in found]) == exact([np.float32(a) for a in ([1, 2], [3, NAN], [NAN, NAN])])
     assert exact([row["x"] for row in found]) == exact([np.float64(x) for x in (1, NAN, 2)])
@@ -103,11 +104,11 @@ def test_arrays_of_several_lengths_are_an_error(spark: SparkSession):
 
 def test_columns_that_hold_no_numbers_are_named_with_what_to_select(spark: SparkSession):
     df = spark.sql("select 1.5BD as d, 'a' as s, 1 as i, date'2020-01-01' as t, map(1, 2) as m, array(array(1)) as aa")
-    with pytest.raises(RecordError) as told:
+    with pytest.raises(RecordError) as refused:
         from_dataframe(df)
     for words in ('col("d").cast("double")', "'s' is string", 'unix_date("t")', 'col("m")["key"]', "array<array<int>>",
                   "columns=['i']"):
-        assert words in str(told.value)
+        assert words in str(refused.value)
 
 
 @pytest.mark.parametrize(("arguments", "words"), [

@@ -126,8 +126,8 @@ def test_payloads_that_are_claimed_over_tcp_take_no_memory(runtime: Runtime, bys
         for _ in range(8):
             driver = stack.enter_context(visiting(bystander.reach))
             body = encode(Report(1), Request)
-            room = 256 * MEBIBYTE
-            driver._connection.socket.sendall(struct.pack("!IQ", len(body), room) + body + b"\0" * 100)
+            announced = 256 * MEBIBYTE
+            driver._connection.socket.sendall(struct.pack("!IQ", len(body), announced) + body + b"\0" * 100)
         others_are_served(runtime, bystander)
         assert resident(bystander.pid) - before < 64 * MEBIBYTE
 

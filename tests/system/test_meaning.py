@@ -94,8 +94,8 @@ def test_what_is_kept_of_a_large_record_is_told(sc):
         images.vmap(lambda m: np.sort(m.reshape(-1)), of="record").collect()
 
 
-def told(run, times: int = 2) -> list[str]:
-    map_call._told.clear()
+def warnings_of(run, times: int = 2) -> list[str]:
+    map_call._warned.clear()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for _ in range(times):
@@ -105,21 +105,21 @@ def told(run, times: int = 2) -> list[str]:
 
 
 def test_a_function_of_rows_that_may_mean_something_else_is_told_of_once(arrays):
-    found, = told(lambda: arrays.vmap(lambda m: m.sum()).collect())
+    found, = warnings_of(lambda: arrays.vmap(lambda m: m.sum()).collect())
     assert 'of="row"' in found and 'of="record"' in found and "(2, 3)" in found
-    assert not told(lambda: arrays.vmap(lambda m: m.sum(), of="row").collect())
-    assert not told(lambda: arrays.vmap(lambda m, w: 2 * m + w, V).collect())
-    assert len(told(lambda: arrays.vmap(lambda m, w: m + w[:, 0], W).collect())) == 1
+    assert not warnings_of(lambda: arrays.vmap(lambda m: m.sum(), of="row").collect())
+    assert not warnings_of(lambda: arrays.vmap(lambda m, w: 2 * m + w, V).collect())
+    assert len(warnings_of(lambda: arrays.vmap(lambda m, w: m + w[:, 0], W).collect())) == 1
 
 
 def test_a_function_that_takes_pairs_apart_is_told_of_once(sc):
     pairs = sc.parallelize([("a", V), ("b", 2 * V)], 2).cache("GPU")
-    found, = told(lambda: pairs.vmap(lambda kv: (kv[0], kv[1] * 2)).collect())
+    found, = warnings_of(lambda: pairs.vmap(lambda kv: (kv[0], kv[1] * 2)).collect())
     assert 'of="value"' in found and '"key": kv[0]' in found
-    assert not told(lambda: pairs.vmap(lambda kv: (kv[0], kv[1] * 2), of="value").collect())
-    assert not told(lambda: pairs.vmap(lambda p: p[0] * p.sum()).collect())
+    assert not warnings_of(lambda: pairs.vmap(lambda kv: (kv[0], kv[1] * 2), of="value").collect())
+    assert not warnings_of(lambda: pairs.vmap(lambda p: p[0] * p.sum()).collect())
     # Pairs that a function made are given whole.
-    assert not told(lambda: pairs.values().vmap(lambda p: (p[0], p[1])).vmap(lambda t: t[0] * t[1]).collect())
+    assert not warnings_of(lambda: pairs.values().vmap(lambda p: (p[0], p[1])).vmap(lambda t: t[0] * t[1]).collect())
 
 
 TENTH = np.float32(0.1)
@@ -134,24 +134,24 @@ DIFFERING = [
 def test_a_function_of_python_numbers_that_gives_others_than_map_is_told_of_once(sc, number: int):
     function, words = DIFFERING[number]
     numbers = sc.parallelize([5, 1, 3], 2).cache("GPU")
-    found, = told(lambda: numbers.vmap(function).collect())
+    found, = warnings_of(lambda: numbers.vmap(function).collect())
     assert words in found and 'of="record"' in found
-    assert not told(lambda: numbers.vmap(function, of="record").collect())
+    assert not warnings_of(lambda: numbers.vmap(function, of="record").collect())
     # Of NumPy's numbers it means the same.
-    assert not told(lambda: sc.parallelize([np.int64(5), np.int64(1)], 1).cache("GPU").vmap(function).collect())
+    assert not warnings_of(lambda: sc.parallelize([np.int64(5), np.int64(1)], 1).cache("GPU").vmap(function).collect())
 
 
 def test_functions_of_python_numbers_that_mean_the_same_are_not_told_of(sc):
     numbers, dicts = sc.parallelize([5, 1, 3], 2).cache("GPU"), sc.parallelize([{"x": 1, "y": 2.0}], 1).cache("GPU")
     for function in (lambda x: 2 * x + 1, lambda x: x ** 2, lambda x: int(x > 0) + int(x < 6), lambda x: 1 / x,
                      lambda x: np.float32(x) * TENTH, lambda x: (x > 0) & (x < 6), lambda x: float(x) ** 3):
-        assert not told(lambda function=function: numbers.vmap(function).collect())
-    assert not told(lambda: dicts.vmap(lambda x, y: x * y).collect())
-    assert len(told(lambda: dicts.vmap(lambda x, y: (x > 0) + (y > 0)).collect())) == 1
+        assert not warnings_of(lambda function=function: numbers.vmap(function).collect())
+    assert not warnings_of(lambda: dicts.vmap(lambda x, y: x * y).collect())
+    assert len(warnings_of(lambda: dicts.vmap(lambda x, y: (x > 0) + (y > 0)).collect())) == 1
 
 
 def test_a_warning_that_is_an_error_is_raised_each_time(arrays):
-    map_call._told.clear()
+    map_call._warned.clear()
     for _ in range(2):
         with pytest.raises(MeaningWarning, match="rows of arrays"):
             arrays.vmap(lambda m: m[0] * m.sum()).collect()

@@ -144,7 +144,7 @@ def test_kernels_are_made_for_the_shared_memory_there_is(local: Topology):
     with host_context(local, sharedMemory="48k") as sc:
         points = sc.parallelize(rows, 2).send().vmap(lambda p: 1 * p).cache("GPU")      # made in tasks
         assert np.array_equal(points.collect(), rows)
-        assert Session.of(sc).workers.room == 48 * 1024
+        assert Session.of(sc).workers.shared_limit == 48 * 1024
         found = dict(points.vmap(labelled).reduceByKey(lambda a, b: (a[0] + b[0], a[1] + b[1]), numKeys=3).collect())
         for key, (total, count) in found.items():
             np.testing.assert_allclose(total, rows[rows[:, 0] == key].sum(axis=0), rtol=1e-4, atol=1e-4)

@@ -122,13 +122,13 @@ def test_a_daemon_outlives_a_defect(daemon: Daemon, monkeypatch, where, defect):
 @pytest.mark.parametrize("defect", [DEFECTS[0], EMFILE, NO_THREAD], ids=named)
 def test_who_waits_for_a_device_process_that_cannot_be_started_hears_why(daemon: Daemon, monkeypatch, where, defect):
     session = f"waits-{next(numbers)}"
-    told: list[Exception] = []
+    errors: list[Exception] = []
 
     def client() -> None:
         try:
             serves(session)
         except VisparkError as error:
-            told.append(error)
+            errors.append(error)
 
     with monkeypatch.context() as patch:
         raised = fail_once(patch, *where, defect)
@@ -140,7 +140,7 @@ def test_who_waits_for_a_device_process_that_cannot_be_started_hears_why(daemon:
             assert not thread.is_alive(), "a client waits for ever"
         assert raised
     if defect is EMFILE and where[1] != "pidfd_open":
-        assert all("EMFILE" in str(error) for error in told)
+        assert all("EMFILE" in str(error) for error in errors)
     serves(session)
     end(daemon, session)
 

@@ -16,7 +16,8 @@ from vispark.runtime.driver import plan_cache as driver_plans
 
 
 def _recording(version: int, used: float) -> SimpleNamespace:
-    return SimpleNamespace(source=None, version=version, rooms=(), nbytes=1 << 30, used=used, lock=threading.Lock(),
+    return SimpleNamespace(source=None, version=version, buffer_sets=(), nbytes=1 << 30, used=used,
+                           lock=threading.Lock(),
                            is_complete=True, exchange=None)
 
 

@@ -22,7 +22,7 @@ from vispark.plan.slots import ArgumentRef
 from vispark.records import pack
 from vispark.records.partition_schema import PartitionSchema
 from vispark.runtime.driver.loop_pacing import ChunkController, EndedLoop, progress, run_parts
-from vispark.translate.codegen.scalar.interface import ROOM
+from vispark.translate.codegen.scalar.interface import SHARED_LIMIT
 
 START, END = DatasetId(1, "start"), DatasetId(2, "end")
 APPEND = ops.HaloAppend()
@@ -54,11 +54,12 @@ def content(grid: Grid, value=ONE, positions=None) -> PartitionSchema:
     return PartitionSchema(packed.count, len(packed.keys), packed.layout, tuple(packed.signatures), packed.positions)
 
 
-def lowered(grid: Grid, *operations: ops.RecordedOperation, requested=KEEP, room: int = ROOM, **given) -> GridLowering:
+def lowered(grid: Grid, *operations: ops.RecordedOperation, requested=KEEP, shared_limit: int = SHARED_LIMIT,
+            **given) -> GridLowering:
     chain = (PlanNode(ops.Send()), PlanNode(ops.ToDevice(), START), *map(PlanNode, operations[:-1]),
              PlanNode(operations[-1], END))
     first = content(grid, **given)
-    work = lowering(chain, START, requested, [first], room)
+    work = lowering(chain, START, requested, [first], shared_limit)
     assert isinstance(work, GridLowering)
     work.add(0, first)
     assert work.finish() == ""
@@ -193,7 +194,7 @@ def fill_u(u):
 def test_so_many_steps_are_joined_as_shared_memory_holds():
     spec = record_loop([(slope, ()), (fill, (0.1,))], (), 9, None, 1, 0)
     grid = Grid((9, 9, 20), (1, 1, 2), 1, "mirrored", {"u": "f8", "v": "f8"})
-    work = lowered(grid, ops.Iterate(spec), room=48 << 10)
+    work = lowered(grid, ops.Iterate(spec), shared_limit=48 << 10)
     assert all(launch.shared <= 48 << 10 for launch in work.stencils)
     said, = work.passes
     assert "in 2 passes" in said and "more than the 49,152 bytes of shared memory" in said

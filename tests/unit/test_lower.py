@@ -46,7 +46,7 @@ from vispark.records.layout import RecordPart
 from vispark.records.partition_schema import PartitionSchema
 from vispark.runtime.driver.plan_cache import PlanCache
 from vispark.runtime.identity import WorkerAddress
-from vispark.translate.codegen.scalar.interface import ROOM
+from vispark.translate.codegen.scalar.interface import SHARED_LIMIT
 
 START = DatasetId(1, "points")
 ADD = fold_for_kernel(operator.add, "")
@@ -317,12 +317,12 @@ def test_errors_name_the_partition():
 # -- prepared plans ---------------------------------------------------------------------------------------------------
 
 def plan_of(plans: PlanCache, *ops: plan.Op, contents: PartitionSchema | None = None, home: WorkerAddress | None = None,
-            room: int = ROOM) -> Executable:
+            shared_limit: int = SHARED_LIMIT) -> Executable:
     whole = chain(*ops)
     home = home or WorkerAddress("/run", "here")
     content = contents or numbers(5)
     shape = plans.shape({0: home, 1: home}, {0: content, 1: content})
-    ready = plans.ready(whole, START, whole[2:], shape, FETCH, [0, 1], room)
+    ready = plans.ready(whole, START, whole[2:], shape, FETCH, [0, 1], shared_limit)
     (at, prepared), = ready.shares
     assert at == home
     return prepared
@@ -343,7 +343,7 @@ def test_another_shape_is_another_plan():
     for other in (plan_of(plans, mapping(scaled, 2)), plan_of(plans, mapping(doubled)),
                   plan_of(plans, mapping(scaled, 2.0), contents=numbers(6)),
                   plan_of(plans, mapping(scaled, 2.0), home=WorkerAddress("/run", "there")),
-                  plan_of(plans, mapping(scaled, 2.0), room=48 << 10)):
+                  plan_of(plans, mapping(scaled, 2.0), shared_limit=48 << 10)):
         assert other is not known
     assert plans.made == 6
     assert plan_of(plans, mapping(scaled, 4.0)) is known

@@ -24,7 +24,7 @@ from tests.unit.test_translate_nearest import (
     nan_centre,
     scaled,
 )
-from vispark.translate.codegen.scalar.interface import ROOM
+from vispark.translate.codegen.scalar.interface import SHARED_LIMIT
 from vispark.translate.nearest.recognise import Nearest
 from vispark.translate.nearest.two_pass import shape_for
 
@@ -154,7 +154,7 @@ def test_sums_are_as_accurate_as_a_tree_of_doubles(options: tuple[str, ...]):
 def test_steps_on_their_way_are_as_many_as_shared_memory_has_room_for(centres: int, ring: int, ahead: int):
     shape = shape_for(centres, 784, "float64", "float64", Nearest("first", False), folds=True)
     assert (shape.ring, shape.ahead) == (ring, ahead)
-    assert shape.shared <= ROOM
+    assert shape.shared <= SHARED_LIMIT
 
 
 @pytest.mark.parametrize(("arch", "centres", "columns"), [("sm_80", CENTRES, COLUMNS), ("sm_90a", 100, 1002)])

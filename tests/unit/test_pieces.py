@@ -41,7 +41,7 @@ from tests.system.worker_tools import eventually
 from tests.unit.plans import Bench, bench
 from vispark.records import Packed, pack
 from vispark.runtime.executor import chunked_upload
-from vispark.runtime.executor.chunked_upload import Pieces, room
+from vispark.runtime.executor.chunked_upload import Pieces, chunk_space
 
 PIECE = 4096
 
@@ -124,7 +124,7 @@ def test_it_is_what_was_packed(host: Bench, arriving: Arrivals, monkeypatch: pyt
     assert packed.block_bytes > 10 * PIECE
     with connected(host.process, arriving) as client:
         for vrdd in (1, 2):
-            start, whole = room(packed.key_bytes)
+            start, whole = chunk_space(packed.key_bytes)
             memory = client.payload(whole)
             packed.write_keys(memory, 0)
             request = request_for(packed, vrdd)
@@ -146,7 +146,7 @@ def test_a_client_that_goes_or_is_refused_leaves_the_pieces_of_others_alone(null
     first = Chunk(1, 1, request.key, request.plan, 0, PIECE, 0, 2 * PIECE)
     second, third = (replace(first, number=number, plan=b"", offset=offset)
                      for number, offset in ((2, PIECE), (3, 2 * PIECE)))
-    with Payload.create(room(0)[1]) as memory, connected(null.process, arriving) as staying:
+    with Payload.create(chunk_space(0)[1]) as memory, connected(null.process, arriving) as staying:
         staying.send(first, [memory.descriptor])
         with connected(null.process, arriving) as refused, connected(null.process, arriving) as going:
             for client in (refused, going):

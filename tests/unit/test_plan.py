@@ -141,8 +141,8 @@ def test_a_lineage_in_short_is_all_of_its_operations():
     assert not link.reaches
     link = link.then((plan.HaloAppend(),), DatasetId(1, "a snapshot")).then((mapped(3.0),))
     assert link.reaches and link.before.reaches and len(link.past()) == 6
-    told = [node.op for nodes, times in link.past() for _ in range(times) for node in nodes]
-    assert told[::-1] == list(link.backwards())
+    operations = [node.op for nodes, times in link.past() for _ in range(times) for node in nodes]
+    assert operations[::-1] == list(link.backwards())
 
 
 def test_describe_shows_steps_that_are_repeated_once():

@@ -109,7 +109,7 @@ def test_plans_that_take_turns(host: Bench):
         state = (turned if vrdd % 2 else moved)(state, k)
         host.process.handle(Release(1, (vrdd,)), [])
         assert equal(held(host, vrdd + 1), state)
-    done = [len(plan.recordings._known) for plan in host.process._plans._known.values() if plan.recordings.rooms]
+    done = [len(plan.recordings._known) for plan in host.process._plans._known.values() if plan.recordings.buffer_sets]
     assert len(done) == 2 and max(done) <= 4
 
 

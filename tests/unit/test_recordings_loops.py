@@ -186,19 +186,19 @@ def test_a_look_at_each_result_is_noted_for_each_room(null: GridBench):
     assert not null.worker.process.may_rest and device.memory().used == 0
 
 
-class Told:
+class FixedReading:
     """What is read of the null device: the change, and that no cell is NaN or infinite."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch):
         self.change = 0.0
         copy_out = NullDevice.copy_out
 
-        def told(device: NullDevice, target: np.ndarray, source: Buffer, *, stream: Stream) -> None:
+        def reading(device: NullDevice, target: np.ndarray, source: Buffer, *, stream: Stream) -> None:
             copy_out(device, target, source, stream=stream)
             target[:] = 0xFF
             target[:8].view(np.float64)[:] = self.change
 
-        monkeypatch.setattr(NullDevice, "copy_out", told)
+        monkeypatch.setattr(NullDevice, "copy_out", reading)
 
 
 STEPS = [("launch", "copy_boxes"), ("launch", "spread")] * 2
@@ -217,26 +217,26 @@ def calls_of(null: GridBench, plan: Plan, vrdd: int) -> tuple[int, list[tuple]]:
 
 def test_a_loop_that_may_end_where_its_values_say_is_its_launches_and_tests(null: GridBench,
                                                                            monkeypatch: pytest.MonkeyPatch):
-    told, plan = Told(monkeypatch), loop(null, 4, until=0.0, every=2, check=4)
-    told.change = 1.0
+    reading, plan = FixedReading(monkeypatch), loop(null, 4, until=0.0, every=2, check=4)
+    reading.change = 1.0
     null.put(1, FULL)
     for vrdd in range(1, 12):
         found = calls_of(null, plan, vrdd)
     # The last wait is for what there is behind the last test: nothing.
     assert found == (4, [*STEPS, *COMPARED, *STEPS, *CHECKED, COMPARED[-1]])
-    told.change = 0.0
+    reading.change = 0.0
     assert calls_of(null, plan, 12) == (2, [*STEPS, *COMPARED, COMPARED[-1]])
     null.worker.process.handle(Release(1, (13,)), [])
     assert not null.worker.process.may_rest and null.worker.process.report().memory[0].used == 0
 
 
 def test_a_loop_that_goes_on_beyond_what_is_known_of_it_is_done_anew(null: GridBench, monkeypatch: pytest.MonkeyPatch):
-    told, plan, spreads = Told(monkeypatch), loop(null, 6, until=0.0, every=2), []
+    reading, plan, spreads = FixedReading(monkeypatch), loop(null, 6, until=0.0, every=2), []
     null.put(1, FULL)
     for vrdd in range(1, 9):
         steps, _ = calls_of(null, plan, vrdd)
         assert steps == 2
-    told.change = 1.0
+    reading.change = 1.0
     for vrdd in range(9, 20):
         steps, calls = calls_of(null, plan, vrdd)
         assert steps == 6

@@ -30,14 +30,14 @@ from vispark.translate import (
     trace,
     why_not_stepped,
 )
-from vispark.translate.codegen.scalar.interface import ROOM
+from vispark.translate.codegen.scalar.interface import SHARED_LIMIT
 from vispark.translate.nearest.two_pass import is_matrix_work, why_by_rows
 
 pytestmark = pytest.mark.slow
 
 #: What a thread block can have at least on every GPU; on a T4; on an RTX 30 or 40 and an L4; on an A100.
 EVERY, TURING, ADA, AMPERE = (kib * 1024 for kib in (48, 64, 99, 163))
-ROOMS = EVERY, TURING, ADA, AMPERE
+LIMITS = EVERY, TURING, ADA, AMPERE
 
 
 def greatest(p):
@@ -72,34 +72,34 @@ FAMILIES = FUSED | {
 }
 
 
-def kernel_of(family: str, room: int) -> TableKernel:
+def kernel_of(family: str, shared_limit: int) -> TableKernel:
     case = FAMILIES[family]
-    return fuse(case.calls, record_of(case.data), wanted=case.wanted, folding=case.folding, room=room)
+    return fuse(case.calls, record_of(case.data), wanted=case.wanted, folding=case.folding, shared_limit=shared_limit)
 
 
-@pytest.mark.parametrize("room", [*ROOMS, ROOM])
-def test_kernels_of_rows_fit(room: int):
-    asked = {family: kernel_of(family, room).shared for family in FAMILIES}
-    assert {family: shared for family, shared in asked.items() if shared > room} == {}
-    assert max(asked.values()) > room // 2, "what there is, is used"
+@pytest.mark.parametrize("shared_limit", [*LIMITS, SHARED_LIMIT])
+def test_kernels_of_rows_fit(shared_limit: int):
+    asked = {family: kernel_of(family, shared_limit).shared for family in FAMILIES}
+    assert {family: shared for family, shared in asked.items() if shared > shared_limit} == {}
+    assert max(asked.values()) > shared_limit // 2, "what there is, is used"
 
 
 def test_with_what_an_h100_has_nothing_is_different():
     for family, case in FUSED.items():
-        assert kernel_of(family, ROOM) == case.kernel()
+        assert kernel_of(family, SHARED_LIMIT) == case.kernel()
 
 
-@pytest.mark.parametrize(("family", "room", "block", "shared"), [
+@pytest.mark.parametrize(("family", "shared_limit", "block", "shared"), [
     ("long_by_key", EVERY, 32, 0),              # rows are read where they are,
     ("wide_sums", EVERY, 32, 0),                # and joined by one warp, which needs no room;
     ("small_layers", TURING, None, None),       # two matrices come in parts;
     ("centres", ADA, 512, None),                # fewer steps of the centres, and of rows, are on their way
 ])
-def test_the_way_of_a_small_gpu_gives_what_the_host_gives(family: str, room: int, block: int | None,
+def test_the_way_of_a_small_gpu_gives_what_the_host_gives(family: str, shared_limit: int, block: int | None,
                                                           shared: int | None):
-    case, kernel = FAMILIES[family], kernel_of(family, room)
+    case, kernel = FAMILIES[family], kernel_of(family, shared_limit)
     assert block in (None, kernel.block) and shared in (None, kernel.shared)
-    alike(launch(kernel_of(family, ROOM), case.calls, [case.data], tiles=99)[0],
+    alike(launch(kernel_of(family, SHARED_LIMIT), case.calls, [case.data], tiles=99)[0],
           launch(kernel, case.calls, [case.data], tiles=99, options=AS_ON_GPU)[0])
 
 
@@ -122,30 +122,30 @@ def test_why_centres_are_found_row_by_row():
 
 # -- stencils ---------------------------------------------------------------------------------------------------------
 
-def steps_of(fn, names: tuple[str, ...], steps: int, rims, room: int) -> StencilKernel:
+def steps_of(fn, names: tuple[str, ...], steps: int, rims, shared_limit: int) -> StencilKernel:
     fields = tuple(ElementField(name, "<f4") for name in names)
     return specialise_steps([ChainPart(trace(fn, (0.1,)), fields, (0.1,))] * steps,
-                            around(dict.fromkeys(names), rims), room)
+                            around(dict.fromkeys(names), rims), shared_limit)
 
 
-@pytest.mark.parametrize(("room", "one", "two"), [(EVERY, (2, 2, 2), (1, 1)), (TURING, (3, 3), (1, 1)),
+@pytest.mark.parametrize(("shared_limit", "one", "two"), [(EVERY, (2, 2, 2), (1, 1)), (TURING, (3, 3), (1, 1)),
                                                   (ADA, (3, 3), (2,)), (AMPERE, (3, 3), (2,))])
-def test_as_many_steps_at_once_as_fit(room: int, one: tuple[int, ...], two: tuple[int, ...]):
+def test_as_many_steps_at_once_as_fit(shared_limit: int, one: tuple[int, ...], two: tuple[int, ...]):
     for fn, names, counts in ((heat, ("",), one), (wave, ("u", "before"), two)):
         part = ChainPart(trace(fn, (0.1,)), tuple(ElementField(name, "<f4") for name in names), (0.1,))
         beyond = around(dict.fromkeys(names), FIXED)
-        assert stepped([part] * sum(counts), beyond, room)[0] == counts
+        assert stepped([part] * sum(counts), beyond, shared_limit)[0] == counts
         for count in set(counts) - {1}:
-            assert steps_of(fn, names, count, FIXED, room).shared <= room
-        reason = why_not_stepped([part, part], beyond, room)
-        assert (f"more than the {room:,} bytes of shared memory" in reason) == (1 in counts)
+            assert steps_of(fn, names, count, FIXED, shared_limit).shared <= shared_limit
+        reason = why_not_stepped([part, part], beyond, shared_limit)
+        assert (f"more than the {shared_limit:,} bytes of shared memory" in reason) == (1 in counts)
 
 
-@pytest.mark.parametrize(("fn", "names", "steps", "room", "threads"), [
+@pytest.mark.parametrize(("fn", "names", "steps", "shared_limit", "threads"), [
     (heat, ("",), 3, ADA, 8), (wave, ("u", "before"), 2, ADA, 6)])
-def test_steps_of_a_small_gpu_are_the_steps_apart(fn, names, steps: int, room: int, threads: int):
-    kernel = steps_of(fn, names, steps, MIXED, room)
-    assert kernel.block == (32, threads, 1) and kernel.shared <= room
+def test_steps_of_a_small_gpu_are_the_steps_apart(fn, names, steps: int, shared_limit: int, threads: int):
+    kernel = steps_of(fn, names, steps, MIXED, shared_limit)
+    assert kernel.block == (32, threads, 1) and kernel.shared <= shared_limit
     check_steps(kernel, fn, names, options=AS_ON_GPU)
 
 
@@ -171,10 +171,10 @@ def test_kernels_compile_for_gpus_before_ampere(family: str):
 
 
 def test_a_device_refuses_more_than_it_is_told_to_have(tmp_path):
-    device = HostDevice(cache=KernelCache(tmp_path), room=EVERY)
+    device = HostDevice(cache=KernelCache(tmp_path), shared_limit=EVERY)
     kernel = device.compile(Source('extern "C" __global__ void k() {}'), "k")
     device.launch(kernel, (1,), (1,), [], shared=EVERY, stream=device.stream())
     with pytest.raises(LaunchError, match=f"0 to {EVERY} are possible"):
         device.launch(kernel, (1,), (1,), [], shared=EVERY + 16, stream=device.stream())
-    assert device.room == EVERY
+    assert device.shared_limit == EVERY
     device.close()

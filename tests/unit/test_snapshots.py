@@ -162,7 +162,7 @@ def test_a_worker_says_that_a_snapshot_failed_and_why(tmp_path: Path, monkeypatc
         found.put(1, [[{"": np.arange(1000, dtype=np.float32)}]])
         taken = found.process._snapshots
         with monkeypatch.context() as patch:
-            patch.setattr(type(taken), "_room", fails)
+            patch.setattr(type(taken), "_snapshot_memory", fails)
             taken.begin(Save(1, 10, ()))
             taken._thread.submit(lambda: None).result()
         assert [each.snapshot for each in taken.saved] == [10] and reason in taken.saved[0].failed

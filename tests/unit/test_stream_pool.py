@@ -104,7 +104,7 @@ def test_a_worker_without_devices_answers_what_needs_none(tmp_path):
     options = SessionOptions("null:2", 0, 30.0, "", "info", scheduled=True)
     box = BlackBox(tmp_path / "box", epoch=1)
     worker = SessionWorker(options, epoch=1, box=box)
-    assert (worker.devices, worker.room, worker.report().memory) == ((), 0, ())
+    assert (worker.devices, worker.shared_limit, worker.report().memory) == ((), 0, ())
     assert worker.handle(Describe(1, 1, ()), [])[0].held == ()
     steps = PutStep(), ToDeviceStep(), KeepStep(0, "x", "device")
     variant = Variant(Signature((Field("", "<f8", (1 << 20,)),)), (), (b"",), (-1,))

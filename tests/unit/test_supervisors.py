@@ -277,10 +277,10 @@ def test_a_client_hears_of_a_defect_and_the_next_is_served(process: FakeDaemon, 
             message, _ = client.receive(Reply)
             assert message.number == 7
         if raised:
-            told = error_of(message)
-            assert isinstance(told, VisparkError) and "Traceback" in told.detail
+            known_error = error_of(message)
+            assert isinstance(known_error, VisparkError) and "Traceback" in known_error.detail
             if isinstance(defect, OSError | MemoryError | RuntimeError):
-                assert "defect" not in told.message
+                assert "defect" not in known_error.message
     assert process.asked().memory
 
 

@@ -197,8 +197,8 @@ def test_an_error_of_ours_goes_through_as_it_is():
 
 def test_no_oserror_is_told_as_a_defect():
     for number in errno.errorcode:
-        told = as_error(OSError(number, os.strerror(number)))
-        assert "defect" not in told.message and "Traceback" not in told.message and told.detail
+        known_error = as_error(OSError(number, os.strerror(number)))
+        assert "defect" not in known_error.message and "Traceback" not in known_error.message and known_error.detail
     assert isinstance(as_error(RuntimeError("can't start new thread")), OutOfResources)
     assert "defect" in as_error(RuntimeError("anything else")).message
 

@@ -14,7 +14,7 @@ from gpu_worker.device.cuda.nvrtc import compile_cubin
 from gpu_worker.protocol.messages import FieldFold
 from tests.golden.harness import AS_ON_GPU, launch
 from vispark.translate import trace
-from vispark.translate.codegen.scalar.interface import ROOM, ElementField, ElementSpec, TableKernel, TracedCall
+from vispark.translate.codegen.scalar.interface import SHARED_LIMIT, ElementField, ElementSpec, TableKernel, TracedCall
 from vispark.translate.fusion import fuse
 from vispark.translate.ir.folding import Folding
 from vispark.translate.nearest.recognise import Nearest
@@ -254,14 +254,14 @@ def how_many_are_near(p, c):
 
 
 def test_a_search_that_goes_another_way_is_told_of():
-    def told(function):
+    def reason(function):
         return why_by_rows(TracedCall(trace(function, (centres,)), (centres,)),
                            ElementSpec((ElementField("", "float32", (COLUMNS,)),)))
 
     centres = points(CENTRES, seed=1)
-    assert all("does not begin with the label 0 and infinity" in told(each) for each in (
+    assert all("does not begin with the label 0 and infinity" in reason(each) for each in (
         from_a_number, by_the_last, from_none, lambda p, c: norm(c - p, axis=1).argsort()[0]))
-    assert not told(how_many_are_near) and not told(lambda p, c: np.argsort(p)[0])
+    assert not reason(how_many_are_near) and not reason(lambda p, c: np.argsort(p)[0])
 
 
 @pytest.mark.parametrize(("centres", "columns", "dtype"), [(4, COLUMNS, "float32"), (CENTRES, 16, "float32"),
@@ -446,7 +446,7 @@ def test_the_way_of_a_gpu_folds_what_the_host_folds():
 def test_centres_that_fit_shared_memory_lie_there_as_a_whole(centres, ring):
     shape = shape_for(centres, 784, "float32", "float32", Nearest("first", False), folds=True)
     assert shape.ring == ring
-    assert shape.shared <= ROOM
+    assert shape.shared <= SHARED_LIMIT
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])

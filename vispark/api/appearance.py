@@ -62,7 +62,8 @@ class Appearance(LineageWalk):
         if len(chain) > _MOST:
             return None
         try:
-            work = lowering(chain, residency.cached, FETCH, contents.values(), Session.of(self.ctx).workers.room)
+            work = lowering(chain, residency.cached, FETCH, contents.values(),
+                            Session.of(self.ctx).workers.shared_limit)
             for partition, content in contents.items():
                 work.add(partition, content)
             return list(work.results().values())

@@ -76,11 +76,11 @@ def explain(session: Session, wanted: Explained) -> str:
     if wanted.by_key:
         request = "nothing is cached" if start is None else wanted.by_key
         requested = FETCH if isinstance(request, str) else RequestedOutput(fold=request)
-    lowering = _lowered(chain, start, requested, contents, session.workers.room)
+    lowering = _lowered(chain, start, requested, contents, session.workers.shared_limit)
     if wanted.by_key:
         found: Any = lowering.fold if lowering and requested.fold else request
         if isinstance(found, str):
-            lowering, requested = _lowered(chain, start, FETCH, contents, session.workers.room), FETCH
+            lowering, requested = _lowered(chain, start, FETCH, contents, session.workers.shared_limit), FETCH
         folds["reduceByKey"] = found if isinstance(found, str | FoldByKeyStep) else None
     return "\n".join([
         "== Plan ==", ops.describe(chain),
@@ -90,7 +90,8 @@ def explain(session: Session, wanted: Explained) -> str:
           else _stencils_to_come(chain, start) if lowering is None else []),
         *(line for action, request in wanted.requests.items()
           for line in _kernels_of(action,
-                                  _lowered(chain, start, RequestedOutput(fold=request), contents, session.workers.room),
+                                  _lowered(chain, start, RequestedOutput(fold=request), contents,
+                                           session.workers.shared_limit),
                                   wanted)),
         f"== Data: {wanted.partitions} partitions ==", *_held(session, chain),
         *_moved(chain, start, lowering, contents),
@@ -195,10 +196,10 @@ def _contents(session: Session, start: DatasetId | None, wanted: Explained) -> d
 
 def _lowered(chain: LogicalPlan, start: DatasetId | None, requested: RequestedOutput,
              contents: Mapping[int, PartitionSchema],
-             room: int) -> Lowering | None:
+             shared_limit: int) -> Lowering | None:
     if not contents:
         return None
-    work = lowering_for(chain, start, requested, contents.values(), room)
+    work = lowering_for(chain, start, requested, contents.values(), shared_limit)
     for partition, content in contents.items():
         work.add(partition, content)
     work.finish()

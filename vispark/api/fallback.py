@@ -15,7 +15,7 @@ from vispark.runtime.driver.session import Session
 _INSIDE = str(Path(__file__).parents[1]), str(Path(pyspark.__file__).parent)
 
 #: The lines and actions that were warned of, in this process.
-_told: set[tuple[str, int, str]] = set()
+_warned: set[tuple[str, int, str]] = set()
 
 
 def tell(context: SparkContext, action: str, name: object, reason: str,
@@ -35,8 +35,8 @@ def tell(context: SparkContext, action: str, name: object, reason: str,
     if chosen == "error":
         raise PlanError(f"{text} (spark.vispark.fallback=error)")
     file, line = _caller()
-    if (file, line, action) not in _told:
-        _told.add((file, line, action))
+    if (file, line, action) not in _warned:
+        _warned.add((file, line, action))
         text += ". Where that is meant: spark.vispark.fallback=silent"
         warnings.warn_explicit(text, FallbackWarning, file, line)
 

@@ -83,14 +83,14 @@ def write_parquet(vrdd: ColumnarSource, path: str | os.PathLike[str], compressio
             raise PlanError("there are no records, and nothing that tells their columns; a file of Parquet has columns")
         for part in parts:
             if part.schema != parts[0].schema:
-                raise PlanError(f"partition {part.partition} has the columns {_told(part.schema)}, and partition "
-                                f"{parts[0].partition} {_told(parts[0].schema)}; the files of a table are alike")
+                raise PlanError(f"partition {part.partition} has the columns {_columns(part.schema)}, and partition "
+                                f"{parts[0].partition} {_columns(parts[0].schema)}; the files of a table are alike")
         target.commit(parts)
     finally:
         target.abandon()
 
 
-def _told(schema: Any) -> str:
+def _columns(schema: Any) -> str:
     return ", ".join(f"{field.name} {field.type}" for field in schema)
 
 

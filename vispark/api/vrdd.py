@@ -664,7 +664,8 @@ class VRDD(Appearance, EagerExecution, FoldActions, GridOperations, Publishing):
     def _results(self) -> list[PartitionSchema]:
         """Return the schema of each partition of the result."""
         contents = self._contents()
-        work = lowering(self._recent(), self._nearest(), FETCH, contents.values(), Session.of(self.ctx).workers.room)
+        work = lowering(self._recent(), self._nearest(), FETCH, contents.values(),
+                        Session.of(self.ctx).workers.shared_limit)
         for partition, content in contents.items():
             work.add(partition, content)
         return list(work.results().values())

@@ -209,7 +209,8 @@ class _Run:
                      if each.name.split(".")[0] == item}
             taken = states[last + 2].signature
             assert taken is not None
-            mapped = resolve_maps(calls, before.layout, before.signature, wanted=frozenset(names), room=plan.room)
+            mapped = resolve_maps(calls, before.layout, before.signature, wanted=frozenset(names),
+                                  shared_limit=plan.shared_limit)
             plan.settled |= mapped.settled
             return launch_of(mapped, calls, taken.fields, plan.slots, plan.modules, keyless=before.layout.keyed,
                              names=names)
@@ -239,7 +240,7 @@ class _Run:
         """
         try:
             mapped = resolve_maps(self._calls, before.layout, before.blocks(""), wanted=wanted, folding=folding,
-                                  room=self._plan.room)
+                                  shared_limit=self._plan.shared_limit)
         except TranslationError as error:
             raise CannotFuse(apart) from error
         self._plan.settled |= mapped.settled

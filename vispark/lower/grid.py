@@ -20,7 +20,7 @@ from vispark.plan.map_call import MapSpec
 from vispark.plan.operation import DatasetId, LogicalPlan, OperatorOutput, PlanNode
 from vispark.plan.slots import ArgumentRef
 from vispark.records.partition_schema import PartitionSchema
-from vispark.translate.codegen.scalar.interface import ROOM
+from vispark.translate.codegen.scalar.interface import SHARED_LIMIT
 
 if TYPE_CHECKING:
     from vispark.lower import grid_passes, grid_stencils
@@ -30,14 +30,14 @@ else:
 
 
 def lowering(chain: LogicalPlan, start: DatasetId | None, requested: RequestedOutput,
-             contents: Iterable[PartitionSchema],
-             room: int) -> Lowering:
+             contents: Iterable[PartitionSchema], shared_limit: int) -> Lowering:
     """Return a lowering of a chain for partitions of the given schemas and for devices whose thread blocks can have
-    ``room`` bytes of shared memory.
+    ``shared_limit`` bytes of shared memory.
     """
     grid = next((content.layout.grid for content in contents if content.layout.grid is not None), None)
-    return Lowering(chain, start, requested, room) if grid is None else GridLowering(chain, start, requested, grid,
-                                                                                     room)
+    if grid is None:
+        return Lowering(chain, start, requested, shared_limit)
+    return GridLowering(chain, start, requested, grid, shared_limit)
 
 
 class GridLowering(Lowering):
@@ -52,8 +52,8 @@ class GridLowering(Lowering):
     """
 
     def __init__(self, chain: LogicalPlan, start: DatasetId | None, requested: RequestedOutput, description: GridSpec,
-                 room: int = ROOM):
-        super().__init__(chain, start, requested, room)
+                 shared_limit: int = SHARED_LIMIT):
+        super().__init__(chain, start, requested, shared_limit)
         self.description = description
         self.stencils: list[StencilLaunch] = []
         #: Each loop with its stencils, the passes of a step, and those of so many steps at once.
@@ -169,7 +169,7 @@ class GridLowering(Lowering):
         """Append a loop."""
         layout, before = self.states[0][position].layout, self._before(position)
         maps = grid_stencils.loop_maps(spec, layout, before, self.description, position)
-        once, several, stride = grid_passes.passes(maps, self.description, spec.most_at_once, self.room)
+        once, several, stride = grid_passes.passes(maps, self.description, spec.most_at_once, self.shared_limit)
         self.append(messages.ToDeviceStep())
         self.append(IterateStep(
             spec.label, self._phases(once), spec.steps, spec.counted, spec.until, spec.every, spec.check,
@@ -185,7 +185,7 @@ class GridLowering(Lowering):
         for spec, maps, once, several, stride in self._loops:
             steps = f"{stride} steps in {_passes(several)}{_left(spec, once, stride)}" if several else \
                 f"a step in {_passes(once)}"
-            reason = grid_passes.why_apart(maps, self.description, spec.most_at_once, self.room)
+            reason = grid_passes.why_apart(maps, self.description, spec.most_at_once, self.shared_limit)
             said.append(f"{spec.label}: {steps}" + (f"; not joined where {reason}" if reason else ""))
         return said
 

@@ -25,7 +25,7 @@ from vispark.translate import (
     why_not_chained,
     why_not_stepped,
 )
-from vispark.translate.codegen.scalar.interface import ROOM
+from vispark.translate.codegen.scalar.interface import SHARED_LIMIT
 from vispark.translate.stencils.frame import Rims
 
 #: Functions with what blocks look like before each.
@@ -46,7 +46,7 @@ class PassPlans:
     reason: Callable[[Sequence[ChainPart]], str]
 
 
-def passes(maps: Maps, description: GridSpec, most: int, room: int = ROOM) -> tuple[Maps, Maps, int]:
+def passes(maps: Maps, description: GridSpec, most: int, shared_limit: int = SHARED_LIMIT) -> tuple[Maps, Maps, int]:
     """Return the passes of a step; and the passes of several steps with their number, or none and 1.
 
     They are the cheapest ones, by what they are estimated to move for a step.
@@ -59,10 +59,10 @@ def passes(maps: Maps, description: GridSpec, most: int, room: int = ROOM) -> tu
         The grid.
     most : int
         The most steps that may be done at once.
-    room : int
+    shared_limit : int
         The bytes of shared memory that a thread block can have where they run.
     """
-    ways = _ways(maps, description, room)
+    ways = _ways(maps, description, shared_limit)
     if isinstance(ways, str):
         return maps, (), 1
     parts = [_part(*each) for each in maps]
@@ -76,12 +76,12 @@ def passes(maps: Maps, description: GridSpec, most: int, room: int = ROOM) -> tu
     return _joined(maps, parts, counts, ways), _joined(list(maps) * stride, parts * stride, several, ways), stride
 
 
-def why_apart(maps: Maps, description: GridSpec, most: int, room: int = ROOM) -> str:
+def why_apart(maps: Maps, description: GridSpec, most: int, shared_limit: int = SHARED_LIMIT) -> str:
     """Return the reason why stencils of the loop are passes of their own; empty if all are joined as far as possible.
 
     Parameters as for :func:`passes`.
     """
-    ways = _ways(maps, description, room)
+    ways = _ways(maps, description, shared_limit)
     if isinstance(ways, str):
         return ways
     parts = [_part(*each) for each in maps]
@@ -92,7 +92,7 @@ def why_apart(maps: Maps, description: GridSpec, most: int, room: int = ROOM) ->
     return "; ".join(reasons)
 
 
-def _ways(maps: Maps, description: GridSpec, room: int) -> PassPlans | str:
+def _ways(maps: Maps, description: GridSpec, shared_limit: int) -> PassPlans | str:
     """Return the strategy that partitions a grid's stencils into passes, or why none can be joined."""
     if description.ndim == len("yx"):
         beyond = _beyond(maps, description)
@@ -102,9 +102,9 @@ def _ways(maps: Maps, description: GridSpec, room: int) -> PassPlans | str:
                          partial(why_not_chained, beyond=beyond, dims=2))
     if description.ndim == len("zyx"):
         around = Around(tuple((name, _rims(description, name)) for name in _types(maps)), description.ghosts)
-        return PassPlans(partial(stepped, around=around, room=room),
-                         partial(specialise_steps, around=around, room=room),
-                         partial(why_not_stepped, around=around, room=room))
+        return PassPlans(partial(stepped, around=around, shared_limit=shared_limit),
+                         partial(specialise_steps, around=around, shared_limit=shared_limit),
+                         partial(why_not_stepped, around=around, shared_limit=shared_limit))
     return "the grid has 1 axis"
 
 

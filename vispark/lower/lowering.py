@@ -29,7 +29,7 @@ from vispark.plan.operation import DatasetId, LogicalPlan, OperatorOutput, PlanN
 from vispark.plan.slots import ArgumentRef, ModuleTable, SlotTable
 from vispark.records import RecordLayout
 from vispark.records.partition_schema import PartitionSchema
-from vispark.translate.codegen.scalar.interface import ROOM
+from vispark.translate.codegen.scalar.interface import SHARED_LIMIT
 
 if TYPE_CHECKING:
     from vispark.translate.nearest import two_pass
@@ -48,12 +48,13 @@ class Lowering:
         What workers hold, or None to start from records in a payload.
     requested : RequestedOutput
         What is wanted.
-    room : int
+    shared_limit : int
         The bytes of shared memory that thread blocks can have wherever it runs.
     """
 
-    def __init__(self, chain: LogicalPlan, start: DatasetId | None, requested: RequestedOutput, room: int = ROOM):
-        self.chain, self.start, self.requested, self.room = chain, start, requested, room
+    def __init__(self, chain: LogicalPlan, start: DatasetId | None, requested: RequestedOutput,
+                 shared_limit: int = SHARED_LIMIT):
+        self.chain, self.start, self.requested, self.shared_limit = chain, start, requested, shared_limit
         self.nodes = stages.after_start(chain, start)
         self.slots = SlotTable()
         self.modules = ModuleTable(self.slots)
@@ -201,7 +202,7 @@ class Lowering:
             for node, state in zip(self.nodes, states, strict=False):
                 if node.op.call is not None and state.signature is not None and state.layout.grid is None \
                         and not any(two_pass.is_matrix_work(modules[launch.module].source) for launch in launches):
-                    reason = remark(node.op.call, state.layout, state.signature, self.room)
+                    reason = remark(node.op.call, state.layout, state.signature, self.shared_limit)
                     if reason:
                         yield f"{node.op} finds nearest centres row by row: {reason}"
 

@@ -30,7 +30,7 @@ from vispark.plan.cuda_source import ArrayValue, Kernels
 from vispark.plan.slots import ArgumentRef, ModuleTable, SlotTable
 from vispark.records import RecordLayout
 from vispark.translate import ElementField, ElementSpec, Function, KernelParameter
-from vispark.translate.codegen.scalar.interface import ROOM, TableKernel, TracedCall
+from vispark.translate.codegen.scalar.interface import SHARED_LIMIT, TableKernel, TracedCall
 from vispark.translate.frontend import index_faults
 from vispark.translate.frontend.meaning import same_by_rows, takes_pair_apart
 from vispark.translate.frontend.python_numbers import meaning_of_numbers
@@ -56,7 +56,7 @@ KEYS_STAY = ("the keys of pairs stay in Spark, and a kernel sees none: of=\"valu
 
 
 #: The places of functions that were warned of, in this process.
-_told: set[tuple[str, int, str]] = set()
+_warned: set[tuple[str, int, str]] = set()
 
 
 class MapShape(NamedTuple):
@@ -155,7 +155,7 @@ Call = tuple[int, MapSpec]
 
 def resolve_maps(calls: Sequence[Call], layout: RecordLayout, signature: Signature, *,
                  wanted: frozenset[str] | None = None,
-                 folding: Folding | None = None, room: int = ROOM) -> Mapped:
+                 folding: Folding | None = None, shared_limit: int = SHARED_LIMIT) -> Mapped:
     """Compile calls, each with its position in the chain, into one kernel for blocks of one layout and signature.
 
     Parameters
@@ -164,7 +164,7 @@ def resolve_maps(calls: Sequence[Call], layout: RecordLayout, signature: Signatu
         The outputs to compute; all if left out.
     folding : Folding, optional
         What the results are folded into.
-    room : int
+    shared_limit : int
         The bytes of shared memory that a thread block can have where it runs.
 
     Raises
@@ -179,7 +179,8 @@ def resolve_maps(calls: Sequence[Call], layout: RecordLayout, signature: Signatu
         leading(calls[0][1], signature)
     try:
         kernel = fusion.fuse([TracedCall(spec.function, spec.values) for _, spec in calls],
-                             _record(layout.kind, signature, whole), wanted=wanted, folding=folding, room=room)
+                             _record(layout.kind, signature, whole), wanted=wanted, folding=folding,
+                             shared_limit=shared_limit)
     except TranslationError as error:
         if hint := _hint(layout, signature, whole):
             error.args = (f"{error.message}\n  {hint}", *error.args[1:])
@@ -202,25 +203,25 @@ def _warn(spec: MapSpec, layout: RecordLayout, signature: Signature, whole: bool
         axes = {each.name: len(each.shape) - 1 for each in signature.fields}
         if same_by_rows(spec.function, spec.arguments, axes):
             return
-        told = (f"{spec.label} gets the rows of arrays of shape {_shapes(signature)}, one at a time, where map() would "
-                'give it each array as a whole. Write vmap(..., of="row") for rows, or vmap(..., '
-                f'of="{"value" if layout.keyed else "record"}") for the whole')
+        message = (f"{spec.label} gets the rows of arrays of shape {_shapes(signature)}, one at a time, where map() "
+                   'would give it each array as a whole. Write vmap(..., of="row") for rows, or vmap(..., '
+                   f'of="{"value" if layout.keyed else "record"}") for the whole')
     elif layout.keyed and not layout.named and takes_pair_apart(definition):
-        told = (f"{spec.label} gets the value of each (key, value) pair, and takes items 0 and 1 of it, where map() "
-                'would give it the pair. Write vmap(..., of="value") if items of the value are meant. Keys stay in '
-                'Spark; for a function of both send rdd.map(lambda kv: {"key": kv[0], "value": kv[1]}), and name the '
-                "function's parameters key and value")
+        message = (f"{spec.label} gets the value of each (key, value) pair, and takes items 0 and 1 of it, where map() "
+                   'would give it the pair. Write vmap(..., of="value") if items of the value are meant. Keys stay in '
+                   'Spark; for a function of both send rdd.map(lambda kv: {"key": kv[0], "value": kv[1]}), and name '
+                   "the function's parameters key and value")
     else:
         numbers = {each.name: each.types[0] for each in layout.parts
                    if each.form == "number" and each.types[0] in ("bool", "int", "float")}
         said = meaning_of_numbers(spec.function, numbers) if numbers and not layout.tupled else ""
         if not said:
             return
-        told = f'{spec.label} {said}, and vmap(..., of="{"value" if layout.keyed else "record"}") to leave it so'
+        message = f'{spec.label} {said}, and vmap(..., of="{"value" if layout.keyed else "record"}") to leave it so'
     place = definition.text.file, definition.at.line, layout.kind
-    if place not in _told:
-        warnings.warn_explicit(told, MeaningWarning, definition.text.file, definition.at.line)
-        _told.add(place)
+    if place not in _warned:
+        warnings.warn_explicit(message, MeaningWarning, definition.text.file, definition.at.line)
+        _warned.add(place)
 
 
 def _shapes(signature: Signature) -> str:
@@ -315,12 +316,12 @@ def not_alike(calls: Sequence[Call], before: Sequence[tuple[RecordLayout, Signat
     return inside if other is None and any(whole for _, whole in wholes) else other
 
 
-def remark(spec: MapSpec, layout: RecordLayout, signature: Signature, room: int) -> str:
+def remark(spec: MapSpec, layout: RecordLayout, signature: Signature, shared_limit: int) -> str:
     """Return the reason why the nearest centres of a call are not computed by matrix work; empty if the call finds
     none.
     """
     record = _record(layout.kind, signature, takes_whole(spec, layout, signature))
-    return two_pass.why_by_rows(TracedCall(spec.function, spec.values), record, room)
+    return two_pass.why_by_rows(TracedCall(spec.function, spec.values), record, shared_limit)
 
 
 def is_pair(kernel: TableKernel) -> bool:

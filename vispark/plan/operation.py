@@ -66,7 +66,7 @@ class PlanBuilder(Protocol):
     ----------
     nodes : LogicalPlan
         What is lowered, from behind the start.
-    room : int
+    shared_limit : int
         The bytes of shared memory that thread blocks can have.
     slots : SlotTable
         The values that requests bring.
@@ -79,7 +79,7 @@ class PlanBuilder(Protocol):
     """
 
     nodes: LogicalPlan
-    room: int
+    shared_limit: int
     slots: SlotTable
     modules: ModuleTable
     states: list[list[OperatorOutput]]

@@ -199,18 +199,19 @@ def _whole_loops(chain: Sequence[PlanNode]) -> list[PlanNode]:
 def describe(chain: LogicalPlan) -> str:
     """Return the chain as text, one operation a line, newest first; repeated operations are shown once, with a count.
     """
-    told, place = [], "host"
+    newest_first, place = [], "host"
     for node in _whole_loops(chain):
         place = node.op.place or place
-        told.append(f"{node.op}  [cached as VRDD {node.cached.number} on {place}]" if node.cached else str(node.op))
-    told.reverse()
+        newest_first.append(f"{node.op}  [cached as VRDD {node.cached.number} on {place}]" if node.cached
+                              else str(node.op))
+    newest_first.reverse()
     lines: list[str] = []
     start = 0
-    while start < len(told):
-        length, times = _repeated(told, start)
+    while start < len(newest_first):
+        length, times = _repeated(newest_first, start)
         if times > 1:
             lines.append(f"{times} times:")
-        lines += told[start:start + length]
+        lines += newest_first[start:start + length]
         start += length * times
     return "\n".join(f"{'  ' * depth}{line}" for depth, line in enumerate(lines))
 

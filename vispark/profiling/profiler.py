@@ -99,7 +99,7 @@ class Profile:
     #: The same moment by the clock that Spark's driver notes times by.
     epoch: float = field(default_factory=time.time)
     _answers: int = 0
-    _told: dict[tuple[int, int], Mapping[str, float]] = field(default_factory=dict)
+    _task_seconds: dict[tuple[int, int], Mapping[str, float]] = field(default_factory=dict)
     #: By application, the number of its first job that counts.
     _first: dict[str, int] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -133,10 +133,10 @@ class Profile:
                     self.events.append(Event(name, kind, start - self.started, seconds, track, self._answers))
                     start += seconds
 
-    def told(self, stage: int, partition: int, seconds: Mapping[str, float]) -> None:
+    def add_task_seconds(self, stage: int, partition: int, seconds: Mapping[str, float]) -> None:
         """Record the seconds that a Spark task's Python worker measured, by kind of work."""
         with self._lock:
-            self._told[stage, partition] = seconds
+            self._task_seconds[stage, partition] = seconds
 
     def _between(self, what: Job | SparkStage | Task) -> tuple[float, float]:
         """Return start and end of a job, stage or task, in seconds from the profile's start."""
@@ -219,9 +219,9 @@ class Profile:
         The stages of the next context have the same numbers, and tasks have told nothing of these yet.
         """
         with self._lock:
-            told, self._told = self._told, {}
+            task_seconds, self._task_seconds = self._task_seconds, {}
         if context._jsc:
-            found, forgotten = jobs_since(context, self._first.get(context.applicationId, 0), told)
+            found, forgotten = jobs_since(context, self._first.get(context.applicationId, 0), task_seconds)
             self.jobs += found
             self.forgotten += forgotten
 

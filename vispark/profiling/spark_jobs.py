@@ -20,7 +20,7 @@ __all__ = ["Job", "SparkStage", "Task", "jobs_since", "jobs_so_far", "parts_of_t
 log = logging.getLogger(__name__)
 
 #: What Python workers told of their tasks: seconds by kind of work, by stage and partition.
-Told = Mapping[tuple[int, int], Mapping[str, float]]
+SecondsByTask = Mapping[tuple[int, int], Mapping[str, float]]
 
 #: The tasks of a stage that are read one by one; of more the stage is taken as one task.
 _MOST_TASKS = 5000
@@ -62,12 +62,12 @@ class Job:
     known: bool = True
 
 
-def parts_of_task(task: Mapping[str, Any], told: Mapping[str, float] | None = None) -> dict[str, float]:
+def parts_of_task(task: Mapping[str, Any], task_seconds: Mapping[str, float] | None = None) -> dict[str, float]:
     """Return a task's seconds by kind of work; they add up to its duration.
 
-    What its Python worker ``told`` goes first. Of the rest of its run it is known how long it waited for a shuffle's
-    blocks and wrote such, how long the JVM collected garbage, and how long its thread computed; then it waited for a
-    Python worker or for a file.
+    What its Python worker ``task_seconds`` goes first. Of the rest of its run it is known how long it waited for a
+    shuffle's blocks and wrote such, how long the JVM collected garbage, and how long its thread computed; then it
+    waited for a Python worker or for a file.
 
     Examples
     --------
@@ -85,14 +85,14 @@ def parts_of_task(task: Mapping[str, Any], told: Mapping[str, float] | None = No
     found = {"scheduling": delay / 1e3,
              "serialisation": (_of(metrics, "executorDeserializeTime") + _of(metrics, "resultSerializationTime")) / 1e3,
              "transport": (task.get("gettingResultTime") or 0) / 1e3}
-    return {kind: each for kind, each in _and(found, _of_run(metrics, told or {})).items() if each > 1e-9}
+    return {kind: each for kind, each in _and(found, _of_run(metrics, task_seconds or {})).items() if each > 1e-9}
 
 
-def _of_run(metrics: Mapping[str, Any], told: Mapping[str, float]) -> dict[str, float]:
+def _of_run(metrics: Mapping[str, Any], task_seconds: Mapping[str, float]) -> dict[str, float]:
     """Return the seconds of a task's run in its executor, by kind of work."""
     left = _of(metrics, "executorRunTime") / 1e3
-    in_all = sum(told.values())
-    found = {kind: each * min(1.0, left / in_all) for kind, each in told.items() if in_all}
+    in_all = sum(task_seconds.values())
+    found = {kind: each * min(1.0, left / in_all) for kind, each in task_seconds.items() if in_all}
     left -= min(left, in_all)
     shuffled = _of(metrics, "shuffleReadMetrics", "fetchWaitTime") / 1e3 + \
         _of(metrics, "shuffleWriteMetrics", "writeTime") / 1e9
@@ -121,21 +121,21 @@ def jobs_so_far(context: SparkContext) -> int:
     return context._jsc.sc().dagScheduler().numTotalJobs() if context._jsc else 0
 
 
-def jobs_since(context: SparkContext, first: int, told: Told) -> tuple[list[Job], int]:
+def jobs_since(context: SparkContext, first: int, task_seconds: SecondsByTask) -> tuple[list[Job], int]:
     """Return the jobs from a number on, and how many of them Spark does not remember.
 
     What can not be had from Spark, as its JVM has ended, counts as not remembered.
     """
     try:
         last = jobs_so_far(context)
-        found = list(_jobs(context, first, told)) if last > first else []
+        found = list(_jobs(context, first, task_seconds)) if last > first else []
     except Py4JError as error:
         log.warning("what Spark's jobs spent their time on is not known: %s", error)
         return [], 1
     return [job for job in found if job.known], last - first - sum(job.known for job in found)
 
 
-def _jobs(context: SparkContext, first: int, told: Told) -> Iterator[Job]:
+def _jobs(context: SparkContext, first: int, task_seconds: SecondsByTask) -> Iterator[Job]:
     spark, jvm = context._jsc.sc(), context._jvm
     try:
         spark.listenerBus().waitUntilEmpty(_NOTED)
@@ -153,13 +153,13 @@ def _jobs(context: SparkContext, first: int, told: Told) -> Iterator[Job]:
         if job["jobId"] >= first and job["submissionTime"]:
             # A stage that an earlier job of these ran is known from there, and does not count twice.
             new = sorted([number for number in job["stageIds"] if number not in stages])
-            stages |= {number: _stage(store, read, number, told) for number in new}
+            stages |= {number: _stage(store, read, number, task_seconds) for number in new}
             here = [stages[number] for number in new]
             yield Job(job["jobId"], job["name"], job["submissionTime"] / 1e3, _end(job["completionTime"]),
                       tuple([stage for stage in here if stage and stage.tasks]), None not in here)
 
 
-def _stage(store: Any, read: Any, number: int, told: Told) -> SparkStage | None:
+def _stage(store: Any, read: Any, number: int, task_seconds: SecondsByTask) -> SparkStage | None:
     """Return a stage as it was last attempted; None where Spark has forgotten it."""
     try:
         found = read(store.lastStageAttempt(number))
@@ -168,26 +168,26 @@ def _stage(store: Any, read: Any, number: int, told: Told) -> SparkStage | None:
     start, end = (found["firstTaskLaunchedTime"] or found["submissionTime"] or 0) / 1e3, _end(found["completionTime"])
     tasks: Sequence[Task] = ()
     if 0 < found["numTasks"] <= _MOST_TASKS:
-        tasks = [_task(number, task, told)
+        tasks = [_task(number, task, task_seconds)
                  for task in read(store.taskList(number, found["attemptId"], _MOST_TASKS)) if task["launchTime"]]
     elif found["numCompleteTasks"]:
-        tasks = [_together(found, start, end, told)]
+        tasks = [_together(found, start, end, task_seconds)]
     return SparkStage(number, found["name"], start, end, tuple(tasks))
 
 
-def _task(stage: int, task: Mapping[str, Any], told: Told) -> Task:
+def _task(stage: int, task: Mapping[str, Any], task_seconds: SecondsByTask) -> Task:
     partition, start = task["partitionId"], task["launchTime"] / 1e3
-    said = told.get((stage, partition)) if task["status"] == "SUCCESS" else None
+    said = task_seconds.get((stage, partition)) if task["status"] == "SUCCESS" else None
     return Task(f"task {task['index']} of stage {stage}", start, start + (task["duration"] or 0) / 1e3,
                 parts_of_task(task, said))
 
 
-def _together(stage: Mapping[str, Any], start: float, end: float, told: Told) -> Task:
+def _together(stage: Mapping[str, Any], start: float, end: float, task_seconds: SecondsByTask) -> Task:
     """Return one task that stands for all tasks of a stage, with Spark's sums of their metrics."""
     metrics = {**stage, "shuffleReadMetrics": {"fetchWaitTime": stage.get("shuffleFetchWaitTime")},
                "shuffleWriteMetrics": {"writeTime": stage.get("shuffleWriteTime")}}
     said: dict[str, float] = {}
-    for (number, _), parts in told.items():
+    for (number, _), parts in task_seconds.items():
         said = _and(said, parts) if number == stage["stageId"] else said
     return Task(f"{stage['numTasks']} tasks of stage {stage['stageId']}", start, end,
                 parts_of_task({"taskMetrics": metrics}, said))

@@ -18,7 +18,7 @@ from vispark.options import Options
 from vispark.records import Keyring
 from vispark.records.partition_schema import PartitionSchema
 from vispark.runtime.executor.assigned_gpus import AssignedGpus
-from vispark.translate.codegen.scalar.interface import ROOM
+from vispark.translate.codegen.scalar.interface import SHARED_LIMIT
 
 log = logging.getLogger(__name__)
 
@@ -78,8 +78,8 @@ class PartitionHandle:
     """Handle that stands for a partition in Spark: its worker, and the schemas of its content by VRDD number.
 
     ``seconds`` says what its task spent them on, where that is asked for, ``reach`` where the worker is reached over
-    TCP, where it is, ``stage`` which stage of Spark's the task was of, and ``room`` how much shared memory the worker's
-    thread blocks can have.
+    TCP, where it is, ``stage`` which stage of Spark's the task was of, and ``shared_limit`` how much shared memory the
+    worker's thread blocks can have.
     """
 
     partition: int
@@ -89,7 +89,7 @@ class PartitionHandle:
     seconds: dict[str, float] | None = None
     reach: Reach | None = None
     stage: int = 0
-    room: int = ROOM
+    shared_limit: int = SHARED_LIMIT
 
 
 @cache

@@ -200,10 +200,10 @@ class _Choice:
         return below
 
     def _refused(self, odd: list[ColumnSpec], among: list[ColumnSpec]) -> RecordError:
-        told = "; ".join(f"{leaf.name!r} is {leaf.type.text}: {advice(leaf.name, leaf.type)}" for leaf in odd)
+        reasons = "; ".join(f"{leaf.name!r} is {leaf.type.text}: {advice(leaf.name, leaf.type)}" for leaf in odd)
         fit = [leaf.name for leaf in among if leaf.type.kind != "other"]
         instead = f"; or take those that hold numbers, columns={fit}" if fit else ""
-        return RecordError(f"columns of {self._table} that hold no numbers: {told}{instead}")
+        return RecordError(f"columns of {self._table} that hold no numbers: {reasons}{instead}")
 
     def _field(self, name: str, leaves: list[ColumnSpec], dtype: Any, *, stacked: bool) -> FieldSpec:
         own = np.result_type(*(np.dtype(leaf.type.dtype) for leaf in leaves))

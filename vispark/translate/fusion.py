@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from vispark.translate.codegen.emitter import Serial
-from vispark.translate.codegen.scalar.interface import ROOM, ElementSpec, TableKernel, TracedCall
+from vispark.translate.codegen.scalar.interface import SHARED_LIMIT, ElementSpec, TableKernel, TracedCall
 from vispark.translate.codegen.scalar.scalars import NeedsStatic
 from vispark.translate.ir.errors import Refusal
 from vispark.translate.ir.folding import Accumulated, Folding, accumulated, of_keys
@@ -55,7 +55,7 @@ _LANES_IN_MEMORY = 4
 
 
 def fuse(calls: Sequence[TracedCall], record: ElementSpec, *, wanted: frozenset[str] | None = None,
-         folding: Folding | None = None, room: int = ROOM) -> TableKernel:
+         folding: Folding | None = None, shared_limit: int = SHARED_LIMIT) -> TableKernel:
     """Return the kernel of a chain of traced functions, for elements and arguments of given dtypes and shapes.
 
     Parameters
@@ -69,7 +69,7 @@ def fuse(calls: Sequence[TracedCall], record: ElementSpec, *, wanted: frozenset[
         The outputs to compute, and to fold where there is a fold, by name; all if left out.
     folding : Folding, optional
         What the last function's results are folded into.
-    room : int
+    shared_limit : int
         The bytes of shared memory that a thread block can have where it runs.
 
     Returns
@@ -91,9 +91,10 @@ def fuse(calls: Sequence[TracedCall], record: ElementSpec, *, wanted: frozenset[
                if not value.shape and value.weak and np.dtype(value.dtype) == np.bool_}
     while True:
         try:
-            kernel = _kernel(links_of(calls), record, givens(values), tuple(statics.items()), wanted, folding, room)
-            found = instead_of(kernel, calls, record, folding, room)
-            return found if found is not kernel else beside(kernel, calls, record, wanted, folding, room)
+            kernel = _kernel(links_of(calls), record, givens(values), tuple(statics.items()), wanted, folding,
+                             shared_limit)
+            found = instead_of(kernel, calls, record, folding, shared_limit)
+            return found if found is not kernel else beside(kernel, calls, record, wanted, folding, shared_limit)
         except NeedsStatic as needed:
             statics |= {place: values[place].number for place in needed.sources}
         except Refusal as error:
@@ -103,7 +104,7 @@ def fuse(calls: Sequence[TracedCall], record: ElementSpec, *, wanted: frozenset[
 @functools.lru_cache(maxsize=512)
 def _kernel(links: tuple[Link, ...], record: ElementSpec, given: tuple[tuple[Place, ArgumentType], ...],
             statics: tuple[tuple[Place, Any], ...], wanted: frozenset[str] | None,
-            folding: Folding | None, room: int) -> TableKernel:
+            folding: Folding | None, shared_limit: int) -> TableKernel:
     """Cached by types: a chain with other values gives the kernel that there is."""
     def written(lanes: int, multiplied: bool, apart: frozenset[str] | None = None) -> RowFunction:
         return RowWriter(links, record, dict(given), dict(statics), wanted, folding is not None,
@@ -111,35 +112,35 @@ def _kernel(links: tuple[Link, ...], record: ElementSpec, given: tuple[tuple[Pla
 
     if folding is not None and not folding.key:
         for multiplied in (True, False):
-            kernel = _of_matrices(functools.partial(written, multiplied=multiplied), folding, room)
+            kernel = _of_matrices(functools.partial(written, multiplied=multiplied), folding, shared_limit)
             if kernel is not None:
                 return kernel
     for multiplied in (True, False):
-        kernel = _of_rows(functools.partial(written, multiplied=multiplied), folding, room)
+        kernel = _of_rows(functools.partial(written, multiplied=multiplied), folding, shared_limit)
         if kernel is not None:
             return kernel
     raise AssertionError("rows that nothing is multiplied with have a kernel")
 
 
-def _of_rows(written: Callable[[int], RowFunction], folding: Folding | None, room: int) -> TableKernel | None:
+def _of_rows(written: Callable[[int], RowFunction], folding: Folding | None, shared_limit: int) -> TableKernel | None:
     """Return the kernel around a row function; None if rows that are to be multiplied do not fit shared memory."""
     host = written(1)
     if folding and folding.key:
-        return _by_key(host, written, folding, room)
+        return _by_key(host, written, folding, shared_limit)
     folded = _folded(host, folding) if folding else ()
     every = tuple(one for each in folded for one in each.accumulated)
     rows = [(port.count, port.nbytes) for port in (*host.read, *(() if folding else host.outputs))]
     function = _shared_row(host, written, lanes := lanes_for(rows, every))
-    table = table_for(function, 1 if function is host else lanes, every, room)
-    if table.shared > usable(room):
-        function, table = host, table_for(host, 1, every, room)
+    table = table_for(function, 1 if function is host else lanes, every, shared_limit)
+    if table.shared > usable(shared_limit):
+        function, table = host, table_for(host, 1, every, shared_limit)
     if host.products and table.kind != "tiled":
         return None
     frame = RowKernel(f"{function.name}_{'fold' if folding else 'kernel'}", function, host, table, folded)
     return _made(frame, every, float(table.resident) if folding else _WAVES)
 
 
-def _of_matrices(written: Callable[..., RowFunction], folding: Folding, room: int) -> TableKernel | None:
+def _of_matrices(written: Callable[..., RowFunction], folding: Folding, shared_limit: int) -> TableKernel | None:
     """Return the kernel that folds matrices as matrix products; None if nothing is such a matrix, or none fits."""
     apart: frozenset[str] = frozenset()
     while True:
@@ -162,7 +163,7 @@ def _of_matrices(written: Callable[..., RowFunction], folding: Folding, room: in
     sums = tuple(each[0] for each in matrices)
     lanes = max(matrix_fold.LANES, lanes_for([(port.count, port.nbytes) for port in host.read], every))
     for function in (_shared_row(host, functools.partial(written, apart=apart), lanes), host):
-        table = matrix_fold.matrix_table(function, 1 if function is host else lanes, every, sums, room)
+        table = matrix_fold.matrix_table(function, 1 if function is host else lanes, every, sums, shared_limit)
         if table is not None:
             break
     else:
@@ -178,7 +179,7 @@ def _folded(function: RowFunction, folding: Folding, but: str | None = None) -> 
                  for port in function.outputs if port.parameter.name != but)
 
 
-def _by_key(host: RowFunction, written: Any, folding: Folding, room: int) -> TableKernel | None:
+def _by_key(host: RowFunction, written: Any, folding: Folding, shared_limit: int) -> TableKernel | None:
     key = next((port for port in host.outputs if port.parameter.name == folding.key), None)
     if key is None or not key.number or Scalar(key.parameter.dtype).kind not in "biu":
         raise Refusal(f"keys to fold by are integers in the field {folding.key!r}, and there is none")
@@ -194,17 +195,18 @@ def _by_key(host: RowFunction, written: Any, folding: Folding, room: int) -> Tab
     for most in (WARP, _LANES_IN_MEMORY):
         lanes = min(most, lanes_for_key(sum(each.port.count for each in folded)))
         function = _shared_row(host, written, lanes)
-        table, place = keyed_table(function, 1 if function is host else lanes, left + 16 * len(every), room)
+        table, place = keyed_table(function, 1 if function is host else lanes, left + 16 * len(every), shared_limit)
         if place:
             break
     cells, sums = KeyCells(place), tuple(one for each in folded for one in each.accumulated)
     if all(one.words for one in sums) and not host.products:
         numbers = sum(each.port.count for each in folded)
         table, cells = together(function, table, place, cells_together(keys[0], sums), 8 * sum(
-            one.width * one.words for one in (keys[0], *sums)), numbers, _PARTIAL_BYTES / left < _MULTIPROCESSORS, room)
-    if table.shared > usable(room):
+            one.width * one.words for one in (keys[0], *sums)), numbers, _PARTIAL_BYTES / left < _MULTIPROCESSORS,
+                                shared_limit)
+    if table.shared > usable(shared_limit):
         function = host
-        table, place = keyed_table(host, 1, left + 16 * len(every), room)
+        table, place = keyed_table(host, 1, left + 16 * len(every), shared_limit)
         cells = KeyCells(place)
     if host.products and table.kind != "tiled":
         return None

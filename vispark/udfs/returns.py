@@ -98,9 +98,9 @@ class ReturnType:
             raise self._other(given or columns)
 
     def _other(self, columns: list[OutputColumn]) -> PlanError:
-        told = ddl(columns)
-        return PlanError(f"{self.name} gives {told}, and is declared to return {self.kind.simpleString()}; declare "
-                         f'"{told}", or convert the result in the function, as by np.float64(...)')
+        given = ddl(columns)
+        return PlanError(f"{self.name} gives {given}, and is declared to return {self.kind.simpleString()}; declare "
+                         f'"{given}", or convert the result in the function, as by np.float64(...)')
 
 
 def _becomes(column: OutputColumn, kind: spark.DataType) -> bool:

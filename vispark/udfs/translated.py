@@ -189,21 +189,21 @@ class ColumnFunction:
         PlanError
             If there are too many, too few, or some for parameters that are not there.
         """
-        told = f"{self.__name__}({', '.join(self._names)})"
+        call_text = f"{self.__name__}({', '.join(self._names)})"
         if len(columns) > len(self._names):
-            raise PlanError(f"{told} is given {len(columns)} columns")
+            raise PlanError(f"{call_text} is given {len(columns)} columns")
         found = dict(zip(self._names, columns, strict=False))
         for name, column in named.items():
             if name not in self._names or name in found:
-                raise PlanError(f"{told} has no parameter {name}" if name not in found else
-                                f"{told} is given {name} twice")
+                raise PlanError(f"{call_text} has no parameter {name}" if name not in found else
+                                f"{call_text} is given {name} twice")
             found[name] = column
         missing = [name for name in self._needed if name not in found]
         if missing or not found:
-            raise PlanError(f"{told} is given no column for {', '.join(missing or self._names)}")
+            raise PlanError(f"{call_text} is given no column for {', '.join(missing or self._names)}")
         for name, column in found.items():
             if not isinstance(column, str | Column):
-                raise PlanError(f"{told} takes columns, or their names, and for {name} was given a "
+                raise PlanError(f"{call_text} takes columns, or their names, and for {name} was given a "
                                 f"{type(column).__name__}; a number is lit({column!r})")
         return found
 

@@ -152,7 +152,7 @@ class CudaDevice(Device):
         Bytes that this process may hold on it; 0 for as many as there are.
     cache : KernelCache
         Where compiled kernels are kept on disk.
-    room : int
+    shared_limit : int
         The most shared memory that thread blocks may have, in bytes; 0 for as much as there is.
 
     Raises
@@ -164,7 +164,7 @@ class CudaDevice(Device):
     kind = "cuda"
     asynchronous = True
 
-    def __init__(self, ordinal: int, *, memory: int, cache: KernelCache, room: int = 0):
+    def __init__(self, ordinal: int, *, memory: int, cache: KernelCache, shared_limit: int = 0):
         super().__init__(f"cuda:{ordinal}")
         self.ordinal = ordinal
         self._cache = cache
@@ -179,11 +179,11 @@ class CudaDevice(Device):
         self._home: Any = None
         self._report = np.zeros(4, np.int64)
         try:
-            self._open(memory, room)
+            self._open(memory, shared_limit)
         except (pycuda_driver.Error, VisparkError) as error:
             raise DeviceUnavailable(f"{self.name} cannot be used: {error}") from error
 
-    def _open(self, memory: int, room: int) -> None:
+    def _open(self, memory: int, shared_limit: int) -> None:
         native = pycuda_driver.Device(self.ordinal)
         if native.compute_capability() < OLDEST_CAPABILITY:
             raise DeviceUnavailable("a {} has compute capability {}.{}; {}.{} or later is needed".format(
@@ -193,8 +193,8 @@ class CudaDevice(Device):
         self.arch = architecture(*native.compute_capability())
         self.clusters = self.arch == "sm_90a"
         self.limits = _limits(native)
-        self.room = min(room or self.limits.shared, self.limits.shared)
-        self.limits = replace(self.limits, shared=self.room)
+        self.shared_limit = min(shared_limit or self.limits.shared, self.limits.shared)
+        self.limits = replace(self.limits, shared=self.shared_limit)
         self._native = native
         self._total = min(memory or native.total_memory(), native.total_memory())
         self.multiprocessors = native.get_attribute(pycuda_driver.device_attribute.MULTIPROCESSOR_COUNT)
@@ -605,7 +605,7 @@ class _Thread(threading.local):
 _THREAD = _Thread()
 
 
-def open_cuda(*, memory: int, addresses: Sequence[str], cache_dir: str, room: int = 0) -> list[CudaDevice]:
+def open_cuda(*, memory: int, addresses: Sequence[str], cache_dir: str, shared_limit: int = 0) -> list[CudaDevice]:
     """Open the GPUs that Spark assigned, or all.
 
     Parameters
@@ -616,7 +616,7 @@ def open_cuda(*, memory: int, addresses: Sequence[str], cache_dir: str, room: in
         Spark's addresses of the GPUs; empty for all.
     cache_dir : str
         Directory of the compiled kernels; empty for the user's cache directory.
-    room : int
+    shared_limit : int
         The most bytes of shared memory that their thread blocks may have; 0 for as many as there are.
 
     Returns
@@ -637,7 +637,7 @@ def open_cuda(*, memory: int, addresses: Sequence[str], cache_dir: str, room: in
     devices: list[CudaDevice] = []
     try:
         for ordinal in ordinals(addresses, os.environ.get("CUDA_VISIBLE_DEVICES"), count, _uuids(addresses, count)):
-            devices.append(CudaDevice(ordinal, memory=memory, cache=cache, room=room))
+            devices.append(CudaDevice(ordinal, memory=memory, cache=cache, shared_limit=shared_limit))
     except VisparkError:
         for device in devices:
             device.close()

@@ -197,15 +197,15 @@ class Compiler:
 def _identified(command: tuple[str, ...]) -> Compiler:
     # Names the version and every instruction set that -march=native stands for.
     try:
-        told = subprocess.run([*command, "-march=native", "-E", "-v", "-x", "c++", os.devnull], capture_output=True,
-                              text=True, errors="replace", check=False)
+        report = subprocess.run([*command, "-march=native", "-E", "-v", "-x", "c++", os.devnull], capture_output=True,
+                                text=True, errors="replace", check=False)
     except OSError as error:
         raise DeviceUnavailable(f"{command[0]} cannot be started: {error.strerror}; {_INSTALL}") from error
-    if told.returncode:
+    if report.returncode:
         raise DeviceUnavailable(f"{shlex.join(command)} is not a C++ compiler that the host device can use: {_INSTALL}",
-                                detail=told.stderr)
-    identity = hashlib.sha256("\0".join([*command, platform.machine(), told.stderr]).encode()).hexdigest()
-    return Compiler(command, identity, "clang version" in told.stderr)
+                                detail=report.stderr)
+    identity = hashlib.sha256("\0".join([*command, platform.machine(), report.stderr]).encode()).hexdigest()
+    return Compiler(command, identity, "clang version" in report.stderr)
 
 
 @functools.cache

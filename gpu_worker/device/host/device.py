@@ -133,7 +133,7 @@ class HostDevice(Device):
         The most bytes that its buffers may hold; 0 for as many as the machine has.
     cache : KernelCache
         Where compiled kernels are kept on disk.
-    room : int
+    shared_limit : int
         The most shared memory that a block may have, in bytes; 0 for what an H100 has.
     bounds : bool
         Whether each access of a kernel to memory is checked against the buffers that it was launched with.
@@ -159,10 +159,10 @@ class HostDevice(Device):
 
     kind: ClassVar[str] = "host"
 
-    def __init__(self, name: str = "host:0", *, memory: int = 0, cache: KernelCache, room: int = 0,
+    def __init__(self, name: str = "host:0", *, memory: int = 0, cache: KernelCache, shared_limit: int = 0,
                  bounds: bool = False):
-        super().__init__(name, os.cpu_count() or 1, min(room or SHARED_BYTES, SHARED_BYTES))
-        self._limits = replace(LIMITS, shared=self.room)
+        super().__init__(name, os.cpu_count() or 1, min(shared_limit or SHARED_BYTES, SHARED_BYTES))
+        self._limits = replace(LIMITS, shared=self.shared_limit)
         self._cache = cache
         self._compiler = Compiler.find(bounds=bounds)
         self._runtime = _runtime(self._compiler, cache)
@@ -218,9 +218,9 @@ class HostDevice(Device):
             self._copy(target.address, target.nbytes, source.address, source.nbytes)
         stream.note(self.copy_across, target, source)
 
-    def _copy(self, target: int, room: int, source: int, nbytes: int) -> None:
+    def _copy(self, target: int, capacity: int, source: int, nbytes: int) -> None:
         self._check_usable()
-        check_fits(nbytes, room)
+        check_fits(nbytes, capacity)
         if nbytes:
             ctypes.memmove(target, source, nbytes)
 
@@ -301,7 +301,7 @@ class HostDevice(Device):
             raise DeviceUnavailable(f"{self.name} is closed")
 
 
-def open_host(*, memory: int, addresses: Sequence[str], cache_dir: str, room: int = 0,
+def open_host(*, memory: int, addresses: Sequence[str], cache_dir: str, shared_limit: int = 0,
               bounds: bool = False, count: int = 0) -> list[HostDevice]:
     """Open the host as one device, or as ``count`` of them, which share its cores.
 
@@ -322,7 +322,7 @@ def open_host(*, memory: int, addresses: Sequence[str], cache_dir: str, room: in
         If there is no C++ compiler.
     """
     cache = KernelCache(cache_dir)
-    return [HostDevice(f"host:{number}", memory=memory, cache=cache, room=room, bounds=bounds)
+    return [HostDevice(f"host:{number}", memory=memory, cache=cache, shared_limit=shared_limit, bounds=bounds)
             for number in (numbered("host", count, addresses) if count else [0])]
 
 

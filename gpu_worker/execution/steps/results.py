@@ -11,7 +11,7 @@ from gpu_worker.execution.step_handlers import StepHandler, handles
 from gpu_worker.execution.steps.transfers import copied_out
 from gpu_worker.memory.partition import Partition
 from gpu_worker.memory.registry import Registry
-from gpu_worker.memory.tiers import TIERS, has_room, placing
+from gpu_worker.memory.tiers import TIERS, fits_on, placing
 from gpu_worker.protocol.errors import PlanError
 from gpu_worker.protocol.messages import FetchStep, KeepStep, Plan
 
@@ -52,7 +52,7 @@ class KeepHandler(StepHandler[KeepStep]):
                             "cache(\"GPU\"), with more or larger devices where they do not fit")
         missing = sum(array.nbytes for array in value.arrays if array.buffer is None)
         with placing:
-            if has_room(value.device, sum(array.nbytes for array in value.arrays), missing):
+            if fits_on(value.device, sum(array.nbytes for array in value.arrays), missing):
                 return self._kept(context, context.to_device(value), "device")
         if any(array.host is None for array in value.arrays):
             value, = copied_out(context, [value])

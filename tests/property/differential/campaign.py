@@ -104,10 +104,10 @@ def check(functions: Sequence[Drawn], device: str, careful: bool = True) -> Tall
                 call = TracedCall(trace(imported(drawn)))
                 kernel = fuse((call,), record_of(drawn.fields))
             except TranslationError as error:
-                tally.differences.append(_told(drawn, f"the translator refuses it: {error}"))
+                tally.differences.append(_reported(drawn, f"the translator refuses it: {error}"))
                 continue
             except BROKEN as error:
-                tally.differences.append(_told(drawn, f"the translator fails: {type(error).__name__}: {error}"))
+                tally.differences.append(_reported(drawn, f"the translator fails: {type(error).__name__}: {error}"))
                 continue
             launches.append(Launch(kernel, call, drawn.fields))
             kept.append((drawn, recorder.pairs))
@@ -127,7 +127,7 @@ def _count(tally: Tally, drawn: Drawn, pairs: set[Pair], launch: Launch, given: 
     tally.functions += 1
     tally.records += count
     if found is not None:
-        tally.differences.append(_told(drawn, _where(drawn, found)))
+        tally.differences.append(_reported(drawn, _where(drawn, found)))
     elif count:
         tally.pairs.update(pairs)
         tally.met.update(dict.fromkeys(pairs, count))
@@ -142,7 +142,7 @@ def _launched(launches: list[Launch], drawn: list[Drawn], device: str, careful: 
         return list(runner(device, careful).run(launches))
     except CompileError as error:
         if len(launches) == 1:
-            tally.differences.append(_told(drawn[0], f"its kernel does not compile: {error}"))
+            tally.differences.append(_reported(drawn[0], f"its kernel does not compile: {error}"))
             return [None]
         half = len(launches) // 2
         return [*_launched(launches[:half], drawn[:half], device, careful, tally),
@@ -154,7 +154,7 @@ def _where(drawn: Drawn, found: Difference) -> str:
     return f"result{found.path} of element {found.element}: {found.words}\ngiven {given}"
 
 
-def _told(drawn: Drawn, words: str) -> str:
+def _reported(drawn: Drawn, words: str) -> str:
     return (f"{words}\n{drawn.source()}dtype {drawn.dtype}; again: python -m tests.property.differential --again "
             f"'{drawn.seed}'\n")
 
@@ -221,7 +221,7 @@ def _work(task: Task) -> Tally:
 
 def _lost(lost: Lost) -> Tally:
     drawn = list(lost.task.unit.functions(lost.task.high))[-1]
-    return Tally(1, differences=[_told(drawn, f"its process {lost.words}")])
+    return Tally(1, differences=[_reported(drawn, f"its process {lost.words}")])
 
 
 def campaign(seed: str, cases: int, jobs: int, device: str, seconds: float = 1e9,

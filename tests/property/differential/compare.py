@@ -181,8 +181,8 @@ def _same(one: np.ndarray, other: np.ndarray, equal: Equal) -> np.ndarray:
         if not equal.units:
             return _same_floats(one.real, other.real, equal) & _same_floats(one.imag, other.imag, equal)
         limits = np.finfo(one.dtype)
-        room = limits.eps * (equal.units * np.abs(one) + equal.absolute) + limits.tiny
-        return (np.abs(one - other) <= room) | (one == other) | (~np.isfinite(one) & ~np.isfinite(other))
+        tolerance = limits.eps * (equal.units * np.abs(one) + equal.absolute) + limits.tiny
+        return (np.abs(one - other) <= tolerance) | (one == other) | (~np.isfinite(one) & ~np.isfinite(other))
     return _same_floats(one, other, equal)
 
 
@@ -193,8 +193,8 @@ def _same_floats(one: np.ndarray, other: np.ndarray, equal: Equal) -> np.ndarray
         return both | ((one == other) & signs)
     limits = np.finfo(one.dtype)
     wide, narrow = one.astype(np.longdouble), other.astype(np.longdouble)
-    room = limits.eps * (equal.units * np.abs(wide) + equal.absolute) + equal.units * limits.smallest_subnormal
+    tolerance = limits.eps * (equal.units * np.abs(wide) + equal.absolute) + equal.units * limits.smallest_subnormal
     # What rounds to the last number before infinity may as well round to infinity, in Python or in the kernel.
     near = limits.max * (1 - equal.units * limits.eps)
     last = (np.abs(wide) >= near) & (np.abs(narrow) >= near) & (np.sign(wide) == np.sign(narrow))
-    return both | (one == other) | last | (np.isfinite(one) & np.isfinite(other) & (np.abs(wide - narrow) <= room))
+    return both | (one == other) | last | (np.isfinite(one) & np.isfinite(other) & (np.abs(wide - narrow) <= tolerance))

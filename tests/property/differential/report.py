@@ -51,13 +51,14 @@ def _met(tally: Tally, verdicts: Verdicts, syntax: bool) -> str:
     if not verdicts:
         return words
     kinds = Counter(kind for (name, _), (kind, _) in _unmet(tally, verdicts).items() if is_syntax(name) == syntax)
-    told = ", ".join(f"{count:,} {_TOLD[kind]}" for kind, count in sorted(kinds.items()))
-    return f"{words}. Of the {kinds.total():,} others {told or 'there are none'}"
+    others = ", ".join(f"{count:,} {_KIND_NAMES[kind]}" for kind, count in sorted(kinds.items()))
+    return f"{words}. Of the {kinds.total():,} others {others or 'there are none'}"
 
 
 #: What the pairs are that no function met, by the verdict on the shortest template.
-_TOLD = {RAISES: "are errors, in Python and here, which was checked", LACKS: "are errors here alone, which was checked",
-         WRONG: "are errors in Python alone", "": "have no template"}
+_KIND_NAMES = {RAISES: "are errors, in Python and here, which was checked",
+               LACKS: "are errors here alone, which was checked",
+               WRONG: "are errors in Python alone", "": "have no template"}
 
 
 def table(tally: Tally) -> str:

@@ -239,18 +239,18 @@ class _Arena:
     """Arrays side by side in one piece of the GPU's memory, and their image here."""
 
     def __init__(self, do: Any) -> None:
-        self.do, self.room, self.arrays, self.base = do, 256, list[tuple[int, np.ndarray]](), None
+        self.do, self.size_so_far, self.arrays, self.base = do, 256, list[tuple[int, np.ndarray]](), None
 
     def place(self, array: np.ndarray) -> int:
         """Where an array will be."""
-        found = self.room
+        found = self.size_so_far
         self.arrays.append((found, array))
-        self.room += -(-array.nbytes // 256) * 256
+        self.size_so_far += -(-array.nbytes // 256) * 256
         return found
 
     def begin(self) -> int:
         """The address of it all; the tables of ports that follow find room at its end."""
-        self.size = self.room + 512 * len(self.arrays) + 4096
+        self.size = self.size_so_far + 512 * len(self.arrays) + 4096
         self.base = self.do(driver.cuMemAlloc(self.size))
         return int(self.base)
 

@@ -52,7 +52,7 @@ class Map(RecordedOperation):
 
     def output(self, state: OperatorOutput, position: int, plan: PlanBuilder) -> OperatorOutput:
         before = state.blocks(self.spec.label)
-        mapped = resolve_maps([(position, self.spec)], state.layout, before, room=plan.room)
+        mapped = resolve_maps([(position, self.spec)], state.layout, before, shared_limit=plan.shared_limit)
         signature, layout = after_map(mapped, state.layout, before)
         return OperatorOutput(layout, signature, state.count, mapped)
 

@@ -101,7 +101,7 @@ class PlanCache:
 
     def ready(self, chain: LogicalPlan, start: DatasetId, nodes: LogicalPlan, shape: PlacementKey,
               requested: RequestedOutput,
-              partitions: Sequence[int], room: int) -> DistributedExecutable:
+              partitions: Sequence[int], shared_limit: int) -> DistributedExecutable:
         """Return the plan for some partitions of content with a placement key.
 
         Parameters
@@ -110,7 +110,7 @@ class PlanCache:
             At least from the operation on that says where the content of ``start`` lies.
         nodes : LogicalPlan
             The part of it behind ``start``.
-        room : int
+        shared_limit : int
             The bytes of shared memory that thread blocks can have wherever it runs.
 
         Raises
@@ -119,7 +119,7 @@ class PlanCache:
             If it cannot be run as written.
         """
         which = partitions if isinstance(partitions, range) else tuple(partitions)
-        key = (tuple([_key(node, chain, nodes) for node in nodes]), requested, which, room, shape)
+        key = (tuple([_key(node, chain, nodes) for node in nodes]), requested, which, shared_limit, shape)
         before, last = self._last
         if key == before and last.fits(nodes):      # which takes less than hashing it
             return last
@@ -128,7 +128,7 @@ class PlanCache:
             if ready.fits(nodes):
                 self._last = key, ready
                 return ready
-        ready = self._made(chain, start, shape, requested, partitions, room)
+        ready = self._made(chain, start, shape, requested, partitions, shared_limit)
         with self._lock:
             self.made += 1
         self._plans.put(key, (ready, *alike)[:_ALIKE])
@@ -136,10 +136,10 @@ class PlanCache:
 
     def _made(self, chain: LogicalPlan, start: DatasetId, shape: PlacementKey, requested: RequestedOutput,
               partitions: Sequence[int],
-              room: int) -> DistributedExecutable:
+              shared_limit: int) -> DistributedExecutable:
         homes = dict(shape.homes)
         contents = dict(zip(homes, shape.contents, strict=True))
-        work = lowering(chain, start, requested, shape.contents, room)
+        work = lowering(chain, start, requested, shape.contents, shared_limit)
         shares: dict[WorkerAddress, list[int]] = {}
         for partition in partitions:
             work.add(partition, contents[partition])

@@ -279,7 +279,8 @@ class Session:
     def _begin(self, loader: RDD, chain: LogicalPlan, start: DatasetId, residency: Residency, target: Residency,
                partitions: Sequence[int]) -> None:
         nodes = after_start(chain, start)
-        ready = self.plans.ready(chain, start, nodes, residency.shape(self.plans), KEEP, partitions, self.workers.room)
+        ready = self.plans.ready(chain, start, nodes, residency.shape(self.plans), KEEP, partitions,
+                                 self.workers.shared_limit)
         began = time.monotonic()
         under_way = self._send(loader, ready, nodes, start, residency)
         for worker, prepared, sent in under_way:
@@ -469,7 +470,7 @@ class Session:
         residency = self.residencies[start.number]
         nodes = after_start(chain, start)
         ready = self.plans.ready(chain, start, nodes, residency.shape(self.plans), requested, partitions,
-                                 self.workers.room)
+                                 self.workers.shared_limit)
         answer.fold = ready.reason or ready.fold
         errors: list[VisparkError] = []
         kept = [self.residencies.get(node.cached.number) for node in nodes if node.cached]
@@ -618,7 +619,7 @@ class Session:
         self._settle(chain)
         self.collector.loaded({token.stage for token in found}, found[0].contents if found else ())
         for token in found if profile else ():
-            profile.told(token.stage, token.partition, token.seconds or {})
+            profile.add_task_seconds(token.stage, token.partition, token.seconds or {})
 
     def relayed(self, residency: Residency, partition: int) -> Relayed:
         """Return a function that runs a task at the place of a partition's token."""
@@ -631,7 +632,7 @@ class Session:
     def place(self, token: PartitionHandle) -> None:
         """Record where a partition is, as its token says."""
         worker = self.workers.at(token.home)
-        worker.learn(token.epoch, token.room)
+        worker.learn(token.epoch, token.shared_limit)
         worker.reached(token.reach)
         for number, content in token.contents.items():
             residency = self.residencies.get(number)

@@ -39,7 +39,7 @@ from vispark.runtime.driver.pipeline import PendingRequest, Pipeline
 from vispark.runtime.executor.client import blame, contents
 from vispark.runtime.executor.relay_tasks import Ask, Deferred, Relay
 from vispark.runtime.identity import Credentials, WorkerAddress
-from vispark.translate.codegen.scalar.interface import ROOM
+from vispark.translate.codegen.scalar.interface import SHARED_LIMIT
 from vispark.translate.frontend import index_faults
 
 log = logging.getLogger(__name__)
@@ -88,7 +88,7 @@ class Worker:
         The transport of plans from here to it.
     gone : bool
         Whether it was reached over TCP and is not any more: what it held counts as lost until a task comes from there.
-    room : int
+    shared_limit : int
         The bytes of shared memory that thread blocks of its devices can have.
     plans : int
         How many plans it was sent.
@@ -105,7 +105,7 @@ class Worker:
         self.epoch = 0
         #: The epoch of the last connection that broke, of which whoever used it tells.
         self._dropped = 0
-        self.room = ROOM
+        self.shared_limit = SHARED_LIMIT
         self.plans = 0
         self.fetched_bytes = 0
         self._credentials = credentials
@@ -146,11 +146,11 @@ class Worker:
         wanted = choose(self._credentials.options.transport, is_here=self._here, has_address=True)
         return f"not {wanted.label}: {self.refused}" if self.refused else ""
 
-    def learn(self, epoch: int, room: int = 0) -> None:
+    def learn(self, epoch: int, shared_limit: int = 0) -> None:
         """Record the worker's epoch, and the shared memory of its thread blocks, if that is given."""
         with self._lock:
             before, self.epoch = self.epoch, max(self.epoch, epoch)
-        self.room = room or self.room
+        self.shared_limit = shared_limit or self.shared_limit
         if before < epoch and before not in (0, self._dropped):
             log.warning("the process of the worker in %s was lost, and what it held is made again; daemon.log there "
                         "says how it ended", self.home.runtime_dir)
@@ -488,7 +488,7 @@ class Worker:
             if self._lease is None:
                 self._lease = open_lease(self._credentials.hello("lease"), runtime_dir=directory, reach=reach,
                                          transport=self._connector)
-        self.learn(client.epoch, client.room)
+        self.learn(client.epoch, client.shared_limit)
         return Pipeline(client, options.deadline, blame, self._heard, self._awaited)
 
     @property
@@ -610,9 +610,9 @@ class Workers:
             return list(self._known.values())
 
     @property
-    def room(self) -> int:
+    def shared_limit(self) -> int:
         """The least shared memory that thread blocks can have on any of them, in bytes."""
-        return min([worker.room for worker in self.known()], default=ROOM)
+        return min([worker.shared_limit for worker in self.known()], default=SHARED_LIMIT)
 
     def alive(self, home: WorkerAddress, epoch: int) -> bool:
         """Return whether the process that received some content is, as far as is known, still the worker's process."""

@@ -44,7 +44,7 @@ class Pieces:
     memory : Payload
         Shared memory.
     start : int
-        Where in it there is room for the pieces; see :func:`room`.
+        Where in it there is room for the pieces; see :func:`chunk_space`.
     """
 
     def __init__(self, client: Client, request: Run, memory: Payload, start: int):
@@ -103,7 +103,7 @@ class Pieces:
             self._client.wait_until(lambda: not self._marks[self._turn])
 
 
-def room(size: int) -> tuple[int, int]:
+def chunk_space(size: int) -> tuple[int, int]:
     """Return the offset of the upload pieces in a memory, behind ``size`` bytes of other content, and the memory's
     total size.
     """

@@ -27,7 +27,7 @@ from vispark.lower.executable import Invocation
 from vispark.records import Packed, RecordLayout
 from vispark.records.partition_schema import PartitionSchema
 from vispark.runtime.executor.assigned_gpus import executor_process
-from vispark.runtime.executor.chunked_upload import PIECES_FROM, Pieces, room
+from vispark.runtime.executor.chunked_upload import PIECES_FROM, Pieces, chunk_space
 from vispark.runtime.identity import Credentials
 
 log = logging.getLogger(__name__)
@@ -181,7 +181,7 @@ def _payload(client: Client, invocation: Invocation, packed: Packed | None, offs
 def _sent_in_pieces(client: Client, invocation: Invocation, packed: Packed, request: Run, offset: int,
                     size: int) -> Payload:
     """Send the blocks to the worker ahead of the plan, in pieces; return the payload with keys and values."""
-    start, whole = room(offset + size)
+    start, whole = chunk_space(offset + size)
     with ExitStack() as undo:
         # Then the worker forgets what has come.
         undo.callback(forget, client)

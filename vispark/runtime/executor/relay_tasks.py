@@ -110,10 +110,10 @@ class CollectTask:
         _use_up(slots)
         directory = locate()
         home = WorkerAddress(str(directory.path), machine())
-        told = self.deferred.get(home, Deferred((), {}))
-        retained = told.retained | {number: places.get(home, ()) for number, places in self.keep.items()}
-        if (told.released or retained) and directory.session_socket(self.credentials.session).exists():
-            answered(self.credentials, None, Deferred(told.released, retained).tell)
+        deferred = self.deferred.get(home, Deferred((), {}))
+        retained = deferred.retained | {number: places.get(home, ()) for number, places in self.keep.items()}
+        if (deferred.released or retained) and directory.session_socket(self.credentials.session).exists():
+            answered(self.credentials, None, Deferred(deferred.released, retained).tell)
             yield home
 
 

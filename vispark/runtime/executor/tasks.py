@@ -57,7 +57,7 @@ def _lowered(client: Client, chain: LogicalPlan, start: DatasetId | None, reques
              content: PartitionSchema,
              devices: Sequence[str] = ()) -> Invocation:
     """Return the plan for one partition, with kernels for a client's worker."""
-    work = lowering(chain, start, requested, [content], client.room)
+    work = lowering(chain, start, requested, [content], client.shared_limit)
     work.add(partition, content)
     return work.ship(devices)
 
@@ -96,10 +96,10 @@ class HandingBack:
             yield RefusedTask(error, traceback.format_exc())
         except Exception as error:
             task = TaskContext.get()
-            told = None if isinstance(error, VisparkError) else task_error(traceback.format_exc())
-            if told is None or task is None or task.attemptNumber() + 1 < self.attempts:
+            refusal = None if isinstance(error, VisparkError) else task_error(traceback.format_exc())
+            if refusal is None or task is None or task.attemptNumber() + 1 < self.attempts:
                 raise
-            yield RefusedTask(told, told.full_trace)
+            yield RefusedTask(refusal, refusal.full_trace)
 
 
 def checked(results: list, chain: LogicalPlan | None = None) -> list:
@@ -136,7 +136,7 @@ class LoadTask:
         task = TaskContext.get()
         yield PartitionHandle(partition, WorkerAddress(client.runtime_dir, machine()), client.epoch, kept,
                               dict(spent.seconds) if self.profile else None, client.reach,
-                              task.stageId() if task else 0, client.room)
+                              task.stageId() if task else 0, client.shared_limit)
 
 
 def _not_alone(partition: int, what: str = "") -> PartitionMissing:

@@ -186,8 +186,8 @@ def isclose(emit: Emitter, a: Value, b: Value, rtol: Value | None = None, atol: 
         if b.type.kind in "biu" and not a.type.weak:
             b = cast(b, scalars.ufunc("multiply", b, literal(1.0)).type)
         apart = numbers.absolute(scalars.binary("-", a, b))
-        room = scalars.binary("+", least, scalars.binary("*", near, numbers.absolute(b)))
-        within, alike = scalars.binary("<=", apart, room), scalars.binary("==", a, b)
+        tolerance = scalars.binary("+", least, scalars.binary("*", near, numbers.absolute(b)))
+        within, alike = scalars.binary("<=", apart, tolerance), scalars.binary("==", a, b)
         finite = scalars.ufunc("isfinite", b)
         return Number(Scalar("bool"), f"({within.closed} && {finite.closed}) || {alike.closed}", atom=False)
 

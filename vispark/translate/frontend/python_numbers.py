@@ -46,7 +46,7 @@ def meaning_of_numbers(function: Function, numbers: Mapping[str, str]) -> str:
     """
     first = next((each.name for each in function.definition.parameters), "")
     known = {first if name == "" else name: kind for name, kind in numbers.items()}
-    return next(_Reading(function).told(function.definition, known), "")
+    return next(_Reading(function).differences(function.definition, known), "")
 
 
 class _Reading:
@@ -55,7 +55,7 @@ class _Reading:
     def __init__(self, function: Function):
         self.captures = function.captures
 
-    def told(self, definition: Definition, known: Mapping[str, str]) -> Iterator[str]:
+    def differences(self, definition: Definition, known: Mapping[str, str]) -> Iterator[str]:
         """Yield texts of a function's operations on variables that hold, or depend on, Python's numbers."""
         known = dict(known)
         for node in nodes.nodes_of(definition.body):
@@ -83,7 +83,7 @@ class _Reading:
         given = dict(zip([each.name for each in inner.parameters], arguments, strict=False)) | keywords
         kinds = {name: kind for name, value in given.items() if (kind := self._kind(value, known))}
         if inner.text.file != composed.__file__:
-            yield from self.told(inner, kinds) if kinds else ()
+            yield from self.differences(inner, kinds) if kinds else ()
         elif inner.name in ("comb", "factorial") and kinds:
             yield _POWER.format(shown=f"math.{inner.name}")
 

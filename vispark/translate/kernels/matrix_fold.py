@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from vispark.translate.codegen.scalar.interface import ROOM
+from vispark.translate.codegen.scalar.interface import SHARED_LIMIT
 from vispark.translate.ir.folding import Accumulated
 from vispark.translate.kernels.outer_sums import Factor, OuterSum
 from vispark.translate.kernels.row_function import RowFunction
@@ -42,7 +42,7 @@ def waves_of(accumulated: tuple[Accumulated, ...]) -> float:
 
 
 def matrix_table(function: RowFunction, lanes: int, rest: tuple[Accumulated, ...], matrices: tuple[Accumulated, ...],
-                 room: int = ROOM) -> Table | None:
+                 shared_limit: int = SHARED_LIMIT) -> Table | None:
     """Return the schedule of a kernel that folds matrices, or None if not even a few rows' factors fit shared memory.
     """
     if not any(port.count for port in function.inputs):
@@ -51,9 +51,9 @@ def matrix_table(function: RowFunction, lanes: int, rest: tuple[Accumulated, ...
     joined = max(joined_bytes(_THREADS, rest), *map(_turns_bytes, alike(function, matrices)))
     for most in _TILES:
         for stages in (3, 2, 1):
-            table = tiled_table(function, lanes, _THREADS, most, stages, room)
+            table = tiled_table(function, lanes, _THREADS, most, stages, shared_limit)
             shared = max(-(-table.shared // 16) * 16 + table.tile * each, joined)
-            if shared <= usable(room) and table.tile <= most:
+            if shared <= usable(shared_limit) and table.tile <= most:
                 return replace(table, shared=shared, resident=1)
     return None
 

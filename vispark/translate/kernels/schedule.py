@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from vispark.translate.codegen.scalar.interface import ROOM
+from vispark.translate.codegen.scalar.interface import SHARED_LIMIT
 from vispark.translate.ir.folding import Accumulated
 from vispark.translate.kernels.row_function import Port, RowFunction
 from vispark.translate.kernels.row_matmul import Product, ProductRow
@@ -150,23 +150,26 @@ def lanes_for(widths: Sequence[tuple[int, int]], accumulated: Sequence[Accumulat
     return lanes
 
 
-def usable(room: int) -> int:
-    """Return the bytes of shared memory that a schedule may use, out of the ``room`` of a thread block."""
-    return room - _LEFT_BYTES
+def usable(shared_limit: int) -> int:
+    """Return the bytes of shared memory that a schedule may use, out of the ``shared_limit`` of a thread block."""
+    return shared_limit - _LEFT_BYTES
 
 
-def table_for(function: RowFunction, lanes: int, accumulated: Sequence[Accumulated], room: int = ROOM) -> Table:
+def table_for(function: RowFunction, lanes: int, accumulated: Sequence[Accumulated],
+              shared_limit: int = SHARED_LIMIT) -> Table:
     """Return the table for a row function; it fits, unless arrays of the rows' own do not."""
     rows = [port for port in (*function.inputs, *function.outputs) if not port.number]
     if not rows and lanes == 1:
-        return _flat(function, accumulated, room)
+        return _flat(function, accumulated, shared_limit)
     for block in (256, 128, 64, 32) if lanes > 1 and not accumulated else (128, 64, 32):
-        tried = [_tiled(function, lanes, accumulated, block, stages, bool(accumulated), room) for stages in (3, 2, 1)]
-        most = min(usable(room), _BLOCK_BYTES) if block > WARP else usable(room)
+        tried = [_tiled(function, lanes, accumulated, block, stages, bool(accumulated), shared_limit) for stages in (3,
+                                                                                                                     2,
+                                                                                                                     1)]
+        most = min(usable(shared_limit), _BLOCK_BYTES) if block > WARP else usable(shared_limit)
         fitting = [found for found in tried if found.shared <= most]
         if fitting:
             return _best(fitting, function)
-    return _direct(function, lanes, accumulated, room)
+    return _direct(function, lanes, accumulated, shared_limit)
 
 
 def lanes_for_key(width: int) -> int:
@@ -177,7 +180,7 @@ def lanes_for_key(width: int) -> int:
     return lanes
 
 
-def keyed_table(function: RowFunction, lanes: int, cells: int, room: int = ROOM) -> tuple[Table, str]:
+def keyed_table(function: RowFunction, lanes: int, cells: int, shared_limit: int = SHARED_LIMIT) -> tuple[Table, str]:
     """Return the schedule of a fold by key with ``cells`` bytes of accumulators, and the owner of accumulators in
     shared memory.
 
@@ -185,13 +188,13 @@ def keyed_table(function: RowFunction, lanes: int, cells: int, room: int = ROOM)
     a thread block is one warp with its cells in memory, which is "".
     """
     if lanes == 1:
-        tables = _with_cells(function, 1, lambda block: block * cells, _OWN_THREADS, room)
+        tables = _with_cells(function, 1, lambda block: block * cells, _OWN_THREADS, shared_limit)
         if tables:
             return max(tables, key=lambda table: table.resident * table.block), "thread"
-    tables = _with_cells(function, lanes, lambda block: block // 32 * cells, _FEW_THREADS, room)
+    tables = _with_cells(function, lanes, lambda block: block // 32 * cells, _FEW_THREADS, shared_limit)
     if tables:
         return max(tables, key=lambda table: table.resident * table.block), "warp"
-    return _without_cells(function, lanes, (WARP,), room), ""
+    return _without_cells(function, lanes, (WARP,), shared_limit), ""
 
 
 @dataclass(frozen=True)
@@ -215,7 +218,7 @@ class KeyCells:
 
 
 def together(function: RowFunction, table: Table, place: str, nbytes: Sequence[int], far: int, numbers: int,
-             few: bool, room: int = ROOM) -> tuple[Table, KeyCells]:
+             few: bool, shared_limit: int = SHARED_LIMIT) -> tuple[Table, KeyCells]:
     """Return the table for a fold by key whose cells many threads can have together, and where these are.
 
     ``nbytes`` are the bytes of all keys' cells: whole; then with 4, 3, ... digits of each sum, if what a block has
@@ -230,28 +233,28 @@ def together(function: RowFunction, table: Table, place: str, nbytes: Sequence[i
         return table, KeyCells(place)
     if numbers <= _NARROW_RECORD:
         whole, *digits = nbytes
-        found = _with_block_cells(function, table, flat, whole, room)
+        found = _with_block_cells(function, table, flat, whole, shared_limit)
         if found:
             return found, KeyCells("block")
         most = _MOST_PARTS if flat else 1
-        cells = [KeyCells("device", _MOST_DIGITS - i, -(-each // (usable(room) - _PART_BYTES)))
+        cells = [KeyCells("device", _MOST_DIGITS - i, -(-each // (usable(shared_limit) - _PART_BYTES)))
                  for i, each in enumerate(digits)]
         # With the fewest digits most numbers of some sums may have to go to memory.
         for one in sorted(cells, key=lambda one: one.parts * (5 if one is cells[-1] and len(cells) > 1 else 4)):
             shared = -(-digits[_MOST_DIGITS - one.near] // one.parts) + (_PART_BYTES if one.parts > 1 else 0)
-            found = _with_block_cells(function, table, flat, shared, room) if one.parts <= most else None
+            found = _with_block_cells(function, table, flat, shared, shared_limit) if one.parts <= most else None
             if found:
                 return found, one
     if place or far > _FAR_BYTES:
         return table, KeyCells(place)
-    return (_flat_with_cells(function, 0, room)[0] if flat else
-            _without_cells(function, table.lanes, (512, 256, 128, 64, WARP), room)), KeyCells("device")
+    return (_flat_with_cells(function, 0, shared_limit)[0] if flat else
+            _without_cells(function, table.lanes, (512, 256, 128, 64, WARP), shared_limit)), KeyCells("device")
 
 
-def _with_block_cells(function: RowFunction, table: Table, flat: bool, nbytes: int, room: int) -> Table | None:
+def _with_block_cells(function: RowFunction, table: Table, flat: bool, nbytes: int, shared_limit: int) -> Table | None:
     """Return the schedule with most threads whose blocks have ``nbytes`` of cells; None if they do not fit."""
-    tables = _flat_with_cells(function, nbytes, room) if flat else \
-        _with_cells(function, table.lanes, lambda _: nbytes, _OWN_THREADS, room, (512, 256, 128))
+    tables = _flat_with_cells(function, nbytes, shared_limit) if flat else \
+        _with_cells(function, table.lanes, lambda _: nbytes, _OWN_THREADS, shared_limit, (512, 256, 128))
     return max(tables, key=lambda one: one.resident * one.block, default=None)
 
 
@@ -275,40 +278,40 @@ def _all_numbers(function: RowFunction, lanes: int) -> bool:
         port.number for port in function.inputs)
 
 
-def _flat_with_cells(function: RowFunction, cells: int, room: int) -> list[Table]:
+def _flat_with_cells(function: RowFunction, cells: int, shared_limit: int) -> list[Table]:
     """Return tables for elements that are numbers, with cells in shared memory."""
     found = []
     for block in (512, 1024, 256):
         shared = max(cells, block // 32 * 8)
-        if shared <= usable(room):
+        if shared <= usable(shared_limit):
             pack = _pack(function)
-            resident = _resident(block, shared, _KEY_REGISTERS, room, _FLAT_REGISTERS)
+            resident = _resident(block, shared, _KEY_REGISTERS, shared_limit, _FLAT_REGISTERS)
             found.append(Table("flat", 1, block, block * pack, pack, resident, shared))
     return found
 
 
-def _with_cells(function: RowFunction, lanes: int, cells: Callable[[int], int], fewest: int, room: int,
+def _with_cells(function: RowFunction, lanes: int, cells: Callable[[int], int], fewest: int, shared_limit: int,
                 blocks: Sequence[int] = (128, 64, 256, 32)) -> list[Table]:
     """Return tables that leave room for cells, and have threads enough."""
     found = []
     for block in blocks:
         for part in (2, 1):
-            table = _tiled(function, lanes, (), block, 2, True, room, part)
+            table = _tiled(function, lanes, (), block, 2, True, shared_limit, part)
             shared = -(-table.shared // 16) * 16 + cells(block) + _SYSTEM_BYTES
-            table = replace(table, shared=shared, resident=_resident(block, shared, _KEY_REGISTERS, room))
-            if shared <= usable(room) and table.resident * block >= fewest:
+            table = replace(table, shared=shared, resident=_resident(block, shared, _KEY_REGISTERS, shared_limit))
+            if shared <= usable(shared_limit) and table.resident * block >= fewest:
                 found.append(table)
     return found
 
 
-def _without_cells(function: RowFunction, lanes: int, blocks: Sequence[int], room: int) -> Table:
+def _without_cells(function: RowFunction, lanes: int, blocks: Sequence[int], shared_limit: int) -> Table:
     """Return a table for a fold by key that needs room for tiles alone, or for nothing where these do not fit."""
     for block in blocks:
         for stages in (2, 1):
-            table = _tiled(function, lanes, (), block, stages, True, room)
-            if table.shared <= usable(room):
+            table = _tiled(function, lanes, (), block, stages, True, shared_limit)
+            if table.shared <= usable(shared_limit):
                 return table
-    return _direct(function, lanes, (), room, (WARP,))
+    return _direct(function, lanes, (), shared_limit, (WARP,))
 
 
 def _best(tables: Sequence[Table], function: RowFunction) -> Table:
@@ -324,23 +327,23 @@ def _best(tables: Sequence[Table], function: RowFunction) -> Table:
     return max(tables, key=worth)
 
 
-def _direct(function: RowFunction, lanes: int, accumulated: Sequence[Accumulated], room: int,
+def _direct(function: RowFunction, lanes: int, accumulated: Sequence[Accumulated], shared_limit: int,
             blocks: Sequence[int] = (128, 64, WARP)) -> Table:
     """Return rows stay where they are; of the accumulators of a block of one warp none are joined in shared memory."""
     for block in blocks:
         joined = joined_bytes(block, accumulated) if block > WARP else 0
         shared = max(block // lanes * function.scratch, joined)
-        if shared <= usable(room):
+        if shared <= usable(shared_limit):
             break
     registers = sum(-(-one.width // lanes) * one.registers for one in accumulated)
-    resident = _resident(block, shared, registers, room)
+    resident = _resident(block, shared, registers, shared_limit)
     return Table("direct", lanes, block, max(16, block // lanes), 1, resident, shared)
 
 
-def _flat(function: RowFunction, accumulated: Sequence[Accumulated], room: int) -> Table:
+def _flat(function: RowFunction, accumulated: Sequence[Accumulated], shared_limit: int) -> Table:
     pack = _pack(function)
     registers = sum(one.registers for one in accumulated)
-    return Table("flat", 1, 256, 256 * max(pack, 16), pack, _resident(256, 0, registers, room, _FLAT_REGISTERS),
+    return Table("flat", 1, 256, 256 * max(pack, 16), pack, _resident(256, 0, registers, shared_limit, _FLAT_REGISTERS),
                  joined_bytes(256, accumulated))
 
 
@@ -351,8 +354,8 @@ def _pack(function: RowFunction) -> int:
 
 
 def _tiled(function: RowFunction, lanes: int, accumulated: Sequence[Accumulated], block: int, stages: int,
-           folds: bool, room: int, part: int = 1, most: int = 0) -> Table:
-    nbytes = min(_STAGE_BYTES, usable(room) // _STAGE_PART) // part
+           folds: bool, shared_limit: int, part: int = 1, most: int = 0) -> Table:
+    nbytes = min(_STAGE_BYTES, usable(shared_limit) // _STAGE_PART) // part
     row = sum(stride_of(port) * port.itemsize for port in function.inputs)
     out = 0 if folds or lanes == WARP else \
         sum(stride_of(port) * port.itemsize for port in function.outputs if not port.number)
@@ -370,12 +373,12 @@ def _tiled(function: RowFunction, lanes: int, accumulated: Sequence[Accumulated]
     shared += sum(staged_bytes(stage, tile) for stage in function.stages)
     shared = max(shared, joined_bytes(block, accumulated))
     registers = sum(-(-one.width // lanes) * one.registers for one in accumulated)
-    return Table("tiled", lanes, block, tile, stages, _resident(block, shared, registers, room), shared)
+    return Table("tiled", lanes, block, tile, stages, _resident(block, shared, registers, shared_limit), shared)
 
 
-def tiled_table(function: RowFunction, lanes: int, block: int, most: int, stages: int, room: int) -> Table:
+def tiled_table(function: RowFunction, lanes: int, block: int, most: int, stages: int, shared_limit: int) -> Table:
     """Return the schedule of a fold through shared memory whose tiles have at most ``most`` rows, if they can."""
-    return _tiled(function, lanes, (), block, stages, True, room, most=most)
+    return _tiled(function, lanes, (), block, stages, True, shared_limit, most=most)
 
 
 def multiplied(product: Product, rows: int, threads: int, function: RowFunction) -> Multiplied:
@@ -410,11 +413,11 @@ def joined_bytes(block: int, accumulated: Sequence[Accumulated]) -> int:
     return max((block // 32 * one.width * one.itemsize for one in accumulated), default=0)
 
 
-def _resident(block: int, shared: int, registers: int, room: int, others: int = _OTHER_REGISTERS) -> int:
+def _resident(block: int, shared: int, registers: int, shared_limit: int, others: int = _OTHER_REGISTERS) -> int:
     """Return the number of resident thread blocks of a multiprocessor, for ``registers`` of accumulators and other
     ones.
     """
     each = min(255, others + registers + registers // 2)
     by_registers = _REGISTERS // (block * -(-each // 8) * 8)
-    by_shared = usable(room) // (shared + _SYSTEM_BYTES)
+    by_shared = usable(shared_limit) // (shared + _SYSTEM_BYTES)
     return max(1, min(_THREADS // block, by_registers, by_shared))

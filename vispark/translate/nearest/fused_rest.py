@@ -57,7 +57,7 @@ _OWN = frozenset(["nearest", "tensor", "Shape", "Way", "room", "image", "found",
 
 
 def beside(kernel: TableKernel, calls: Sequence[TracedCall], record: ElementSpec, wanted: frozenset[str] | None,
-           folding: Folding | None, room: int) -> TableKernel:
+           folding: Folding | None, shared_limit: int) -> TableKernel:
     """Return the kernel that finds labels by matrix work and gives what a kernel gives, or that kernel itself.
 
     Parameters
@@ -76,7 +76,7 @@ def beside(kernel: TableKernel, calls: Sequence[TracedCall], record: ElementSpec
         return kernel
     count, columns = centres.shape
     shape = shape_for(count, columns, rows, centres.dtype, Nearest(parted.nan, False),
-                      folds=bool(folding and folding.key), room=room)
+                      folds=bool(folding and folding.key), shared_limit=shared_limit)
     if shape is None:
         return kernel
     chain = (TracedCall(parted.rest, (np.int64(0), *calls[0].args)), *calls[1:])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from vispark.translate.codegen.scalar.interface import ROOM
+from vispark.translate.codegen.scalar.interface import SHARED_LIMIT
 
 #: Threads of a block, and those of them that add rows up.
 THREADS = 512
@@ -176,7 +176,7 @@ def pair_for(centres: int, columns: int) -> Pair | None:
         return None
     for slots in range(_MOST_SLOTS, _LEAST_SLOTS, -1):
         found = Pair(centres, columns, slots)
-        if found.own * found.share <= _MOST_SUMS and found.shared <= ROOM:
+        if found.own * found.share <= _MOST_SUMS and found.shared <= SHARED_LIMIT:
             return found
     return None
 
@@ -191,6 +191,6 @@ def roles_for(centres: int, columns: int) -> Roles | None:
         for groups in (2, 4, 8):
             found = Roles(centres, columns, slots, groups)
             fills = groups == 8 or _ADDERS // groups <= columns
-            if fills and found.own * found.share <= _MOST_SUMS and found.shared <= ROOM:
+            if fills and found.own * found.share <= _MOST_SUMS and found.shared <= SHARED_LIMIT:
                 return found
     return None

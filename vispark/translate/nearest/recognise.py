@@ -125,7 +125,7 @@ _INFINITE = math.inf
 #: The place of the first centre.
 _FIRST = "0"
 _COPIES = ("numpy.asarray", "numpy.array", "numpy.copy")
-_ROOMS = ("numpy.zeros", "numpy.empty", "numpy.ones")
+_ARRAY_MAKERS = ("numpy.zeros", "numpy.empty", "numpy.ones")
 _BINARY = {"numpy.add": "+", "numpy.subtract": "-", "numpy.multiply": "*", "numpy.power": "**", "numpy.matmul": "@",
            "numpy.dot": "@", "numpy.inner": "inner", "numpy.vdot": "inner", "operator.add": "+", "operator.sub": "-",
            "operator.mul": "*", "operator.pow": "**", "operator.matmul": "@", "math.pow": "**", "pow": "**",
@@ -524,7 +524,7 @@ class SymbolicRun:
             return self.binary("**", value, algebra.constant(2))
         if name in ("numpy.abs", "numpy.absolute", "numpy.fabs", "abs") and isinstance(value, Poly):
             return Absolute(value)
-        if name in _ROOMS and self._extent(value) == AxisLength("k"):
+        if name in _ARRAY_MAKERS and self._extent(value) == AxisLength("k"):
             return EmptyArray()
         if name in ("numpy.sqrt", "math.sqrt") and isinstance(value, Poly):
             return Root(value)

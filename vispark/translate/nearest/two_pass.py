@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from vispark.translate.codegen.scalar.interface import (
-    ROOM,
+    SHARED_LIMIT,
     ElementField,
     ElementSpec,
     KernelParameter,
@@ -53,7 +53,7 @@ SUMS = {"float32": "double", "float64": "Twofold"}
 
 
 def instead_of(kernel: TableKernel, calls: Sequence[TracedCall], record: ElementSpec, folding: Folding | None,
-               room: int = ROOM) -> TableKernel:
+               shared_limit: int = SHARED_LIMIT) -> TableKernel:
     """Return the kernel by matrix work that gives what a kernel gives, or that kernel itself.
 
     Parameters
@@ -71,7 +71,7 @@ def instead_of(kernel: TableKernel, calls: Sequence[TracedCall], record: Element
     if found is None or given is None:
         return kernel
     groups = folding.groups if folding and folding.key else None
-    return _kernel(kernel, found.result, row.name, rows, given, groups, room) or kernel
+    return _kernel(kernel, found.result, row.name, rows, given, groups, shared_limit) or kernel
 
 
 def is_matrix_work(source: str) -> bool:
@@ -79,7 +79,7 @@ def is_matrix_work(source: str) -> bool:
     return _HEADER in source
 
 
-def why_by_rows(call: TracedCall, record: ElementSpec, room: int = ROOM) -> str:
+def why_by_rows(call: TracedCall, record: ElementSpec, shared_limit: int = SHARED_LIMIT) -> str:
     """Return the reason why a function that finds the nearest centre is not computed by matrix work; empty if it is no
     such function.
     """
@@ -107,9 +107,9 @@ def why_by_rows(call: TracedCall, record: ElementSpec, room: int = ROOM) -> str:
     if not _fold_for(count, columns, rows.name, "float32", nearest):
         return (f"{count} centres of {columns} numbers are too few or too many for matrix work, or the numbers no "
                 f"multiple of {16 // rows.itemsize}")
-    if room < ROOM and not _fold_for(count, columns, rows.name, "float32", nearest, room):
-        return (f"matrix work on {count} centres of {columns} numbers needs more than the {room:,} bytes of shared "
-                "memory that a thread block can have here")
+    if shared_limit < SHARED_LIMIT and not _fold_for(count, columns, rows.name, "float32", nearest, shared_limit):
+        return (f"matrix work on {count} centres of {columns} numbers needs more than the {shared_limit:,} bytes of "
+                "shared memory that a thread block can have here")
     return (f"with reduceByKey(numKeys={count}) or more matrix work adds up rows, constants and up to {MOST_VALUES} "
             "numbers of each row by label: its keys are the label, or that and a constant, and no other arrays are "
             "folded")
@@ -175,12 +175,12 @@ def _glimpsed(function: Function, arguments: tuple[Argument, ...]) -> tuple[str,
 
 @functools.lru_cache(maxsize=128)
 def _kernel(kernel: TableKernel, result: object, field: str, rows: str, centres: KernelParameter, groups: int | None,
-            room: int) -> TableKernel | None:
+            shared_limit: int) -> TableKernel | None:
     parameters: tuple[KernelParameter, ...]
     count, columns = centres.shape
     found = next(each for each in leaves(result) if isinstance(each, Nearest))
     given = count, columns, rows, centres.dtype, found
-    shape = _fold_for(*given, room) if groups else shape_for(*given, folds=False, room=room)
+    shape = _fold_for(*given, shared_limit) if groups else shape_for(*given, folds=False, shared_limit=shared_limit)
     if shape is None:
         return None
     row = KernelParameter("input", field, 0, rows, centres.shape[1:], True)
@@ -398,24 +398,25 @@ class NearestShape:
 
 
 def _fold_for(centres: int, columns: int, rows: str, dtype: str, nearest: Nearest,
-              room: int = ROOM) -> NearestShape | None:
+              shared_limit: int = SHARED_LIMIT) -> NearestShape | None:
     """Return the shape of a fold, in one pass if that is faster."""
-    shape = one_pass(centres, columns, dtype, nearest, room) if rows == "float32" else None
-    return shape or shape_for(centres, columns, rows, dtype, nearest, folds=True, room=room)
+    shape = one_pass(centres, columns, dtype, nearest, shared_limit) if rows == "float32" else None
+    return shape or shape_for(centres, columns, rows, dtype, nearest, folds=True, shared_limit=shared_limit)
 
 
-def one_pass(centres: int, columns: int, dtype: str, nearest: Nearest, room: int = ROOM) -> NearestShape | None:
+def one_pass(centres: int, columns: int, dtype: str, nearest: Nearest,
+             shared_limit: int = SHARED_LIMIT) -> NearestShape | None:
     """Return the shape of one pass over rows of float32 for the numbers of centres and columns, or None if one pass
     gains nothing or has no room.
     """
     # It is for Hopper, whose thread blocks have no less than this.
-    way = one_pass_for(centres, columns) if room >= ROOM else None
+    way = one_pass_for(centres, columns) if shared_limit >= SHARED_LIMIT else None
     found = NearestShape(centres, columns, "float32", dtype, nearest.nan, THREADS, 0, _AHEAD, way) if way else None
-    return found if found and found.shared <= ROOM else None
+    return found if found and found.shared <= SHARED_LIMIT else None
 
 
 def shape_for(centres: int, columns: int, rows: str, dtype: str, nearest: Nearest, *, folds: bool,
-              room: int = ROOM) -> NearestShape | None:
+              shared_limit: int = SHARED_LIMIT) -> NearestShape | None:
     """Return the shape of matrix work for the numbers of centres and columns, or None if it gains nothing or has no
     room.
     """
@@ -427,12 +428,12 @@ def shape_for(centres: int, columns: int, rows: str, dtype: str, nearest: Neares
     products = 1 if rows == "float32" and centres >= _LEAST_OF_ONE_PRODUCT else 2
     for ahead in (_AHEAD, 3, 2) if rows == "float64" else (_AHEAD,):
         whole = NearestShape(centres, columns, rows, dtype, nearest.nan, threads, 0, ahead, products=products)
-        if whole.shared <= room:
+        if whole.shared <= shared_limit:
             return whole
     for ahead in (_AHEAD, 3, 2):
         for ring in range(_RING, 1, -1):
             found = replace(whole, ring=ring, ahead=ahead)
-            if 2 * ring <= whole.steps and found.shared <= room:
+            if 2 * ring <= whole.steps and found.shared <= shared_limit:
                 return found
     return None
 

@@ -33,7 +33,7 @@ _MOST_REGISTERS = {1: 96, 2: 96, 3: 64}
 _DEEP = 4
 #: The registers of a multiprocessor, and how many a thread then has for each that its neighbours take: as measured with
 #: reaches of 2 and 3, for which 80 and 128 were best.
-_REGISTERS, _ROOM = 65536, (9, 5)
+_REGISTERS, _FREE_SHARE = 65536, (9, 5)
 
 
 @dataclass(frozen=True)
@@ -221,4 +221,6 @@ def how_to_march(cell: Cell) -> March:
     if not cell.divides or deepest < _DEEP:
         return heavy
     single = replace(heavy, rows=1)
-    return replace(single, least=_REGISTERS // (math.prod(threads) * registers_of(cell, single) * _ROOM[0] // _ROOM[1]))
+    return replace(single,
+                   least=_REGISTERS // (math.prod(threads) * registers_of(cell,
+                                                                          single) * _FREE_SHARE[0] // _FREE_SHARE[1]))

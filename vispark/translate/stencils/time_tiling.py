@@ -10,7 +10,7 @@ import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from vispark.translate.codegen.scalar.interface import ROOM, KernelOutput, KernelParameter, ResultStructure
+from vispark.translate.codegen.scalar.interface import SHARED_LIMIT, KernelOutput, KernelParameter, ResultStructure
 from vispark.translate.ir.nodes import Definition
 from vispark.translate.ir.source_text import at_definition
 from vispark.translate.stencils.cell import Made
@@ -47,11 +47,12 @@ class Around:
     ghosts: tuple[int, ...]
 
 
-def stepped(parts: Sequence[ChainPart], around: Around, room: int = ROOM) -> tuple[tuple[int, ...], float]:
+def stepped(parts: Sequence[ChainPart], around: Around, shared_limit: int = SHARED_LIMIT) -> tuple[tuple[int, ...],
+                                                                                                   float]:
     """Partition a sequence of stencils into passes; return the number of stencils in each, and the estimated memory
     traffic of all, in bytes a cell.
 
-    A thread block can have ``room`` bytes of shared memory.
+    A thread block can have ``shared_limit`` bytes of shared memory.
 
     Raises
     ------
@@ -59,16 +60,16 @@ def stepped(parts: Sequence[ChainPart], around: Around, room: int = ROOM) -> tup
         As :func:`~vispark.translate.specialise_stencil`.
     """
     made = tuple(specialised(part.function, part.fields, part.args, 3, None) for part in parts)
-    return _stepped(made, around, room)
+    return _stepped(made, around, shared_limit)
 
 
-def why_not_stepped(parts: Sequence[ChainPart], around: Around, room: int = ROOM) -> str:
+def why_not_stepped(parts: Sequence[ChainPart], around: Around, shared_limit: int = SHARED_LIMIT) -> str:
     """Return the reason why some stencils do not share one pass; empty if they can. Raises as :func:`stepped`."""
     return _why_apart([specialised(part.function, part.fields, part.args, 3, None) for part in parts], around,
-                      room)
+                      shared_limit)
 
 
-def specialise_steps(parts: Sequence[ChainPart], around: Around, room: int = ROOM) -> StencilKernel:
+def specialise_steps(parts: Sequence[ChainPart], around: Around, shared_limit: int = SHARED_LIMIT) -> StencilKernel:
     """Return the kernel that runs some stencils one after the other in one pass over memory, on a grid of three axes.
 
     It gives, bit for bit, what they give one by one, each with the ghost cells of what it reads filled anew.
@@ -80,7 +81,7 @@ def specialise_steps(parts: Sequence[ChainPart], around: Around, room: int = ROO
         where all of them are the same one, once.
     around : Around
         How fields continue.
-    room : int
+    shared_limit : int
         The bytes of shared memory that a thread block can have where it runs.
 
     Raises
@@ -91,17 +92,17 @@ def specialise_steps(parts: Sequence[ChainPart], around: Around, room: int = ROO
     made = tuple(specialised(part.function, part.fields, part.args, 3, None) for part in parts)
     definitions = tuple(part.function.definition for part in parts)
     alike = all(part is parts[0] for part in parts)
-    return _kernel(definitions, made, around, alike, room)
+    return _kernel(definitions, made, around, alike, shared_limit)
 
 
 @functools.lru_cache(maxsize=64)
-def _stepped(made: tuple[Made, ...], around: Around, room: int) -> tuple[tuple[int, ...], float]:
+def _stepped(made: tuple[Made, ...], around: Around, shared_limit: int) -> tuple[tuple[int, ...], float]:
     best: list[tuple[float, tuple[int, ...]]] = [(0.0, ())]
     for end in range(1, len(made) + 1):
         options = []
         for count in range(1, min(end, max(MOST_STEPS.values())) + 1):
             several = made[end - count:end]
-            if count == 1 or not _why_apart(several, around, room):
+            if count == 1 or not _why_apart(several, around, shared_limit):
                 before, counts = best[end - count]
                 options.append((before + _moved(several, around) * _SLOWER[count], (*counts, count)))
         best.append(min(options))
@@ -116,7 +117,7 @@ def _moved(made: Sequence[Made], around: Around) -> float:
     return sum(each.itemsize * (each.loaded + bool(each.out)) for each in carried(cells, dict(around.rims)))
 
 
-def _why_apart(made: Sequence[Made], around: Around, room: int) -> str:
+def _why_apart(made: Sequence[Made], around: Around, shared_limit: int) -> str:
     if any(each.structure.kind == "tuple" for each in made) or len({each.structure.kind for each in made}) > 1:
         return "some of them give fields by name, and some do not"
     cells = [each.cell for each in made]
@@ -128,30 +129,31 @@ def _why_apart(made: Sequence[Made], around: Around, room: int) -> str:
         return f"of so many fields at most {most} steps are done at once"
     if len(made) > min(around.ghosts):
         return "together they read further than there are ghost cells"
-    if _how(carried(cells, dict(around.rims)), len(made), around, room) is None:
-        return f"together they need more than the {room:,} bytes of shared memory that a thread block can have here"
+    if _how(carried(cells, dict(around.rims)), len(made), around, shared_limit) is None:
+        return (f"together they need more than the {shared_limit:,} bytes of shared memory that a thread block can "
+                "have here")
     return ""
 
 
-def _how(fields: Sequence[Carried], steps: int, around: Around, room: int) -> TimeSteps | None:
+def _how(fields: Sequence[Carried], steps: int, around: Around, shared_limit: int) -> TimeSteps | None:
     """Return the tiling of some time steps, if there is enough shared memory; else None."""
     rims = dict(around.rims)
     found = (TimeSteps(steps, warps, rows, _STEP_CHUNK, tuple((each.field, rims[each.field]) for each in fields),
                        buffers)
              for warps, rows, buffers in _STEP_WARPS[len(fields)])
-    return next((how for how in found if shared_bytes(fields, how) <= room), None)
+    return next((how for how in found if shared_bytes(fields, how) <= shared_limit), None)
 
 
 @functools.lru_cache(maxsize=512)
 def _kernel(definitions: tuple[Definition, ...], made: tuple[Made, ...], around: Around, alike: bool,
-            room: int) -> StencilKernel:
-    reason, steps = _why_apart(made, around, room), len(made)
+            shared_limit: int) -> StencilKernel:
+    reason, steps = _why_apart(made, around, shared_limit), len(made)
     if reason:
         names = ", ".join(dict.fromkeys(definition.name for definition in definitions))
         raise at_definition(definitions[0], f"the steps of {names} cannot be done at once: {reason}")
     cells, text = ([made[0].cell] * steps, made[0].cell.text) if alike else own_names([each.cell for each in made])
     fields = carried(cells, dict(around.rims))
-    how = _how(fields, steps, around, room)
+    how = _how(fields, steps, around, shared_limit)
     assert how is not None
     name = f"{definitions[0].name}_{steps}_steps" if alike else \
         "_then_".join(dict.fromkeys(definition.name for definition in definitions)) + f"_{steps}"

@@ -73,9 +73,9 @@ def math_isclose(emit: Emitter, a: Any, b: Any, *, rel_tol: Value | None = None,
     near, least = (cast(literal(default) if given is None else number_argument(given, "math.isclose"), FLOAT)
                    for given, default in ((rel_tol, 1e-9), (abs_tol, 0.0)))
     apart = f"fabs({a.text} - {b.text})"
-    room = f"fmax({near.closed} * fmax(fabs({a.text}), fabs({b.text})), {least.closed})"
+    tolerance = f"fmax({near.closed} * fmax(fabs({a.text}), fabs({b.text})), {least.closed})"
     finite = f"is_finite<double>({a.text}) && is_finite<double>({b.text})"
-    return Number(BOOL, f"{a.closed} == {b.closed} || ({finite} && {apart} <= {room})", atom=False)
+    return Number(BOOL, f"{a.closed} == {b.closed} || ({finite} && {apart} <= {tolerance})", atom=False)
 
 
 @lowers("math.frexp", "x /")

@@ -13,7 +13,7 @@ from vispark.translate.ir.folding import Accumulated
 from vispark.translate.ir.nodes import Function
 
 #: The shared memory that a thread block can have on Hopper and on the host, in bytes.
-ROOM = 227 * 1024
+SHARED_LIMIT = 227 * 1024
 
 
 @dataclass(frozen=True)

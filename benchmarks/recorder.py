@@ -27,24 +27,24 @@ class _Together(AccumulatorParam):
 
 
 @dataclass(frozen=True)
-class Told:
+class LapRecorder:
     """Takes down what tasks tell, or nothing; tasks have it in their closures."""
 
     heard: Accumulator | None = None
 
     @classmethod
-    def by(cls, sc: SparkContext) -> Told:
+    def by(cls, sc: SparkContext) -> LapRecorder:
         return cls(sc.accumulator([], _Together()))
 
     @contextmanager
-    def telling(self) -> Iterator[Lap]:
+    def recording(self) -> Iterator[Lap]:
         """In a task: what is done meanwhile, lap by lap; of no kind is what is not told."""
         spent = TaskSeconds()
         yield spent.lap
         if self.heard is not None:
             task = TaskContext.get()
-            told = {kind: seconds for kind, seconds in spent.seconds.items() if kind}
-            self.heard.add([(task.stageId(), task.partitionId(), told)])
+            by_kind = {kind: seconds for kind, seconds in spent.seconds.items() if kind}
+            self.heard.add([(task.stageId(), task.partitionId(), by_kind)])
 
     def tell(self, profile: Profile) -> None:
         """In the driver: let a profile know. A task that told several things, one after the other, did all of them."""
@@ -54,8 +54,8 @@ class Told:
             for kind, each in seconds.items():
                 known[kind] = known.get(kind, 0.0) + each
         for (stage, partition), seconds in found.items():
-            profile.told(stage, partition, seconds)
+            profile.add_task_seconds(stage, partition, seconds)
 
 
 #: Does not listen.
-UNHEARD = Told()
+NOT_RECORDED = LapRecorder()
