@@ -1,0 +1,144 @@
+"""The kernels of keys.cu, against NumPy and Python."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from gpu_worker.execution import keyed_rows
+from gpu_worker.execution.keyed_rows import KEYS, TILE, RowOrder, ordered
+from gpu_worker.memory.partition import HeldArray
+from gpu_worker.protocol.messages import Field
+from tests.device.bench import Bench
+
+
+class Plain:
+    """Memory without recycling, as a plan's scratch gives it."""
+
+    def __init__(self, bench: Bench):
+        self.bench = bench
+        self.allocated = []
+
+    def allocate(self, nbytes, device, stream):
+        self.allocated.append(device.allocate(nbytes, stream=stream))
+        return self.allocated[-1]
+
+    def write(self, buffer, array, device, stream):
+        device.copy_in(buffer, np.frombuffer(array.tobytes(), "u1"), stream=stream)
+        device.synchronize(stream=stream)
+
+    def recycle(self, buffer, stream):
+        pass
+
+
+@pytest.fixture(params=["", "-DVISPARK_ALONE=0"])
+def order(request: pytest.FixtureRequest, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Iterator:
+    """What makes the order of keys; on a CPU also as a GPU does it."""
+    if request.param:
+        if bench.device.kind != "host":
+            pytest.skip("a GPU has one way")
+        monkeypatch.setattr(keyed_rows, "SOURCE", keyed_rows.Source(keyed_rows.SOURCE.text, "keys.cu",
+                                                                    (request.param,)))
+    scratch = Plain(bench)
+
+    def made(keys: np.ndarray) -> RowOrder:
+        held = HeldArray(Field("0", keys.dtype.str, keys.shape), buffer=bench.put(keys))
+        scratch.allocated.append(held.buffer)
+        return RowOrder(held, bench.device, bench.stream, scratch)
+
+    yield made
+    for buffer in scratch.allocated:
+        buffer.close()
+
+
+def keys_of(dtype: str, count: int, random: np.random.Generator) -> np.ndarray:
+    given = np.dtype(dtype)
+    keys = np.frombuffer(random.bytes(count * given.itemsize), given).copy()
+    if given.kind == "b":
+        return random.integers(0, 2, count).astype("b1")
+    keys[:count // 2] = random.integers(0, 100, count // 2).astype(given)
+    if given.kind == "f":
+        keys[np.isnan(keys)] = 0.5
+        keys[:6] = np.array([0.0, -0.0, np.inf, -np.inf, -1, 2.0**61])[:count]
+    elif count > 3:
+        info = np.iinfo(given)
+        keys[:3] = [info.min, info.max, given.type(-1) if info.min else 1]
+    return keys
+
+
+@pytest.mark.parametrize("dtype", sorted(KEYS))
+@pytest.mark.parametrize("parts", [64, 1000])
+def test_partitions_are_those_of_pythons_hash(order, bench: Bench, dtype: str, parts: int):
+    keys = keys_of(dtype, TILE + 77, np.random.default_rng(0))
+    each = order(keys)
+    each.by_hash(parts)
+    each.sort(parts)
+    starts = each.starts(parts)
+    bench.device.synchronize(stream=bench.stream)
+    expected = np.array([hash(key) % parts for key in keys.tolist()])
+    found = bench.get(each.order, len(keys), "u4")
+    np.testing.assert_array_equal(found, np.argsort(expected, kind="stable"))
+    np.testing.assert_array_equal(starts, np.searchsorted(np.sort(expected), np.arange(parts + 1)))
+    assert each.wrong[0] == 0
+
+
+@pytest.mark.parametrize("dtype", sorted(KEYS))
+@pytest.mark.parametrize("descending", [False, True])
+def test_rows_in_the_order_of_keys(order, bench: Bench, dtype: str, descending: bool):
+    keys = keys_of(dtype, 3 * TILE - 5, np.random.default_rng(1))
+    each = order(keys)
+    each.by_order(descending=descending)
+    each.sort()
+    found = bench.get(each.order, len(keys), "u4") if each.order else np.arange(len(keys))
+    expected = sorted(range(len(keys)), key=keys.tolist().__getitem__, reverse=descending)
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("dtype", ["i8", "i2", "u4", "f4", "f8"])
+@pytest.mark.parametrize("descending", [False, True])
+def test_ranges_are_those_of_bisection(order, bench: Bench, dtype: str, descending: bool):
+    keys = keys_of(dtype, 5000, np.random.default_rng(2))
+    bounds = np.sort(keys[10:5000:501])
+    each = order(keys)
+    each.by_range(np.sort(ordered(bounds)), descending=descending)
+    found = bench.get(each.words, len(keys), "u1")
+    below = np.searchsorted(bounds, keys, side="left")
+    np.testing.assert_array_equal(found, len(bounds) - below if descending else below)
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (2, 4), (1,), (0,)])
+@pytest.mark.parametrize("dtype", ["f8", "f4", "u1"])
+def test_rows_are_taken_and_dealt(order, bench: Bench, shape: tuple[int, ...], dtype: str):
+    random = np.random.default_rng(3)
+    keys, values = random.integers(0, 50, 5000), random.integers(0, 99, (5000, *shape)).astype(dtype)
+    each = order(keys)
+    held = HeldArray(Field("1", values.dtype.str, values.shape), buffer=bench.put(values))
+    each.by_hash(7)
+    each.sort(7)
+    target = bench.put(np.zeros_like(values))
+    each.take_rows(held, target)
+    expected = values[np.argsort(keys % 7, kind="stable")]
+    np.testing.assert_array_equal(bench.get(target, values.shape, dtype), expected)
+    starts = each.starts(7)
+    bench.device.synchronize(stream=bench.stream)
+    row = values[0].nbytes
+    targets = [bench.put(np.zeros((starts[d + 1] - starts[d], *shape), dtype)) for d in range(7)]
+    bases = bench.put(np.array([target.address - int(start) * row
+                                for target, start in zip(targets, starts, strict=False)], np.int64))
+    each.deal_rows(held, bases)
+    for d, buffer in enumerate(targets):
+        part = expected[starts[d]:starts[d + 1]]
+        np.testing.assert_array_equal(bench.get(buffer, part.shape, dtype), part)
+    for buffer in (held.buffer, target, bases, *targets):
+        buffer.close()
+
+
+def test_keys_that_are_no_numbers_are_counted(order, bench: Bench):
+    keys = np.array([1.0, np.nan, 2.0, np.nan, -np.nan], "f4")
+    for how in ("by_order", "by_hash"):
+        each = order(keys)
+        each.by_hash(4) if how == "by_hash" else each.by_order(descending=False)
+        bench.device.synchronize(stream=bench.stream)
+        assert each.wrong[0] == 3
