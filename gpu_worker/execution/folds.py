@@ -156,7 +156,7 @@ def all_records(step: FoldStep, blocks: Sequence[Block], partial: PartitionFold)
     """Enqueue the fold of all records of a partition's blocks into one."""
     folder = partial.folder
     for arrays in zip(*blocks, strict=True):
-        how, described = _how(step.fields, arrays[0].field), arrays[0].field
+        how, described = field_fold(step.fields, arrays[0].field), arrays[0].field
         shape = described.shape[1:] if step.over == "rows" else described.shape
         fold = functools.partial(folder.rows, arrays[0]) if step.over == "rows" else \
             functools.partial(folder.blocks, arrays)
@@ -220,7 +220,7 @@ def fold_inside(step: FoldInsideStep, block: Block, device: Device, stream: Stre
         result.buffer = scratch.allocate(result.nbytes, device, stream)
         results.append(result)
         if result.nbytes:
-            folder.axis(array, result.buffer, _operation(_how(step.fields, described), described), axis)
+            folder.axis(array, result.buffer, element_fold(field_fold(step.fields, described), described), axis)
     return tuple(results), folder.buffers
 
 
@@ -231,14 +231,14 @@ def by_key(step: FoldByKeyStep, blocks: Sequence[Block], partial: PartitionFold)
     if keys is None or len(keys.field.shape) != 1 or np.dtype(keys.field.dtype).kind not in "biu":
         raise PlanError(f"keys to fold by are integers in a field {step.key!r}, and there is none")
     element = _ELEMENTS[_code(np.dtype(keys.field.dtype))]
-    least, greatest = (folder.rows(keys, _Operation(functor, "Value", element, element))
+    least, greatest = (folder.rows(keys, ElementFold(functor, "Value", element, element))
                        for functor in ("Minimum", "Maximum"))
     partial.keys, partial.groups = (least, greatest), step.groups
-    partial.counts = folder.by_key(keys, keys, step.groups, _Operation("Add", "One", element, "long long"))
+    partial.counts = folder.by_key(keys, keys, step.groups, ElementFold("Add", "One", element, "long long"))
     for array in block:
         if array is not keys:
             shaped = replace(array.field, shape=(step.groups, *array.field.shape[1:]))
-            partial.parts.append(_part(_how(step.fields, array.field), shaped,
+            partial.parts.append(_part(field_fold(step.fields, array.field), shaped,
                                        functools.partial(folder.by_key, keys, array, step.groups)))
 
 
@@ -293,7 +293,7 @@ def check_keys(partial: PartitionFold) -> None:
                         f"[0, {partial.groups})")
 
 
-def _how(folds: Sequence[FieldFold], described: Field) -> FieldFold:
+def field_fold(folds: Sequence[FieldFold], described: Field) -> FieldFold:
     """Return the fold of a field: the one of its name, or else the one without a name, with its operator checked."""
     named = {each.field: each for each in folds}
     how = named.get(described.name) or named.get("")
@@ -307,7 +307,7 @@ def _how(folds: Sequence[FieldFold], described: Field) -> FieldFold:
 
 
 @dataclass(frozen=True)
-class _Operation:
+class ElementFold:
     """Fold in C++: the functor, the part of an element that is folded, and the types of elements and accumulators."""
 
     functor: str
@@ -317,12 +317,12 @@ class _Operation:
     parts: int = 1
 
     @property
-    def onward(self) -> _Operation:
+    def onward(self) -> ElementFold:
         """The fold of this operation's own results."""
         return replace(self, of="Value", element=self.carried)
 
 
-def _operation(how: FieldFold, described: Field) -> _Operation:
+def element_fold(how: FieldFold, described: Field) -> ElementFold:
     dtype = np.dtype(described.dtype)
     if how.operator not in OPERATORS or (how.result and how.result not in _ELEMENTS):
         raise PlanError(f"there is no fold {how.operator!r} with results of {how.result!r}")
@@ -335,15 +335,15 @@ def _operation(how: FieldFold, described: Field) -> _Operation:
     carried = _ELEMENTS[how.result] if how.result else {"float": "double"}.get(element, element)
     if carried == "double" and functor == "Add" and (element != "float"):
         carried = "Twofold"
-    return _Operation(functor, "Value", element, carried, 2 if dtype.kind == "c" else 1)
+    return ElementFold(functor, "Value", element, carried, 2 if dtype.kind == "c" else 1)
 
 
 def _code(dtype: np.dtype) -> str:
     return f"{dtype.kind}{dtype.itemsize}"
 
 
-def _part(how: FieldFold, described: Field, fold: Callable[[_Operation], np.ndarray]) -> FieldTotal:
-    operation = _operation(how, described)
+def _part(how: FieldFold, described: Field, fold: Callable[[ElementFold], np.ndarray]) -> FieldTotal:
+    operation = element_fold(how, described)
     part = FieldTotal(how, described, fold(operation), None)
     if how.guard == "overflow":
         product = operation.functor == "Multiply"
@@ -413,12 +413,12 @@ class Folder:
     buffers: list[Buffer] = field(default_factory=list)
     results: list[tuple[np.ndarray, Buffer]] = field(default_factory=list)
 
-    def rows(self, array: HeldArray, operation: _Operation) -> np.ndarray:
+    def rows(self, array: HeldArray, operation: ElementFold) -> np.ndarray:
         """Fold an array along its first axis."""
         columns = math.prod(array.field.shape[1:]) * operation.parts
         return self._out(self._fold_rows(array.buffer, array.field.shape[0], columns, operation), columns, operation)
 
-    def blocks(self, arrays: Sequence[HeldArray], operation: _Operation) -> np.ndarray:
+    def blocks(self, arrays: Sequence[HeldArray], operation: ElementFold) -> np.ndarray:
         """Fold arrays of one shape, element by element."""
         size = math.prod(arrays[0].field.shape) * operation.parts
         target = self._allocate(size, operation.carried)
@@ -429,7 +429,7 @@ class Folder:
                                [array.buffer, target, np.int64(size), np.int32(index == 0)], stream=self.stream)
         return self._out(target, size, operation)
 
-    def by_key(self, keys: HeldArray, array: HeldArray, groups: int, operation: _Operation) -> np.ndarray:
+    def by_key(self, keys: HeldArray, array: HeldArray, groups: int, operation: ElementFold) -> np.ndarray:
         """Fold the rows of an array that have the same key; the results lie one after the other."""
         rows, columns = array.field.shape[0], math.prod(array.field.shape[1:]) * operation.parts
         if not columns:
@@ -449,7 +449,7 @@ class Folder:
         joined = self._fold_rows(parts, chunks * high, groups * columns, operation.onward)
         return self._out(joined, groups * columns, operation)
 
-    def axis(self, array: HeldArray, target: Buffer, operation: _Operation, axis: int) -> None:
+    def axis(self, array: HeldArray, target: Buffer, operation: ElementFold, axis: int) -> None:
         """Fold an array along its first or second axis, into its own type."""
         shape = array.field.shape
         extent, inner = shape[axis], math.prod(shape[axis + 1:]) * operation.parts
@@ -523,13 +523,13 @@ class Folder:
 
     # -- arrays -------------------------------------------------------------------------------------------------------
 
-    def _fold_rows(self, source: Buffer, rows: int, columns: int, operation: _Operation) -> Buffer:
+    def _fold_rows(self, source: Buffer, rows: int, columns: int, operation: ElementFold) -> Buffer:
         chunk = max(_MIN_CHUNK, -(-rows // _MAX_CHUNKS))
         chunks = -(-rows // chunk)
         parts = self._launch_rows(source, operation, (rows, columns, chunk))
         return parts if chunks == 1 else self._launch_rows(parts, operation.onward, (chunks, columns, chunks))
 
-    def _launch_rows(self, source: Buffer, operation: _Operation, extents: tuple[int, int, int]) -> Buffer:
+    def _launch_rows(self, source: Buffer, operation: ElementFold, extents: tuple[int, int, int]) -> Buffer:
         rows, columns, chunk = extents
         chunks = -(-rows // chunk)
         target = self._allocate(chunks * columns, operation.carried)
@@ -548,7 +548,7 @@ class Folder:
         self.buffers.append(buffer)
         return buffer
 
-    def _out(self, source: Buffer, elements: int, operation: _Operation) -> np.ndarray:
+    def _out(self, source: Buffer, elements: int, operation: ElementFold) -> np.ndarray:
         dtype, width = _ACCUMULATORS[operation.carried]
         values = self.scratch.host(elements * _itemsize(operation.carried), self.device).view(dtype)
         values = values.reshape(elements, width)

@@ -162,8 +162,8 @@ class RowOrder:
         self.order, self.words = after, placed
 
     def starts(self, parts: int) -> np.ndarray:
-        """Return where the rows of each of ``parts`` words begin, and their number (int64); valid once the stream is
-        synchronized.
+        """Return the places at which the rows of each of ``parts`` words begin, and their number (int64); valid once
+        the stream is synchronized.
         """
         found, starts = np.zeros(parts + 1, np.int64), self.take(8 * (parts + 1))
         self.launch(f"run_starts<{self._c}>", parts + 1, [self.words, np.int64(self.rows), np.int64(parts), starts])

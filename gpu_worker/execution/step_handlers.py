@@ -87,6 +87,11 @@ class StepHandler(Generic[StepMessage]):
         return False
 
     @property
+    def needs_all(self) -> bool:
+        """Whether it takes all partitions together, so that the plan cannot run in waves."""
+        return False
+
+    @property
     def branches(self) -> bool:
         """Whether it ends where the data says."""
         return False

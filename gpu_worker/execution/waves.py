@@ -27,9 +27,9 @@ Pass = Callable[[list[Partition]], None]
 
 def may_stream(plan: DecodedPlan) -> bool:
     """Return whether a plan can run in waves: it starts from what is held, and is on no grid, whose blocks need their
-    neighbours.
+    neighbours, nor takes all partitions together.
     """
-    return plan.source >= 0 and plan.plan.grid is None
+    return plan.source >= 0 and plan.plan.grid is None and not any(step.needs_all for step in plan.steps)
 
 
 @dataclass(frozen=True)

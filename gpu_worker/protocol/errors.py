@@ -6,7 +6,8 @@
      ├─ RecordError            records that cannot be held: objects, ragged rows, mixed types
      ├─ PlanError              a plan that cannot be run as written
      │   ├─ LaunchError        grid, block, out= or arguments that do not fit the kernel or the block
-     │   └─ PublicationExists  another publication has the name
+     │   ├─ PublicationExists  another publication has the name
+     │   └─ KeysRefused        keys or values that devices would not treat as Python does
      ├─ KernelError
      │   ├─ CompileError       the compiler's words, with the user's line
      │   ├─ KernelFault        the kernel ended its process: illegal address, trap, signal
@@ -115,6 +116,10 @@ class LaunchError(PlanError):
 
 class PublicationExists(PlanError):
     """Another publication has the name; ``publish(..., replace=True)`` takes its place."""
+
+
+class KeysRefused(PlanError):
+    """Keys that are NaN, or values whose fold by key is not what Python's would be: what Spark itself is to do."""
 
 
 class KernelError(VisparkError, RuntimeError):

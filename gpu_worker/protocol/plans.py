@@ -168,9 +168,61 @@ class CheckFiniteStep:
     label: str
 
 
+@dataclass(frozen=True, slots=True)
+class PartitionByKeyStep:
+    """Step that makes ``parts`` new partitions of the rows of all, by the field ``key``; those of one stay in order.
+
+    ``how`` is "hash" (Python's hash of the key, modulo ``parts``), "ascending" or "descending" (ranges of keys, by
+    bounds from a sample). ``layout`` is the client's description of what comes out, ``empty`` that of a partition
+    without rows. ``label`` is as in :class:`ExecStep`.
+    """
+
+    label: str
+    key: str
+    parts: int
+    how: str
+    layout: bytes
+    empty: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class SortByKeyStep:
+    """Step that puts the rows of each partition in the order of the field ``key``, stably."""
+
+    label: str
+    key: str
+    descending: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FoldRunsStep:
+    """Step that makes one row of each run of rows with equal ``keys``; which fields these are, all if none is named.
+
+    The fields of ``fields`` are folded, keys are those of a run's first row, and what is neither is left out.
+    ``counts`` is the name of a field with the number of rows (int64), or "". ``layout`` describes what comes out.
+    """
+
+    label: str
+    keys: tuple[str, ...]
+    fields: tuple[FieldFold, ...]
+    counts: str
+    layout: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class KeepKeyedStep:
+    """Step that makes the partitions of a :class:`PartitionByKeyStep` resident on their devices, once complete, under
+    the VRDD's number in a slot.
+    """
+
+    slot: int
+    name: str
+
+
 Step = (PutStep | LoadStep | ToDeviceStep | ToHostStep | ExecStep | FoldStep | KeysStep | ValuesStep | KeepStep
         | FetchStep | FoldByKeyStep | FoldInsideStep | MapFoldStep
-        | ExchangeStep | StencilStep | IterateStep | WindowStep | CheckFiniteStep)
+        | ExchangeStep | StencilStep | IterateStep | WindowStep | CheckFiniteStep
+        | PartitionByKeyStep | SortByKeyStep | FoldRunsStep | KeepKeyedStep)
 
 
 #: The name, in a compiler's messages, of the assertions that a client may put behind a kernel's source.

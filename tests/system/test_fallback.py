@@ -103,8 +103,8 @@ def test_a_spark_job_may_be_an_error(sc: SparkContext, cached: VRDD, monkeypatch
     with pytest.raises(PlanError, match=r"spark\.vispark\.fallback=error"):
         cached.reduce(lambda a, b: [a, print][0])
     assert cached.top(1) == [30.0] and cached.sum() == sum(NUMBERS)
-    with pytest.raises(PlanError, match="numKeys= was not given"):
-        cached.vmap(lambda x: (1, x)).reduceByKey(operator.add).collect()
+    with pytest.raises(PlanError, match="does not join its two values"):
+        cached.vmap(lambda x: (1, x)).reduceByKey(lambda a, b: (a + b) / 2).collect()
 
 
 def test_sums_of_float32_are_float64_by_request(sc: SparkContext):

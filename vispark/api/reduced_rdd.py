@@ -49,12 +49,16 @@ class DriverRDD(RDD[Any]):
     def collect(self) -> list[Any]:
         """Return a list of all records."""
         found = self._records()
-        return self._ordinary().collect() if found is None else found
+        return self._stands().collect() if found is None else found
+
+    def _stands(self) -> RDD[Any]:
+        """Return the RDD that answers where the driver has no records."""
+        return self._ordinary()
 
     def take(self, num: int) -> list[Any]:
         """Return the first ``num`` records."""
         found = self._records()
-        return self._ordinary().take(num) if found is None else found[:max(num, 0)]
+        return self._stands().take(num) if found is None else found[:max(num, 0)]
 
     def first(self) -> Any:
         """Return the first record.
@@ -72,7 +76,7 @@ class DriverRDD(RDD[Any]):
     def count(self) -> int:
         """Return the number of records."""
         found = self._records()
-        return self._ordinary().count() if found is None else len(found)
+        return self._stands().count() if found is None else len(found)
 
     def isEmpty(self) -> bool:
         """Return whether there are no records."""
@@ -121,6 +125,15 @@ class Foldable(RDD[Any]):
         """Return the fold of the records, by the workers; None if Spark is to fold them."""
 
     @abstractmethod
+    def _reduced(self, function: Callable[[Any, Any], Any], partitions: int,
+                 place: Callable[[Any], int]) -> RDD[Any] | None:
+        """Return the RDD that workers fold by keys of which nothing is known before; None if Spark is to fold them."""
+
+    @abstractmethod
+    def _reason_of(self, action: str) -> str:
+        """Return the reason why an action is a Spark job."""
+
+    @abstractmethod
     def _explained(self, by_key: ByKey | str, schema: Any, sources: bool) -> str:
         """Return the text of ``explain``, with the ``reduceByKey`` behind this VRDD or why it is a Spark job."""
 
@@ -138,17 +151,18 @@ class ReducedRDD(DriverRDD):
             raise PlanError(f"numKeys= is the number of keys, a positive int, and not {numKeys!r}")
         super().__init__(source.ctx)
         self._source = source
-        self._places = numPartitions, partitionFunc
+        self._places = numPartitions, partitionFunc, numKeys is not None
         self._function = function
-        spec = fold_of(function) if numKeys is not None else "numKeys= was not given"
-        self._request: ByKey | str = spec if isinstance(spec, str) else by_key(spec, int(numKeys or 0))
+        spec = fold_of(function)
+        self._request: ByKey | str = spec if isinstance(spec, str) else \
+            by_key(spec, int(numKeys)) if numKeys is not None else "numKeys= was not given"
         self._pairs: tuple[RecordLayout, dict[str, np.ndarray]] | None = None
         self._evaluated = False
 
     @cached_property
     def partitioner(self) -> Partitioner:  # type: ignore[override]
         """The partitioner of Spark's shuffle; created when it is first asked for, as that takes a call of the JVM."""
-        partitions, place = self._places
+        partitions, place, _ = self._places
         return Partitioner(self._source._defaultReducePartitions() if partitions is None else partitions, place)
 
     def collectAsMap(self) -> dict[Any, Any]:
@@ -173,9 +187,33 @@ class ReducedRDD(DriverRDD):
 
     def explanation(self, *, schema: Any = None, sources: bool = False) -> str:
         """Return the text that :meth:`explain` prints."""
+        if self._in_workers is not None:
+            made: Any = self._in_workers
+            return str(made.explanation(schema=schema, sources=sources))
         return self._source._explained(self._request, schema, sources)
 
+    @cached_property
+    def _in_workers(self) -> RDD[Any] | None:
+        """The VRDD that workers make where the number of keys was not given; None where Spark is to fold."""
+        if self._places[2]:
+            return None
+        made = self._source._reduced(self._function, self.partitioner.numPartitions, self.partitioner.partitionFunc)
+        if made is None:
+            self._request = self._source._reason_of("reduceByKey")
+        return made
+
+    @cached_property
+    def _held(self) -> RDD[Any] | None:
+        """The same once workers have made it; None where they found that Spark is to fold."""
+        made: Any = self._in_workers
+        return made if made is not None and made._is_exchanged() else None
+
+    def _stands(self) -> RDD[Any]:
+        return self._ordinary() if self._held is None else self._held
+
     def _records(self) -> list[Any] | None:
+        if not self._places[2]:
+            return None
         with self._lock:
             if not self._evaluated:
                 self._pairs = self._folded()
@@ -188,6 +226,9 @@ class ReducedRDD(DriverRDD):
 
     def _to_spark(self) -> RDD[Any]:
         partitions, place = self.partitioner.numPartitions, self.partitioner.partitionFunc
+        if self._held is not None:
+            made: Any = self._held
+            return made.recv()
         found = self._records()
         if found is None:
             return RDD.reduceByKey(self._source, self._function, partitions, place)
@@ -209,6 +250,10 @@ class _Items(DriverRDD):
         self.partitioner = None
         self._of = pairs
         self._item = item
+
+    def _stands(self) -> RDD[Any]:
+        made = self._of._held
+        return self._ordinary() if made is None else made.keys() if self._item == 0 else made.values()
 
     def _records(self) -> list[Any] | None:
         found = self._of._records()

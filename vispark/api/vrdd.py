@@ -29,6 +29,7 @@ from vispark.api.fallback import tell
 from vispark.api.folds import FoldActions
 from vispark.api.gpu_profile import with_profile
 from vispark.api.grid_ops import GridOperations
+from vispark.api.keyed_operations import KeyedOperations
 from vispark.api.lineage_walk import LineageWalk
 from vispark.api.local_rdd import ACTIONS, MOST_BYTES, MOST_RECORDS, LocalRDD, is_harmless
 from vispark.api.publishing import Publishing
@@ -62,7 +63,7 @@ _NOT_KEPT = StorageLevel(False, False, False, False)
 
 
 @brief_errors
-class VRDD(Appearance, EagerExecution, FoldActions, GridOperations, Publishing):
+class VRDD(Appearance, EagerExecution, KeyedOperations, FoldActions, GridOperations, Publishing):
     """An RDD whose records live in GPU workers; made by :func:`send` or ``cache("GPU")`` on an RDD.
 
     It is an RDD: every RDD method gives what it gives on the RDD that was sent. The transfers are put in where the data
@@ -613,6 +614,7 @@ class VRDD(Appearance, EagerExecution, FoldActions, GridOperations, Publishing):
         """Return the RDD of :meth:`recv` for the present state of this VRDD's caches; it refers to ``source``."""
         self._compute_grid()
         received = ReceivedRDD(self._loader, self._receive(self._held()), self.partitioner is not None, source)
+        received.partitioner = self.partitioner
         return received if self._profile is None else received.withResources(self._profile)
 
     def _inner(self) -> ReceivedRDD:
@@ -634,6 +636,11 @@ class VRDD(Appearance, EagerExecution, FoldActions, GridOperations, Publishing):
 
     def _then(self, op: ops.RecordedOperation) -> VRDD:
         return VRDD(self._loader, op, self)
+
+    def _beginning(self, loader: RDD[Any], op: ops.RecordedOperation, partitions: int) -> VRDD:
+        found = VRDD(loader, op, None)
+        found._partitions = partitions
+        return found
 
     def _shown(self) -> str:
         return self.name() or str(self._op)
@@ -762,7 +769,7 @@ class VRDD(Appearance, EagerExecution, FoldActions, GridOperations, Publishing):
 
 #: Actions that Spark answers, repeated where a Python worker crashes under them.
 _SPARK_ACTIONS = (
-    "collectAsMap", "countApproxDistinct", "countByKey", "countByValue", "foreach", "foreachPartition", "histogram",
+    "collectAsMap", "countApproxDistinct", "countByValue", "foreach", "foreachPartition", "histogram",
     "lookup", "meanApprox", "reduceByKeyLocally", "sampleStdev", "sampleVariance", "stats", "stdev", "sumApprox",
     "takeOrdered", "takeSample", "top", "variance",
 )

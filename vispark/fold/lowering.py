@@ -56,13 +56,13 @@ class Reduce:
         contents : sequence of PartitionSchema
             Partitions with at least one record each; at least one partition.
         """
-        reason = _alike(contents)
+        reason = unlike(contents)
         if reason:
             return reason
         layout = contents[0].layout
         if layout.keyed or contents[0].only != "":
             return "pairs are not folded on the device"
-        fields = _fields(self.spec, layout, layout.parts, "")
+        fields = fold_fields(self.spec, layout, layout.parts, "")
         return fields if isinstance(fields, str) else FoldStep(fields, "rows" if layout.kind == "elements"
                                                                else "blocks")
 
@@ -109,7 +109,7 @@ class ByKey:
 
     def lower(self, contents: Sequence[PartitionSchema]) -> FoldByKeyStep | str:
         """Return the step of the fold by key, or why workers cannot compute it, as :meth:`Reduce.lower` does."""
-        reason = _alike(contents)
+        reason = unlike(contents)
         if reason:
             return reason
         layout = contents[0].layout
@@ -127,7 +127,7 @@ class ByKey:
                             "rdd.flatMap(list).cache(\"GPU\"), and vmap these", Place(operation="reduceByKey"))
         if key.name != "0" or key.form != "number" or key.dtype.kind not in "biu":
             return "the keys are not integers"
-        fields = _fields(self.spec, layout, values, "1")
+        fields = fold_fields(self.spec, layout, values, "1")
         if isinstance(fields, str):
             return fields
         return self._too_many(contents) or FoldByKeyStep("0", self.groups, fields)
@@ -280,7 +280,7 @@ def _as(part: RecordPart, dtype: np.dtype) -> RecordPart:
     return replace(part, types=("int",) if part.types[0] in BY_NAME else (dtype.str,))
 
 
-def _alike(contents: Sequence[PartitionSchema]) -> str:
+def unlike(contents: Sequence[PartitionSchema]) -> str:
     """Return the reason why partitions cannot be folded with each other; "" if they can."""
     if len({content.layout for content in contents}) > 1:
         return "records of different types are not folded on the device"
@@ -291,7 +291,7 @@ def _alike(contents: Sequence[PartitionSchema]) -> str:
     return "records of different shapes are not folded on the device" if len(shapes) > 1 else ""
 
 
-def _fields(spec: FoldSpec, layout: RecordLayout, parts: Sequence[RecordPart],
+def fold_fields(spec: FoldSpec, layout: RecordLayout, parts: Sequence[RecordPart],
             below: str) -> tuple[FieldFold, ...] | str:
     """Return the folds of some parts, or why they are not folded; the parts' names start with ``below``."""
     names = {part.name[len(below):].removeprefix("."): part for part in parts}

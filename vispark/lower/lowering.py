@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from gpu_worker.protocol import messages
 from gpu_worker.protocol.messages import FoldByKeyStep, FoldStep, Input, Launch, Plan, Signature, Step, Variant
 from gpu_worker.protocol.payload import field_bytes
-from gpu_worker.protocol.plans import sealed
+from gpu_worker.protocol.plans import KeepKeyedStep, sealed
 from vispark._utils.lazy import LazyModule
 from vispark.errors import Place, PlanError
 from vispark.lower import stages
@@ -159,13 +159,18 @@ class Lowering:
                 self._keep(self.chain[:len(self.chain) - len(self.nodes) + stage.stop])
         if isinstance(self.fold, FoldStep | FoldByKeyStep) and not (self.stages and self.stages[-1].fold):
             self.steps.append(self.fold)
+        elif self.requested.keyed:
+            self.steps += [*self.requested.keyed, KeepKeyedStep(self._slots(), self.requested.name)]
         elif self.fold is None and self.requested.fetch:
             self.steps.append(messages.FetchStep(self._limit(), self._over() if self._limit() >= 0 else ""))
 
     def _keep(self, chain: LogicalPlan) -> None:
         """Append the step that keeps the chain's result under the number in the next slot."""
-        slot = sum(isinstance(step, messages.LoadStep | messages.KeepStep) for step in self.steps)
-        self.steps.append(messages.KeepStep(slot, chain[-1].cached.name, ops.place_of(chain)))
+        self.steps.append(messages.KeepStep(self._slots(), chain[-1].cached.name, ops.place_of(chain)))
+
+    def _slots(self) -> int:
+        """Return the number of VRDDs that the steps so far name."""
+        return sum(isinstance(step, messages.LoadStep | messages.KeepStep) for step in self.steps)
 
     def _limit(self) -> int:
         """Return the number of records to fetch: all, if partitions differ in what a record is."""

@@ -13,6 +13,7 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
+from gpu_worker.protocol.messages import Step
 from vispark._utils.hashing import hashed_once
 from vispark.fold.lowering import FoldRequest
 from vispark.plan.operation import KEYS, DatasetId, LogicalPlan, PlanNode, takes_pairs_of_call
@@ -21,11 +22,16 @@ from vispark.plan.operation import KEYS, DatasetId, LogicalPlan, PlanNode, takes
 @hashed_once
 @dataclass(frozen=True)
 class RequestedOutput:
-    """Output requested of a chain: its records (up to ``limit``, all if below 0), its fold, or neither."""
+    """Output requested of a chain: its records (up to ``limit``, all if below 0), its fold, or neither.
+
+    With ``keyed`` steps the worker goes on with these, and keeps what they make as a VRDD called ``name``.
+    """
 
     fetch: bool = True
     limit: int = -1
     fold: FoldRequest | None = None
+    keyed: tuple[Step, ...] = ()
+    name: str = ""
 
 
 @functools.lru_cache(maxsize=256)

@@ -142,6 +142,8 @@ class RecordedOperation:
     passes_on = False
     #: The item of pairs that it takes: ``KEYS``, ``VALUES``, or "".
     item = ""
+    #: How the records that it begins with are laid out, where that is known before they are looked at.
+    layout: RecordLayout | None = None
     #: Whether its results have fresh halos; None where they have if those before it had.
     halos: bool | None = False
     #: Whether its results are blocks of the grid that it was given blocks of.

@@ -10,8 +10,8 @@ From two on they are *blocks*: one block for each record.
 
 from vispark.records.keys import Keyring, unpack_keys
 from vispark.records.layout import RecordLayout, RecordPart
-from vispark.records.packing import Packed, pack
+from vispark.records.packing import Packed, pack, pack_as
 from vispark.records.rows import Rows
 from vispark.records.unpacking import unpack
 
-__all__ = ["Keyring", "Packed", "RecordLayout", "RecordPart", "Rows", "pack", "unpack", "unpack_keys"]
+__all__ = ["Keyring", "Packed", "RecordLayout", "RecordPart", "Rows", "pack", "pack_as", "unpack", "unpack_keys"]

@@ -15,7 +15,7 @@ from vispark.grid.key import BlockKey
 from vispark.grid.spec import GridSpec
 from vispark.records.columns import Column, columns
 from vispark.records.keys import pack_keys
-from vispark.records.layout import RecordLayout
+from vispark.records.layout import RecordLayout, RecordPart
 from vispark.records.rows import Rows
 from vispark.records.validation import Subject, is_pair, mixed
 
@@ -133,6 +133,43 @@ def pack(records: Iterable[Any], *, seal: Callable[[bytes], bytes]) -> Packed:
         for column in found:
             column.check_stackable()
     return Packed(RecordLayout(kind, keyed, parts), len(records), keys, found)
+
+
+def pack_as(layout: RecordLayout, records: Iterable[Any]) -> Packed:
+    """Lay out a partition's records, which came out of workers before, as arrays of a layout that is known.
+
+    Parameters
+    ----------
+    layout : RecordLayout
+        Of elements without keys of their own.
+    records : iterable
+        Records that :func:`unpack` made by this layout.
+
+    Examples
+    --------
+    >>> layout = RecordLayout("elements", False, (RecordPart("0", "number", ("int",)),
+    ...                                           RecordPart("1", "number", ("float",))), tupled=True)
+    >>> [field.dtype for field in pack_as(layout, [(1, 0.5), (2, 1.5)]).signatures[0].fields]
+    ['<i8', '<f8']
+    """
+    given = list(records)
+    if not given:
+        return Packed(RecordLayout("elements", False, ()), 0, b"", [])
+    return Packed(layout, len(given), b"", [_column_of(layout, part, given) for part in layout.parts])
+
+
+def _column_of(layout: RecordLayout, part: RecordPart, records: list[Any]) -> Column:
+    """Return the column of one part of records."""
+    items = records
+    if layout.tupled:
+        for place in map(int, part.name.split(".")):
+            items = list(map(itemgetter(place), items))
+    elif part.name:
+        items = list(map(itemgetter(part.name), items))
+    subject = Subject(False, part.name)
+    if part.form == "number":
+        return Column(part, subject, 0, np.fromiter(items, part.dtype, len(items)))
+    return Column(part, subject, 1, np.array(items, part.dtype) if part.form == "tuple" else items)
 
 
 def _grid(keys: list[Any], columns: list[Column]) -> GridSpec | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import ClassVar
 
@@ -46,10 +46,13 @@ class Residency:
         Told what the loop took in a worker.
     saved : DatasetId or None
         The snapshot that was begun of it.
+    exchange : callable or None
+        Has workers make it of other content by their keys, or says why they do not, and is None then: Spark is to.
     """
 
     #: How often some content came, of any number.
     came: ClassVar[int] = 0
+    exchange: Callable[[], None] | None = None
 
     def __init__(self, released: Released, cached: DatasetId):
         self.iterated: Iterated | None = None

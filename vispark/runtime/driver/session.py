@@ -24,6 +24,7 @@ from typing import Any, ClassVar
 from pyspark import RDD, SparkContext, StorageLevel
 
 from gpu_worker.client.connection import machine
+from gpu_worker.protocol.errors import KeysRefused
 from gpu_worker.protocol.grids import World
 from gpu_worker.protocol.messages import Save
 from vispark.errors import Fenced, PartitionMissing, PlanError, VisparkError, WorkerLost, WorkerUnavailable
@@ -405,6 +406,8 @@ class Session:
             for each in self._kept(chain):
                 if each.has_failed:
                     self._settle_pending(each)
+                if each.exchange is not None and self.missing(each, range(loader.getNumPartitions())):
+                    each.exchange()
             chain, start = self._attached(chain, missing)
             missing = self.missing(residency, missing)
             if not missing:
@@ -453,6 +456,32 @@ class Session:
         """Compute a chain's cached results from a node that workers hold."""
         self._round(loader, chain, start, KEEP, partitions, PartialResult())
 
+    def exchanged(self, loader: RDD, chain: LogicalPlan, keyed: RequestedOutput, partitions: Sequence[int],
+                  trail: LineageWalker, target: Residency) -> None:
+        """Run a chain, and the steps of ``keyed`` behind it, which make other partitions; ``target`` is what they are.
+
+        Raises
+        ------
+        KeysRefused
+            If workers cannot do it, or not as Spark would.
+        VisparkError
+            As :meth:`evaluate` does.
+        """
+        start = next(node.cached for node in reversed(chain) if node.cached)
+        residency = self.residencies[start.number]
+
+        def once() -> None:
+            if self.missing(residency, partitions):
+                self.materialise(loader, trail, start, partitions)
+            homes = {home for home, _ in residency.places.values()}
+            if len(homes) != 1 or self.relays:
+                raise KeysRefused(f"the records lie in {len(homes)} workers" if len(homes) != 1 else
+                                  "the driver does not reach the worker")
+            self._round(loader, chain, start, keyed, partitions, PartialResult(), (target.cached.number,))
+            self._discover(target, self.workers.at(homes.pop()))
+
+        until_done(self, once)
+
     def missing(self, residency: Residency, partitions: Iterable[int]) -> list[int]:
         """Return the partitions that, as far as is known, no worker holds."""
         places = residency.places
@@ -465,7 +494,7 @@ class Session:
 
     def _round(self, loader: RDD, chain: LogicalPlan, start: DatasetId, requested: RequestedOutput,
                partitions: Sequence[int],
-               answer: PartialResult) -> None:
+               answer: PartialResult, targets: tuple[int, ...] = ()) -> None:
         """Send a plan to each worker that holds some of the partitions, and receive the answers."""
         residency = self.residencies[start.number]
         nodes = after_start(chain, start)
@@ -475,7 +504,7 @@ class Session:
         errors: list[VisparkError] = []
         kept = [self.residencies.get(node.cached.number) for node in nodes if node.cached]
         began = time.monotonic()
-        under_way = self._send(loader, ready, nodes, start, residency, errors)
+        under_way = self._send(loader, ready, nodes, start, residency, errors, targets)
         for number in as_answered([sent for _, _, sent in under_way]):
             worker, prepared, sent = under_way[number]
             trying(errors, self._take, worker, prepared, sent, answer, residency, kept, began)
@@ -484,22 +513,26 @@ class Session:
 
     def _send(self, loader: RDD, ready: DistributedExecutable, nodes: LogicalPlan, start: DatasetId,
               residency: Residency,
-              errors: list[VisparkError] | None = None) -> list[tuple[Worker, Executable, Sent]]:
-        """Send each worker its part; errors are appended to ``errors``, if it is given."""
+              errors: list[VisparkError] | None = None,
+              targets: tuple[int, ...] = ()) -> list[tuple[Worker, Executable, Sent]]:
+        """Send each worker its part, which makes the VRDDs ``targets`` too; errors are appended to ``errors``, if it is
+        given.
+        """
         if residency.pending and not all(worker.mine(sent) for worker, sent in residency.pending):
             self._settle_pending(residency)     # what another thread sent may be done after this
         if not ready.shares:
             return []
         with self.released.taken(self._is_used) as released:
-            return self._ship(loader, ready, nodes, start, residency, released, errors)
+            return self._ship(loader, ready, nodes, start, residency, released, errors, targets)
 
     def _ship(self, loader: RDD, ready: DistributedExecutable, nodes: LogicalPlan, start: DatasetId,
               residency: Residency,
               released: tuple[int, ...],
-              errors: list[VisparkError] | None) -> list[tuple[Worker, Executable, Sent]]:
+              errors: list[VisparkError] | None,
+              targets: tuple[int, ...]) -> list[tuple[Worker, Executable, Sent]]:
         found: list[tuple[Worker, Executable, Sent]] = []
         values = ready.shares[0][1].values(nodes)
-        numbers = (start.number, *[node.cached.number for node in nodes if node.cached])
+        numbers = (start.number, *[node.cached.number for node in nodes if node.cached], *targets)
         epochs = {home: self.workers.at(home).epoch for home, _ in ready.shares}
         worlds = self.worlds.of(epochs, nodes)
         self._meet(ready, worlds, residency)

@@ -32,7 +32,7 @@ from vispark.plan import ops
 from vispark.plan.operation import functions_of
 from vispark.plan.ops import CompressedLineage, DatasetId, LogicalPlan
 from vispark.profiling.profiler import TaskSeconds
-from vispark.records import Packed, pack
+from vispark.records import Packed, pack, pack_as
 from vispark.records.partition_schema import PartitionSchema
 from vispark.runtime.executor.client import answered, held, local_client, run
 from vispark.runtime.executor.publications import attach_here
@@ -42,6 +42,8 @@ from vispark.translate.frontend import index_faults
 
 
 def _packed(credentials: Credentials, chain: LogicalPlan, partition: int, records: Iterable) -> Packed:
+    if chain[0].op.layout is not None:
+        return pack_as(chain[0].op.layout, records)
     try:
         return pack(records, seal=credentials.keyring.seal)
     except RecordError as error:

@@ -1,0 +1,144 @@
+"""Folds of runs of rows that have equal keys, on one device; rows of one key lie behind each other."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from gpu_worker.device.base import Buffer, Stream
+from gpu_worker.execution.folds import ElementFold, element_fold
+from gpu_worker.execution.keyed_rows import RowOrder
+from gpu_worker.execution.scratch import Scratch
+from gpu_worker.memory.partition import Block, HeldArray, Partition
+from gpu_worker.protocol.errors import KeysRefused, PlanError
+from gpu_worker.protocol.messages import Field
+from gpu_worker.protocol.plans import FoldRunsStep
+
+#: A Python int that is folded is exact while sizes stay below this.
+_SAFE = 2.0 ** 62
+
+
+def folded_runs(step: FoldRunsStep, value: Partition, stream: Stream, scratch: Scratch) -> tuple[Block, int]:
+    """Return one row for each run of rows with equal keys, and their number.
+
+    Raises
+    ------
+    KeysRefused
+        If a fold may not be what Python's is: an integer that overflows, or floats that are compared and NaN.
+    PlanError
+        If there is no kernel for a field.
+    """
+    block, = value.blocks
+    named = {array.field.name: array for array in block}
+    keys = [named[name] for name in step.keys or named if name in named]
+    if not keys or len(keys) < len(step.keys):
+        raise PlanError(f"there are no fields {step.keys} to fold by")
+    work = _Runs(keys, value, stream, scratch)
+    made: list[HeldArray] = []
+    for array in block:
+        name = array.field.name
+        how = next((each for each in step.fields if each.field == name), None)
+        if array in keys:
+            made.append(work.firsts(array))
+        elif how is not None:
+            operation = element_fold(how, array.field)
+            made.append(work.folded(array, operation))
+            work.guard(array, operation, how.guard)
+    if step.counts:
+        made.append(work.lengths(step.counts))
+    work.check()
+    work.close()
+    return tuple(made), work.runs
+
+
+class _Runs:
+    """Runs of equal rows in some arrays of a partition."""
+
+    def __init__(self, keys: list[HeldArray], value: Partition, stream: Stream, scratch: Scratch):
+        rows = keys[0].field.shape[0]
+        self._work = work = RowOrder(keys[0], value.device, stream, scratch)
+        self._guards: list[tuple[str, np.ndarray]] = []
+        heads = work.take(rows)
+        for number, array in enumerate(keys):
+            columns = math.prod(array.field.shape[1:])
+            kind = np.dtype(array.field.dtype)
+            work.launch(f"mark_heads<{_compared(kind)}>", rows, [
+                array.buffer, heads, np.int64(rows), np.int64(columns * (2 if kind.kind == "c" else 1)),
+                np.int32(number > 0)])
+        # A stable partition by whether a row is a head lists them in their order.
+        work.words = heads
+        work.sort(2)
+        starts = work.starts(2)
+        value.device.synchronize(stream=stream)
+        others, self.runs = int(starts[1]), rows - int(starts[1])
+        self._heads = work.take(4 * (self.runs + 1))
+        work.launch("list_heads", self.runs + 1, [work.order, self._heads, np.int64(others), np.int64(self.runs),
+                                                  np.int64(rows)])
+
+    def firsts(self, array: HeldArray) -> HeldArray:
+        """Return the first row of each run."""
+        made, target = self._made(array.field)
+        self._work.take_rows(array, target, self.runs, self._heads)
+        return made
+
+    def folded(self, array: HeldArray, operation: ElementFold, described: Field | None = None) -> HeldArray:
+        """Return the folded rows of each run."""
+        described = described or array.field
+        made, target = self._made(described)
+        columns = math.prod(array.field.shape[1:]) * operation.parts
+        result = {"Twofold": "double"}.get(operation.carried, operation.carried)
+        result = operation.element if described is array.field else result
+        threads = self.runs * columns * (32 if self._work.device.asynchronous else 1)
+        self._work.launch(f"fold_runs<{operation.functor}, {operation.of}, {operation.element}, {operation.carried}, "
+                          f"{result}>", threads, [array.buffer, target, self._heads, np.int64(self.runs),
+                                                  np.int64(columns)])
+        return made
+
+    def lengths(self, name: str) -> HeldArray:
+        """Return the number of rows of each run."""
+        made, target = self._made(Field(name, "<i8", (0,)))
+        self._work.launch("run_lengths", self.runs, [self._heads, target, np.int64(self.runs)])
+        return made
+
+    def guard(self, array: HeldArray, operation: ElementFold, guard: str) -> None:
+        """Enqueue the check that a fold is what Python's is; for :meth:`check`."""
+        if not guard:
+            return
+        of = "IsNan" if guard == "nan" else "SizeOrOne" if operation.functor == "Multiply" else "Size"
+        functor = "Multiply" if of == "SizeOrOne" else "Add"
+        made = self.folded(array, replace(operation, functor=functor, of=of, carried="double"),
+                           replace(array.field, dtype="<f8"))
+        found = np.zeros(made.nbytes // 8)
+        assert made.buffer is not None
+        self._work.copy_out(found, made.buffer)
+        self._guards.append((guard, found))
+        self._work.scratch.recycle(made.buffer, self._work.stream)
+
+    def check(self) -> None:
+        """Raise KeysRefused where a fold may not be Python's; waits for the stream if there is anything to check."""
+        if not self._guards:
+            return
+        self._work.device.synchronize(stream=self._work.stream)
+        for guard, found in self._guards:
+            if guard == "nan" and found.any():
+                raise KeysRefused("values that are compared are NaN")
+            if guard == "overflow" and found.max(initial=0.0) >= _SAFE:
+                raise KeysRefused("an integer may overflow, which Python's do not")
+
+    def close(self) -> None:
+        self._work.close()
+
+    def _made(self, described: Field) -> tuple[HeldArray, Buffer]:
+        made = HeldArray(replace(described, shape=(self.runs, *described.shape[1:])))
+        made.buffer = target = self._work.scratch.allocate(made.nbytes, self._work.device, self._work.stream)
+        return made, target
+
+
+def _compared(dtype: np.dtype) -> str:
+    """Return the type as which numbers are compared."""
+    size = dtype.itemsize // (2 if dtype.kind == "c" else 1)
+    if dtype.kind in "fc":
+        return {4: "float", 8: "double"}.get(size, "unsigned short")
+    return {1: "unsigned char", 2: "unsigned short", 4: "unsigned int", 8: "unsigned long long"}[size]

@@ -1,0 +1,310 @@
+"""Steps that partition and sort rows by their keys, and fold runs of equal ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+
+from gpu_worker.device.base import Buffer, Device
+from gpu_worker.execution.keyed_folds import folded_runs
+from gpu_worker.execution.keyed_rows import RowOrder, key_type, ordered, row_bytes
+from gpu_worker.execution.plan_checks import check_folds, require
+from gpu_worker.execution.run_context import RunContext
+from gpu_worker.execution.step_handlers import StepHandler, handles
+from gpu_worker.memory.partition import HeldArray, Partition
+from gpu_worker.memory.registry import Registry
+from gpu_worker.protocol.errors import KeysRefused, OutOfMemory, PlanError
+from gpu_worker.protocol.messages import KeepStep, Plan
+from gpu_worker.protocol.plans import FoldRunsStep, KeepKeyedStep, PartitionByKeyStep, SortByKeyStep
+from gpu_worker.system.failpoints import failpoint
+
+_HOW = ("hash", "ascending", "descending")
+#: The most partitions that rows are dealt to at once.
+MOST_PARTS = 1 << 20
+#: Keys that are looked at for the bounds of ranges: for each partition that is to come, and in all.
+_SAMPLES, _MOST_SAMPLES = 64, 1 << 16
+
+
+def order_of(context: RunContext, value: Partition, key: str) -> RowOrder:
+    """Return an order of a partition's rows, by a field, that is not computed yet.
+
+    Raises
+    ------
+    PlanError
+        If the partition has not one block with such keys, one a row.
+    """
+    block = value.blocks[0] if len(value.blocks) == 1 else ()
+    keys = next((array for array in block if array.field.name == key), None)
+    if keys is None or len(keys.field.shape) != 1 or keys.buffer is None:
+        raise PlanError(f"there is no field {key!r} with one key for each record")
+    key_type(np.dtype(keys.field.dtype))
+    return RowOrder(keys, value.device, context.streams.main(value.device), context.scratch)
+
+
+def refuse_nan(orders: Sequence[RowOrder], label: str) -> None:
+    """Raise KeysRefused if a key is NaN; the streams are synchronized."""
+    wrong = sum(int(each.wrong[0]) for each in orders)
+    if wrong:
+        raise KeysRefused(f"{wrong:,} of the keys are NaN, which equals nothing and has no place in an order: {label} "
+                          "of such keys is Spark's")
+
+
+class _KeyedStep(StepHandler[PartitionByKeyStep | SortByKeyStep | FoldRunsStep]):
+    """Handler of a step whose results depend on keys, so that their sizes are not known before."""
+
+    on_device = True
+
+    @property
+    def label(self) -> str:
+        return self.step.label
+
+    @property
+    def leaves_host_memory(self) -> bool:
+        return True         # the host looks at what a replay would not bring
+
+    @property
+    def needs_all(self) -> bool:
+        return True
+
+
+@handles(SortByKeyStep)
+class SortByKeyHandler(_KeyedStep):
+    """Handler of a step that sorts the rows of each partition."""
+
+    step: SortByKeyStep
+
+    def run(self, context: RunContext, values: list[Partition]) -> list[Partition]:
+        values = context.each(self, values, context.to_device)
+        return context.each(self, values, partial(self._sorted, context))
+
+    def _sorted(self, context: RunContext, value: Partition) -> Partition:
+        if not value.count or not value.blocks:
+            return value
+        order = order_of(context, value, self.step.key)
+        with context.progress.launching(self.label, (value.index,), value.device):
+            order.by_order(descending=self.step.descending)
+            order.sort()        # which waits for the stream
+            refuse_nan([order], self.label)
+            if order.order is None:
+                order.close()
+                return value
+            block = []
+            for array in value.blocks[0]:
+                target = context.scratch.allocate(array.nbytes, value.device, order.stream)
+                order.take_rows(array, target)
+                block.append(HeldArray(array.field, buffer=target))
+        order.close()
+        context.progress.mark(self.label, (value.index,), value.device, order.stream)
+        return context.after(value, value.with_blocks([tuple(block)]), own=False)
+
+
+@handles(FoldRunsStep)
+class FoldRunsHandler(_KeyedStep):
+    """Handler of a step that makes one row of each run of rows with equal keys."""
+
+    step: FoldRunsStep
+
+    def verify(self, plan: Plan) -> None:
+        check_folds(self.step.fields)
+
+    def run(self, context: RunContext, values: list[Partition]) -> list[Partition]:
+        values = context.each(self, values, context.to_device)
+        return context.each(self, values, partial(self._folded, context))
+
+    def _folded(self, context: RunContext, value: Partition) -> Partition:
+        if not value.count or not value.blocks:
+            return value
+        with context.progress.launching(self.label, (value.index,), value.device):
+            block, runs = folded_runs(self.step, value, context.streams.main(value.device), context.scratch)
+        made = Partition(value.index, runs, None, self.step.layout, [block], value.device)
+        context.progress.mark(self.label, (value.index,), value.device, context.streams.main(value.device))
+        return context.after(value, made, own=False)
+
+
+@handles(PartitionByKeyStep)
+class PartitionByKeyHandler(_KeyedStep):
+    """Handler of a step that makes new partitions of the rows of all."""
+
+    step: PartitionByKeyStep
+
+    def verify(self, plan: Plan) -> None:
+        require(self.step.how in _HOW, f"rows are partitioned by {', '.join(_HOW)}, not by {self.step.how[:40]!r}")
+        require(1 <= self.step.parts <= MOST_PARTS,
+                f"rows are dealt to 1 to {MOST_PARTS:,} partitions, not to {self.step.parts:,}")
+
+    def run(self, context: RunContext, values: list[Partition]) -> list[Partition]:
+        values = [value for value in context.each(self, values, context.to_device) if value.count and value.blocks]
+        return context.together(self, values, partial(self._dealt, context)) if values else \
+            [self._empty(context, part) for part in range(self.step.parts)]
+
+    def _dealt(self, context: RunContext, values: Sequence[Partition]) -> list[Partition]:
+        fields = _alike(values)
+        orders = [order_of(context, value, self.step.key) for value in values]
+        with context.progress.launching(self.label, [value.index for value in values], values[0].device):
+            bounds = self._bounds(context, orders)
+            starts = [self._ordered(order, bounds) for order in orders]
+        _wait(context, values)
+        refuse_nan(orders, self.label)
+        counts = np.array([np.diff(each) for each in starts])       # of input, part
+        failpoint("shuffle-counted")
+        made = self._allocated(context, fields, counts, values)
+        for number, (value, order) in enumerate(zip(values, orders, strict=True)):
+            self._deal(context, value, order, made, counts[:number].sum(axis=0) - starts[number][:-1])
+        _wait(context, made)
+        failpoint("shuffle-moved")
+        for order in orders:
+            order.close()
+        for value in values:
+            del context.used[id(value)]
+            value.close(partial(_recycle, context, value.device))
+        return made
+
+    def _ordered(self, order: RowOrder, bounds: np.ndarray | None) -> np.ndarray:
+        """Put rows in the order of their partitions; return where those of each begin, once that is known."""
+        if bounds is None:
+            order.by_hash(self.step.parts)
+        else:
+            order.by_range(bounds, descending=self.step.how == "descending")
+        order.sort(self.step.parts)
+        return order.starts(self.step.parts)
+
+    # -- ranges -------------------------------------------------------------------------------------------------------
+
+    def _bounds(self, context: RunContext, orders: Sequence[RowOrder]) -> np.ndarray | None:
+        """Return the bounds of the ranges, of a sample of keys; None where rows go by hash."""
+        parts = self.step.parts
+        if self.step.how == "hash":
+            return None
+        most = max(1, min(_SAMPLES * parts, _MOST_SAMPLES) // len(orders))
+        samples = [_sample(order, most) for order in orders]
+        for order in orders:
+            order.device.synchronize(stream=order.stream)
+        words = np.sort(np.concatenate([ordered(each[~np.isnan(each)] if each.dtype.kind == "f" else each)
+                                        for each in samples]))
+        if not len(words):
+            return np.zeros(parts - 1, np.uint64)
+        return words[[len(words) * (part + 1) // parts for part in range(parts - 1)]]
+
+    # -- the new partitions -------------------------------------------------------------------------------------------
+
+    def _empty(self, context: RunContext, part: int) -> Partition:
+        device = context.streams.place(context.request.vrdds[-1], part, context.plan.devices)
+        return context.use(Partition(part, 0, None, self.step.empty, [], device))
+
+    def _allocated(self, context: RunContext, fields: Sequence[HeldArray], counts: np.ndarray,
+                   values: Sequence[Partition]) -> list[Partition]:
+        """Return the new partitions with memory for their rows.
+
+        Raises
+        ------
+        OutOfMemory
+            If they do not fit; before any row has been moved.
+        """
+        made, rows = [self._empty(context, part) for part in range(self.step.parts)], counts.sum(axis=0)
+        self._check_room(made, rows, sum(map(row_bytes, fields)))
+        for partition, count in zip(made, rows.tolist(), strict=True):
+            if not count:
+                continue
+            stream, block = context.streams.main(partition.device), []
+            for array in fields:
+                held = HeldArray(replace(array.field, shape=(count, *array.field.shape[1:])))
+                held.buffer = context.scratch.allocate(held.nbytes, partition.device, stream)
+                block.append(held)
+            partition.blocks, partition.count, partition.layout = [tuple(block)], count, self.step.layout
+        return made
+
+    def _check_room(self, made: Sequence[Partition], rows: np.ndarray, nbytes: int) -> None:
+        """Raise OutOfMemory, with the numbers of the largest partition, where a device has no room for all of its."""
+        largest = int(rows.argmax())
+        wanted: dict[Device, int] = {}
+        for partition, count in zip(made, rows.tolist(), strict=True):
+            wanted[partition.device] = wanted.get(partition.device, 0) + count * nbytes
+        for device, wants in wanted.items():
+            memory = device.memory()
+            if memory.total and memory.used + wants > memory.total:
+                raise OutOfMemory(
+                    f"{self.label} into {self.step.parts} partitions takes {wants:,} bytes on {device.name}, of which "
+                    f"{max(memory.total - memory.used, 0):,} are free; the largest is partition {largest} with "
+                    f"{int(rows[largest]):,} of {int(rows.sum()):,} records ({int(rows[largest]) * nbytes:,} bytes)")
+
+    def _deal(self, context: RunContext, value: Partition, order: RowOrder, made: Sequence[Partition],
+              before: np.ndarray) -> None:
+        """Enqueue the moves of one partition's rows to the new ones, in each behind as many rows as ``before`` says,
+        less those that its order has before them.
+        """
+        device, stream = value.device, order.stream
+        for other in dict.fromkeys([each.device for each in made]):
+            if other is not device:
+                if not device.reaches(other):
+                    raise KeysRefused(f"{device.name} does not reach the memory of {other.name}")
+                device.wait(context.streams.main(other), stream=stream, of=other)
+        with context.progress.launching(self.label, (value.index,), device):
+            for place, array in enumerate(value.blocks[0]):
+                addresses = np.array([_address(each, place) for each in made], np.uint64)
+                bases = addresses + (before * row_bytes(array)).astype(np.uint64)
+                table = order.take(bases.nbytes)
+                context.scratch.write(table, bases, device, stream)
+                order.deal_rows(array, table)
+        context.progress.mark(self.label, (value.index,), device, stream)
+
+
+@handles(KeepKeyedStep)
+class KeepKeyedHandler(StepHandler[KeepKeyedStep]):
+    """Handler of a step that makes new partitions resident."""
+
+    @property
+    def vrdds(self) -> tuple[int, ...]:
+        return (self.step.slot,)
+
+    @property
+    def leaves_host_memory(self) -> bool:
+        return True
+
+    def run(self, context: RunContext, values: list[Partition]) -> list[Partition]:
+        for value in values:
+            context.pending.append((KeepStep(self.step.slot, self.step.name, "device"),
+                                    value.kept_at("device", value.layout, value.count)))
+        return values
+
+    def dataset(self, names: Registry, vrdds: Sequence[int]) -> str:
+        return f"{vrdds[self.step.slot]} {self.step.name}".strip()
+
+
+def _alike(values: Sequence[Partition]) -> Sequence[HeldArray]:
+    """Return the fields of the partitions' rows, but for their number. Raises PlanError where they differ."""
+    kinds = {tuple((array.field.name, array.field.dtype, array.field.shape[1:]) for array in value.blocks[0])
+             for value in values if len(value.blocks) == 1}
+    if len(kinds) != 1 or any(len(value.blocks) != 1 for value in values):
+        raise PlanError("partitions whose records differ in shape or dtype cannot be put together by their keys")
+    return values[0].blocks[0]
+
+
+def _sample(order: RowOrder, most: int) -> np.ndarray:
+    """Return keys at equal distances, once the stream is synchronized."""
+    chosen = np.linspace(0, order.rows - 1, min(most, order.rows)).astype(np.uint32)
+    places, found = order.take(chosen.nbytes), np.zeros(len(chosen), order.keys.field.dtype)
+    order.scratch.write(places, chosen, order.device, order.stream)
+    taken = order.take(found.nbytes)
+    order.take_rows(order.keys, taken, len(chosen), places)
+    order.copy_out(found, taken)
+    return found
+
+
+def _wait(context: RunContext, values: Sequence[Partition]) -> None:
+    """Wait for the work on the devices of some partitions."""
+    with context.progress.waiting():
+        for device in dict.fromkeys([value.device for value in values]):
+            device.synchronize(stream=context.streams.main(device))
+
+
+def _address(partition: Partition, place: int) -> int:
+    """Return the address of a field of a new partition; 0 where it has no rows."""
+    buffer = partition.blocks[0][place].buffer if partition.blocks else None
+    return 0 if buffer is None else buffer.address
+
+
+def _recycle(context: RunContext, device: Device, buffer: Buffer) -> None:
+    context.scratch.recycle(buffer, context.streams.main(device))

@@ -1,0 +1,150 @@
+"""Exchanges by key in the workers, against Spark's own result."""
+
+from __future__ import annotations
+
+import operator
+import warnings
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from pyspark import SparkContext
+
+from tests.system.test_fallback import with_fallback
+from tests.system.topology import Topology
+from tests.system.vrdd_tools import host_context
+from vispark import VRDD, FallbackWarning
+
+
+@pytest.fixture(scope="module")
+def sc(local: Topology) -> Iterator[SparkContext]:
+    with host_context(local) as context:
+        yield context
+
+
+def numbers(sc: SparkContext, count: int = 200, parts: int = 4):
+    random = np.random.default_rng(3)
+    return sc.parallelize([float(x) for x in random.normal(size=count) * 50], parts)
+
+
+def int_pairs(x):
+    return int(x // 7), x
+
+
+def float_pairs(x):
+    return x // 7 / 4, (x, 2.0 * x)
+
+
+PAIRS = {"ints": int_pairs, "floats": float_pairs}
+
+
+@pytest.mark.parametrize("pairs", PAIRS)
+@pytest.mark.parametrize("parts", [1, 3, 20])
+def test_partitions_have_what_sparks_have(sc: SparkContext, pairs: str, parts: int):
+    plain = numbers(sc)
+    found = plain.cache("GPU").vmap(PAIRS[pairs]).partitionBy(parts)
+    expected = plain.map(PAIRS[pairs]).partitionBy(parts, hash)
+    assert isinstance(found, VRDD) and found.getNumPartitions() == parts
+    assert [sorted(part) for part in found.glom().collect()] == [sorted(part) for part in expected.glom().collect()]
+    assert sorted(found.collect()) == sorted(expected.collect()) and found.count() == 200
+    assert type(found.first()) is tuple and found.partitionBy(parts) is found
+
+
+def test_what_comes_behind_stays_in_the_workers(sc: SparkContext):
+    held = numbers(sc).cache("GPU")
+    pairs = held.vmap(int_pairs).partitionBy(5)
+    sums = pairs.vmap(lambda kv: kv[1] * 2).cache()
+    assert sums.sum() == pytest.approx(2 * sum(held.collect()))
+    assert sc.statusTracker().getActiveJobsIds() == []
+    assert pairs.vmap(lambda kv: (kv[0] + 1, kv[1])).partitioner is None
+    assert sorted(pairs.mapValues(str).collect()) == sorted(
+        numbers(sc).map(int_pairs).mapValues(str).collect())
+
+
+@pytest.mark.parametrize("fold", [operator.add, max, min], ids=["add", "max", "min"])
+@pytest.mark.parametrize("pairs", PAIRS)
+def test_values_are_folded_without_knowing_the_keys(sc: SparkContext, fold, pairs: str):
+    def of_floats(x):
+        return x // 7 / 4, x
+
+    keyed = of_floats if pairs == "floats" else int_pairs
+    plain = numbers(sc)
+    found = plain.cache("GPU").vmap(keyed).reduceByKey(fold)
+    assert dict(found.collect()) == pytest.approx(dict(plain.map(keyed).reduceByKey(fold).collect()))
+    assert found.count() == len(set(found.keys().collect()))
+    assert "in the workers" in found.explanation()
+
+
+def test_tuples_are_folded_part_by_part(sc: SparkContext):
+    def pairs(x):
+        return int(x // 9), (x, 1)
+
+    def both(a, b):
+        return a[0] + b[0], a[1] + b[1]
+
+    plain = numbers(sc)
+    found = dict(plain.cache("GPU").vmap(pairs).reduceByKey(both, 3).collect())
+    expected = dict(plain.map(pairs).reduceByKey(both, 3).collect())
+    assert found.keys() == expected.keys()
+    for key, (total, count) in expected.items():
+        assert found[key] == (pytest.approx(total), count)
+
+
+def test_keys_are_counted_and_records_made_distinct(sc: SparkContext):
+    plain = numbers(sc).map(lambda x: int(x // 9))
+    held = plain.cache("GPU")
+    assert held.vmap(lambda n: (n, n)).countByKey() == plain.map(lambda n: (n, n)).countByKey()
+    found, expected = held.distinct(3), plain.distinct(3)
+    assert isinstance(found, VRDD)
+    assert found.glom().collect() == [sorted(part) for part in expected.glom().collect()]
+
+
+@pytest.mark.parametrize("ascending", [True, False])
+@pytest.mark.parametrize("parts", [1, 4])
+@pytest.mark.parametrize("pairs", PAIRS)
+def test_pairs_are_sorted_stably(sc: SparkContext, ascending: bool, parts: int, pairs: str):
+    plain = numbers(sc)
+    found = plain.cache("GPU").vmap(PAIRS[pairs]).sortByKey(ascending, parts)
+    everything = plain.map(PAIRS[pairs]).collect()
+    assert found.collect() == sorted(everything, key=operator.itemgetter(0), reverse=not ascending)
+    assert found.getNumPartitions() == parts and max(map(len, found.glom().collect())) <= 300 // parts + 40
+
+
+def test_partitions_without_records(sc: SparkContext):
+    held = sc.parallelize([1.0, 2.0], 5).cache("GPU").vmap(int_pairs)
+    assert [len(part) for part in held.partitionBy(4).glom().collect()] == [2, 0, 0, 0]
+    assert held.sortByKey(numPartitions=6).collect() == [(0, 1.0), (0, 2.0)]
+    assert held.countByKey() == {0: 2}
+    assert held.partitionBy(4).vmap(lambda kv: kv[1]).sum() == 3.0
+
+
+def test_zeros_of_both_signs_are_one_key(sc: SparkContext):
+    held = sc.parallelize([1.0, -1.0, 2.0], 2).cache("GPU").vmap(lambda x: (0.0 * x, x))
+    assert held.reduceByKey(operator.add).collect() == [(0.0, 2.0)]
+    assert [value for _, value in held.sortByKey().collect()] == [1.0, -1.0, 2.0]
+    assert held.countByKey() == {0.0: 3}
+
+
+def test_keys_that_are_nan_are_sparks(sc: SparkContext, monkeypatch: pytest.MonkeyPatch):
+    with_fallback(monkeypatch, sc, "warn")
+    held = sc.parallelize([1.0, 0.0], 2).cache("GPU").vmap(lambda x: (x if x > 0.5 else np.nan, x))
+    with pytest.warns(FallbackWarning, match=r"1 of the keys are NaN"):
+        found = held.partitionBy(3).collect()
+    assert sorted(value for _, value in found) == [0.0, 1.0]
+
+
+def test_integers_that_overflow_are_sparks(sc: SparkContext, monkeypatch: pytest.MonkeyPatch):
+    with_fallback(monkeypatch, sc, "warn")
+    held = sc.parallelize([2**62, 2**62, 2**62], 2).cache("GPU").vmap(lambda n: (1, n))
+    with pytest.warns(FallbackWarning, match="an integer may overflow"):
+        assert held.reduceByKey(operator.add).collect() == [(1, 3 * 2**62)]
+
+
+def test_keys_that_are_objects_stay_sparks(sc: SparkContext, monkeypatch: pytest.MonkeyPatch):
+    with_fallback(monkeypatch, sc, "warn")
+    held = sc.parallelize([("a", 1.0), ("b", 2.0), ("a", 3.0)], 2).cache("GPU")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FallbackWarning)
+        found = held.partitionBy(2)
+        assert not isinstance(found, VRDD) and len(found.collect()) == 3
+    assert "keys are objects" in held.explanation()

@@ -1,0 +1,156 @@
+"""Operations by key that a VRDD has in place of Spark's shuffles."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+from pyspark import RDD
+from pyspark.rdd import Partitioner, portable_hash
+
+from vispark.api import keyed
+from vispark.api.boundary import brief_errors
+from vispark.api.lineage_walk import LineageWalk
+from vispark.plan import ops
+from vispark.records.pairs import not_pairs
+
+
+@brief_errors
+class KeyedOperations(LineageWalk):
+    """Operations of a VRDD by key, in the workers where keys are numbers there; by Spark's shuffles else."""
+
+    _folds: dict[str, Any]
+
+    def partitionBy(self, numPartitions: int | None,
+                    partitionFunc: Callable[[Any], int] = portable_hash) -> RDD[Any]:
+        """Put pairs with equal keys into one partition.
+
+        Parameters
+        ----------
+        numPartitions : int or None
+            The number of partitions; None: as Spark chooses it.
+        partitionFunc : callable
+            With another one than Spark's own it is Spark's shuffle.
+
+        Returns
+        -------
+        RDD
+            A VRDD where the keys are numbers that a ``vmap`` computed on cached data: integers, float32 or float64. Its
+            partitions have the records that Spark's would have, in the order of those before. Else Spark's RDD.
+
+        Raises
+        ------
+        OutOfMemory
+            At the action, if the new partitions do not fit on the devices beside those before; it names the largest.
+
+        Examples
+        --------
+        >>> numbers = sc.parallelize(range(6), 2).cache("GPU")
+        >>> numbers.vmap(lambda n: (n % 3, n * n)).partitionBy(3).glom().collect()
+        [[(0, 0), (0, 9)], [(1, 1), (1, 16)], [(2, 4), (2, 25)]]
+        """
+        count = self._defaultReducePartitions() if numPartitions is None else numPartitions
+        if self.partitioner == Partitioner(count, partitionFunc):
+            return self
+        reason = "" if partitionFunc is portable_hash else "partitionFunc= is given"
+        layout = keyed.pairs_of(self, "partitionBy", not_pairs, reason)
+        if layout is None:
+            return super().partitionBy(numPartitions, partitionFunc)
+        step = keyed.partition_step("partitionBy", "0", count, layout)
+        made: RDD[Any] = keyed.exchanged(self, "partitionBy", (step,), layout, count,
+                                         lambda rdd: RDD.partitionBy(rdd, count, hash),
+                                         Partitioner(count, partitionFunc))
+        return made
+
+    def sortByKey(self, ascending: bool | None = True, numPartitions: int | None = None,
+                  keyfunc: Callable[[Any], Any] | None = None) -> RDD[Any]:
+        """Sort pairs by their keys: within partitions, and from one to the next.
+
+        Parameters
+        ----------
+        ascending : bool
+            Whether the least key comes first. Pairs with equal keys stay in their order.
+        numPartitions : int, optional
+            The number of partitions; left out, as Spark chooses it.
+        keyfunc : callable, optional
+            Of a key; with one it is Spark's shuffle.
+
+        Returns
+        -------
+        RDD
+            A VRDD, under the same conditions as for :meth:`partitionBy`; else Spark's RDD.
+
+        Examples
+        --------
+        >>> numbers = sc.parallelize([3, 1, 2], 2).cache("GPU")
+        >>> numbers.vmap(lambda n: (n, n * n)).sortByKey().collect()
+        [(1, 1), (2, 4), (3, 9)]
+        """
+        count = self._defaultReducePartitions() if numPartitions is None else numPartitions
+        if keyfunc is not None:
+            return super().sortByKey(bool(ascending), count, keyfunc)
+        made = keyed.ordered_by_key(self, "sortByKey", bool(ascending), count)
+        return super().sortByKey(bool(ascending), count) if made is None else made
+
+    def distinct(self, numPartitions: int | None = None) -> RDD[Any]:
+        """Return each record once.
+
+        Returns
+        -------
+        RDD
+            A VRDD of cached records that are numbers, with partitions as Spark's would be and each in ascending order;
+            else Spark's RDD.
+
+        Examples
+        --------
+        >>> sorted(sc.parallelize([2, 1, 2, 1, 3]).cache("GPU").distinct().collect())
+        [1, 2, 3]
+        """
+        count = self._defaultReducePartitions() if numPartitions is None else numPartitions
+        made = keyed.distinct(self, count)
+        return super().distinct(numPartitions) if made is None else made
+
+    def countByKey(self) -> dict[Any, int]:
+        """Return the number of pairs of each key.
+
+        On cached data, with keys that a ``vmap`` computed, workers sort and count, and send a number for each key of a
+        partition; else it is a Spark job.
+
+        Examples
+        --------
+        >>> sorted(sc.parallelize(range(5)).cache("GPU").vmap(lambda n: (n % 2, n)).countByKey().items())
+        [(0, 3), (1, 2)]
+        """
+        found = keyed.counted(self)
+        counts: dict[Any, int] = self._spark("countByKey") if found is None else found
+        return counts
+
+    def _reason_of(self, action: str) -> str:
+        return str(self._folds.get(action, ""))
+
+    def _reduced(self, function: Callable[[Any, Any], Any], partitions: int,
+                 place: Callable[[Any], int]) -> RDD[Any] | None:
+        made: RDD[Any] | None = keyed.reduced(self, function, partitions, place)
+        return made
+
+    def _is_exchanged(self) -> bool:
+        """Have workers exchange the records that this begins with; return whether they did, and not Spark."""
+        residency = self._residency
+        if residency is not None and residency.exchange is not None:
+            residency.exchange()
+        return residency is not None and residency.exchange is not None
+
+    def _alone(self) -> Any:
+        """Return a VRDD of the same records without what is kept on the way: the lineage alone."""
+        found = self._beginning(self._loader, self._op, self.getNumPartitions())
+        found._lineage = self._lineage if self._before is None else self._before._link()
+        found.partitioner = self.partitioner
+        return found
+
+    @abstractmethod
+    def _beginning(self, loader: RDD[Any], op: ops.RecordedOperation, partitions: int) -> Any:
+        """Return a VRDD that begins with an operation on an RDD."""
+
+    @abstractmethod
+    def _spark(self, action: str, *arguments: Any, **named: Any) -> Any: ...
