@@ -204,7 +204,7 @@ class PartitionByKeyHandler(_KeyedStep):
             If they do not fit; before any row has been moved.
         """
         made, rows = [self._empty(context, part) for part in range(self.step.parts)], counts.sum(axis=0)
-        self._check_room(made, rows, sum(map(row_bytes, fields)))
+        self._check_memory(made, rows, sum(map(row_bytes, fields)))
         for partition, count in zip(made, rows.tolist(), strict=True):
             if not count:
                 continue
@@ -216,7 +216,7 @@ class PartitionByKeyHandler(_KeyedStep):
             partition.blocks, partition.count, partition.layout = [tuple(block)], count, self.step.layout
         return made
 
-    def _check_room(self, made: Sequence[Partition], rows: np.ndarray, nbytes: int) -> None:
+    def _check_memory(self, made: Sequence[Partition], rows: np.ndarray, nbytes: int) -> None:
         """Raise OutOfMemory, with the numbers of the largest partition, where a device has no room for all of its."""
         largest = int(rows.argmax())
         wanted: dict[Device, int] = {}
