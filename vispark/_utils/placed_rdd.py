@@ -15,6 +15,7 @@ def placed(sc: SparkContext, shares: Sequence[Any], hosts: Sequence[Sequence[str
 
     ``executor_HOST_ID`` in place of a host is an executor.
     """
+    sc = sc.parallelize.__self__        # the context itself, where this is a weak proxy of it
     if not any(hosts):
         return sc.parallelize(shares, len(shares))
     assert sc._jvm is not None

@@ -1,0 +1,106 @@
+"""Two applications on a real cluster of two nodes: one is killed, one faults, and what was published stays."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+import vispark
+from gpu_worker.client.connection import administer
+from gpu_worker.protocol.messages import ListPublications
+from tests.chaos.arena import eventually
+from tests.system import topology
+from tests.system.told_application import Told, told_application
+from vispark import IN, OUT, Kernels
+from vispark.runtime.driver.session import Session
+
+pytestmark = pytest.mark.chaos
+
+#: Of the sessions, and of the publications, in seconds.
+LEASE, KEPT = 2.0, 3.0
+SETTINGS = {"spark.vispark.device": "host", "spark.vispark.lease": LEASE}
+TOTAL = float(sum(range(4000)))
+
+#: Rows of four partitions, of which each node gets two, as a task takes a while.
+ROWS = ("it.setdefault('rows', sc.parallelize(range(4), 4).mapPartitionsWithIndex("
+        "lambda i, rows: (__import__('time').sleep(0.5), [(f'{i}', float(1000 * i + j)) for j in range(1000)])[1])"
+        ".cache('GPU'))")
+
+FAULT = """
+extern "C" __global__ void stray(const double* x, double* y, int n)
+{
+    const_cast<double*>(x)[0] = 1.0;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[topology.Topology]:
+    """Two nodes, on which each of two applications has an executor."""
+    with topology.standalone(2, cores=2) as running:
+        yield running
+        topology.shutdown()
+
+
+@pytest.fixture
+def no_leaks() -> None:
+    """Contexts of this module's own start and end in each test."""
+
+
+def listed(cluster: topology.Topology) -> list[int]:
+    """The number of publications that each node has."""
+    return [len(administer(ListPublications(), runtime_dir=str(node.runtime_dir)).publications)
+            for node in cluster.nodes]
+
+
+def read(attached: vispark.VRDD) -> None:
+    """Read it by plans, by Spark's tasks, and with its keys."""
+    assert attached.values().vmap(lambda x: x + 1).sum() == TOTAL + 4000
+    assert attached.count() == 4000
+    assert attached.first() == ("0", 0.0)
+    assert attached.map(lambda pair: pair[1]).sum() == TOTAL
+    assert sorted(attached.recv().reduceByKey(max, 2).collect()) == [(f"{i}", 1000.0 * i + 999) for i in range(4)]
+
+
+@pytest.mark.parametrize("transport", ["auto", "relay"])
+def test_a_reader_outlives_the_owner_and_its_own_faults(cluster: topology.Topology, transport: str):
+    with told_application(cluster, SETTINGS) as owner, \
+            cluster.context(SETTINGS | {"spark.vispark.transport": transport}) as sc:
+        assert owner.ask(f"{ROWS}.publish('rows', lease={KEPT}).count()") == 4000
+        assert listed(cluster) == [1, 1]
+        attached = vispark.attach(sc, "rows")
+        assert len({home for home, _ in attached._residency.places.values()}) == 2
+        read(attached)
+        check_names(owner, sc)
+        check_fault(attached, sc, transport)
+        assert owner.ask("it['rows'].values().sum()") == TOTAL
+        owner.process.kill()
+        time.sleep(LEASE + KEPT + 1)
+        read(attached)
+        assert vispark.attach(sc, "rows").values().sum() == TOTAL
+        attached.unpersist()
+        before = time.monotonic()
+        assert eventually(lambda: listed(cluster) == [0, 0], 30.0)
+        assert time.monotonic() - before < KEPT + 5 or transport == "relay"     # relayed workers are told later
+        with pytest.raises(vispark.PublicationLost, match="'rows'"):
+            vispark.attach(sc, "rows")
+
+
+def check_names(owner: Told, sc) -> None:
+    """Names are of one publication, and readers do not change it."""
+    with pytest.raises(RuntimeError, match="PublicationExists: there is a publication 'rows' already"):
+        owner.ask("sc.parallelize(range(4), 4).cache('GPU').publish('rows')")
+    with pytest.raises(vispark.PublicationLost, match="no publication 'other'"):
+        vispark.attach(sc, "other")
+
+
+def check_fault(attached: vispark.VRDD, sc, transport: str) -> None:
+    """A kernel that writes to what it may only read ends the reader's processes, which come back."""
+    before = {worker.home: worker.epoch for worker in Session.of(sc).workers.known()}
+    kernels = Kernels(FAULT)
+    with pytest.raises(vispark.KernelFault):
+        attached.exec(kernels.stray, IN, OUT, IN.shape[0], grid=1, block=1).collect()
+    assert attached.values().sum() == TOTAL
+    assert {worker.home: worker.epoch for worker in Session.of(sc).workers.known()} != before or transport == "relay"
