@@ -28,6 +28,7 @@ from benchmarks import (
     machine,
     packing,
     plots,
+    publications,
     regression,
     tables,
     tax,
@@ -122,7 +123,7 @@ _WHOLE = 3
 WAYS = {"all": (True, True), "without-jobs": (True, False), "ours": (False, False)}
 
 BENCHMARKS = ("transport", "latency", "regression", "kmeans", "heat", "flow", "kernels", "tax", "exchanges", "text",
-              "tables", "udfs", "whole")
+              "tables", "publications", "udfs", "whole")
 
 console = Console(width=200 if not sys.stdout.isatty() else None)
 
@@ -180,6 +181,10 @@ def measured(scale: Scale, device: str, partitions: int, only: tuple[str, ...]) 
         if "tables" in only:
             with context(device, cores) as sc:
                 yield from tables.run(sc, Path(directory), scale.text, scale.samples, _progress("tables"))
+        if "publications" in only:
+            with context(device, cores) as sc:
+                yield publications.run(sc, device, Path(directory), scale.text, scale.samples,
+                                       _progress("publications"))
         if "whole" in only:
             with context(device, cores) as sc:
                 kind, units = _units(device_of(sc), cores)

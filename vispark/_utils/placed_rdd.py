@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 from pyspark import RDD, SparkContext
 from pyspark.serializers import CPickleSerializer
@@ -15,7 +15,7 @@ def placed(sc: SparkContext, shares: Sequence[Any], hosts: Sequence[Sequence[str
 
     ``executor_HOST_ID`` in place of a host is an executor.
     """
-    sc = sc.parallelize.__self__        # the context itself, where this is a weak proxy of it
+    sc = cast(Any, sc.parallelize).__self__     # the context itself, where this is a weak proxy of it
     if not any(hosts):
         return sc.parallelize(shares, len(shares))
     assert sc._jvm is not None
