@@ -68,7 +68,7 @@ def main() -> None:
             for line in sys.stdin:
                 try:
                     told = "result", eval(line, names)
-                except Exception as error:
+                except vispark.VisparkError as error:
                     told = "error", f"{type(error).__name__}: {error}"
                 print(_MARK + json.dumps(told, default=repr), flush=True)
     topology.shutdown()
