@@ -36,7 +36,7 @@ def run(sc: SparkContext, device: str, directory: Path, nbytes: int, samples: in
         assert owner.stdin is not None and owner.stdout is not None
         ask, heard = owner.stdin, owner.stdout
 
-        def told() -> float:
+        def asked() -> float:
             print("fold", file=ask, flush=True)
             return float(heard.readline())
 
@@ -49,7 +49,7 @@ def run(sc: SparkContext, device: str, directory: Path, nbytes: int, samples: in
         files = str(directory / "rows")
         rows(sc, count, partitions).saveAsPickleFile(files)
         cases = [Case(ATTACH, lambda: _attached(sc), repeat=False, times_itself=True),
-                 Case(OWNER, told, nbytes, repeat=False, times_itself=True),
+                 Case(OWNER, asked, nbytes, repeat=False, times_itself=True),
                  Case(FOLD, lambda: fold(reader), nbytes, (OWNER,), repeat=False, times_itself=True),
                  Case(FILES, lambda: _loaded(sc.pickleFile(files)), nbytes, (ATTACH,), repeat=False,
                       times_itself=True)]

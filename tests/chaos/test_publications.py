@@ -12,7 +12,7 @@ from gpu_worker.client.connection import administer
 from gpu_worker.protocol.messages import ListPublications
 from tests.chaos.arena import eventually
 from tests.system import topology
-from tests.system.told_application import Told, told_application
+from tests.system.other_application import OtherApplication, other_application
 from vispark import IN, OUT, Kernels
 from vispark.runtime.driver.session import Session
 
@@ -66,7 +66,7 @@ def read(attached: vispark.VRDD) -> None:
 
 @pytest.mark.parametrize("transport", ["auto", "relay"])
 def test_a_reader_outlives_the_owner_and_its_own_faults(cluster: topology.Topology, transport: str):
-    with told_application(cluster, SETTINGS) as owner, \
+    with other_application(cluster, SETTINGS) as owner, \
             cluster.context(SETTINGS | {"spark.vispark.transport": transport}) as sc:
         assert owner.ask(f"{ROWS}.publish('rows', lease={KEPT}).count()") == 4000
         assert listed(cluster) == [1, 1]
@@ -88,7 +88,7 @@ def test_a_reader_outlives_the_owner_and_its_own_faults(cluster: topology.Topolo
             vispark.attach(sc, "rows")
 
 
-def check_names(owner: Told, sc) -> None:
+def check_names(owner: OtherApplication, sc) -> None:
     """Names are of one publication, and readers do not change it."""
     with pytest.raises(RuntimeError, match="PublicationExists: there is a publication 'rows' already"):
         owner.ask("sc.parallelize(range(4), 4).cache('GPU').publish('rows')")

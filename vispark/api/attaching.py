@@ -15,7 +15,7 @@ from vispark.errors import PublicationExists, PublicationLost
 from vispark.plan.operation import AttachedPublication
 from vispark.plan.operations.publications import AttachPublication
 from vispark.runtime.driver.publications import attach as attach_in
-from vispark.runtime.driver.publications import publications_here
+from vispark.runtime.driver.publications import listed
 from vispark.runtime.driver.residency import Residency
 from vispark.runtime.driver.retry import until_done
 from vispark.runtime.driver.session import Session
@@ -83,14 +83,18 @@ def attach(sc: SparkContext, name: str, *, secret: str | None = None,
 
 
 @brief
-def publications() -> tuple[PublicationStatus, ...]:
-    """Return the publications that have a part on the driver's node.
+def publications(sc: SparkContext) -> tuple[PublicationStatus, ...]:
+    """Return the publications that have a part on the driver's node, or where it reaches a worker by a socket.
+
+    Parameters
+    ----------
+    sc : SparkContext
 
     Returns
     -------
     tuple of PublicationStatus
-        Of each ``name``, ``application``, ``dataset``, ``partitions`` on all nodes, ``nbytes`` on this one, the number
-        of applications that are its ``readers`` here, and ``expires``: the seconds until it ends, below 0 while its
+        Of each ``name``, ``application``, ``dataset``, ``partitions`` on all nodes, ``nbytes`` on these, the number
+        of applications that are its ``readers`` there, and ``expires``: the seconds until it ends, below 0 while its
         owner or a reader is there.
 
     See Also
@@ -100,10 +104,10 @@ def publications() -> tuple[PublicationStatus, ...]:
     Examples
     --------
     >>> _ = sc.parallelize(range(4), 2).cache("GPU").publish("listed")
-    >>> [(each.name, each.partitions) for each in publications() if each.name == "listed"]
+    >>> [(each.name, each.partitions) for each in publications(sc) if each.name == "listed"]
     [('listed', 2)]
     """
-    return publications_here()
+    return listed(Session.of(sc))
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -123,12 +124,18 @@ def attach(session: Sharing, wanted: AttachedPublication, residency: Residency) 
     return details
 
 
-def publications_here() -> tuple[PublicationStatus, ...]:
-    """Return the publications that have a part on this node; none where no worker runs."""
-    try:
-        return tuple(administer(ListPublications()).publications)
-    except WorkerUnavailable:
-        return ()
+def listed(session: Sharing) -> tuple[PublicationStatus, ...]:
+    """Return the publications that have a part on the driver's node, or beside a worker that it reaches by a socket;
+    each once, with its bytes there and the most readers that it has on a node.
+    """
+    found: dict[str, PublicationStatus] = {}
+    for home in _near(session):
+        with suppress(WorkerUnavailable):
+            for each in administer(ListPublications(), runtime_dir=home.runtime_dir).publications:
+                known = found.get(each.key)
+                found[each.key] = each if known is None else replace(
+                    each, nbytes=each.nbytes + known.nbytes, readers=max(each.readers, known.readers))
+    return tuple(found.values())
 
 
 def _near(session: Sharing) -> Iterator[WorkerAddress]:

@@ -1,4 +1,4 @@
-"""A second application, in a process of its own, that does what it is told.
+"""A second application, in a process of its own, that evaluates expressions.
 
 It reads the master, the nodes and settings from its first argument. Each line of its standard input is a Python
 expression, in which ``sc`` is its context and ``it`` a dict of its own; it answers with a line of JSON: the result, or
@@ -20,10 +20,10 @@ from typing import Any
 import vispark
 from tests.system import topology
 
-_MARK = "told: "
+_MARK = "answer: "
 
 
-class Told:
+class OtherApplication:
     """The other application, as the tests see it."""
 
     def __init__(self, process: subprocess.Popen):
@@ -42,16 +42,16 @@ class Told:
 
 
 @contextlib.contextmanager
-def told_application(cluster: topology.Topology, settings: Mapping[str, object]) -> Iterator[Told]:
+def other_application(cluster: topology.Topology, settings: Mapping[str, object]) -> Iterator[OtherApplication]:
     """Start an application on a topology; it ends with the block."""
     nodes = [(node.host, str(node.runtime_dir)) for node in cluster.nodes]
     given = json.dumps([cluster.master, nodes, cluster.executors, cluster.conf | dict(settings)])
-    with subprocess.Popen([sys.executable, "-m", "tests.system.told_application", given], stdin=subprocess.PIPE,
+    with subprocess.Popen([sys.executable, "-m", "tests.system.other_application", given], stdin=subprocess.PIPE,
                           stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]) as process:
         try:
-            told = Told(process)
-            assert told.ask("'ready'") == "ready"
-            yield told
+            found = OtherApplication(process)
+            assert found.ask("'ready'") == "ready"
+            yield found
             process.stdin.close()
             assert process.wait(60) in (0, -9)
         finally:
@@ -67,10 +67,10 @@ def main() -> None:
             names: dict[str, Any] = {"sc": sc, "it": {}, "vispark": vispark, "os": os}
             for line in sys.stdin:
                 try:
-                    told = "result", eval(line, names)
+                    answer = "result", eval(line, names)
                 except vispark.VisparkError as error:
-                    told = "error", f"{type(error).__name__}: {error}"
-                print(_MARK + json.dumps(told, default=repr), flush=True)
+                    answer = "error", f"{type(error).__name__}: {error}"
+                print(_MARK + json.dumps(answer, default=repr), flush=True)
     topology.shutdown()
 
 
