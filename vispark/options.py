@@ -9,7 +9,7 @@ from typing import Any
 
 from gpu_worker.protocol import device_kinds, transport_kinds
 from gpu_worker.protocol.errors import DeviceUnavailable
-from gpu_worker.protocol.messages import SessionOptions
+from gpu_worker.protocol.messages import STREAM_BYTES, SessionOptions
 from vispark.errors import OptionError
 
 PREFIX = "spark.vispark."
@@ -112,6 +112,14 @@ OPTIONS = (
     Option("device", "auto", _device, "", _devices()),
     Option("memory", 0, _bytes, "bytes",
            "The most memory a session takes of each device; `8g` and the like are understood. 0: all there is."),
+    Option("hostMemory", 0, _bytes, "bytes",
+           "The most host memory that content takes on a node that is kept by `persist(\"GPU_AND_HOST\")` or "
+           "`persist(\"GPU_HOST_AND_DISK\")` and finds no room on devices. 0: half of the node's."),
+    Option("stream", STREAM_BYTES, _positive_bytes, "bytes",
+           "The bytes of one of the buffers that such content is streamed through; a device keeps three of them free."),
+    Option("spillDir", "", str, "",
+           "The directory, on each node, of the files of `persist(\"GPU_HOST_AND_DISK\")`; empty: the system's "
+           "temporary one."),
     Option("sharedMemory", 0, _shared_limit, "bytes",
            "The most shared memory a session's thread blocks take, as on a smaller GPU; `99k` and the like are "
            "understood. 0: all that the devices have for them."),
@@ -153,6 +161,9 @@ class Options:
 
     device: str
     memory: int
+    hostMemory: int
+    stream: int
+    spillDir: str
     sharedMemory: int
     lease: float
     deadline: float
@@ -199,7 +210,8 @@ class Options:
     def for_worker(self) -> SessionOptions:
         """Return the part of them that a session's first greeting fixes for its device process."""
         return SessionOptions(self.device, self.memory, self.lease, self.cacheDir, self.logLevel,
-                              self.sharedMemory, self.check == "bounds")
+                              self.sharedMemory, self.check == "bounds", stream=self.stream,
+                              host_memory=self.hostMemory, spill_dir=self.spillDir)
 
 
 def _find(name: str) -> Option:

@@ -44,6 +44,8 @@ class DecodedPlan:
         The slot of the VRDD that it starts from; -1 where it brings records.
     keeps : bool
         Whether it keeps something.
+    keeps_on_devices : bool
+        Whether it keeps something on devices alone.
     branches : bool
         Whether its loop ends where its cells say.
     fills_ghosts : bool
@@ -63,6 +65,7 @@ class DecodedPlan:
         self.launches = LaunchTable(plan.variants, launching)
         self.folds_all = any(step.folds_all for step in steps)
         self.keeps = keeps = any(step.keeps for step in steps)
+        self.keeps_on_devices = any(step.keeps and not step.leaves_host_memory for step in steps)
         self.recordings = Recordings(keeps=keeps, loops=keeps and any(step.is_loop for step in steps))
         self.source = steps[0].source if steps else -1
         self.branches = any(step.branches for step in steps)

@@ -17,6 +17,7 @@ from gpu_worker.execution.plan_cache import DecodedPlan
 from gpu_worker.execution.run_context import RunContext
 from gpu_worker.execution.wave_deals import WaveDeals
 from gpu_worker.memory.partition import HeldArray, Partition
+from gpu_worker.memory.spill_files import spilled
 from gpu_worker.protocol.messages import ExecStep, Field, MapFoldStep
 from gpu_worker.protocol.payload import field_bytes
 from gpu_worker.system.failpoints import failpoint
@@ -82,6 +83,7 @@ class Waves:
             following = waves[number + 1] if number + 1 < len(waves) else []
             for device in {value.device for value in wave}:
                 device.wait(self._streams.beside(device), stream=self._streams.main(device))
+            _announce(waves[number + 2:number + 3])
             others = {id(value) for value in context.used.values()} - {id(value) for value in ahead}
             work(ahead)
             brought = self._brought(following) if self._size.ahead else following
@@ -185,6 +187,14 @@ class Waves:
             else:
                 copies[id(array)] = HeldArray(array.field, host=array.host)
         return self._context.use(value.replacing(copies))
+
+
+def _announce(waves: Sequence[Sequence[Partition]]) -> None:
+    """Have the system read ahead what waves will copy in from files."""
+    contents = {spilled(array.host) for wave in waves for value in wave for array in value.arrays}
+    for content in contents:
+        if content is not None:
+            content.announce()
 
 
 def missing_bytes(value: Partition) -> int:

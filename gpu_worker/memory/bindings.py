@@ -183,6 +183,18 @@ class Bindings(Generic[C]):
         self._change(vrdd)
         self._part(vrdd, list(gone.values()))
 
+    def exchange(self, vrdd: int, content: C) -> bool:
+        """Replace a partition by a copy of equal content elsewhere; False, and the copy closed, where it is not held.
+        """
+        if not self.has(vrdd, content.index):
+            content.close()
+            return False
+        self._unpack(vrdd)
+        gone, self._held[vrdd][content.index] = self._held[vrdd][content.index], content
+        self._change(vrdd)
+        self._part(vrdd, [gone])
+        return True
+
     def binding(self, vrdd: int) -> Binding[C] | None:
         """Return the binding that holds all of a VRDD; None if there is none."""
         return self._bindings.get(vrdd)

@@ -14,6 +14,7 @@ import numpy as np
 
 from gpu_worker.device.base import Buffer, Device
 from gpu_worker.memory.grid.layout import BlockWindow
+from gpu_worker.memory.spill_files import spilled
 from gpu_worker.protocol.errors import PlanError
 from gpu_worker.protocol.messages import Field, Signature
 from gpu_worker.protocol.payload import field_bytes
@@ -106,6 +107,8 @@ class Partition:
         The one that its blocks are on, or are to be copied to.
     positions : sequence of int
         The places of its blocks in their grid, if they have one.
+    tier : str
+        Where it is kept, as a plan says, if that may change: on its device, or below it.
     """
 
     index: int
@@ -116,6 +119,7 @@ class Partition:
     device: Device
     variants: Sequence[int] = field(default=())
     positions: Sequence[int] = ()
+    tier: str = ""
 
     @property
     def arrays(self) -> list[HeldArray]:
@@ -123,9 +127,12 @@ class Partition:
 
     @property
     def place(self) -> str:
-        """Where the content is: "host", a device's name, or both."""
+        """Where the content is: "host", "disk", a device's name, or several of them."""
         arrays = self.arrays
-        places = ["host"] * (not arrays or any(array.host is not None for array in arrays))
+        on_disk = [array.host is not None and spilled(array.host) is not None for array in arrays]
+        places = ["disk"] * any(on_disk)
+        places += ["host"] * (not arrays or any(array.host is not None and not disk
+                                                for array, disk in zip(arrays, on_disk, strict=True)))
         places += [self.device.name] * any(array.buffer is not None for array in arrays)
         return "+".join(places)
 
@@ -136,7 +143,7 @@ class Partition:
 
     def host_bytes(self) -> int:
         """Return bytes held in host memory."""
-        return sum(array.nbytes for array in self.arrays if array.host is not None) + (
+        return sum(array.nbytes for array in self.arrays if array.host is not None and not spilled(array.host)) + (
             0 if self.keys is None else self.keys.nbytes)
 
     def share(self) -> Partition:
@@ -146,7 +153,7 @@ class Partition:
     def with_blocks(self, blocks: Sequence[Block]) -> Partition:
         """Return a partition like this one with other blocks, which are now its own to close."""
         return Partition(self.index, self.count, self.keys, self.layout, blocks, self.device, self.variants,
-                         self.positions)
+                         self.positions, self.tier)
 
     def replacing(self, arrays: Mapping[int, HeldArray]) -> Partition:
         """Return a copy of the partition with some arrays, given by identity, replaced by others; it shares the rest.

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from gpu_worker.memory.bindings import Bindings
 from gpu_worker.memory.double_buffer import BoundBuffers
 from gpu_worker.memory.partition import Block, Partition, signature_of
+from gpu_worker.memory.tiers import Tiers
 from gpu_worker.protocol.messages import Held, HeldVrdd, Signature
 
 
@@ -18,10 +19,13 @@ class Registry:
     ----------
     epoch : int
         Counts the session's device processes on this node.
+    tiers : Tiers, optional
+        The memory for content that may be larger than devices.
     """
 
-    def __init__(self, epoch: int):
+    def __init__(self, epoch: int, tiers: Tiers | None = None):
         self._state: Bindings[Partition] = Bindings(epoch)
+        self.tiers = tiers or Tiers()
         self._lock = threading.Lock()
         #: What is bound and not complete yet, by number: nobody sees it before it was waited for.
         self._coming: dict[int, Callable[[], None]] = {}
@@ -90,6 +94,11 @@ class Registry:
                 return False
             self._state.replace(vrdd, [each.with_blocks(blocks[each.index]) for each in self._state.held(vrdd)])
             return True
+
+    def exchange(self, vrdd: int, content: Partition) -> bool:
+        """Hold a partition's content elsewhere; False, and ``content`` closed, where it is not held any more."""
+        with self._lock:
+            return self._state.exchange(vrdd, content)
 
     def borrow(self, versions: Mapping[int, int]) -> bool:
         """Borrow VRDDs in the given versions, as :meth:`Bindings.borrow` does."""

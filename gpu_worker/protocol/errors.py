@@ -15,6 +15,7 @@
      ├─ NotFinite              a number that is NaN or infinite, found because a check was asked for
      ├─ OutOfMemory            device, host or payload memory; nothing that was there is lost
      ├─ OutOfResources         descriptors, threads or processes of the system; nothing that was there is lost
+ ├─ SpillError             a file of what finds no room in memory cannot be written; nothing that was there is lost
      ├─ DeviceUnavailable      the device asked for cannot be had here
      ├─ OptionError            an unknown or ill-typed option
      ├─ SparkConnectError      a Spark session without RDDs
@@ -150,6 +151,10 @@ class OutOfMemory(VisparkError, MemoryError):
 
 class OutOfResources(VisparkError, RuntimeError):
     """The operating system gives no more descriptors, threads or processes; what was held before is still held."""
+
+
+class SpillError(VisparkError, OSError):
+    """A file of what finds no room in memory cannot be written; what was held before is still held."""
 
 
 class DeviceUnavailable(VisparkError, RuntimeError):

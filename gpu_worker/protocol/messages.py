@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from gpu_worker.protocol.fast_init import filled
 from gpu_worker.protocol.grids import Iterated, World
 from gpu_worker.protocol.plans import (  # noqa: F401 - plans are messages too
+    DISK_TIERS,
+    TIERS,
     Accumulators,
     Argument,
     ArrayArgument,
@@ -64,6 +66,9 @@ from gpu_worker.protocol.version import PROTOCOL
 
 #: Both sides must speak the same one.
 VERSION = PROTOCOL
+
+#: The bytes of one of the buffers that a device streams through.
+STREAM_BYTES = 64 << 20
 
 
 # -- running a plan ---------------------------------------------------------------------------------------------------
@@ -433,6 +438,8 @@ class SessionOptions:
     """Options of a session's device process, fixed by the session's first greeting.
 
     ``scheduled`` says that the session opens the devices that Spark assigned to its executors, and no others.
+    ``stream`` is the bytes of a wave of partitions that devices have no room for, ``host_memory`` the most that these
+    may take in host memory, 0 for half of the node's, and ``spill_dir`` the directory of the files for the others.
     """
 
     device: str
@@ -443,6 +450,9 @@ class SessionOptions:
     shared_limit: int = 0
     bounds: bool = False
     scheduled: bool = False
+    stream: int = STREAM_BYTES
+    host_memory: int = 0
+    spill_dir: str = ""
 
 
 @dataclass(frozen=True, slots=True)

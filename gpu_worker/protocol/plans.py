@@ -18,6 +18,9 @@ DIGEST_BYTES = 16
 #: How many plans a worker keeps, those that were used last.
 KEPT_PLANS = 256
 
+#: Places where a result is kept on devices while they have room, and else in host memory, or in host memory and files.
+TIERS, DISK_TIERS = "tiers", "tiers+disk"
+
 
 # -- what data looks like ---------------------------------------------------------------------------------------------
 
@@ -141,7 +144,10 @@ class ValuesStep:
 
 @dataclass(frozen=True, slots=True)
 class KeepStep:
-    """Make the value resident under the VRDD's number in a slot, once complete; ``place`` is "host" or "device"."""
+    """Make the value resident under the VRDD's number in a slot, once complete.
+
+    ``place`` is "host", "device", :data:`TIERS` or :data:`DISK_TIERS`.
+    """
 
     slot: int
     name: str

@@ -26,11 +26,12 @@ from gpu_worker.execution.replay import Recording
 from gpu_worker.execution.replay_branches import LoopReplay
 from gpu_worker.execution.scratch import Arguments
 from gpu_worker.execution.streams import SIDE_STREAMS, StreamPool, Streams
+from gpu_worker.execution.tier_moves import TierMoves
 from gpu_worker.execution.verification import verify_request
 from gpu_worker.execution.waves import WaveSize, least_free, may_stream
 from gpu_worker.memory.admission import Admission
 from gpu_worker.memory.registry import Registry
-from gpu_worker.memory.tiers import stream_bytes
+from gpu_worker.memory.tiers import Tiers
 from gpu_worker.mpi.world import JoinedWorld, check_nodes
 from gpu_worker.protocol.errors import (
     KernelFault,
@@ -115,7 +116,9 @@ class SessionWorker:
                          shared_limit=options.shared_limit, bounds=options.bounds)
         self._pool = StreamPool([], lambda address: opened(addresses=[address])[0]) if options.scheduled else \
             StreamPool(opened())
-        self._names = Registry(epoch)
+        self._names = Registry(epoch, Tiers(options.stream, options.host_memory, options.spill_dir, self._pool.pin,
+                                            self._pool.unpin))
+        self._moves = TierMoves(self._names, self._pool)
         self._plans = DecodedPlans(self._close_recording)
         self._grids = Grids()
         self._snapshots = ProcessSnapshots(session, secret, options, self._names, self._pool)
@@ -319,6 +322,7 @@ class SessionWorker:
     def _admitted(self, request: Run, plan: DecodedPlan, payload: Payload | None,
                   intake: ChunkedInput | None) -> tuple[Ran, Payload | None] | Submission:
         """Run a plan beside others; by itself, with all memory that can be had, where it finds no room beside them."""
+        self._promoted(request, intake)
         # What came in pieces was admitted with the first of them, and a plan of several nodes never waits for one node.
         admitted = nullcontext() if intake or request.world else self._admission.among_others(request.seconds)
         with admitted:
@@ -345,14 +349,27 @@ class SessionWorker:
                     return self._anew(request, plan, payload, waves=size)
                 except OutOfMemory as error:
                     failed = error
-        if plan.keeps and plan.plan.grid is None:
+            size, most = sizes[-1] if sizes else None, 1
+            while self._moves.demote(most):
+                try:
+                    return self._anew(request, plan, payload, waves=size)
+                except OutOfMemory as error:
+                    failed, most = error, 2 * most
+        if plan.keeps_on_devices and plan.plan.grid is None:
             raise OutOfMemory(f"{failed.message}; persist(\"GPU_AND_HOST\") keeps in host memory what does not fit",
                               failed.place) from failed
         raise failed
 
+    def _promoted(self, request: Run, intake: ChunkedInput | None) -> None:
+        """Move what has room on devices now back there, where no plan runs that might have to wait for its memory."""
+        if not self._moves.may_promote or intake or request.world:
+            return
+        with self._admission.alone(request.seconds):
+            self._moves.promote()
+
     def _stream_bytes(self) -> int:
         """Return the bytes of a wave on the smallest device."""
-        return min([stream_bytes(device) for device in self._pool.devices], default=0)
+        return min([self._names.tiers.stream_bytes(device) for device in self._pool.devices], default=0)
 
     def _wave_size(self, request: Run, plan: DecodedPlan) -> WaveSize | None:
         """Return the size of the waves that a plan is to run in, as what it has to copy in takes more than half of the
@@ -524,6 +541,7 @@ class SessionWorker:
         if not numbers:
             return
         self._names.release(numbers)
+        self._moves.released(numbers)
         self._plans.release(numbers, self._names)
         self._snapshots.forget(numbers)
         self._publications.forget(numbers)

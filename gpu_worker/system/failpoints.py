@@ -31,6 +31,7 @@ NAMES = {
     "copying-in": "process: a partition is about to be copied to its device",
     "launching": "process: a kernel is about to be launched",
     "wave-done": "process: a wave of a plan's partitions is done, others are to come",
+    "tier-copied": "process: a partition is copied to host memory or a file, and not bound to its name",
     "world-starting": "process: its rank of an MPI world is about to come",
     "halo-packed": "process: cells for other nodes are packed, nothing is sent",
     "halo-moved": "process: cells of other nodes are there, nothing is unpacked",

@@ -46,7 +46,7 @@ WIDTH = 6
 #: test_loops_nodes.py, test_publications.py and test_waves.py, and those between pieces of a partition in a test of
 #: their own.
 POINTS = [name for name in NAMES if not name.startswith((
-    "copy-", "halo-", "piece-", "publication-", "snapshot-", "wave-", "world-"))]
+    "copy-", "halo-", "piece-", "publication-", "snapshot-", "tier-", "wave-", "world-"))]
 #: Points that a plan passes only over a connection that is new.
 CONNECTING = ("accepted", "authenticated", "before-hand-over", "handed-over", "welcomed")
 #: Points in a Spark task.

@@ -5,7 +5,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -50,12 +52,13 @@ class Bench:
         self._numbers = itertools.count(1)
         self._contents: dict[int, list[Blocks]] = {}
 
-    def put(self, vrdd: int, partitions: Sequence[Blocks]) -> None:
-        """Hold some partitions' blocks, each a dict of fields, on the device."""
+    def put(self, vrdd: int, partitions: Sequence[Blocks], place: str = "device") -> None:
+        """Hold some partitions' blocks, each a dict of fields, on the device or where a plan may keep it."""
+        moves = (ToDeviceStep(),) if place == "device" else ()
         for index, blocks in enumerate(partitions):
             variants = tuple(Variant(_signature(block), (), (b"",), (-1,)) for block in blocks)
             given = Input(index, _count(blocks), 0, 0, b"", tuple(range(len(blocks))))
-            plan = Plan((PutStep(), ToDeviceStep(), KeepStep(0, "x", "device")), (), variants, (given,), ())
+            plan = Plan((PutStep(), *moves, KeepStep(0, "x", place)), (), variants, (given,), ())
             arrays = [array for block in blocks for array in block.values()]
             with Payload.create(sum(aligned(array.nbytes) for array in arrays)) as payload:
                 offset = 0
@@ -124,10 +127,10 @@ def _count(blocks: Blocks) -> int:
 
 
 @contextmanager
-def bench(path: Path, device: str) -> Iterator[Bench]:
-    """A worker with a device of some kind; all that it held is given back at the end."""
+def bench(path: Path, device: str, **options: Any) -> Iterator[Bench]:
+    """A worker with a device of some kind, by options of its session; all that it held is given back at the end."""
     box = BlackBox(path / "box", epoch=1)
-    worker = SessionWorker(SessionOptions(device, 0, 30.0, "", "info"), epoch=1, box=box)
+    worker = SessionWorker(replace(SessionOptions(device, 0, 30.0, "", "info"), **options), epoch=1, box=box)
     yield Bench(worker)
     worker._names.close()
     worker._plans.forget()

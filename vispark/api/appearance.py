@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 from abc import abstractmethod
 
+from gpu_worker.protocol.messages import DISK_TIERS, TIERS
 from vispark.api.lineage_walk import LineageWalk
 from vispark.errors import VisparkError
 from vispark.lower.grid import lowering
@@ -79,7 +80,7 @@ class Appearance(LineageWalk):
         place = ops.place_of(chain[:max(number for number, node in enumerate(chain) if node.cached) + 1])
         device = Session.of(self.ctx).options.device
         where = "host memory" if place == "host" else "the device" + (f" ({device})" if device != "auto" else "")
-        where += ", else in host memory" if place == "tiers" else ""
+        where += {TIERS: ", else in host memory", DISK_TIERS: ", else in host memory and files"}.get(place, "")
         there = len(residency.places)
         if not is_own:
             return f"lazy: computed by each action, from VRDD {residency.cached}, which is kept " + \

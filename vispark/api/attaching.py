@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from pyspark import SparkContext, StorageLevel
 
+from gpu_worker.protocol.messages import DISK_TIERS, TIERS
 from gpu_worker.protocol.publications import PublicationDetails, PublicationStatus
 from vispark.api.boundary import brief
 from vispark.api.publishing import checked_name, digest_of
@@ -128,7 +129,7 @@ def _attached(session: Session, wanted: AttachedPublication) -> VRDD:
 
 
 def _vrdd(session: Session, attached: AttachedPublication, details: PublicationDetails, residency: Residency) -> VRDD:
-    residency.cached = replace(residency.cached, spills=details.place == "tiers")
+    residency.cached = replace(residency.cached, spills=details.place if details.place in (TIERS, DISK_TIERS) else "")
     context, number = session.context, details.partitions
     # Tasks of Spark's run beside the partitions, where the driver does not reach these itself.
     tokens = residency.tokens or context.parallelize(range(number), number)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from gpu_worker.protocol import transport_kinds
-from gpu_worker.protocol.messages import Field, FoldByKeyStep, FoldStep, Launch, Signature, Step
+from gpu_worker.protocol.messages import DISK_TIERS, TIERS, Field, FoldByKeyStep, FoldStep, Launch, Signature, Step
 from vispark.api.boundary import brief
 from vispark.errors import PlanError
 from vispark.fold.lowering import ByKey, FoldRequest
@@ -297,7 +297,8 @@ def _geometry(launch: Launch, blocks: int) -> str:
 
 # -- data -------------------------------------------------------------------------------------------------------------
 
-_WHERE = {"host": "host", "device": "device", "tiers": "device as far as it has room, else on host"}
+_WHERE = {"host": "host", "device": "device", TIERS: "device as far as it has room, else on host",
+          DISK_TIERS: "device as far as it has room, else on host, else on disk"}
 
 
 def _held(session: Session, chain: LogicalPlan) -> Iterator[str]:

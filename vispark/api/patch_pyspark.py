@@ -13,6 +13,7 @@ from pyspark import RDD, SparkContext, StorageLevel
 from vispark._utils.lazy import LazyModule
 from vispark.api.boundary import brief
 from vispark.errors import PlanError, SparkConnectError
+from vispark.plan.storage_levels import spills_of
 
 if TYPE_CHECKING:
     from vispark.api import vrdd
@@ -57,11 +58,8 @@ def _cache(self: RDD, level: str | None = None) -> RDD:
 def _persist(self: RDD, storageLevel: StorageLevel | str = StorageLevel.MEMORY_ONLY) -> RDD:
     if not isinstance(storageLevel, str):
         return _PERSIST(self, storageLevel)
-    if storageLevel == "GPU_AND_HOST":
+    if spills_of(storageLevel):
         return vrdd.send(self).persist(storageLevel)
-    if storageLevel != "GPU":
-        raise PlanError(f"there is no storage level {storageLevel!r}; there are \"GPU\", \"GPU_AND_HOST\" and "
-                        "pyspark.StorageLevel's")
     return vrdd.send(self).htod().cache()
 
 

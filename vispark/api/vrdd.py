@@ -45,6 +45,7 @@ from vispark.plan.exec_call import record_exec
 from vispark.plan.map_call import MapSpec, record_map
 from vispark.plan.operations.check_finite import CheckFinite
 from vispark.plan.ops import Lineage
+from vispark.plan.storage_levels import spills_of
 from vispark.records.partition_schema import PartitionSchema
 from vispark.runtime.driver.residency import Residency
 from vispark.runtime.driver.result import PartialResult
@@ -384,16 +385,15 @@ class VRDD(Appearance, EagerExecution, KeyedOperations, FoldActions, GridOperati
         Raises
         ------
         PlanError
-            If the level is a string other than "GPU" and "GPU_AND_HOST". The latter keeps in host memory those
-            partitions that do not fit on the device.
+            If the level is a string other than "GPU", "GPU_AND_HOST" and "GPU_HOST_AND_DISK". The second keeps in
+            host memory those partitions that do not fit on the device, and the third those in files that do not fit
+            there either.
         """
-        if isinstance(storageLevel, str) and storageLevel not in ("GPU", "GPU_AND_HOST"):
-            raise PlanError(f"there is no storage level {storageLevel!r}; a VRDD is kept with \"GPU\" or "
-                            "\"GPU_AND_HOST\"")
+        spills = spills_of(storageLevel) if isinstance(storageLevel, str) else ""
         with self._lock:
             if self._residency is None:
                 self._residency = Session.of(self.ctx).residency(
-                    self.name() or str(self._op), spills=storageLevel == "GPU_AND_HOST")
+                    self.name() or str(self._op), spills=spills)
                 self._level = StorageLevel.MEMORY_ONLY if isinstance(storageLevel, str) else storageLevel
                 self.is_cached = True
                 self._begin()

@@ -232,7 +232,7 @@ class Lowering:
         key, encoded = sealed(self._plan(named, devices))
         kept = tuple({partition: self._content(partition, behind) for partition in named} for behind in self._kept())
         settled = tuple((origin, value_of(self.nodes, origin)) for origin in self.settled)
-        retains = any(isinstance(step, messages.KeepStep) and step.place in ("host", "tiers") for step in self.steps)
+        retains = any(isinstance(step, messages.KeepStep) and step.place == "host" for step in self.steps)
         to_device = not retains and list(map(type, self.steps[:2])) == [messages.PutStep, messages.ToDeviceStep]
         return Executable(key, encoded, self.slots.origins(), settled, tuple(self._labels),
                           {partition: self._content(partition, len(self.nodes)) for partition in named}, kept,

@@ -266,13 +266,13 @@ class AttachedPublication:
 
 @dataclass(frozen=True)
 class DatasetId:
-    """Identity of a cached result: the number under which workers hold it, its name, and whether what does not fit on
-    devices is held in host memory.
+    """Identity of a cached result: the number under which workers hold it, its name, and the place that holds what does
+    not fit on devices, as :class:`~gpu_worker.protocol.plans.KeepStep` names it; "" for none.
     """
 
     number: int
     name: str
-    spills: bool = False
+    spills: str = ""
 
     def __str__(self) -> str:
         return f"{self.number} {self.name}"

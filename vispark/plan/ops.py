@@ -128,8 +128,8 @@ def reaches(op: RecordedOperation) -> bool:
 
 
 def place_of(chain: Sequence[PlanNode]) -> str:
-    """Return the place of a chain's result: "host", "device", or "tiers" where it is on both, as devices have room."""
-    return next(("tiers" if node.cached and node.cached.spills else node.op.place for node in reversed(chain)
+    """Return the place of a chain's result: "host", "device", or that which spills where devices have no room."""
+    return next(((node.cached and node.cached.spills) or node.op.place for node in reversed(chain)
                  if node.op.place or (node.cached and node.cached.spills)), "host")
 
 

@@ -8,10 +8,10 @@ from functools import partial
 from gpu_worker.execution.plan_checks import check_over, require
 from gpu_worker.execution.run_context import BlockForm, RunContext
 from gpu_worker.execution.step_handlers import StepHandler, handles
-from gpu_worker.execution.steps.transfers import copied_out
+from gpu_worker.execution.tier_copies import copied_below
 from gpu_worker.memory.partition import Partition
 from gpu_worker.memory.registry import Registry
-from gpu_worker.memory.tiers import TIERS, fits_on, placing
+from gpu_worker.memory.tiers import PLACES
 from gpu_worker.protocol.errors import PlanError
 from gpu_worker.protocol.messages import FetchStep, KeepStep, Plan
 
@@ -38,36 +38,43 @@ class KeepHandler(StepHandler[KeepStep]):
         return f"{vrdds[self.step.slot]} {self.step.name}".strip()
 
     def verify(self, plan: Plan) -> None:
-        require(self.step.place in ("host", "device", TIERS),
-                f"a value is kept on host, device or {TIERS}, not {self.step.place[:40]!r}")
+        require(self.step.place in ("host", "device", *PLACES),
+                f"a value is kept on host, device, {' or '.join(PLACES)}, not {self.step.place[:40]!r}")
 
     def run(self, context: RunContext, values: list[Partition]) -> list[Partition]:
-        kept = self._placed if self.step.place == TIERS else partial(self._kept, place=self.step.place)
+        kept = self._placed if self.step.place in PLACES else partial(self._kept, place=self.step.place)
         return context.each(self, values, partial(kept, context))
 
     def _placed(self, context: RunContext, value: Partition) -> Partition:
-        """Keep a value on its device while that has room for it, else in host memory."""
+        """Keep a value on its device while that has room for it, else in host memory or a file."""
         if value.positions:
             raise PlanError("the blocks of a grid need their neighbours in each step, and are kept on devices alone: "
                             "cache(\"GPU\"), with more or larger devices where they do not fit")
         missing = sum(array.nbytes for array in value.arrays if array.buffer is None)
-        with placing:
-            if fits_on(value.device, sum(array.nbytes for array in value.arrays), missing):
+        tiers = context.names.tiers
+        with tiers.placing:
+            if tiers.fits_on(value.device, sum(array.nbytes for array in value.arrays), missing):
                 return self._kept(context, context.to_device(value), "device")
-        if any(array.host is None for array in value.arrays):
-            value, = copied_out(context, [value])
-        return self._kept(context, value, "host")
+        with context.progress.waiting():
+            below = copied_below(tiers, value, self.step.place, context.streams.main(value.device))
+        return self._pending(context, value, below)
 
     def _kept(self, context: RunContext, value: Partition, place: str) -> Partition:
         missing = "buffer" if place == "device" else "host"
         if any(getattr(array, missing) is None for array in value.arrays):
             raise PlanError(f"the value to keep is not in {place} memory")
-        layout, count = value.layout, -1
+        context.retained |= place == "host"
+        return self._pending(context, value, value.kept_at(place, value.layout, value.count))
+
+    def _pending(self, context: RunContext, value: Partition, kept: Partition) -> Partition:
+        """Set aside what is to be bound, as the plan says of a value's kind; return the value."""
         if value.variants:
             variant = context.plan.variants[value.variants[0]]
-            layout, count = variant.layouts[self.number], variant.counts[self.number]
-        context.retained |= place == "host"
-        context.pending.append((self.step, value.kept_at(place, layout, value.count if count < 0 else count)))
+            kept.layout = variant.layouts[self.number]
+            kept.count = value.count if variant.counts[self.number] < 0 else variant.counts[self.number]
+        if self.step.place in PLACES:
+            kept.tier = self.step.place
+        context.pending.append((self.step, kept))
         return value
 
 

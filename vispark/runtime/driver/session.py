@@ -147,7 +147,7 @@ class Session:
         self.collector.join()
         self.workers.close()
 
-    def residency(self, name: str, *, spills: bool = False) -> Residency:
+    def residency(self, name: str, *, spills: str = "") -> Residency:
         """Return a residency with a new number; ``spills`` is as in :class:`DatasetId`."""
         residency = Residency(self.released, DatasetId(next(self._numbers), name, spills))
         self.residencies[residency.cached.number] = residency

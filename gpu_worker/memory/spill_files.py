@@ -1,0 +1,97 @@
+"""Files for content that neither devices nor host memory have room for: one for each partition, without a name.
+
+A file is unlinked from the start, so that whatever ends the process leaves nothing behind, and that nobody can cut it
+under its mapping. Its directory may go; what is held stays.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import tempfile
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+
+from gpu_worker.protocol.errors import SpillError, VisparkError
+from gpu_worker.protocol.system import system_call
+
+
+class SpillFiles:
+    """Files of one session in a directory.
+
+    Parameters
+    ----------
+    directory : str
+        Where they are; "" for the system's temporary directory.
+
+    Examples
+    --------
+    >>> SpillFiles("").write(np.arange(4, dtype=np.uint8)).tolist()
+    [0, 1, 2, 3]
+    >>> SpillFiles("/no/such").write(np.arange(4, dtype=np.uint8))      # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    gpu_worker.protocol.errors.SpillError: a file of 4 bytes in /no/such, for what finds no room in memory: ...
+    """
+
+    def __init__(self, directory: str):
+        self.directory = directory
+
+    def write(self, content: np.ndarray) -> np.ndarray:
+        """Return a copy of bytes (uint8) that lies in a file of its own, which goes with the copy's last view.
+
+        Raises
+        ------
+        OutOfMemory
+            If the file system has no room.
+        SpillError
+            If the directory is not there, or cannot be written.
+        """
+        if not content.nbytes:
+            return np.empty(0, np.uint8)
+        directory = self.directory or tempfile.gettempdir()
+        asked = f"a file of {content.nbytes:,} bytes in {directory}, for what finds no room in memory"
+        try:
+            with system_call(asked, SpillError), tempfile.TemporaryFile(dir=directory, buffering=0) as file:
+                os.posix_fallocate(file.fileno(), 0, content.nbytes)
+                _write(file.fileno(), content)
+                return np.asarray(SpilledContent(file.fileno(), content.nbytes))
+        except VisparkError as error:
+            raise type(error)(f"{error.message}: spark.vispark.spillDir names another directory") from error
+
+
+class SpilledContent:
+    """Bytes in a file, mapped; numpy's views of it keep it."""
+
+    def __init__(self, descriptor: int, nbytes: int):
+        self._memory = mmap.mmap(descriptor, nbytes, access=mmap.ACCESS_READ)
+        with suppress(OSError):
+            self._memory.madvise(mmap.MADV_SEQUENTIAL)
+        self._array: np.ndarray = np.frombuffer(self._memory, np.uint8)
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        return self._array.__array_interface__
+
+    def announce(self) -> None:
+        """Tell the system that the content will be read soon, so that reads of the disk go beside other work."""
+        with suppress(OSError):
+            self._memory.madvise(mmap.MADV_WILLNEED)
+
+
+def spilled(memory: np.ndarray | None) -> SpilledContent | None:
+    """Return the content of a file that memory is a view of; None for other memory."""
+    base: object = memory
+    while isinstance(base, np.ndarray):
+        base = base.base
+    return base if isinstance(base, SpilledContent) else None
+
+
+def _write(descriptor: int, content: np.ndarray) -> None:
+    left, offset = content, 0
+    while left.nbytes:
+        written = os.pwrite(descriptor, left.data, offset)
+        left, offset = left[written:], offset + written
+    # Until it is on the disk its pages are as dear as memory's, and a disk that fails is not told of.
+    os.fdatasync(descriptor)

@@ -1,0 +1,204 @@
+"""Tiers of memory below devices: budgets, files, moves, and the n-th allocation refused."""
+
+from __future__ import annotations
+
+import errno
+import gc
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gpu_worker.device.base import Device
+from gpu_worker.memory.host_tier import HostTier
+from gpu_worker.memory.spill_files import SpillFiles, spilled
+from gpu_worker.protocol.errors import OutOfMemory, SpillError
+from gpu_worker.protocol.messages import FetchStep, FieldFold, FoldStep, KeepStep, LoadStep, ToDeviceStep
+from tests.unit.plans import Bench, bench
+
+#: 12 partitions of 64 KiB; a device with room for 8 has three buffers free for one each, and so 5 of them.
+KIB = 1 << 10
+PARTITIONS = [[{"": np.random.default_rng(index).normal(size=(64, 128))}] for index in range(12)]
+SMALL = {"memory": 8 * 64 * KIB + 4 * KIB, "stream": 64 * KIB}
+SUM = ToDeviceStep(), FoldStep((FieldFold("", "add"),), "rows")
+
+
+def sums(worker: Bench, vrdd: int = 1) -> bytes:
+    return b"".join(each.tobytes() for each in worker.folded(worker.plan(vrdd, SUM, (), ""), (vrdd,)))
+
+
+def places(worker: Bench, vrdd: int = 1) -> list[str]:
+    return [content.place for content in worker.process._names.held(vrdd)]
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    with bench(tmp_path_factory.mktemp("v"), "host") as worker:
+        worker.put(1, PARTITIONS)
+        return sums(worker)
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    directory = tmp_path / "files"
+    directory.mkdir()
+    return directory
+
+
+@pytest.fixture
+def small(tmp_path: Path, files: Path) -> Iterator[Bench]:
+    """A worker whose device has room for a part, host memory for two more partitions, and a directory for files."""
+    with bench(tmp_path, "host", **SMALL, host_memory=128 * KIB, spill_dir=str(files)) as worker:
+        yield worker
+
+
+def test_host_memory_is_counted_while_it_is_seen():
+    tier = HostTier(8 * KIB)
+    view = tier.take(5000)[100:200]
+    with pytest.raises(OutOfMemory, match=r"4,096 bytes do not fit, 5,000 of 8,192 .*spark.vispark.hostMemory"):
+        tier.take(4096)
+    assert tier.used == 5000
+    del view
+    assert not tier.used
+    assert tier.take(8192).sum() == 0
+
+
+def test_pinned_memory_is_unpinned_before_it_goes():
+    seen: list[tuple[str, int]] = []
+    tier = HostTier(64 << 20, lambda memory: seen.append(("pin", memory.ctypes.data)),
+                    lambda memory: seen.append(("unpin", memory.ctypes.data + int(memory[0]))))
+    memory = tier.take(8 << 20)
+    address = memory.ctypes.data
+    del memory
+    gc.collect()
+    assert seen == [("pin", address), ("unpin", address)]
+
+
+def test_files_have_no_names_and_outlive_their_directory(files: Path):
+    content = np.arange(100_000, dtype=np.uint8)
+    copy = SpillFiles(str(files)).write(content)
+    assert not list(files.iterdir()) and spilled(copy[3:]) is not None
+    shutil.rmtree(files)
+    assert (copy == content).all()
+
+
+def test_a_budget_of_nothing_is_an_error_or_files(tmp_path: Path, files: Path):
+    with bench(tmp_path, "host", **SMALL, host_memory=1, spill_dir=str(files)) as worker:
+        with pytest.raises(OutOfMemory, match=r"spark\.vispark\.hostMemory"):
+            worker.put(1, PARTITIONS, "tiers")
+        held = len(places(worker))
+        worker.put(2, PARTITIONS, "tiers+disk")
+        assert len(places(worker)) == held >= 1 and "disk" in places(worker, 2)
+
+
+def test_all_tiers_give_the_bits_of_one(small: Bench, expected: bytes):
+    small.put(1, PARTITIONS, "tiers+disk")
+    found = places(small)
+    assert found == ["host:0"] * 5 + ["host"] * 2 + ["disk"] * 5
+    assert sums(small) == expected and sums(small) == expected
+    assert [block[""].tobytes() for blocks in small.fetched(1) for block in blocks] == \
+        [blocks[0][""].tobytes() for blocks in PARTITIONS]
+
+
+@pytest.mark.parametrize(("number", "error", "match"), [
+    (errno.ENOSPC, OutOfMemory, r"files.*ENOSPC.*spark\.vispark\.spillDir"),
+    (errno.EIO, SpillError, r"spark\.vispark\.spillDir")])
+def test_a_disk_that_is_full_or_fails_loses_nothing(small: Bench, files: Path, expected: bytes,
+                                                    monkeypatch: pytest.MonkeyPatch, number: int,
+                                                    error: type[Exception], match: str):
+    small.put(1, PARTITIONS, "tiers+disk")
+    written: list[int] = []
+    really = os.pwrite
+
+    def pwrite(descriptor: int, data: memoryview, offset: int) -> int:
+        if not os.readlink(f"/proc/self/fd/{descriptor}").startswith(str(files)):
+            return really(descriptor, data, offset)
+        written.append(offset)
+        raise OSError(number, os.strerror(number))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", pwrite)
+        with pytest.raises(error, match=match):
+            small.put(2, PARTITIONS, "tiers+disk")
+    assert written and sums(small) == expected
+    small.put(2, PARTITIONS, "tiers+disk")
+    assert sums(small, 2) == expected
+
+
+def test_a_directory_that_vanishes_loses_nothing(small: Bench, files: Path, expected: bytes):
+    small.put(1, PARTITIONS, "tiers+disk")
+    shutil.rmtree(files)
+    with pytest.raises(SpillError, match=r"files, for what finds no room in memory: .*No such file"):
+        small.put(2, PARTITIONS, "tiers+disk")
+    assert sums(small) == expected
+    files.mkdir()
+    small.put(2, PARTITIONS, "tiers+disk")
+    assert sums(small, 2) == expected
+
+
+def test_the_last_resident_partitions_make_room_and_come_back(small: Bench, expected: bytes):
+    small.put(1, PARTITIONS, "tiers+disk")
+    small.put(2, PARTITIONS[:5])
+    assert places(small, 2) == ["host:0"] * 5
+    resident = places(small).count("host:0")
+    assert resident < 4 and places(small)[:resident] == ["host:0"] * resident
+    assert sums(small) == expected
+    small.process._forget((2,))
+    assert sums(small) == expected
+    assert places(small)[:5] == ["host:0"] * 5
+
+
+def test_what_stays_on_devices_alone_is_an_error_where_nothing_can_make_room(small: Bench):
+    small.put(2, PARTITIONS[:7])
+    with pytest.raises(OutOfMemory, match=r'persist\("GPU_AND_HOST"\) keeps in host memory what does not fit'):
+        small.put(3, PARTITIONS)
+    assert places(small, 2) == ["host:0"] * 7
+
+
+@pytest.mark.parametrize("persistent", [False, True], ids=["once", "from then on"])
+def test_the_nth_allocation_refused_loses_nothing(small: Bench, expected: bytes, monkeypatch: pytest.MonkeyPatch,
+                                                  persistent: bool):
+    """Of a device, in every plan of a few, until none is left to refuse."""
+    small.put(1, PARTITIONS, "tiers+disk")
+    device = type(small.process._pool.devices[0])
+    allocate = device.allocate
+    kept = LoadStep(0), ToDeviceStep(), KeepStep(1, "y", "tiers+disk")
+    plans = {
+        "fold": lambda: sums(small) == expected,
+        "keep": lambda: bool(small.run(small.plan(1, kept[1:], (), "", outputs=1), (1, 9))) and
+                        sums_of(small, 9) == expected,
+        "fetch": lambda: bool(small.run(small.plan(1, (ToDeviceStep(), FetchStep(1, "rows")), (), ""), (1,))),
+        "put": lambda: small.put(9, PARTITIONS, "tiers+disk") is None and sums(small, 9) == expected,
+    }
+    for name, plan in plans.items():
+        outcomes = []
+        for refused in range(1, 200):
+            left = [refused]
+
+            def refusing(self: Device, nbytes: int, *, stream: object, left: list[int] = left) -> object:
+                left[0] -= 1
+                if left[0] == 0 or (persistent and left[0] < 0):
+                    raise OutOfMemory(f"{nbytes} bytes refused")
+                return allocate(self, nbytes, stream=stream)
+
+            with monkeypatch.context() as patch:
+                patch.setattr(device, "allocate", refusing)
+                try:
+                    outcomes.append(plan())
+                except OutOfMemory:
+                    outcomes.append(None)
+            assert outcomes[-1] is not False, (name, refused)
+            small.process._forget((9,))
+            small.process._names._state._released = type(small.process._names._state._released)()
+            assert sums(small) == expected, (name, refused)
+            if left[0] > 0:
+                break
+        assert left[0] > 0 and len(outcomes) > 2, name
+
+
+def sums_of(worker: Bench, vrdd: int) -> bytes:
+    worker.describe(vrdd, PARTITIONS)
+    return sums(worker, vrdd)
