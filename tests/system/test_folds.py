@@ -567,3 +567,37 @@ def test_no_pairs_and_few_partitions(sc: SparkContext):
     assert none.reduceByKey(operator.add, numKeys=3).collect() == []
     one = sc.parallelize([2.5], 3).cache("GPU").vmap(lambda x: (2, x))
     assert one.reduceByKey(operator.add, 2, numKeys=3).glom().map(len).collect() == [1, 0]
+
+
+def test_sums_of_float32_come_back_as_they_are_added_up(sc: SparkContext):
+    rows = np.random.default_rng(4).normal(size=(4000, 5)).astype(np.float32)
+    exact = rows.sum(axis=0, dtype=np.float64)
+    cached = sc.parallelize(rows, 3).cache("GPU")
+    cached.count()
+    found = cached.reduce(operator.add, dtype=np.float64)
+    assert found.dtype == np.float64
+    np.testing.assert_allclose(found, exact, rtol=1e-9)
+    # One that is no kernel's, which Spark folds.
+    by_spark = cached.reduce(lambda a, b: np.add(a, b) + 0, dtype=np.float64)
+    assert by_spark.dtype == np.float64
+    np.testing.assert_allclose(by_spark, exact, rtol=1e-9)
+    mapped = cached.vmap(lambda p: (p[0], np.float64(p[1]), np.outer(p, p), int(p[0] > 0)))
+    one, two, gram, count = mapped.reduce(lambda a, b: (a[0] + b[0], a[1] + b[1], a[2] + b[2], a[3] + b[3]),
+                                          dtype=np.float64)
+    assert one.dtype == two.dtype == gram.dtype == np.float64 and type(count) is int
+    np.testing.assert_allclose(one, exact[0], atol=1e-5)
+    np.testing.assert_allclose(gram, rows.astype("f8").T @ rows, rtol=1e-6, atol=1e-3)
+    pairs = cached.vmap(lambda p: (int(p[0] > 0), p))
+    for numbers in (2, None):
+        (_, below), (_, above) = sorted(pairs.reduceByKey(operator.add, 2, numKeys=numbers, dtype=np.float64).collect())
+        assert below.dtype == above.dtype == np.float64
+        np.testing.assert_allclose(below + above, exact, atol=1e-5)
+    with pytest.raises(PlanError, match="np.float64"):
+        cached.reduce(operator.add, dtype=np.float32)
+
+
+def test_matrix_folds_are_told_of(sc: SparkContext):
+    cached = sc.parallelize(np.ones((100, 30), np.float32), 2).cache("GPU")
+    grams = cached.vmap(lambda p: np.outer(p, p))
+    assert np.array_equal(grams.reduce(operator.add), np.full((30, 30), 100))
+    assert ", matrix fold)" in grams.explanation()

@@ -21,13 +21,16 @@ from vispark.fold.aggregation import Aggregation, aggregation_of, parts_of, tota
 from vispark.fold.lowering import (
     FoldRequest,
     Folds,
+    InDouble,
     Reduce,
     Sum,
     Total,
+    check_double,
     finish,
     finish_number,
     reduce_by,
     type_of,
+    widened,
 )
 from vispark.lower.stages import RequestedOutput, to_fold
 from vispark.plan.map_call import MapSpec
@@ -48,23 +51,42 @@ _UNTRUSTED = object()
 class FoldActions(Foldable):
     """Fold actions of a VRDD. On cached data the folds run in the workers, and each worker returns one record."""
 
-    def reduce(self, f: Callable[[Any, Any], Any]) -> Any:
+    def reduce(self, f: Callable[[Any, Any], Any], dtype: Any = None) -> Any:
         """Fold all records into one.
 
         On cached data the fold runs in the workers where ``f`` is an associative operator (``operator.add``,
         ``np.maximum`` and the like) or a Python function that joins its two values so, tuples part by part; else it is
         a Spark job over ``recv``.
 
+        Parameters
+        ----------
+        f : callable
+            Joins two records, of any number that were joined before.
+        dtype : dtype, optional
+            ``np.float64`` gives sums of float32 as they are added up, as line searches need them; without it they are
+            float32, as PySpark's are.
+
+        Raises
+        ------
+        PlanError
+            If ``dtype`` is another one.
+
         Examples
         --------
         >>> sc.parallelize([3.0, 1.0, 2.0]).cache("GPU").reduce(lambda a, b: a if a < b else b)
         1.0
+        >>> import numpy as np
+        >>> rows = sc.parallelize([np.float32([1, 2]), np.float32([2**-30, 1])]).cache("GPU")
+        >>> rows.reduce(lambda a, b: a + b, dtype=np.float64).tolist()
+        [1.0000000009313226, 3.0]
         """
+        double = check_double("reduce", dtype)
+
         def spark() -> Any:
-            return self._spark("reduce", f)
+            return widened(self._spark("reduce", InDouble(f))) if double else self._spark("reduce", f)
 
         spec = fold_of(f)
-        request: Reduce | str = spec if isinstance(spec, str) else reduce_by(spec)
+        request: Reduce | str = spec if isinstance(spec, str) else reduce_by(spec, double)
         found = self.folded(request, "reduce")
         return spark() if found is None else finish(*found, spark)
 
@@ -168,9 +190,7 @@ class FoldActions(Foldable):
         >>> numbers.sum(), numbers.sum(np.float64)
         (np.float32(1.0), np.float64(1.0000000009313226))
         """
-        if dtype is not None and np.dtype(dtype) != np.float64:
-            raise PlanError(f"sum(dtype=) is np.float64 or is left out, and not {dtype!r}")
-        found = self.folded(Sum(double=dtype is not None), "sum")
+        found = self.folded(Sum(double=check_double("sum", dtype)), "sum")
         # Python's sum starts with 0, which makes ints of bools.
         total = self._spark("sum") if found is None else 0 + finish(*found, lambda: self._spark("sum"))
         single = isinstance(total, np.generic | np.ndarray) and total.dtype == np.float32
@@ -200,7 +220,7 @@ class FoldActions(Foldable):
 
     def reduceByKey(self, func: Callable[[Any, Any], Any], numPartitions: int | None = None,
                     partitionFunc: Callable[[Any], int] = portable_hash, *,
-                    numKeys: int | None = None) -> ReducedRDD:
+                    numKeys: int | None = None, dtype: Any = None) -> ReducedRDD:
         """Fold the values of each key.
 
         Parameters
@@ -213,6 +233,8 @@ class FoldActions(Foldable):
             Promises that the keys are ints in [0, numKeys), computed by a ``vmap``. On cached data the fold then runs
             in the workers if ``func`` can be lowered, as for :meth:`reduce`, in tables with a cell for each key; it is
             a Spark job where these would have more than 2 GiB, or more than 32768 keys and 8 for each record.
+        dtype : dtype, optional
+            ``np.float64`` gives sums of float32 as they are added up, as for :meth:`reduce`.
 
         Returns
         -------
@@ -223,7 +245,7 @@ class FoldActions(Foldable):
         Raises
         ------
         PlanError
-            If ``numKeys`` is not positive; at the action, if a key is not below it.
+            If ``numKeys`` is not positive, or ``dtype`` another one; at the action, if a key is not below ``numKeys``.
 
         Examples
         --------
@@ -232,7 +254,7 @@ class FoldActions(Foldable):
         >>> pairs.reduceByKey(lambda a, b: a + b, numKeys=2).collect()
         [(0, 3.0), (1, 7.0)]
         """
-        return ReducedRDD(self, func, numPartitions, partitionFunc, numKeys)
+        return ReducedRDD(self, func, numPartitions, partitionFunc, numKeys, check_double("reduceByKey", dtype))
 
     def _refuse_blocks(self, action: str) -> None:
         """Refuse sums and extremes of (key, block) pairs, and of a grid's blocks that do not lie over each other."""

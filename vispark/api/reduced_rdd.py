@@ -21,7 +21,7 @@ from pyspark.serializers import Serializer
 from vispark.api.boundary import brief_errors
 from vispark.errors import PlanError
 from vispark.fold import fold_of
-from vispark.fold.lowering import ByKey, by_key, finish_by_key, records
+from vispark.fold.lowering import ByKey, InDouble, by_key, finish_by_key, records, widened
 from vispark.records import RecordLayout
 
 
@@ -146,16 +146,17 @@ class ReducedRDD(DriverRDD):
     """
 
     def __init__(self, source: Foldable, function: Callable[[Any, Any], Any], numPartitions: int | None,
-                 partitionFunc: Callable[[Any], int], numKeys: int | None):
+                 partitionFunc: Callable[[Any], int], numKeys: int | None, double: bool = False):
         if numKeys is not None and (not isinstance(numKeys, int | np.integer) or numKeys < 1):
             raise PlanError(f"numKeys= is the number of keys, a positive int, and not {numKeys!r}")
         super().__init__(source.ctx)
         self._source = source
         self._places = numPartitions, partitionFunc, numKeys is not None
         self._function = function
+        self._double = double
         spec = fold_of(function)
         self._request: ByKey | str = spec if isinstance(spec, str) else \
-            by_key(spec, int(numKeys)) if numKeys is not None else "numKeys= was not given"
+            by_key(spec, int(numKeys), double) if numKeys is not None else "numKeys= was not given"
         self._pairs: tuple[RecordLayout, dict[str, np.ndarray]] | None = None
         self._evaluated = False
 
@@ -195,7 +196,7 @@ class ReducedRDD(DriverRDD):
     @cached_property
     def _in_workers(self) -> RDD[Any] | None:
         """The VRDD that workers make where the number of keys was not given; None where Spark is to fold."""
-        if self._places[2]:
+        if self._places[2] or self._double:
             return None
         made = self._source._reduced(self._function, self.partitioner.numPartitions, self.partitioner.partitionFunc)
         if made is None:
@@ -230,6 +231,8 @@ class ReducedRDD(DriverRDD):
             made: Any = self._held
             return made.recv()
         found = self._records()
+        if found is None and self._double:
+            return RDD.reduceByKey(self._source, InDouble(self._function), partitions, place).mapValues(widened)
         if found is None:
             return RDD.reduceByKey(self._source, self._function, partitions, place)
         if place is portable_hash:

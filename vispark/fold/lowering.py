@@ -44,9 +44,10 @@ _SAFE = 2.0 ** 62
 @hashed_once
 @dataclass(frozen=True)
 class Reduce:
-    """``reduce`` with a fold of records, whatever they are."""
+    """``reduce`` with a fold of records, whatever they are; ``double`` gives sums of float32 in float64."""
 
     spec: FoldSpec
+    double: bool = False
 
     def lower(self, contents: Sequence[PartitionSchema]) -> FoldStep | str:
         """Return the step by which workers fold, or why they cannot.
@@ -63,8 +64,10 @@ class Reduce:
         if layout.keyed or contents[0].only != "":
             return "pairs are not folded on the device"
         fields = fold_fields(self.spec, layout, layout.parts, "")
-        return fields if isinstance(fields, str) else FoldStep(fields, "rows" if layout.kind == "elements"
-                                                               else "blocks")
+        if isinstance(fields, str):
+            return fields
+        fields = _in_double(fields, layout.parts) if self.double else fields
+        return FoldStep(fields, "rows" if layout.kind == "elements" else "blocks")
 
 
 @dataclass(frozen=True)
@@ -94,18 +97,19 @@ class Sum:
 
 
 @functools.lru_cache(maxsize=256)
-def reduce_by(spec: FoldSpec) -> Reduce:
+def reduce_by(spec: FoldSpec, double: bool = False) -> Reduce:
     """Return one object for equal folds, as a loop asks for a fold again and again."""
-    return Reduce(spec)
+    return Reduce(spec, double)
 
 
 @hashed_once
 @dataclass(frozen=True)
 class ByKey:
-    """``reduceByKey`` of pairs that a ``vmap`` made, with keys below ``groups``."""
+    """``reduceByKey`` of pairs that a ``vmap`` made, with keys below ``groups``; ``double`` is as in :class:`Reduce`."""
 
     spec: FoldSpec
     groups: int
+    double: bool = False
 
     def lower(self, contents: Sequence[PartitionSchema]) -> FoldByKeyStep | str:
         """Return the step of the fold by key, or why workers cannot compute it, as :meth:`Reduce.lower` does."""
@@ -130,6 +134,7 @@ class ByKey:
         fields = fold_fields(self.spec, layout, values, "1")
         if isinstance(fields, str):
             return fields
+        fields = _in_double(fields, values) if self.double else fields
         return self._too_many(contents) or FoldByKeyStep("0", self.groups, fields)
 
     def _too_many(self, contents: Sequence[PartitionSchema]) -> str:
@@ -147,9 +152,9 @@ class ByKey:
 
 
 @functools.lru_cache(maxsize=256)
-def by_key(spec: FoldSpec, groups: int) -> ByKey:
+def by_key(spec: FoldSpec, groups: int, double: bool = False) -> ByKey:
     """Return one object for equal folds by key into ``groups`` keys, as :func:`reduce_by` does."""
-    return ByKey(spec, groups)
+    return ByKey(spec, groups, double)
 
 
 @dataclass(frozen=True)
@@ -258,6 +263,8 @@ def finish_by_key(fold: FoldByKeyStep, folds: Folds) -> tuple[RecordLayout, dict
         arrays = {name: array[keys] for name, array in arrays.items()}
     layout = folds[0][2].layout
     found = {fold.key: keys.astype(layout.parts[0].dtype)} | arrays
+    layout = replace(layout, parts=tuple([part if part.form == "tuple" else _as(part, found[part.name].dtype)
+                                          for part in layout.parts]))
     for array in found.values():
         array.flags.writeable = False       # each record made of it is its own
     return layout, found
@@ -312,6 +319,44 @@ def fold_fields(spec: FoldSpec, layout: RecordLayout, parts: Sequence[RecordPart
             return fold
         found.append(fold)
     return tuple(found)
+
+
+def _in_double(fields: Sequence[FieldFold], parts: Sequence[RecordPart]) -> tuple[FieldFold, ...]:
+    """Return folds whose sums of float32 are left in float64, in which they are added up."""
+    single = {part.name for part in parts if part.dtype == np.float32}
+    return tuple([replace(each, result="f8") if each.field in single and each.operator == "add" else each
+                  for each in fields])
+
+
+def widened(value: Any) -> Any:
+    """Return a record with its float32 in float64."""
+    if isinstance(value, tuple):
+        return tuple(map(widened, value))
+    single = isinstance(value, np.generic | np.ndarray) and value.dtype == np.float32
+    return value.astype(np.float64)[()] if single else value
+
+
+@dataclass(frozen=True)
+class InDouble:
+    """Function of two records, or a ``function`` of these, that is given them with their float32 in float64."""
+
+    function: Callable[[Any, Any], Any]
+
+    def __call__(self, one: Any, other: Any) -> Any:
+        return self.function(widened(one), widened(other))
+
+
+def check_double(action: str, dtype: Any) -> bool:
+    """Return whether ``dtype=`` asks for sums in float64.
+
+    Raises
+    ------
+    PlanError
+        If it is another dtype.
+    """
+    if dtype is not None and np.dtype(dtype) != np.float64:
+        raise PlanError(f"{action}(dtype=) is np.float64 or is left out, and not {dtype!r}")
+    return dtype is not None
 
 
 def _field(leaf: Leaf, part: RecordPart) -> FieldFold | str:
