@@ -105,7 +105,7 @@ def reduce_by(spec: FoldSpec, double: bool = False) -> Reduce:
 @hashed_once
 @dataclass(frozen=True)
 class ByKey:
-    """``reduceByKey`` of pairs that a ``vmap`` made, with keys below ``groups``; ``double`` is as in :class:`Reduce`."""
+    """``reduceByKey`` of pairs that a ``vmap`` made, with keys below ``groups``; ``double`` as in :class:`Reduce`."""
 
     spec: FoldSpec
     groups: int
