@@ -592,7 +592,7 @@ def test_sums_of_float32_come_back_as_they_are_added_up(sc: SparkContext):
         (_, below), (_, above) = sorted(pairs.reduceByKey(operator.add, 2, numKeys=numbers, dtype=np.float64).collect())
         assert below.dtype == above.dtype == np.float64
         np.testing.assert_allclose(below + above, exact, atol=1e-5)
-    with pytest.raises(PlanError, match="np.float64"):
+    with pytest.raises(PlanError, match=r"np\.float64"):
         cached.reduce(operator.add, dtype=np.float32)
 
 
