@@ -3,6 +3,7 @@
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
+from pyspark.errors.exceptions.captured import PythonException
 
 from gpu_worker.protocol.errors import (
     CompileError,
@@ -36,11 +37,12 @@ from gpu_worker.protocol.errors import (
 )
 
 
-class TaskError(VisparkError, Py4JJavaError):
+class TaskError(VisparkError, Py4JJavaError, PythonException):
     """Error that a user's own function raised in a task of Spark's; the message has its type and words, ``detail`` its
     frames.
 
-    It is a ``Py4JJavaError`` too, as PySpark raises for such an error, but ``java_exception`` is None.
+    It is a ``Py4JJavaError`` too, as PySpark raises for such an error, and a ``PythonException``, as it raises once a
+    program has used SQL; but ``java_exception`` is None.
 
     Examples
     --------
@@ -55,6 +57,8 @@ class TaskError(VisparkError, Py4JJavaError):
     def __init__(self, message: str, place: Place | None = None, detail: str = ""):
         Exception.__init__(self, message, place or Place(), detail)
         self.java_exception: Any = None
+        # What PySpark's methods of a PythonException read, as of one without a Java exception.
+        self._desc, self._stackTrace, self._cause, self._origin = message, "", None, None
 
 
 class FallbackWarning(UserWarning):

@@ -142,7 +142,8 @@ OPTIONS = (
            "Up to how many bytes of columns a task joins before `vispark.udf` computes them in one plan; `64m` and the "
            "like are understood."),
     Option("fallback", "warn", _choice("warn", "error", "silent"), "",
-           "What an action on cached data does that workers cannot answer, as it is a Spark job then: a "
+           "What an action on cached data does that workers cannot answer, as it is a Spark job then, and `filter`, "
+           "`sample`, `zip`, `union` and others that bring the records back: a "
            "`FallbackWarning` with the reason, once for a line of code; an `error`; or nothing, `silent`."),
     Option("check", "none", _choice("none", "bounds"), "",
            "`bounds`: on `host` (which `auto` is then), each read and write of an `exec` kernel is checked against the "

@@ -5,12 +5,22 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import traceback
+from collections.abc import Callable
+from operator import add
 from pathlib import Path
 
+import pyspark
 import pytest
+from py4j.protocol import Py4JJavaError
+from pyspark import RDD, SparkContext
+from pyspark.errors.exceptions.captured import PythonException
+
+from vispark import VRDD, TaskError
 
 pytestmark = pytest.mark.timeout(180)
 
+SPARK_3 = pyspark.__version__.startswith("3.")
 #: What a terminal shows at once.
 SCREEN = 40
 
@@ -50,3 +60,46 @@ def test_an_error_fits_one_screen(tmp_path: Path, line: str, words: str):
     assert trace.splitlines()[2].strip() == line
     assert words in trace
     assert "Py4J" not in trace and "\tat " not in trace and trace.count("Traceback") == 1
+
+
+@pytest.fixture(scope="module")
+def held(sc: SparkContext) -> VRDD:
+    cached = sc.parallelize([1.0, 2.0], 2).cache("GPU")
+    assert cached.count() == 2
+    return cached
+
+
+SHUFFLES: dict[str, Callable[[RDD], object]] = {
+    "before a shuffle": lambda rdd: rdd.map(lambda x: (1, x / 0)).reduceByKey(add).collect(),
+    "behind a shuffle": lambda rdd: rdd.map(lambda x: (1, x)).groupByKey().map(lambda pair: pair[0] / 0).count(),
+    "in a join": lambda rdd: rdd.map(lambda x: (x, x / 0)).join(rdd.map(lambda x: (x, x))).take(1),
+    "behind a union": lambda rdd: rdd.union(rdd).map(lambda x: x / 0).foreach(print),
+    "behind a coalesce": lambda rdd: rdd.coalesce(1).map(lambda x: x / 0).sum(),
+    "in an order": lambda rdd: rdd.sortBy(lambda x: x / 0).collect(),
+    "behind a zip": lambda rdd: rdd.zip(rdd).map(lambda pair: pair[0] / 0).max(),
+    "saved": lambda rdd: rdd.repartition(3).map(lambda x: x / 0).countByValue(),
+}
+
+
+@pytest.mark.parametrize("name", SHUFFLES)
+def test_an_error_behind_a_shuffle_names_the_users_line(held: VRDD, name: str):
+    with pytest.raises(TaskError) as raised:
+        SHUFFLES[name](held)
+    text = "".join(traceback.format_exception(raised.value))
+    assert len(text.splitlines()) <= SCREEN and "raised ZeroDivisionError" in text and "/ 0" in text
+    assert isinstance(raised.value, Py4JJavaError) and isinstance(raised.value, PythonException)
+    assert "Traceback" in raised.value.full_trace
+
+
+def test_what_spark_makes_of_a_vrdd_is_pysparks_own_but_for_errors(held: VRDD):
+    pairs = held.map(lambda x: (int(x), x))
+    for found in (pairs.groupByKey(), pairs.partitionBy(2), held.union(held), pairs.join(pairs), held.zip(held)):
+        assert isinstance(found, RDD) and type(found).__module__ == "vispark.api.derived_rdd"
+    assert sorted(pairs.join(pairs).mapValues(sum).collect()) == [(1, 2.0), (2, 4.0)]
+    assert pairs.groupByKey().mapValues(sum).cache("GPU").count() == 2
+
+
+def test_a_tasks_error_answers_as_a_python_exception_of_pysparks():
+    error = TaskError("a function that Spark ran raised ValueError: no")
+    assert isinstance(error, PythonException) and str(error) == error.message
+    assert error.getErrorClass() is None if SPARK_3 else error.getCondition() is None

@@ -115,3 +115,38 @@ def test_sums_of_float32_are_float64_by_request(sc: SparkContext):
     assert sc.parallelize(tenths, 2).cache("GPU").sum(np.float64) == pytest.approx(wanted, rel=1e-12)
     rows = sc.parallelize([np.full(2, 0.1, "f4")] * 1000, 2).cache("GPU")
     assert rows.sum(np.float64).dtype == np.float64 and rows.reduce(operator.add).dtype == np.float32
+
+
+TRANSFORMATIONS: dict[str, Callable[[RDD], RDD]] = {
+    "cartesian": lambda rdd: rdd.cartesian(rdd), "distinct": lambda rdd: rdd.distinct(),
+    "filter": lambda rdd: rdd.filter(lambda x: x > 3), "intersection": lambda rdd: rdd.intersection(rdd),
+    "randomSplit": lambda rdd: rdd.randomSplit([1, 1], 3)[0], "sample": lambda rdd: rdd.sample(False, 0.5, 3),
+    "subtract": lambda rdd: rdd.subtract(rdd.ctx.parallelize([1.0])), "union": lambda rdd: rdd.union(rdd),
+    "zip": lambda rdd: rdd.zip(rdd), "zipWithIndex": lambda rdd: rdd.zipWithIndex(),
+    "zipWithUniqueId": lambda rdd: rdd.zipWithUniqueId(),
+}
+
+
+@pytest.mark.parametrize("name", TRANSFORMATIONS)
+def test_a_transformation_that_python_does_is_told_of_once_a_line(sc: SparkContext, numbers: RDD, cached: VRDD,
+                                                                  monkeypatch: pytest.MonkeyPatch, name: str):
+    with_fallback(monkeypatch, sc, "warn")
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        for _ in range(2):
+            found = TRANSFORMATIONS[name](cached)
+    assert [(each.category, each.filename) for each in warned] == [(FallbackWarning, __file__)]
+    assert f"{name}() of VRDD htod brings the records back to Python" in str(warned[0].message)
+    assert sorted(found.collect()) == sorted(TRANSFORMATIONS[name](numbers).collect())
+    with_fallback(monkeypatch, sc, "error")
+    with pytest.raises(PlanError, match=r"spark\.vispark\.fallback=error"):
+        TRANSFORMATIONS[name](cached)
+
+
+def test_what_python_is_meant_for_is_not_told_of(sc: SparkContext, numbers: RDD, cached: VRDD,
+                                                 monkeypatch: pytest.MonkeyPatch):
+    with_fallback(monkeypatch, sc, "error")
+    assert cached.map(lambda x: x).filter(lambda x: x > 3).count() == len([x for x in NUMBERS if x > 3])
+    assert cached.sortBy(lambda x: x).first() == 0.0        # Spark draws a sample for it
+    assert numbers.vmap(lambda x: x + 1).filter(lambda x: x > 4).count() == len([x for x in NUMBERS if x > 3])
+    assert cached.vmap(lambda x: x > 3).sum() == len([x for x in NUMBERS if x > 3])

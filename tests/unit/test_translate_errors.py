@@ -82,6 +82,14 @@ def _attribute(x):
     return x
 
 
+def _field(r):
+    return r.mass + 1
+
+
+def _get(r):
+    return r.get("x")
+
+
 def _sets_a_field(r):
     r["a"] = 1
     return r
@@ -281,6 +289,8 @@ LACKING = [
     (_even, 0, "recursion is not supported"),
     (_inner_recursion, 0, "recursion is not supported"),
     (_attribute, 5, r"assigning to \.rate is not supported"),
+    (_field, 12, r'where r is a record with a field mass, write r\["mass"\]'),
+    (_get, 12, r'where r is a record with a field x, write r\["x"\]'),
     (_sets_a_field, 5, "assigning to a field is not supported.*return a dict with it"),
     (_global, 5, "global is not supported"),
     (_append, 5, r"\.append\(\) is not supported: .*no side effects"),

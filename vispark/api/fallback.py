@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 from pathlib import Path
+from types import FrameType
 
 import pyspark
 from pyspark import SparkContext
@@ -12,7 +13,7 @@ from pyspark import SparkContext
 from vispark.errors import FallbackWarning, PlanError
 from vispark.runtime.driver.session import Session
 
-_INSIDE = str(Path(__file__).parents[1]), str(Path(pyspark.__file__).parent)
+_OURS, _SPARK = str(Path(__file__).parents[1]), str(Path(pyspark.__file__).parent)
 
 #: The lines and actions that were warned of, in this process.
 _warned: set[tuple[str, int, str]] = set()
@@ -41,9 +42,19 @@ def tell(context: SparkContext, action: str, name: object, reason: str,
         warnings.warn_explicit(text, FallbackWarning, file, line)
 
 
+def is_asked_for_by_user() -> bool:
+    """Return whether the innermost frame outside of vispark is none of PySpark's."""
+    return not _outside(_OURS).f_code.co_filename.startswith(_SPARK)
+
+
 def _caller() -> tuple[str, int]:
     """Return file and line of the innermost frame outside of vispark and PySpark."""
-    frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_INSIDE):
-        frame = frame.f_back
+    frame = _outside(_OURS, _SPARK)
     return frame.f_code.co_filename, frame.f_lineno
+
+
+def _outside(*directories: str) -> FrameType:
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(directories):
+        frame = frame.f_back
+    return frame

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 from pyspark import RDD
 
 from vispark.api.boundary import brief_errors
+from vispark.api.derived_rdd import adopted, derives
 from vispark.errors import PartitionMissing, WorkerUnavailable
 from vispark.runtime.driver.session import Session
 from vispark.runtime.driver.spark_errors import PipelinedRDD
@@ -51,6 +52,7 @@ class _Pipeline:
         return self.second(partition, self.first(partition, records))
 
 
+@derives
 @brief_errors
 class ReceivedRDD(PipelinedRDD):
     """RDD over a VRDD's records, or over the results of a Python function of them.
@@ -79,7 +81,7 @@ class ReceivedRDD(PipelinedRDD):
     def mapPartitionsWithIndex(self, f: Callable[[int, Iterable], Iterable],
                                preservesPartitioning: bool = False) -> PipelinedRDD:
         if not self._is_pipelinable():      # what Spark keeps of this one is to be used
-            return PipelinedRDD(self, f, preservesPartitioning)
+            return adopted(PipelinedRDD(self, f, preservesPartitioning))
         return ReceivedRDD(self, f, preservesPartitioning, self._source)
 
     def localCheckpoint(self) -> None:

@@ -23,6 +23,7 @@ from gpu_worker.protocol.messages import FoldByKeyStep, FoldStep
 from vispark._utils.lazy import LazyModule
 from vispark.api.appearance import Appearance
 from vispark.api.boundary import brief, brief_errors
+from vispark.api.derived_rdd import derives
 from vispark.api.eager import EagerExecution
 from vispark.api.explain import IN_DRIVER, Explained, content_of, explain
 from vispark.api.fallback import tell
@@ -34,6 +35,7 @@ from vispark.api.lineage_walk import LineageWalk
 from vispark.api.local_rdd import ACTIONS, MOST_BYTES, MOST_RECORDS, LocalRDD, is_harmless
 from vispark.api.publishing import Publishing
 from vispark.api.received_rdd import ReceivedRDD
+from vispark.api.transformations import tells_of_transformations
 from vispark.errors import PlanError
 from vispark.fold import fold_for_kernel
 from vispark.fold.lowering import ByKey, FoldRequest
@@ -63,6 +65,8 @@ else:
 _NOT_KEPT = StorageLevel(False, False, False, False)
 
 
+@tells_of_transformations
+@derives
 @brief_errors
 class VRDD(Appearance, EagerExecution, KeyedOperations, FoldActions, GridOperations, Publishing):
     """An RDD whose records live in GPU workers; made by :func:`send` or ``cache("GPU")`` on an RDD.

@@ -482,7 +482,8 @@ class _Reader:
             raise self.error(node, f"{value.name}.{node.attr} is not supported; of the reductions there are np.sum, "
                                    "np.prod, np.min, np.max, np.any, np.all, np.cumsum and np.cumprod")
         if node.attr not in (*library.PROPERTIES, *registry.methods()):
-            raise self.error(node, attribute_lacks(node.attr))
+            of = node.value.id if isinstance(node.value, ast.Name) else ""
+            raise self.error(node, attribute_lacks(node.attr, of))
 
     def _UnaryOp(self, node: ast.UnaryOp) -> Expression:
         operand = self.expression(node.operand)

@@ -52,10 +52,15 @@ _INSTEAD_OF = {
 }
 
 
-def attribute_lacks(name: str) -> str:
-    """Return the error's text for an attribute that the language lacks, with the attributes that it has."""
+def attribute_lacks(name: str, of: str = "") -> str:
+    """Return the error's text for an attribute that the language lacks, with the attributes that it has; ``of`` is the
+    name that the attribute is taken of, if it is a name.
+    """
     there = ", .".join(library.PROPERTIES) + " and the methods ." + "(), .".join(sorted(registry.methods())) + "()"
     instead = f"{_INSTEAD_OF[name]}; " if name in _INSTEAD_OF else ""
+    if of and not instead:
+        field = "x" if name == "get" else name
+        instead = f'where {of} is a record with a field {field}, write {of}["{field}"]; '
     return f"values have no .{name} here; {instead}there are .{there}"
 
 

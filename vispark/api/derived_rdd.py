@@ -1,0 +1,87 @@
+"""RDDs that Spark makes of a VRDD's records by shuffles, unions and the like.
+
+They are PySpark's own but for one thing: an error of one of their actions fits one screen, as a VRDD's does.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from types import FunctionType
+from typing import Any, TypeVar
+
+from pyspark import RDD
+
+from vispark.api.boundary import brief
+from vispark.runtime.driver.spark_errors import SPARK_JOB_FAILED, PipelinedRDD, reraise
+
+__all__ = ["OF_RDDS", "adopted", "derives"]
+
+_Class = TypeVar("_Class", bound=type)
+
+#: Transformations of PySpark's that ask the JVM for an RDD; all others are made of these and of mapPartitionsWithIndex.
+OF_RDDS = ("cartesian", "coalesce", "partitionBy", "pipe", "repartition", "sortByKey", "union", "zip")
+
+
+def adopted(found: Any) -> Any:
+    """Make a plain RDD one whose errors are brief, and return it; return anything else as it is."""
+    changed = _CLASSES.get(type(found))
+    if changed is not None:
+        found.__class__ = changed
+    return found
+
+
+def derives(cls: _Class) -> _Class:
+    """Adopt the RDDs that the transformations of PySpark make which a class does not define itself."""
+    for name in OF_RDDS:
+        if name not in vars(cls):
+            setattr(cls, name, _adopting(getattr(cls, name)))
+    return cls
+
+
+def _adopting(method: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(method)
+    def called(*arguments: Any, **named: Any) -> Any:
+        return adopted(method(*arguments, **named))
+    return called
+
+
+def _answering(method: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(method)
+    def called(*arguments: Any, **named: Any) -> Any:
+        try:
+            return adopted(method(*arguments, **named))
+        except SPARK_JOB_FAILED as error:
+            reraise(error)
+    return brief(called)
+
+
+def _with_brief_errors(cls: _Class) -> _Class:
+    for each in cls.__mro__:
+        for name, method in vars(each).items() if issubclass(each, RDD) else ():
+            if isinstance(method, FunctionType) and not name.startswith("_") and name not in vars(cls):
+                setattr(cls, name, _answering(method))
+    return cls
+
+
+@_with_brief_errors
+class DerivedRDD(RDD[Any]):
+    """RDD that Spark computes from a VRDD's records."""
+
+    def mapPartitionsWithIndex(self, f: Callable[[int, Iterable[Any]], Iterable[Any]],
+                               preservesPartitioning: bool = False) -> PipelinedRDD:
+        """Apply a function to each partition's records, in Spark."""
+        return DerivedPipelinedRDD(self, f, preservesPartitioning)
+
+
+@_with_brief_errors
+class DerivedPipelinedRDD(PipelinedRDD):
+    """RDD of the results of a Python function of records that Spark computes from a VRDD's."""
+
+    def mapPartitionsWithIndex(self, f: Callable[[int, Iterable[Any]], Iterable[Any]],
+                               preservesPartitioning: bool = False) -> PipelinedRDD:
+        """Apply a function to each partition's records, in Spark."""
+        return DerivedPipelinedRDD(self, f, preservesPartitioning)
+
+
+_CLASSES: dict[type, type] = {RDD: DerivedRDD, PipelinedRDD: DerivedPipelinedRDD}

@@ -1,0 +1,54 @@
+"""Transformations of PySpark's that bring a VRDD's records back to Python, which the user is told of.
+
+Those whose name says that Python or a shuffle does the work (``map``, ``mapPartitions``, ``groupByKey``, ``join``...)
+are not among them.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from vispark.api.boundary import brief
+from vispark.api.fallback import is_asked_for_by_user, tell
+
+_Class = TypeVar("_Class", bound=type)
+
+_HOW = "brings the records back to Python, where an action on the result is a Spark job"
+_MEETS = "records of two RDDs meet in Spark, not in the workers; "
+_DRAWN = "records are drawn in Python; draw them before they are sent"
+_COMPARED = "records are compared in Python; do it before they are sent"
+_NUMBERED = "records are numbered in Python; send each with its number, as a field"
+
+#: Why each is not done in the workers, and what is written instead where the data is to stay there.
+_REASONS = {
+    "cartesian": _MEETS + "give the smaller one to vmap as an argument, as an array",
+    "distinct": _COMPARED,
+    "filter": "how many records stay is not known before a kernel runs; vmap(f).sum() counts them, and "
+              "vmap(lambda x: np.where(f(x), x, 0)) puts a neutral value in the others' places",
+    "intersection": _COMPARED,
+    "randomSplit": _DRAWN,
+    "sample": _DRAWN,
+    "subtract": _COMPARED,
+    "union": _MEETS + 'send their union: a.union(b).cache("GPU")',
+    "zip": _MEETS + 'send both as one record: a.zip(b).map(lambda r: {"a": r[0], "b": r[1]}).cache("GPU")',
+    "zipWithIndex": _NUMBERED,
+    "zipWithUniqueId": _NUMBERED,
+}
+
+
+def tells_of_transformations(cls: _Class) -> _Class:
+    """Have a class of VRDDs apply ``spark.vispark.fallback`` where a user calls one of these on data that is cached."""
+    for name, reason in _REASONS.items():
+        setattr(cls, name, brief(_telling(getattr(cls, name), name, reason)))
+    return cls
+
+
+def _telling(method: Callable[..., Any], name: str, reason: str) -> Callable[..., Any]:
+    @functools.wraps(method)
+    def called(self: Any, *arguments: Any, **named: Any) -> Any:
+        if self._is_held() and is_asked_for_by_user():
+            tell(self.ctx, name, f"VRDD {self._shown()}", reason, _HOW)
+        return method(self, *arguments, **named)
+    return called
