@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 
@@ -20,7 +21,7 @@ pytestmark = pytest.mark.chaos
 
 #: Of the sessions, and of the publications, in seconds.
 LEASE, KEPT = 2.0, 3.0
-SETTINGS = {"spark.vispark.device": "host", "spark.vispark.lease": LEASE}
+SETTINGS = {"spark.vispark.device": os.environ.get("VISPARK_TEST_DEVICE", "host"), "spark.vispark.lease": LEASE}
 TOTAL = float(sum(range(4000)))
 
 #: Rows of four partitions, of which each node gets two, as a task takes a while.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
@@ -10,8 +11,9 @@ import numpy as np
 import pytest
 
 from gpu_worker.device import open_devices
-from gpu_worker.device.base import Source
+from gpu_worker.device.base import ReadOnlyPart, Source
 from gpu_worker.protocol.errors import CompileError, DeviceUnavailable, LaunchError, OutOfMemory
+from gpu_worker.protocol.payload import Payload
 from tests.device.bench import Bench, opened
 
 ADD_ONE = Source("""
@@ -81,6 +83,38 @@ def test_out_of_memory_leaves_the_rest_intact(kind: str, cache_dir: str):
 def test_more_than_the_machine_has_is_refused(bench: Bench):
     with pytest.raises(OutOfMemory):
         bench.device.allocate(1 << 50, stream=bench.stream)
+    assert bench.device.memory().used == 0
+
+
+def test_memory_is_mapped_by_another_device_and_read_only(bench: Bench, cache_dir: str):
+    device, numbers = bench.device, np.arange(5000)
+    if not device.shares:
+        pytest.skip(f"{device.name} has no memory that other processes can map")
+    made = device.share_memory(numbers.nbytes)
+    device.copy_in(made.buffer, numbers.view("u1"), stream=bench.stream)
+    device.synchronize(stream=bench.stream)
+    made.protect()
+    assert device.memory().used == numbers.nbytes
+    other = opened(device.kind, cache_dir)
+    there = Bench(other, other.stream())
+    whole = other.map_memory(made.descriptor, numbers.nbytes)
+    assert other.shares == device.shares and other.memory().used == 0
+    for each, buffer in ((bench, made.buffer), (there, whole)):
+        np.testing.assert_array_equal(each.get(buffer, numbers.shape, "i8"), numbers)
+    parts = [ReadOnlyPart(whole, offset, 8000) for offset in (0, 16000)]
+    for buffer in (made.buffer, whole):
+        buffer.close()
+    os.close(made.descriptor)
+    assert device.memory().used == 0
+    np.testing.assert_array_equal(there.get(parts[1], 1000, "i8"), numbers[2000:3000])
+    for part in parts:
+        part.close()
+    other.close()
+
+
+def test_what_is_no_shared_memory_is_not_mapped(bench: Bench):
+    with Payload.create(4096) as payload, pytest.raises(DeviceUnavailable):
+        bench.device.map_memory(payload.descriptor, 4096)
     assert bench.device.memory().used == 0
 
 

@@ -49,8 +49,9 @@ NUMBERS = np.arange(5000.0)
 SIGNATURE = Signature((Field("", "<f8", NUMBERS.shape),))
 DETAILS = PublicationDetails("points", "k1", "an application", "x", "device", 1, 1.0)
 ON_DEVICE = PutStep(), ToDeviceStep(), KeepStep(0, "x", "device")
-OWNER = {"session": "owner", "device": "host", "lease": 1.0}
-READER = {"session": "reader", "device": "host", "lease": 1.0, "secret": b"r" * 32}
+DEVICE = os.environ.get("VISPARK_TEST_DEVICE", "host")
+OWNER = {"session": "owner", "device": DEVICE, "lease": 1.0}
+READER = {"session": "reader", "device": DEVICE, "lease": 1.0, "secret": b"r" * 32}
 
 
 def ran(client, steps, vrdds, keys=0, payload=None, given=SIGNATURE):
