@@ -238,6 +238,7 @@ class Client:
         WorkerError
             If its daemon is gone too, and with it what it knew.
         """
+        assert self._transport is not None and self._hello is not None
         return self._transport.exit_status(self._hello, self.epoch)
 
     def fileno(self) -> int:
@@ -419,7 +420,7 @@ def _attempts(transport: Transport) -> Retrying:
     seconds = transport.endpoint.timeout
 
     def unavailable(state: RetryCallState) -> NoReturn:
-        cause = state.outcome.exception()
+        cause = state.outcome.exception() if state.outcome else None
         raise WorkerUnavailable(f"no GPU worker answered {transport} within {seconds:g} s: {cause}",
                                 detail=transport.log_tail()) from cause
 

@@ -192,7 +192,7 @@ class DeviceProcess:
         died_of = -status if status < 0 else 0
         box = crash_record.read(self._directory.session_box(self.found.session), died_of)
         mine = box is not None and box.epoch == self.found.epoch
-        return Death(False, died_of, box.failure if mine else None)
+        return Death(False, died_of, box.failure if box is not None and mine else None)
 
     def terminate(self) -> None:
         """Ask the process to end, and end it when it does not."""
@@ -242,5 +242,6 @@ def _spawn(directory: RuntimeDirectory, configuration: Configuration, listener: 
 
 def _configure(child: subprocess.Popen, configuration: Configuration) -> None:
     # It reads its secret here, for arguments are everybody's to see. A pipe holds more than a configuration.
+    assert child.stdin is not None
     with suppress(BrokenPipeError), child.stdin as pipe:
         pipe.write(encode(configuration, Configuration))

@@ -189,6 +189,7 @@ class Supervisor:
                 coming = again()
             else:
                 failpoint("authenticated")
+            assert coming is not None
             if self._handed_over(coming, session, message, client):
                 failpoint("handed-over")
                 self._watcher.wake()
@@ -351,11 +352,13 @@ class Supervisor:
             if ending is not None:
                 # An earlier session of the same name is still clearing away its files.
                 ending.result()
+            assert session is not None and coming is not None
             self._start(session, starts[0].epoch, coming)
         except Exception as error:
             # Others wait for it, and the next greeting tries again.
             _log.exception("session %s gets no device process", name)
-            self._not_started(name, starts[0].epoch, coming, as_error(error))
+            if coming is not None:
+                self._not_started(name, starts[0].epoch, coming, as_error(error))
         return coming
 
     def _handed_over(self, coming: Future[DeviceProcess], session: str, message: HandOver,

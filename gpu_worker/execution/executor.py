@@ -140,6 +140,7 @@ class Execution:
             recording.iterated, recording.has_filled = tuple(context.grid.iterated), context.grid.has_filled
             recording.exchange = context.grid.recorded_exchange()
         if isinstance(recording, LoopReplay):
+            assert context.grid is not None
             recording.path = context.grid.path
         if context.pending:
             kept: dict[tuple[int, str], list[Partition]] = defaultdict(list)
@@ -196,6 +197,7 @@ class Execution:
         outputs, offset = [], 0
         with self.streams.pinned(data), self.progress.waiting():
             for partition in fetched:
+                assert data is not None
                 outputs.append(self._copy_out(partition, data, offset))
                 offset += _payload_bytes(partition)
             self.streams.synchronize()
@@ -233,7 +235,7 @@ class Execution:
             if array.host is not None:
                 target[:] = array.host
             else:
-                partition.device.copy_out(target, array.buffer, stream=stream)
+                partition.device.copy_out(target, array.on_device, stream=stream)
             offset += aligned(array.nbytes)
         return output
 

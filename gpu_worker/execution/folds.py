@@ -181,7 +181,8 @@ def join(partials: Sequence[PartitionFold]) -> FoldResult | None:
     if all(part.offset >= 0 for part in partials[0].parts):
         return _unjoined(partials[0])
     fields = tuple(_joined(parts) for parts in zip(*[partial.parts for partial in partials], strict=True))
-    counts = None if partials[0].counts is None else np.sum([partial.counts[:, 0] for partial in partials], axis=0)
+    counts = None if partials[0].counts is None else np.sum([partial.counts[:, 0] for partial in partials
+                                                                   if partial.counts is not None], axis=0)
     return FoldResult(sum(partial.count for partial in partials), fields, counts)
 
 
@@ -378,9 +379,10 @@ def guarded(parts: Sequence[FieldTotal]) -> tuple[float, bool]:
         if len(parts) > 1:
             join_guards = np.multiply if how.operator == "multiply" else np.add
             with np.errstate(all="ignore"):
-                guards = functools.reduce(join_guards, [part.guards for part in parts])
+                guards = functools.reduce(join_guards, [part.guards for part in parts if part.guards is not None])
+        assert guards is not None
         magnitude = float(guards.max(initial=0.0))
-    return magnitude, how.guard != "nan" or not any(part.guards.any() for part in parts)
+    return magnitude, how.guard != "nan" or not any(part.guards is not None and part.guards.any() for part in parts)
 
 
 def _sum(parts: Sequence[np.ndarray]) -> np.ndarray:
@@ -416,7 +418,7 @@ class Folder:
     def rows(self, array: HeldArray, operation: ElementFold) -> np.ndarray:
         """Fold an array along its first axis."""
         columns = math.prod(array.field.shape[1:]) * operation.parts
-        return self._out(self._fold_rows(array.buffer, array.field.shape[0], columns, operation), columns, operation)
+        return self._out(self._fold_rows(array.on_device, array.field.shape[0], columns, operation), columns, operation)
 
     def blocks(self, arrays: Sequence[HeldArray], operation: ElementFold) -> np.ndarray:
         """Fold arrays of one shape, element by element."""
@@ -426,7 +428,7 @@ class Folder:
                                              f"{operation.carried}>")
         for index, array in enumerate(arrays):
             self.device.launch(kernel, _grid(size), (_THREADS,),
-                               [array.buffer, target, np.int64(size), np.int32(index == 0)], stream=self.stream)
+                               [array.on_device, target, np.int64(size), np.int32(index == 0)], stream=self.stream)
         return self._out(target, size, operation)
 
     def by_key(self, keys: HeldArray, array: HeldArray, groups: int, operation: ElementFold) -> np.ndarray:
@@ -444,7 +446,8 @@ class Folder:
         kernel = self.device.compile(SOURCE, f"fold_by_key<{operation.functor}, {operation.of}, {operation.element}, "
                                              f"{operation.carried}, {key}>")
         self.device.launch(kernel, (-(-columns // across), chunks), (across, high), [
-            keys.buffer, array.buffer, parts, np.int64(rows), np.int64(columns), np.int64(groups), np.int64(chunk),
+            keys.on_device, array.on_device, parts, np.int64(rows), np.int64(columns), np.int64(groups),
+                                                                                     np.int64(chunk),
             np.int32(staged)], shared=across * high * groups * size if staged else 0, stream=self.stream)
         joined = self._fold_rows(parts, chunks * high, groups * columns, operation.onward)
         return self._out(joined, groups * columns, operation)
@@ -455,7 +458,7 @@ class Folder:
         extent, inner = shape[axis], math.prod(shape[axis + 1:]) * operation.parts
         outer = math.prod(shape[:axis])
         if outer == 1 and extent > _MIN_CHUNK:
-            folded = self._fold_rows(array.buffer, extent, inner, operation)
+            folded = self._fold_rows(array.on_device, extent, inner, operation)
             kernel = self.device.compile(SOURCE, f"settle<{operation.carried}, {operation.element}>")
             self.device.launch(kernel, _grid(inner), (_THREADS,), [folded, target, np.int64(inner)],
                                stream=self.stream)
@@ -464,7 +467,7 @@ class Folder:
         kernel = self.device.compile(SOURCE, f"fold_axis<{operation.functor}, {operation.element}, "
                                              f"{operation.carried}, {lanes}>")
         self.device.launch(kernel, (-(-outer * inner * lanes // _THREADS),), (_THREADS,), [
-            array.buffer, target, np.int64(outer), np.int64(extent), np.int64(inner)], stream=self.stream)
+            array.on_device, target, np.int64(outer), np.int64(extent), np.int64(inner)], stream=self.stream)
 
     # -- what works leave ---------------------------------------------------------------------------------------------
 

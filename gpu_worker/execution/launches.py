@@ -41,7 +41,7 @@ _FILLED = 1 << 16
 class Entry:
     """Block that a table launch reads, with the arrays of its results."""
 
-    value: Partition | None
+    value: Partition
     place: int
     inputs: Mapping[str, HeldArray]
     results: Mapping[str, HeldArray]
@@ -104,13 +104,14 @@ class Launches:
         failpoint("launching")
         stream = self.streams.partition_stream(value.device, value.index)
         with self.progress.launching(step.label, (value.index,), value.device):
-            made = [self._raw(block, launch, kernel, value.device, stream)
+            made = [self._raw(value, block, launch, kernel, stream)
                     for block, launch, kernel in zip(value.blocks, launches, kernels, strict=True)]
         self.progress.mark(step.label, (value.index,), value.device, stream)
         return [_after(*each) for each in made]
 
-    def _raw(self, block: Block, launch: Launch, kernel: CompiledKernel, device: Device,
+    def _raw(self, value: Partition, block: Block, launch: Launch, kernel: CompiledKernel,
              stream: Stream) -> tuple[Launch, Mapping[str, HeldArray], Mapping[str, HeldArray]]:
+        device = value.device
         inputs = {array.field.name: array for array in block}
         results = self._results(launch, device, stream)
         in_place = not any(isinstance(argument, Out) for argument in launch.arguments)
@@ -119,12 +120,12 @@ class Launches:
                 if name not in inputs or inputs[name].nbytes != array.nbytes:
                     raise PlanError(f"a kernel without an output works in place on {name!r}, and the block has no such "
                                     "field of that size")
-                device.copy_across(array.buffer, inputs[name].buffer, stream=stream)
+                device.copy_across(array.on_device, inputs[name].on_device, stream=stream)
         for array, number in zip(results.values(), launch.initial, strict=False):
-            self._fill(array.buffer, number, device, stream)
-        entry = Entry(None, 0, inputs | results if in_place else inputs, results, launch)
+            self._fill(array.on_device, number, device, stream)
+        entry = Entry(value, 0, inputs | results if in_place else inputs, results, launch)
         if launch.grid:
-            arguments = [entry.array(argument).buffer if isinstance(argument, In | Out)
+            arguments = [entry.array(argument).on_device if isinstance(argument, In | Out)
                          else self._argument(argument, device, stream) for argument in launch.arguments]
             device.launch(kernel, launch.grid, launch.block, arguments, shared=launch.shared, stream=stream)
         return launch, inputs, results
@@ -244,7 +245,7 @@ class Launches:
             dealt, first, total = self.deals.deal(step, device, launch, [
                 (entry.value.index, entry.place) for entry in entries], _variant(entries[0]), most)
         ports = [argument for argument in launch.arguments if isinstance(argument, In | Out)]
-        addresses = [entry.array(port).buffer.address for entry in entries for port in ports]
+        addresses = [entry.array(port).on_device.address for entry in entries for port in ports]
         partials = make_partials(first, len(dealt), total)
         if len(dealt):
             table = self.scratch.upload(np.concatenate([dealt.reshape(-1), np.array(addresses, np.int64)]), device,
@@ -295,7 +296,7 @@ class Launches:
         if inside:
             bounds = works.starts(dealt, len(entries))
             targets = [[entry.array(Out(partial.field)) for entry in entries] for partial in launch.partials]
-            addresses = [[target.buffer.address for target in each] for each in targets]
+            addresses = [[target.on_device.address for target in each] for each in targets]
         else:
             bounds = np.array([0, len(dealt)], np.int64)
             found, left = folder.result(launch.partials, dtypes)

@@ -213,8 +213,8 @@ class Recording:
         self._place, self._answer = place, answer
         self._after = {buffer: buffer.ghosts for buffer in (*self._found, *own)}
         # What was not known then is done again, whether it is by now or not.
-        self._found, self._before = ({buffer: ghosts for buffer, ghosts in known.items() if ghosts is not None}
-                                     for known in (self._found, self._before))
+        self._found = {buffer: ghosts for buffer, ghosts in self._found.items() if ghosts is not None}
+        self._before = {buffer: ghosts for buffer, ghosts in self._before.items() if ghosts is not None}
         self._work, self._streams = streams.recorded(streams.noted), streams.keep()
 
     @property
@@ -286,6 +286,7 @@ class Recording:
                     device.synchronize(stream=stream)
             failpoint("fetched")
             placed = passages.placed(place) if passages else 0
+            assert self._answer is not None
             outputs, folded, data = self._answer()
             failpoint("computed")
         except KernelFault as fault:

@@ -109,6 +109,7 @@ class LoopReplay(Recording):
             except KernelFault as fault:
                 raise fault.at(**asdict(place)) from fault.__cause__
             # Where the loop is steady, all ghost cells that sides are given for are as they were.
+            assert self.path is not None
             for buffer in () if self.path.is_steady else self._after:
                 buffer.ghosts = None if ended is None else state.tags.get(buffer)
             if ended is None:
@@ -123,6 +124,7 @@ class LoopReplay(Recording):
         """Run the loop by its graph; return its outcome and its last state, or (None, the start) if a value is not
         finite.
         """
+        assert self.path is not None
         start = self.path.start
         try:
             return self.path.course.run(start, _begun, self._wait)
@@ -135,6 +137,7 @@ class LoopReplay(Recording):
 
     def _ending(self, state: LoopState, alike: Callable[[BoundBuffers], BoundBuffers]) -> dict[int, BoundBuffers]:
         """Return the kept results for a loop that ends in ``state``, bound to the buffers of that state."""
+        assert self.path is not None
         end = self.path.end
         if state is end:
             return self.bindings
@@ -144,7 +147,8 @@ class LoopReplay(Recording):
 
             def in_set(partition: Partition) -> Partition:
                 return partition.with_blocks([tuple(
-                    HeldArray(array.field, buffer=moved[array.buffer].share(), window=array.window) for array in block)
+                    HeldArray(array.field, buffer=moved[array.on_device].share(),
+                              window=array.window) for array in block)
                     for block in partition.blocks])
 
             self._others[state] = {

@@ -147,6 +147,7 @@ class Arguments:
             data, recording = self.data(slot), self._recording
             buffer = device.allocate(data.nbytes, stream=stream)
             self._buffers[slot, stream] = buffer
+            assert self._progress is not None
             with self._progress.waiting():
                 if recording is not None and recording.passages is not None and not self._value(slot).data:
                     recording.passages.bring(slot, buffer, data, stream)

@@ -45,6 +45,12 @@ class HeldArray:
     def nbytes(self) -> int:
         return field_bytes(self.field)
 
+    @property
+    def on_device(self) -> Buffer:
+        """The device's memory of an array that is there, as all are that kernels read and write."""
+        assert self.buffer is not None
+        return self.buffer
+
     def share(self) -> HeldArray:
         """Return the array for one more block, which must close it too."""
         with _lock:

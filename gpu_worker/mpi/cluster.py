@@ -111,7 +111,7 @@ class Cluster:
         """Listen at the address for other daemons, if there is one."""
         if self._listen:
             with system_call(f"the daemon cannot listen on {self._listen}", WorkerUnavailable):
-                self._listener = socket.create_server(_address(self._listen), reuse_port=False)
+                self._listener = socket.create_server(_address(self._listen) or (), reuse_port=False)
             start_thread(self._accept, name="cluster")
 
     def close(self) -> None:
@@ -204,6 +204,7 @@ class Cluster:
         while not self._closed:
             try:
                 with ExitStack() as undo:
+                    assert self._listener is not None
                     sock = undo.enter_context(self._listener.accept()[0])
                     sock.settimeout(_SECONDS)
                     start_thread(self._serve, [sock], name="cluster")

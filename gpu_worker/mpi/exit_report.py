@@ -28,7 +28,7 @@ class LastWords:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
                  trace: TracebackType | None) -> None:
-        if error is None or isinstance(error, WorkerLost):
+        if error is None or kind is None or isinstance(error, WorkerLost):
             return      # the device process has ended, and says so itself
         found = traceback.TracebackException(kind, error, trace)
         last = found.stack[-1]

@@ -335,5 +335,6 @@ def _accepted(listener: socket.socket, wanted: Wanted, launcher: subprocess.Pope
 
 def _end(launcher: subprocess.Popen) -> None:
     """End an mpirun and the processes that it started."""
+    assert launcher.stdin is not None
     launcher.stdin.close()
     launcher.wait()

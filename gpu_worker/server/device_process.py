@@ -323,6 +323,7 @@ class Service:
             if message.role != REMOTE:
                 self._converse(Connection(sock), message)
                 return
+            assert message.endpoint is not None
             connection, hello = self._guard.admit(sock, message.endpoint)
             with connection:
                 if hello.role == "driver":
@@ -362,7 +363,7 @@ class Service:
                 rest = partial(worker.rest, KEPT_SECONDS, payloads)
                 while not self._stopping:
                     try:
-                        asked = connection.receive(Request)
+                        asked: Asked | None = connection.receive(Request)
                     except CutOff as error:
                         ahead.answer_all()
                         connection.send(failure_of(error, error.cut.number), Reply)

@@ -76,6 +76,7 @@ class Payloads:
 
     def done(self, *, again: bool) -> None:
         """End the use of the last payload; ``again`` says that the client may send it once more."""
+        assert self._current is not None
         (name, payload), self._current = self._current, None
         # Of blocks that come in pieces there are more to come.
         if again and (payload.size <= RECYCLED_BYTES or self._intake is not None):

@@ -100,7 +100,7 @@ def explain(session: Session, wanted: Explained) -> str:
     ])
 
 
-def content_of(schema: Any) -> PartitionSchema:
+def content_of(schema: Any) -> PartitionSchema | None:
     """Return the schema of one partition, from the shape and dtype of its records; None if ``schema`` says nothing.
 
     Parameters
@@ -308,8 +308,10 @@ def _held(session: Session, chain: LogicalPlan) -> Iterator[str]:
         if residency:
             found = True
             nbytes = sum(residency.contents[index].nbytes for index in residency.places)
-            pending = ", on their way" if any(not sent.pending.done for _, sent in residency.pending) else ""
-            yield (f"VRDD {node.cached.number} ({node.cached.name}): {len(residency.places)} partitions held{pending}, "
+            under_way = [sent.pending for _, sent in residency.pending if sent.pending is not None]
+            pending = "" if all(each.done for each in under_way) else ", on their way"
+            yield (f"VRDD {node.dataset.number} ({node.dataset.name}): {len(residency.places)} partitions "
+                   f"held{pending}, "
                    f"{nbytes} bytes on {_WHERE[ops.place_of(chain[:position + 1])]}")
     saved = [snapshot for snapshot in map(session.snapshots.find, [node.saved for node in reversed(chain)]) if snapshot]
     for snapshot in saved[:1]:

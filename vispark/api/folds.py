@@ -288,6 +288,7 @@ class FoldActions(Foldable):
         self._folds[action] = fold
         if not isinstance(request, str):
             self._requests[action] = request
+        assert answer is not None
         return fold, [answer.folds[first] for first in sorted(answer.folds)]
 
     # -- what a VRDD knows of itself ----------------------------------------------------------------------------------

@@ -44,7 +44,7 @@ def scatter(grid: Scattered, sc: SparkContext, what: Any, partitions: int | None
     for source in sources:
         if isinstance(source.given, str) and not source.given.endswith(".npy"):
             npy.check_splits(source.given, grid.splits)
-    if sc.master.startswith("local"):
+    if str(sc.master).startswith("local"):
         npy.check_there(sorted({piece.path for share in shares for _, pieces in share for piece in pieces}))
     named = tuple(source.name for source in sources)
     return sc.parallelize(shares, len(shares)).flatMap(_Blocks(named))

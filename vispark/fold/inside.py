@@ -35,7 +35,7 @@ def fold_inside(spec: FoldSpec, layout: RecordLayout, signature: Signature,
     axis = 1 if layout.kind == "elements" else 0
     fields, parts = [], []
     for described, part in zip(signature.fields, layout.parts, strict=True):
-        _check(described, by_name.get(part.name, by_name.get("")), axis, label)
+        _check(described, by_name[part.name if part.name in by_name else ""], axis, label)
         folded = replace(described, shape=described.shape[:axis] + described.shape[axis + 1:])
         fields.append(folded)
         parts.append(_folded(part, is_number=len(folded.shape) == axis))

@@ -246,6 +246,7 @@ def _only_array(layout: RecordLayout, arrays: dict[str, np.ndarray]) -> np.ndarr
 def finish_number(fold: FoldStep, folds: Folds) -> tuple[int, np.ndarray]:
     """Return the number of records, and the fold of their only part as an array."""
     arrays = _joined(fold.fields, folds)
+    assert arrays is not None
     return sum(folded.count for folded, _, _ in folds), arrays[""]
 
 

@@ -215,7 +215,8 @@ def check_boundary(description: GridSpec, fields: Sequence[tuple[str, str]], nan
     PlanError
         If a value is NaN or one that the field's dtype cannot hold, or a function fails.
     """
-    for field, dtype in fields or [(each.field, None) for each in description.edges]:
+    unknown: list[tuple[str, str | None]] = [(each.field, None) for each in description.edges]
+    for field, dtype in fields or unknown:
         for side, edge in enumerate(description.edges_of(field)):
             if edge.rule == NUMBER:
                 if dtype is not None:

@@ -71,6 +71,7 @@ class GridLowering(Lowering):
 
     def mapped_cells(self, spec: MapSpec, state: OperatorOutput, position: int) -> OperatorOutput:
         """Return blocks after a function of their cells."""
+        assert state.signature is not None
         layout, signature = self._map(spec, state.signature, position).after(state.layout, state.signature)
         return replace(state, layout=layout, signature=signature)
 
@@ -79,6 +80,7 @@ class GridLowering(Lowering):
 
     def check_loop(self, spec: LoopSpec, state: OperatorOutput, position: int) -> None:
         """Raise an error if a loop cannot run on blocks."""
+        assert state.signature is not None
         grid_stencils.loop_maps(spec, state.layout, state.signature, self.description, position)
 
     def check_halos(self, position: int, label: str) -> None:
@@ -139,12 +141,14 @@ class GridLowering(Lowering):
         """Append a function of cells, behind the exchange that it needs."""
         before = self._before(position)
         mapped = self._map(spec, before, position)
+        assert self._ghosts is not None
         self._exchange(self._ghosts.wanted(mapped.reach, before))
         self.append(StencilStep(spec.label, self._launch(mapped)), spec.label)
         self._ghosts.written(each.name for each in mapped.kernel.outputs)
 
     def exchange_everything(self, position: int) -> None:
         """Append an exchange of all ghost cells, of which none are fresh behind the step after it."""
+        assert self._ghosts is not None
         self._exchange(self._ghosts.everything(self._before(position)))
         self.forget_halos()
 
@@ -153,7 +157,9 @@ class GridLowering(Lowering):
         self._ghosts = None
 
     def _before(self, position: int) -> Signature:
-        return self.states[0][position].signature
+        before = self.states[0][position].signature
+        assert before is not None
+        return before
 
     def _exchange(self, halos: tuple[Halo, ...]) -> None:
         self.append(messages.ToDeviceStep())

@@ -166,7 +166,7 @@ class Lowering:
 
     def _keep(self, chain: LogicalPlan) -> None:
         """Append the step that keeps the chain's result under the number in the next slot."""
-        self.steps.append(messages.KeepStep(self._slots(), chain[-1].cached.name, ops.place_of(chain)))
+        self.steps.append(messages.KeepStep(self._slots(), chain[-1].dataset.name, ops.place_of(chain)))
 
     def _slots(self) -> int:
         """Return the number of VRDDs that the steps so far name."""
@@ -215,11 +215,12 @@ class Lowering:
         """Return the bytes of a worker's fold by key: the folded fields, and the number of records of each key."""
         step = messages.MapFoldStep("", fold.fields, "key", fold.key, fold.groups)
         signature = next(states[-1].signature for states in self.states)
-        return 8 * fold.groups + sum(map(field_bytes, folded_outputs(step, signature)))
+        assert signature is not None
+        return 8 * fold.groups + sum(field_bytes(each) for each in folded_outputs(step, signature))
 
     def numbers(self) -> tuple[int, ...]:
         """Return the numbers of the VRDDs in the plan's slots."""
-        kept = [node.cached.number for node in self._kept_nodes()]
+        kept = [node.dataset.number for node in self._kept_nodes()]
         return tuple(kept) if self.start is None else (self.start.number, *kept)
 
     def _kept_nodes(self) -> Iterator[PlanNode]:

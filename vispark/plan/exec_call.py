@@ -463,6 +463,7 @@ def _initial(init: Init, outputs: Sequence[Field]) -> tuple[bytes, ...]:
 def _filler(number: Number, output: Field) -> bytes:
     """Return a number in an output's dtype; rounded if the dtype is floating point."""
     dtype = np.dtype(output.dtype)
+    reason: Exception | None = None
     try:
         if np.iscomplexobj(number) and dtype.kind != "c":
             raise TypeError("a complex number")
@@ -471,8 +472,6 @@ def _filler(number: Number, output: Field) -> bytes:
             fits = np.isfinite(made) or not np.isfinite(number) if dtype.kind in "fc" else made == number
     except (OverflowError, TypeError, ValueError) as error:
         fits, reason = False, error
-    else:
-        reason = None
     if not fits:
         raise LaunchError(f"init= is {number!r}, which {OUT[output.name] if output.name else OUT} of {dtype.name} does"
                           " not hold") from reason

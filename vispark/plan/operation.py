@@ -287,6 +287,12 @@ class PlanNode:
     cached: DatasetId | None = None
     saved: DatasetId | None = field(default=None, compare=False)
 
+    @property
+    def dataset(self) -> DatasetId:
+        """The cached result of a node that has one."""
+        assert self.cached is not None
+        return self.cached
+
 
 LogicalPlan = tuple[PlanNode, ...]
 

@@ -141,6 +141,7 @@ def _jobs(context: SparkContext, first: int, task_seconds: SecondsByTask) -> Ite
         spark.listenerBus().waitUntilEmpty(_NOTED)
     except Py4JJavaError as error:
         log.warning("Spark has not noted yet what came of all jobs: %s", error.java_exception)
+    assert jvm is not None
     mapper = jvm.com.fasterxml.jackson.databind.ObjectMapper().registerModule(
         jvm.com.fasterxml.jackson.module.scala.DefaultScalaModule())
     store = spark.statusStore()

@@ -165,6 +165,7 @@ class ColumnFunction:
         schema: Any = {name: ((), kind.dtype) for name, kind in kinds.items()}
         content = content_of(schema if len(schema) > 1 else next(iter(schema.values())))
         lowering = Lowering((ops.PlanNode(ops.Send()), ops.PlanNode(ops.Map(spec))), None, FETCH)
+        assert content is not None
         lowering.add(0, content)
         lowering.finish()
         result = lowering.results()[0]

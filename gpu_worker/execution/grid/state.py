@@ -102,7 +102,7 @@ class Grids:
     def turn_done(self, wanted: Wanted | None) -> None:
         """Pass the turn to the next plan of a world."""
         if wanted is not None:
-            if self.is_joined(wanted):
+            if self._world is not None and self.is_joined(wanted):
                 self._world.end()
             with self._turned:
                 self._next[wanted.key] = max(self._next.get(wanted.key, 0), wanted.turn + 1)
@@ -116,7 +116,8 @@ class Grids:
         """
         if wanted is None or isinstance(error, PlanUnknown):    # after which the plan comes again, whole
             return
-        started, *made = [(wanted.key, vrdd) for vrdd in vrdds] or [None]
+        named = [(wanted.key, vrdd) for vrdd in vrdds]
+        started, made = (named[0] if named else None), named[1:]
         if error.is_alike or (isinstance(error, PartitionMissing) and started in self._unmade):
             self._unmade.extend(made)
             self.turn_done(wanted)
@@ -130,7 +131,7 @@ class Grids:
     def present(self, wanted: Wanted, deadline: float) -> JoinedWorld | None:
         """Return the joined world of a plan that begins now, with the plan's deadline; None if the world is not joined.
         """
-        if not self.is_joined(wanted):
+        if self._world is None or not self.is_joined(wanted):
             return None
         self._world.begin(deadline - _SOONER)
         return self._world
@@ -149,6 +150,7 @@ class Grids:
         if not self.is_joined(wanted):
             self.leave()
             self._world = join(wanted, until, lambda: wanted.key in self._ended)
+        assert self._world is not None
         self._world.forget_old()
         return self.present(wanted, deadline)
 

@@ -108,7 +108,7 @@ class GridSteps:
                 place = domain.places[number][0]
                 for array in block:
                     held = array.window is not None and array.window.layout is domain.patches[place].layout
-                    if not held or buffers.setdefault((place, array.field.name), array.buffer) is not array.buffer:
+                    if not held or buffers.setdefault((place, array.field.name), array.on_device) is not array.buffer:
                         return False
         return True
 
@@ -123,6 +123,7 @@ class GridSteps:
             raise PlanError("two blocks are at the same place in the grid")
         if owners != self._owners:
             self._owners, self._domain = owners, self._grids.domain(self._grid, owners, self._world)
+        assert self._domain is not None
         return self._domain
 
     def _arrays(self, values: Sequence[Partition]) -> dict[tuple[int, str], HeldArray]:
@@ -148,7 +149,7 @@ class GridSteps:
             first = next(iter(held.values()))
             if all(array.window is not None and array.window.layout == patch.layout and array.buffer is first.buffer
                    for array in held.values()):
-                buffers.append(first.buffer.share())
+                buffers.append(first.on_device.share())
                 continue
             buffer = self._context.allocate(patch.layout.elements * dtype.itemsize, patch.device)
             buffer.ghosts = None
@@ -161,6 +162,7 @@ class GridSteps:
     def _windows(self, values: Sequence[Partition], content: Mapping[str, Cells]) -> Blocks:
         """Return the blocks of each partition as windows of patches; the caller gives up the content."""
         domain, blocks = self._domain, {}
+        assert domain is not None
         for value in values:
             for at, number in enumerate(value.positions):
                 place, box = domain.places[number]
@@ -180,7 +182,7 @@ class GridSteps:
             firsts = [arrays[number, name] for number in
                       (next(number for number, (at, _) in domain.places.items() if at == place)
                        for place in range(len(domain.patches)))]
-            content[name] = Cells(dtype, tuple(array.buffer for array in firsts))
+            content[name] = Cells(dtype, tuple(array.on_device for array in firsts))
         return Stepper(domain, content, self._context, self._world)
 
     # -- contiguous copies --------------------------------------------------------------------------------------------
@@ -233,7 +235,7 @@ class GridSteps:
             layout = PackedLayout(box, self._lattice_ghosts)
             if array.field.shape == self._shape(box.grown(layout.ghosts, layout.ghosts)) and any(layout.ghosts):
                 described = Field(array.field.name, array.field.dtype, self._shape(box))
-                found[id(array)] = HeldArray(described, buffer=array.buffer.share(), window=BlockWindow(layout, box))
+                found[id(array)] = HeldArray(described, buffer=array.on_device.share(), window=BlockWindow(layout, box))
         return found
 
     def _cut(self, values: Sequence[Partition], chosen: Callable[[Box], tuple[Box, Triple]],
@@ -349,7 +351,7 @@ def _fields(values: Sequence[Partition]) -> dict[str, np.dtype]:
 def _place(array: HeldArray, box: Box) -> tuple[int, PatchLayout]:
     """Return the device address and the layout of an array's cells."""
     layout = array.window.layout if array.window is not None else PackedLayout(box, (0, 0, 0))
-    return array.buffer.address, layout
+    return array.on_device.address, layout
 
 
 def _copy(source: tuple[int, PatchLayout], target: tuple[int, PatchLayout], box: Box, size: int) -> Copy:

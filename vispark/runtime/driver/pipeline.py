@@ -257,6 +257,7 @@ class Pipeline:
             self._take()
         if pending.error is not None:
             raise pending.error
+        assert pending.answer is not None
         return pending.answer
 
     def take_arrived(self) -> None:
@@ -307,6 +308,7 @@ class Pipeline:
         try:
             reply, descriptors = self.client.receive(pending.number)
         except PlanUnknown as error:
+            assert pending.invocation is not None
             self._known.pop(pending.invocation.prepared.key, None)
             self._mapped.clear()
             pending.end()
@@ -347,6 +349,7 @@ class Pipeline:
             return found
         found = results(reply.data, descriptors)
         if reply.folded is not None and descriptors:
+            assert pending.invocation is not None
             self._large[pending.invocation.prepared.key] = found.size
         return found
 

@@ -253,8 +253,8 @@ class Recovery:
         if not kept:
             self._base = self._base or session.residency("the grid before its neighbours are needed")
             chain = (*chain[:last], PlanNode(chain[last].op, self._base.cached))
-        session.materialise(self._loader, lambda _=None: chain[:last + 1], chain[last].cached, self._everything)
-        return Position(last, 0, session.residencies[chain[last].cached.number])
+        session.materialise(self._loader, lambda _=None: chain[:last + 1], chain[last].dataset, self._everything)
+        return Position(last, 0, session.residencies[chain[last].dataset.number])
 
     # -- parts --------------------------------------------------------------------------------------------------------
 
@@ -284,6 +284,7 @@ class Recovery:
         part = spec.part(self._pace.part(spec.steps - point.steps, done, spec.period), done)
         self._round(point, (PlanNode(ops.Iterate(part), target.cached),))
         ended = target.iterated
+        assert ended is not None
         self._session.replayed += ended.steps
         done = point.steps + ended.steps
         if done >= spec.steps or ended.steps < part.steps or 0 <= ended.change <= spec.until:

@@ -211,7 +211,7 @@ class Session:
         none.
         """
         paces = self._paces.setdefault(loader, OrderedDict())
-        paces[shape] = paces.pop(shape, None) or ChunkController()
+        paces[shape] = paces.pop(shape) if shape in paces else ChunkController()
         while len(paces) > _PACES:
             paces.popitem(last=False)
         return paces[shape]
@@ -232,6 +232,7 @@ class Session:
         residency = self.residencies.get(start.number) if start else None
         if not partitions or residency is None or residency.has_failed or len(residency.contents) < len(partitions):
             return
+        assert start is not None and last.cached is not None
         try:
             together = ops.together(chain, start)
             if together and self._is_suspect:
@@ -267,7 +268,7 @@ class Session:
         waiting : sequence of Residency
             What is to be kept, the last one first, behind what is there, which is the last in the sequence.
         """
-        *coming, there = waiting or [None]
+        *coming, there = waiting if waiting else (None,)
         if there is None:
             return
         nbytes = sum(content.nbytes for content in there.contents.values())
@@ -285,6 +286,7 @@ class Session:
         began = time.monotonic()
         under_way = self._send(loader, ready, nodes, start, residency)
         for worker, prepared, sent in under_way:
+            assert sent.pipeline is not None
             target.bind(worker.home, sent.pipeline.client.epoch, prepared.kept[-1])
         target.tokens = residency.tokens
         target.known_shape(ready.kept[-1])
@@ -357,7 +359,7 @@ class Session:
         for node in chain:
             residency = self.residencies.get(node.cached.number) if node.cached else None
             if residency:
-                found[node.cached.number] = {index: (home, residency.contents[index])
+                found[node.dataset.number] = {index: (home, residency.contents[index])
                                              for index, (home, _) in residency.places.items()}
         return found
 
@@ -590,6 +592,7 @@ class Session:
         if not self.snapshots.wanted(loader, nbytes, epochs):
             return {}
         residency = self.residency(f"a snapshot of {last}")
+        assert last is not None
         residency.tokens, target.saved = tokens, residency.cached
         found = copies(self.workers, homes)
         save = self.snapshots.begin(loader, residency, last.number, dict(ready.kept[-1].homes), nbytes, epochs,
@@ -651,13 +654,16 @@ class Session:
             self.place(token)
         self._settle(chain)
         self.collector.loaded({token.stage for token in found}, found[0].contents if found else ())
-        for token in found if profile else ():
+        for token in found:
+            if profile is None:
+                break
             profile.add_task_seconds(token.stage, token.partition, token.seconds or {})
 
     def relayed(self, residency: Residency, partition: int) -> Relayed:
         """Return a function that runs a task at the place of a partition's token."""
         def relayed(task: Relay | Ask) -> Any:
             self.relayed_jobs += 1
+            assert residency.tokens is not None
             carried = residency.tokens.mapPartitionsWithIndex(task)
             return self.job(lambda: self.context.runJob(carried, list, [partition]))[0]
         return relayed

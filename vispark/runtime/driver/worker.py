@@ -228,6 +228,7 @@ class Worker:
         if sent.relayed:
             return self._receive_relayed(sent.relayed)
         pipeline, pending = sent.pipeline, sent.pending
+        assert pipeline is not None and pending is not None
         try:
             reply, data = pipeline.wait(pending)
         finally:
@@ -549,10 +550,12 @@ def as_answered(sent: Sequence[Sent]) -> Iterator[int]:
     while len(waiting) > 1:
         poll = select.poll()
         for each in waiting.values():
+            assert each.pipeline is not None
             if each.pipeline.client.fileno() >= 0:
                 poll.register(each.pipeline.client.fileno(), select.POLLIN)
         ready = {descriptor for descriptor, _ in poll.poll(_POLL_MS)}
         for number, each in list(waiting.items()):
+            assert each.pipeline is not None and each.pending is not None
             client = each.pipeline.client
             if each.pending.done or client.fileno() in (ready | {-1}) or client.has_more:
                 del waiting[number]

@@ -44,7 +44,7 @@ class Relay:
     invocation: Invocation
     deferred: Deferred
 
-    def __call__(self, _: int, tokens: Iterable) -> Iterator[tuple]:
+    def __call__(self, _: int, tokens: Iterable) -> Iterator[tuple | None]:
         _use_up(tokens)
         if not self.home.here:
             yield None
@@ -73,7 +73,7 @@ class Ask:
     home: WorkerAddress
     request: Callable[[int], Request]
 
-    def __call__(self, _: int, tokens: Iterable) -> Iterator[tuple]:
+    def __call__(self, _: int, tokens: Iterable) -> Iterator[tuple | None]:
         _use_up(tokens)
         if not self.home.here:
             yield None

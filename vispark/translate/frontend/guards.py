@@ -208,7 +208,7 @@ class Recipes:
 
     def known(self, function: Any) -> tuple[Definition, tuple[Capture, ...]] | None:
         """Return the known definition of a function and its present captures, if a recipe's checks hold; else None."""
-        for kept in self._kept.get(code_of(function), ()):
+        for kept in self._kept.get(code, ()) if (code := code_of(function)) is not None else ():
             captures = kept.again(function)
             if captures is not None:
                 return kept.definition, captures
@@ -217,6 +217,7 @@ class Recipes:
     def keep(self, function: Any, definition: Definition, recipe: Recipe) -> None:
         """Keep how a function was read."""
         code = code_of(function)
+        assert code is not None
         with self._lock:
             kept = self._kept.pop(code, ())
             self._kept[code] = (_Kept(definition, recipe.finished()), *kept)[:_RECIPES]

@@ -253,10 +253,13 @@ class _Reader:
                 found.append(Parameter(one.arg, form.TupleOf(()), True, True))
                 continue
             if one.arg in written:
-                default = (self.outer.expression(written[one.arg]) if defaults is None else
-                           self._function(self.static(
-                               defaults[one.arg], one.arg, place(written[one.arg]),
-                               self.pool.recipe.follow(self.number, recipe.default, one.arg)), place(written[one.arg])))
+                if defaults is None:
+                    assert self.outer is not None
+                    default = self.outer.expression(written[one.arg])
+                else:
+                        default = self._function(self.static(
+                           defaults[one.arg], one.arg, place(written[one.arg]),
+                           self.pool.recipe.follow(self.number, recipe.default, one.arg)), place(written[one.arg]))
             found.append(Parameter(one.arg, default, one in node.args.kwonlyargs))
         return tuple(found)
 
@@ -419,6 +422,7 @@ class _Reader:
                 return self.static(reader.owner[0], node.id, place(node), reader.owner[1])
             reader = reader.outer
         try:
+            assert self.function is not None
             value = lookup(self.function, node.id)
         except Unbound as error:
             raise self.error(node, f"the name {node.id} has no value here or around the function") from error

@@ -104,10 +104,11 @@ def halo_of(definition: Definition) -> Definition:
     reads: dict[str, list[Read]] = {}
     for read in _reads(definition, {parameter.name: parameter.name for parameter in definition.parameters}):
         reads.setdefault(read.parameter, []).append(read)
-    offsets = [each.offset for found in reads.values() if _why_no_field(found) is None for each in found]
+    offsets = [each.offset for found in reads.values() if _why_no_field(found) is None for each in found
+               if each.offset is not None]
     if not offsets:
         for found in reads.values():
-            why, at = _why_no_field(found)
+            why, at = _why_no_field(found) or (COMPUTED, found[0].at)
             raise complain(why, at, definition.text, definition.name)
         raise at_definition(definition, "a stencil reads its cell by offsets, as in u[0, 0]; this one reads none")
     along = list(zip_longest(*offsets, fillvalue=0))
@@ -127,7 +128,7 @@ def _why_no_field(reads: list[Read]) -> tuple[str, nodes.At] | None:
     for read in reads:
         if read.offset is None:
             return COMPUTED, read.at
-    if len({len(read.offset) for read in reads}) > 1:
+    if len({len(read.offset) for read in reads if read.offset is not None}) > 1:
         return ("the offsets of a stencil all have one for each axis of the grid; these differ in number", reads[-1].at)
     return None
 

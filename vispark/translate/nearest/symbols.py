@@ -63,4 +63,4 @@ class Written(Poly):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Poly) and (self.axes, self.terms) == (other.axes, other.terms)
 
-    __hash__ = None
+    __hash__ = None     # type: ignore[assignment]

@@ -87,7 +87,7 @@ def why_by_rows(call: TracedCall, record: ElementSpec, shared_limit: int = SHARE
     known = described(call.function), known_of(call)
     found = _recognised(*known) if row else None
     seen = found.centres if found else _glimpsed(*known)
-    centres = centres_of(call, row, seen) if seen else None
+    centres = centres_of(call, row, seen) if row is not None and seen else None
     if seen is None or (row and centres is None):
         return ""
     if row is None or centres is None:

@@ -35,7 +35,7 @@ def norm(emit: Emitter, x: Value, ord: Value | None = None, axis: Value | None =
     if order == "fro" and (along or len(array.shape) != 2):
         raise Refusal("the norm 'fro' is of a matrix; of a row it is the one without an order")
     if along or len(array.shape) == 1:
-        return _of_rows(emit, wide, order, axis if along else Nothing())
+        return _of_rows(emit, wide, order, axis if along and axis is not None else Nothing())
     return _of_matrix(emit, wide, order)
 
 

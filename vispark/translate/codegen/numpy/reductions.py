@@ -328,6 +328,7 @@ def fold_row(emit: Emitter, name: str, array: Array, start: Number | None = None
         if emit.dealt(array.size) and array.type.kind == "f":
             raise Serial    # where a NaN stands decides what Python finds
         return fold(emit, array, lambda a, b: numbers.extreme(name, a, b), name, array.type)
+    assert start is not None
     if not array.size:
         return start
     kind = scalars.binary("+", start, array.at("0")).type

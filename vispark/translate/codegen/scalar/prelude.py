@@ -471,7 +471,7 @@ def _parts() -> tuple[tuple[str, str], ...]:
     """
     found: list[tuple[str, str]] = []
     for paragraph in _definitions(_SOURCES.strip()):
-        name = _NAME.search(paragraph)[1]
+        name = str(_NAME.findall(paragraph)[0])
         name = "complex_t" if name.startswith("operator") else name
         found.append((name, paragraph))
     return tuple(found)

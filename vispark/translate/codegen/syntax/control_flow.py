@@ -234,7 +234,7 @@ def _declare(emit: Emitter, loop: OpenLoop, types: dict[str, Type], before: Vari
         old = before.get(name)
         keeps = isinstance(kind, Nothing) or (isinstance(old, Number) and old.variable and old.type == kind)
         keeps = keeps or (isinstance(old, Array) and bool(old.storage) and type_of(old) == kind)
-        loop.carried[name] = old if keeps else emit.variable(kind, name, old)
+        loop.carried[name] = old if keeps and old is not None else emit.variable(kind, name, old)
         if name in before:
             emit.frame.variables[name] = loop.carried[name]
             loop.seen[name] = kind
