@@ -52,6 +52,6 @@ def test_of_several_devices_the_one_that_works_longest_counts(monkeypatch: pytes
     monkeypatch.setattr(NullDevice, "clock", lambda device: Known(seen[device.name]))
     streams = Streams(StreamPool([NullDevice(name) for name in seen]), timed=True)
     for device in streams.devices:
-        assert streams.main(device).clock is streams.lane(device, 1).clock is not UNTIMED
+        assert streams.main(device).clock is streams.partition_stream(device, 1).clock is not UNTIMED
     assert streams.busy() == 4.0 and streams.busy() == 0.0
     streams.close()

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -28,8 +25,6 @@ from vispark.translate import (
 
 pytestmark = pytest.mark.slow
 
-FOLDER = Path(__file__).parents[1] / "golden" / "stencils"
-UPDATE = os.environ.get("VISPARK_UPDATE_GOLDEN") == "1"
 NAMES = ("u", "v", "w")
 #: As deep as the chains below reach.
 GHOST = 4
@@ -176,14 +171,6 @@ def test_arguments_of_types_that_only_the_cells_functions_know(frame):
 def test_a_gpus_compiler_knows_the_types_of_arguments():
     kernel = specialise_chain(parts([(weighted, LACKING), (relax, (np.float16(0.2),))]), beyond(TALL), dims=2)
     assert compile_cubin(Source(kernel.source, "chain.cu", kernel.options), kernel.name, "sm_90a").code
-
-
-def test_the_source_is_the_one_that_is_kept():
-    kernel = specialise_chain(parts(CHAIN), beyond(MIXED), dims=2)
-    file, source = FOLDER / "chain.cu", f"// kernels: {kernel.name}\n{kernel.source}"
-    if UPDATE:
-        file.write_text(source)
-    assert file.read_text() == source, f"{file.name} differs; VISPARK_UPDATE_GOLDEN=1 writes it anew"
 
 
 def test_sequences_are_parted_where_that_moves_least():
