@@ -20,7 +20,7 @@ from vispark.translate.kernels.schedule import FLUSHED, Table, joined_bytes, til
 HEADER = "outer"
 #: Threads of a block, the lanes of a row, and the rows of a tile: the most and the fewest.
 _THREADS, LANES = 256, 4
-_TILES = (128, 64, 32, 16, 8)
+_TILES = (256, 128, 64, 32, 16, 8)
 #: Rows and columns of a matrix of which a warp has the sums, of floats and of others.
 _WARP_TILE, _OTHER_TILE = (32, 64), (16, 32)
 #: Rows whose factors the host multiplies at once, of large matrices and of others.
@@ -49,12 +49,12 @@ def matrix_table(function: RowFunction, lanes: int, rest: tuple[Accumulated, ...
         return None
     each = sum(apart_of(factor) * factor.itemsize for factor in function.factors)
     joined = max(joined_bytes(_THREADS, rest), *map(_turns_bytes, alike(function, matrices)))
-    for most in _TILES:
-        for stages in (3, 2, 1):
-            table = tiled_table(function, lanes, _THREADS, most, stages, shared_limit)
-            shared = max(-(-table.shared // 16) * 16 + table.tile * each, joined)
-            if shared <= usable(shared_limit) and table.tile <= most:
-                return replace(table, shared=shared, resident=1)
+    # One tile alone, whose rows nothing brings in meanwhile, is for rows of which no two tiles fit.
+    for most, stages in [*((most, stages) for most in _TILES for stages in (3, 2)), *((most, 1) for most in _TILES)]:
+        table = tiled_table(function, lanes, _THREADS, most, stages, shared_limit)
+        shared = max(-(-table.shared // 16) * 16 + table.tile * each, joined)
+        if shared <= usable(shared_limit) and table.tile <= most:
+            return replace(table, shared=shared, resident=1)
     return None
 
 
@@ -62,7 +62,7 @@ def apart_of(factor: Factor) -> int:
     """Return the distance of a factor's rows in a tile, in numbers: whole tiles of a warp, and off the banks' period.
     """
     across = max(_tile_of(factor.c))
-    return -(-factor.count // across) * across + 16 // factor.itemsize
+    return -(-factor.count // across) * across + (8 if factor.c == "float" else 16 // factor.itemsize)
 
 
 #: A matrix and its accumulators.
@@ -215,7 +215,8 @@ class _Passes(MatrixFold):
         super()._declare_folds(text)
         offset = self.behind_products
         for factor in self.function.factors:
-            text.add(f"{factor.c}* const {factor.name}_tile = ({factor.c}*)(memory + {offset});")
+            text.add(f"{factor.c}* const {factor.name}_tile = ({factor.c}*)(memory + {offset});",
+                     f"rows::clear_tile<{self.table.tile * apart_of(factor)}, {self.table.block}>({factor.name}_tile);")
             offset += self.table.tile * apart_of(factor) * factor.itemsize
         text.add("Sums sums(pass);", *(f"{call}();" for _, call in self._each("place")))
 

@@ -355,7 +355,7 @@ def _pack(function: RowFunction) -> int:
 
 def _tiled(function: RowFunction, lanes: int, accumulated: Sequence[Accumulated], block: int, stages: int,
            folds: bool, shared_limit: int, part: int = 1, most: int = 0) -> Table:
-    nbytes = min(_STAGE_BYTES, usable(shared_limit) // _STAGE_PART) // part
+    nbytes = usable(shared_limit) // 3 if most else min(_STAGE_BYTES, usable(shared_limit) // _STAGE_PART) // part
     row = sum(stride_of(port) * port.itemsize for port in function.inputs)
     out = 0 if folds or lanes == WARP else \
         sum(stride_of(port) * port.itemsize for port in function.outputs if not port.number)

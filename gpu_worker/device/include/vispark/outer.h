@@ -5,6 +5,7 @@
 #pragma once
 
 #include "vispark/rows.h"
+#include "vispark/tensor_target.h"
 
 namespace rows {
 
@@ -111,6 +112,12 @@ template <class T, class A, int M, int N, bool HALF> struct OuterAlone {
 
 #else
 
+// Zeros for a tile of a factor, whose rows end before the last number of the warps' tiles.
+template <int size, int threads, class T> __device__ __forceinline__ void clear_tile(T* tile)
+{
+    for (int i = threadIdx.x; i < size; i += threads) tile[i] = T(0);
+}
+
 // A matrix that the warps of a block share: a warp has a tile of DOWN x ACROSS numbers of it. Of one that is symmetric
 // HALF the tiles are enough.
 template <class T, class A, int M, int N, bool HALF> struct Outer {
@@ -149,9 +156,25 @@ template <class T, class A, int TILES, int THREADS> struct OuterSums {
     static constexpr int HIGH = Summed<T, A>::high, BROAD = Summed<T, A>::broad, WARPS = THREADS / 32, NEAR = 32;
     static constexpr int GROUPS = TILES < WARPS ? WARPS / TILES : 1, PASSES = (TILES + WARPS - 1) / WARPS;
 
+    // Whether tensor cores multiply: rows in steps of 8, of which lane 4 g + t reads those numbered t and t + 4.
+    static constexpr bool TENSOR = VISPARK_TF32 && sizeof(T) == 4 && Summed<T, A>::flushes;
+    static constexpr int STEP = TENSOR ? 8 : 1, FLUSHED = TENSOR ? 16 : NEAR;
+
     Near near[HIGH][BROAD];
     A far[HIGH][BROAD];
     int group, tile, row, column, taken;
+
+    // Where number (i, j) of a thread lies in the warp's tile.
+    static __device__ __forceinline__ int down(int i)
+    {
+        const int lane = threadIdx.x % 32;
+        return TENSOR ? i / 4 * 16 + i % 4 / 2 * 8 + lane / 4 : i / 4 * 16 + i % 4 + lane / 8 * 4;
+    }
+    static __device__ __forceinline__ int across(int i, int j)
+    {
+        const int lane = threadIdx.x % 32;
+        return TENSOR ? j * 8 + lane % 4 * 2 + i % 2 : j / 4 * 32 + j % 4 + lane % 8 * 4;
+    }
 
     __device__ __forceinline__ explicit OuterSums(int pass) : row(0), column(0), taken(0)
     {
@@ -190,9 +213,18 @@ template <class T, class A, int TILES, int THREADS> struct OuterSums {
     __device__ __forceinline__ void add(const T* left, int left_apart, const T* right, int right_apart, int count)
     {
         if (!is_of<Matrix, FIRST>()) return;
+        left += row;
+        right += column;
+        if constexpr (TENSOR)
+            add_steps(left, left_apart, right, right_apart, count);
+        else
+            add_rows(left, left_apart, right, right_apart, count);
+    }
+    __device__ __forceinline__ void add_rows(const T* left, int left_apart, const T* right, int right_apart, int count)
+    {
         const int lane = threadIdx.x % 32;
-        left += row + lane / 8 * 4;
-        right += column + lane % 8 * 4;
+        left += lane / 8 * 4;
+        right += lane % 8 * 4;
         VISPARK_PRAGMA(unroll 2)
         for (int k = group; k < count; k += GROUPS) {
             Pack<T, 4> a[HIGH / 4], b[BROAD / 4];
@@ -206,8 +238,65 @@ template <class T, class A, int TILES, int THREADS> struct OuterSums {
                 for (int j = 0; j < BROAD; ++j)
                     (Summed<T, A>::flushes ? near[i][j] : *(Near*)&far[i][j]) +=
                         Summed<T, A>::product(a[i / 4].item[i % 4], b[j / 4].item[j % 4]);
-            if (++taken == NEAR) flush();
+            if (++taken == FLUSHED) flush();
         }
+    }
+
+    // By tensor cores: each float is two numbers of 11 bits, its leading ones and the next, of which three products are
+    // taken. Steps with numbers that have no such parts, as they are not finite, are multiplied as they are.
+    __device__ __forceinline__ void add_steps(const float* left, int left_apart, const float* right, int right_apart,
+                                              int count)
+    {
+        const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+        for (int k = group * STEP; k < count; k += GROUPS * STEP) {
+            const bool here = k + t < count, there = k + t + 4 < count;
+            const float* const a = left + (k + t) * left_apart + g;
+            const float* const b = right + (k + t) * right_apart + g;
+            tensor::Halves down[2][4];
+            bool odd = false;
+            VISPARK_UNROLL
+            for (int m = 0; m < 2; ++m) {
+                down[m][0].set(here ? a[m * 16] : 0.0f, odd);
+                down[m][1].set(here ? a[m * 16 + 8] : 0.0f, odd);
+                down[m][2].set(there ? a[4 * left_apart + m * 16] : 0.0f, odd);
+                down[m][3].set(there ? a[4 * left_apart + m * 16 + 8] : 0.0f, odd);
+            }
+            VISPARK_UNROLL
+            for (int n = 0; n < 8; ++n) {
+                const float one = here ? b[n * 8] : 0.0f, other = there ? b[4 * right_apart + n * 8] : 0.0f;
+                odd |= !(fabsf(one) < tensor::SPLIT_MOST && fabsf(other) < tensor::SPLIT_MOST);
+            }
+            if (__any_sync(0xffffffffu, odd)) {
+                add_as_they_are(left + k * left_apart, left_apart, right + k * right_apart, right_apart,
+                                count - k < STEP ? count - k : STEP);
+            } else {
+                VISPARK_UNROLL
+                for (int n = 0; n < 8; ++n) {
+                    tensor::Halves across[2];
+                    across[0].set(here ? b[n * 8] : 0.0f, odd);
+                    across[1].set(there ? b[4 * right_apart + n * 8] : 0.0f, odd);
+                    VISPARK_UNROLL
+                    for (int m = 0; m < 2; ++m) {
+                        float sum[4] = {near[m * 4][n], near[m * 4 + 1][n], near[m * 4 + 2][n], near[m * 4 + 3][n]};
+                        tensor::multiply_halves(sum, down[m], across);
+                        VISPARK_UNROLL
+                        for (int e = 0; e < 4; ++e) near[m * 4 + e][n] = sum[e];
+                    }
+                }
+            }
+            if (++taken == FLUSHED) flush();
+        }
+    }
+    __device__ __forceinline__ void add_as_they_are(const float* left, int left_apart, const float* right,
+                                                    int right_apart, int count)
+    {
+        VISPARK_PRAGMA(unroll 1)
+        for (int k = 0; k < count; ++k)
+            VISPARK_UNROLL
+            for (int i = 0; i < HIGH; ++i)
+                VISPARK_UNROLL
+                for (int j = 0; j < BROAD; ++j)
+                    near[i][j] += left[k * left_apart + down(i)] * right[k * right_apart + across(i, j)];
     }
 
     // All groups' sums become the last one's, in their order; `memory` has room for those of all tiles.
@@ -234,13 +323,10 @@ template <class T, class A, int TILES, int THREADS> struct OuterSums {
     {
         if (!is_of<Matrix, FIRST>() || group != GROUPS - 1) return;
         A* const partial = partials + blockIdx.x * Matrix::SIZE;
-        const int lane = threadIdx.x % 32;
         VISPARK_UNROLL
         for (int i = 0; i < HIGH; ++i)
             VISPARK_UNROLL
-            for (int j = 0; j < BROAD; ++j)
-                Matrix::put(partial, row + lane / 8 * 4 + i % 4 + i / 4 * 16,
-                            column + lane % 8 * 4 + j % 4 + j / 4 * 32, far[i][j]);
+            for (int j = 0; j < BROAD; ++j) Matrix::put(partial, row + down(i), column + across(i, j), far[i][j]);
     }
 };
 
