@@ -1,0 +1,171 @@
+"""vispark.ml's fits beside MLlib's: the same models, in one job, from data that is loaded once."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from py4j.protocol import Py4JError
+from pyspark import SparkContext
+from pyspark.errors import PySparkException
+from pyspark.ml import feature as mllib_feature
+from pyspark.ml import regression as mllib_regression
+from pyspark.ml.linalg import Vectors, VectorUDT
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import DoubleType, StructField, StructType
+
+from tests.system.topology import Topology
+from tests.system.vrdd_tools import cost, host_context
+from vispark.errors import FallbackWarning
+from vispark.ml import feature, loads, regression
+from vispark.runtime.driver.session import Session
+
+pytest.importorskip("pyarrow")
+pytestmark = pytest.mark.timeout(300)
+
+
+@pytest.fixture(scope="module")
+def sc(local: Topology) -> Iterator[SparkContext]:
+    with host_context(local) as context:
+        yield context
+
+
+@pytest.fixture(scope="module")
+def spark(sc: SparkContext) -> SparkSession:
+    return SparkSession(sc)
+
+
+@pytest.fixture(scope="module")
+def numbers(spark: SparkSession) -> Iterator[DataFrame]:
+    """Rows with a constant feature, some of them sparse, in four partitions of which one is empty."""
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(300, 5)) * [1, 2, 3, 0, .1] + 3
+    y = x @ rng.normal(size=5) + rng.normal(size=300)
+    rows = [(float(label), float(weight), _vector(row, number)) for number, (row, label, weight)
+            in enumerate(zip(x, y, rng.integers(0, 3, 300), strict=True))]
+    parts = spark.sparkContext.parallelize(rows, 3).union(spark.sparkContext.parallelize([], 1))
+    df = spark.createDataFrame(parts, ["label", "weight", "features"]).cache()
+    df.count()
+    yield df
+    loads.unload()
+    df.unpersist()
+
+
+def _vector(row: np.ndarray, number: int):
+    return Vectors.sparse(len(row), range(len(row)), row) if number % 7 == 0 else Vectors.dense(row)
+
+
+SCHEMA = StructType([StructField("label", DoubleType()), StructField("weight", DoubleType()),
+                     StructField("features", VectorUDT())])
+LINEAR = [{}, {"regParam": .5}, {"regParam": .1, "elasticNetParam": .5, "weightCol": "weight"},
+          {"fitIntercept": False, "regParam": .1, "elasticNetParam": 1.0}, {"standardization": False, "regParam": .3},
+          {"solver": "l-bfgs", "regParam": .2, "elasticNetParam": .5, "standardization": False}]
+
+
+@pytest.mark.parametrize("params", LINEAR, ids=str)
+def test_linear_regression(numbers: DataFrame, params):
+    params = {"tol": 1e-10, **params}
+    ours = regression.LinearRegression(**params).fit(numbers)
+    theirs = mllib_regression.LinearRegression(**params).fit(numbers)
+    np.testing.assert_allclose(ours.coefficients.toArray(), theirs.coefficients.toArray(), rtol=1e-6, atol=1e-7)
+    assert ours.intercept == pytest.approx(theirs.intercept, rel=1e-6)
+    assert ours.summary.r2 == pytest.approx(theirs.summary.r2, rel=1e-9)
+
+
+def test_principal_components(numbers: DataFrame):
+    names = {"k": 3, "inputCol": "features", "outputCol": "out"}
+    ours, theirs = feature.PCA(**names).fit(numbers), mllib_feature.PCA(**names).fit(numbers)
+    # A constant column leaves the signs to LAPACK's version.
+    signs = np.sign((ours.pc.toArray() * theirs.pc.toArray()).sum(axis=0))
+    np.testing.assert_allclose(ours.pc.toArray() * signs, theirs.pc.toArray(), atol=1e-9)
+    np.testing.assert_allclose(ours.explainedVariance.toArray(), theirs.explainedVariance.toArray(), rtol=1e-9)
+
+
+# -- the frame of all estimators --------------------------------------------------------------------------------------
+
+def test_a_fit_is_two_jobs_and_a_second_one_loads_nothing(sc: SparkContext, numbers: DataFrame):
+    """One is the load; MLlib's summary of a linear regression is the other, from Spark 4 on."""
+    def jobs(df: DataFrame) -> int:
+        return cost(sc, lambda: regression.LinearRegression().fit(df)).jobs
+
+    loads.unload()
+    first = jobs(numbers)
+    assert first <= 2
+    assert jobs(numbers) == first - 1
+    one, again = (numbers.select("label", "features").where("label > 0") for _ in range(2))
+    assert (jobs(one), jobs(again)) == (first, first - 1)
+    assert cost(sc, lambda: feature.PCA(k=2, inputCol="features", outputCol="out").fit(numbers)).jobs == 1
+
+
+def test_a_load_goes_with_the_last_of_its_dataframes(spark: SparkSession, numbers: DataFrame):
+    loads.unload()
+    regression.LinearRegression().fit(numbers.limit(50))
+    assert len(loads._loads) == 0
+
+
+def test_files_that_were_written_anew_are_loaded_anew(spark: SparkSession, tmp_path):
+    def fitted(slope: float):
+        rows = [(slope * x, Vectors.dense(float(x))) for x in range(9)]
+        spark.createDataFrame(rows, ["label", "features"]).write.mode("overwrite").parquet(str(tmp_path))
+        df = spark.read.parquet(str(tmp_path))
+        return df, regression.LinearRegression().fit(df).coefficients[0]
+
+    before, first = fitted(2.0)
+    after, second = fitted(3.0)
+    assert (round(first, 9), round(second, 9)) == (2.0, 3.0)
+    assert len(loads._loads) == 2 and before is not after
+
+
+def test_estimators_are_saved_and_loaded(numbers: DataFrame, tmp_path):
+    path = str(tmp_path / "estimator")
+    regression.LinearRegression(regParam=.25).save(path)
+    ours, theirs = regression.LinearRegression.load(path), mllib_regression.LinearRegression.load(path)
+    assert type(ours) is regression.LinearRegression and type(theirs) is mllib_regression.LinearRegression
+    assert ours.getRegParam() == theirs.getRegParam() == .25
+    model = ours.fit(numbers)
+    model.save(str(tmp_path / "model"))
+    read = mllib_regression.LinearRegressionModel.load(str(tmp_path / "model"))
+    assert read.coefficients == model.coefficients and read.intercept == model.intercept
+
+
+def test_what_mllib_does_is_named(sc: SparkContext, numbers: DataFrame, monkeypatch: pytest.MonkeyPatch):
+    session = Session.of(sc)
+    monkeypatch.setattr(session, "options", replace(session.options, fallback="warn"))
+    estimator = regression.LinearRegression(loss="huber", maxIter=2)
+    with pytest.warns(FallbackWarning, match=r"fit\(\) of LinearRegression is done by MLlib.*loss='huber'"):
+        estimator.fit(numbers)
+
+
+NAN = float("nan")
+BAD = {"no rows": [], "null label": [(None, 1.0, Vectors.dense(1.0)), (1.0, 1.0, Vectors.dense(2.0))],
+       "null vector": [(1.0, 1.0, None), (1.0, 1.0, Vectors.dense(2.0))],
+       "NaN label": [(NAN, 1.0, Vectors.dense(1.0)), (1.0, 1.0, Vectors.dense(2.0))],
+       "NaN": [(2.0, 1.0, Vectors.dense(NAN)), (1.0, 1.0, Vectors.dense(2.0))],
+       "infinity": [(2.0, 1.0, Vectors.dense(float("inf"))), (1.0, 1.0, Vectors.dense(2.0))],
+       "negative weight": [(2.0, -1.0, Vectors.dense(1.0)), (1.0, 1.0, Vectors.dense(2.0))],
+       "no weight": [(2.0, 0.0, Vectors.dense(1.0)), (1.0, 0.0, Vectors.dense(2.0))],
+       "lengths": [(2.0, 1.0, Vectors.dense(1.0)), (1.0, 1.0, Vectors.dense(2.0, 3.0))],
+       "one label": [(2.0, 1.0, Vectors.dense(1.0)), (2.0, 1.0, Vectors.dense(2.0))]}
+
+
+def outcome(estimator, df: DataFrame) -> object:
+    """Return the model's numbers, or the first line of the reason that there is none."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            model = estimator.fit(df)
+        except (PySparkException, Py4JError) as error:
+            lines = [line.strip() for line in str(error).splitlines()]
+            return [line for line in lines if "requirement failed" in line or "MUST" in line][:1]
+    return np.round([*model.coefficients.toArray(), model.intercept], 6).tolist()
+
+
+@pytest.mark.parametrize("bad", BAD)
+def test_bad_input_ends_as_with_mllib(spark: SparkSession, bad: str):
+    df = spark.createDataFrame(spark.sparkContext.parallelize(BAD[bad], 2), SCHEMA)
+    ours, theirs = [outcome(module.LinearRegression(weightCol="weight"), df)
+                    for module in (regression, mllib_regression)]
+    assert ours == theirs

@@ -1,0 +1,91 @@
+"""The way of a fit: checks, the estimator's own training in the workers, and MLlib where that is not meant for it."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any
+
+from pyspark.ml.util import JavaMLReader
+from pyspark.sql import DataFrame
+
+from vispark.api import fallback
+from vispark.errors import RecordError
+
+#: pyspark's reader, whose annotations differ between versions.
+_Reader: Any = JavaMLReader
+
+
+class Unsuited(Exception):
+    """Reason for which MLlib is to do a fit."""
+
+
+class DeviceFit:
+    """Estimator of ``pyspark.ml`` that fits in the workers; it comes before pyspark's class among the bases.
+
+    All but the fit is inherited: parameters, defaults, their checks, persistence. What a fit gives is MLlib's own Java
+    model, and so pyspark's model around it.
+    """
+
+    _java_obj: Any
+    _resetUid: Any
+    _transfer_params_from_java: Any
+    _transfer_params_to_java: Any
+    isSet: Any
+    getOrDefault: Any
+    uid: str
+
+    @abstractmethod
+    def _train(self, dataset: DataFrame) -> Any:
+        """Return MLlib's Java model, fitted to a dataset in the workers.
+
+        Raises
+        ------
+        Unsuited
+            If MLlib is to do it, for what the parameters or the data say.
+        """
+
+    def _fit_java(self, dataset: DataFrame) -> Any:
+        self._transfer_params_to_java()
+        self._java_obj.transformSchema(dataset._jdf.schema())
+        try:
+            model = self._train(dataset)
+        except (Unsuited, RecordError) as reason:
+            fallback.tell(dataset.sparkSession.sparkContext, "fit", type(self).__name__, str(reason),
+                          "is done by MLlib, in Spark jobs")
+            theirs: Any = super()
+            return theirs._fit_java(dataset)
+        return self._with_params(dataset, model).setParent(self._java_obj)
+
+    def _with_params(self, dataset: DataFrame, model: Any) -> Any:
+        """Return a Java model that has taken over the estimator's parameters."""
+        jvm: Any = dataset.sparkSession.sparkContext._jvm
+        return self._java_obj.copyValues(model, jvm.org.apache.spark.ml.param.ParamMap.empty())
+
+    def _column(self, name: str) -> str | None:
+        """Return the value of a parameter that names a column, or None where it is not set."""
+        return self.getOrDefault(name) or None if self.isSet(name) else None
+
+    # -- persistence: what pyspark finds by the name of the class's module ---------------------------------------------
+
+    @classmethod
+    def read(cls) -> Any:
+        """Return a reader of saved estimators, MLlib's own among them."""
+        return EstimatorReader(cls)
+
+    @classmethod
+    def _from_java(cls, java_stage: Any) -> Any:
+        estimator = cls()
+        estimator._java_obj = java_stage
+        estimator._resetUid(java_stage.uid())
+        estimator._transfer_params_from_java()
+        return estimator
+
+
+class EstimatorReader(_Reader):
+    """Reader of estimators that MLlib saved under the name of pyspark's class."""
+
+    @classmethod
+    def _java_loader_class(cls, clazz: Any) -> str:
+        theirs = next(base for base in clazz.__mro__ if base.__name__ == clazz.__name__
+                      and base.__module__.startswith("pyspark.ml."))
+        return str(super()._java_loader_class(theirs))
