@@ -15,7 +15,7 @@ from pathlib import Path
 import click
 
 from gpu_worker import cli
-from gpu_worker.protocol import codec, errors, grids, messages, payload, stream, tcp_auth, wire
+from gpu_worker.protocol import codec, errors, grids, messages, payload, publications, stream, tcp_auth, wire
 from gpu_worker.system import failpoints, handshake_limiter
 from vispark import options
 from vispark.plan import slots
@@ -39,7 +39,7 @@ def message_unions() -> str:
 def message_records() -> str:
     """Each record with its fields and what it is, in the order of the files."""
     rows = []
-    for name, record in (vars(grids) | vars(messages)).items():
+    for name, record in (vars(grids) | vars(publications) | vars(messages)).items():
         if dataclasses.is_dataclass(record) and isinstance(record, type):
             fields = ", ".join(f"`{field.name}` {_type(field.type)}" for field in dataclasses.fields(record))
             rows.append(f"| `{name}` | {fields or 'none'} | {_sentence(record)} |")

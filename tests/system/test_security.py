@@ -90,6 +90,23 @@ print(sock.recv(1000))
 
 
 @as_root
+def test_another_user_s_publications_are_not_listed_or_attached(worker: Runtime):
+    """As vispark.attach asks for them: where the directory is closed, and where it is open."""
+    ask = """
+for request in (gpu_worker.protocol.messages.ListPublications(),
+                gpu_worker.protocol.messages.GetPublication("app", b"s" * 32, "points", "", b"", 1)):
+    try:
+        print("done:", gpu_worker.client.connection.administer(request, timeout=5))
+    except gpu_worker.client.connection.VisparkError as error:
+        print(type(error).__name__, error)
+"""
+    for paths in ((), (worker.path / "daemon.sock", worker.path)):
+        with opened(*paths):
+            answers = as_other(ask)
+        assert answers.count("Unauthorized") == 2 and "done:" not in answers, answers
+
+
+@as_root
 def test_another_user_is_refused_by_a_device_process_too(runtime: Runtime):
     """Its socket is for the daemon, of which there is one at a time; while there is none, others could connect."""
     path = runtime.path / "sessions" / "app.sock"

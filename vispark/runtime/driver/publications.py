@@ -10,7 +10,6 @@ import secrets
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Protocol
 
 from pyspark import RDD, SparkContext
@@ -139,11 +138,9 @@ def listed(session: Sharing) -> tuple[PublicationStatus, ...]:
 
 
 def _near(session: Sharing) -> Iterator[WorkerAddress]:
-    """Yield the workers whose daemons the driver reaches by a socket of its node."""
-    directory = locate()
-    here = WorkerAddress(str(directory.path), machine())
-    if Path(directory.socket).exists():
-        yield here
+    """Yield the workers whose daemons the driver may reach by a socket of its node, of which it need not have one."""
+    here = WorkerAddress(str(locate().path), machine())
+    yield here
     yield from [worker.home for worker in session.workers.known() if worker.home.here and worker.home != here]
 
 
