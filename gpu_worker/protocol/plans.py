@@ -216,6 +216,26 @@ class FoldRunsStep:
 
 
 @dataclass(frozen=True, slots=True)
+class JoinByKeyStep:
+    """Step that joins each partition with that of another VRDD, under the number in a slot, that has the same index.
+
+    The rows of both are sorted by the field ``key``, of one dtype. What comes out has a row for each pair of rows with
+    one key, with the left one's fields and then the right one's: ``left`` and ``right`` are those that stay, and
+    ``names`` what they are called then, the left ones first. ``layout`` describes it, ``empty`` a partition without
+    rows.
+    """
+
+    label: str
+    slot: int
+    key: str
+    left: tuple[str, ...]
+    right: tuple[str, ...]
+    names: tuple[str, ...]
+    layout: bytes
+    empty: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class KeepKeyedStep:
     """Step that makes the partitions of a :class:`PartitionByKeyStep` resident on their devices, once complete, under
     the VRDD's number in a slot.
@@ -228,7 +248,8 @@ class KeepKeyedStep:
 Step = (PutStep | LoadStep | ToDeviceStep | ToHostStep | ExecStep | FoldStep | KeysStep | ValuesStep | KeepStep
         | FetchStep | FoldByKeyStep | FoldInsideStep | MapFoldStep
         | ExchangeStep | StencilStep | IterateStep | WindowStep | CheckFiniteStep
-        | PartitionByKeyStep | SortByKeyStep | FoldRunsStep | KeepKeyedStep)
+        | PartitionByKeyStep | SortByKeyStep | FoldRunsStep | KeepKeyedStep
+        | JoinByKeyStep)
 
 
 #: The name, in a compiler's messages, of the assertions that a client may put behind a kernel's source.

@@ -43,10 +43,10 @@ SECONDS = 30.0
 WIDTH = 6
 
 #: The points that plans without grids and on little data pass; the others are met in tests/mpi/test_recovery.py,
-#: test_loops_nodes.py, test_publications.py and test_waves.py, and those between pieces of a partition in a test of
-#: their own.
+#: test_loops_nodes.py, test_publications.py, test_waves.py and test_keys.py, and those between pieces of a partition in
+#: a test of their own.
 POINTS = [name for name in NAMES if not name.startswith((
-    "copy-", "halo-", "piece-", "publication-", "snapshot-", "tier-", "wave-", "world-"))]
+    "copy-", "halo-", "piece-", "publication-", "shuffle-", "snapshot-", "tier-", "wave-", "world-"))]
 #: Points that a plan passes only over a connection that is new.
 CONNECTING = ("accepted", "authenticated", "before-hand-over", "handed-over", "welcomed")
 #: Points in a Spark task.

@@ -110,6 +110,50 @@ def test_pairs_are_sorted_stably(sc: SparkContext, ascending: bool, parts: int, 
     assert found.getNumPartitions() == parts and max(map(len, found.glom().collect())) <= 300 // parts + 40
 
 
+def test_records_are_sorted_by_a_function(sc: SparkContext):
+    plain = numbers(sc)
+    found = plain.cache("GPU").sortBy(lambda x: (x - 3) * (x - 3), numPartitions=3)
+    assert isinstance(found, VRDD) and found.collect() == sorted(plain.collect(), key=lambda x: (x - 3) * (x - 3))
+    rows = sc.parallelize([np.array([x, -x]) for x in (3.0, 1.0, 2.0)], 2)
+    assert [row[0] for row in rows.cache("GPU").sortBy(lambda p: p[1], ascending=False).collect()] == [1.0, 2.0, 3.0]
+
+
+def test_values_are_grouped(sc: SparkContext):
+    plain = numbers(sc)
+    found = plain.cache("GPU").vmap(int_pairs).groupByKey(3)
+    expected = plain.map(int_pairs).groupByKey(3)
+    assert {key: list(values) for key, values in found.collect()} \
+        == {key: list(values) for key, values in expected.collect()}
+    assert sorted(found.mapValues(len).collect()) == sorted(expected.mapValues(len).collect())
+
+
+@pytest.mark.parametrize("parts", [1, 5])
+def test_pairs_are_joined(sc: SparkContext, parts: int):
+    def other_pairs(x):
+        return int(x // 5), (x, 2)
+
+    left, right = numbers(sc), numbers(sc, 30, 3)
+    held = left.cache("GPU").vmap(int_pairs), right.cache("GPU").vmap(other_pairs)
+    plain = left.map(int_pairs), right.map(other_pairs)
+    found = held[0].join(held[1], parts)
+    assert isinstance(found, VRDD) and found.getNumPartitions() == parts
+    assert sorted(found.collect()) == sorted(plain[0].join(plain[1], parts).collect())
+    total = found.vmap(lambda kv: kv[1][0]).sum()
+    assert total == pytest.approx(sum(value[0] for _, value in plain[0].join(plain[1]).collect()))
+
+    def lists(pairs):
+        return sorted((key, *map(list, values)) for key, values in pairs)
+
+    assert lists(held[0].cogroup(held[1], parts).collect()) == lists(plain[0].cogroup(plain[1], parts).collect())
+    assert held[0].cogroup(held[1]).getNumPartitions() == plain[0].cogroup(plain[1]).getNumPartitions()
+
+
+def test_joins_with_others_are_sparks(sc: SparkContext):
+    held, plain = numbers(sc).cache("GPU").vmap(int_pairs), sc.parallelize([(0, "zero"), (1, "one")])
+    assert sorted(held.join(plain).collect()) == sorted(numbers(sc).map(int_pairs).join(plain).collect())
+    assert "the other RDD is not cached" in held.explanation()
+
+
 def test_partitions_without_records(sc: SparkContext):
     held = sc.parallelize([1.0, 2.0], 5).cache("GPU").vmap(int_pairs)
     assert [len(part) for part in held.partitionBy(4).glom().collect()] == [2, 0, 0, 0]
@@ -148,3 +192,18 @@ def test_keys_that_are_objects_stay_sparks(sc: SparkContext, monkeypatch: pytest
         found = held.partitionBy(2)
         assert not isinstance(found, VRDD) and len(found.collect()) == 3
     assert "keys are objects" in held.explanation()
+
+
+@pytest.mark.parametrize("device", ["host:3"])
+def test_rows_go_from_device_to_device(local: Topology, device: str):
+    with host_context(local, device=device) as context:
+        plain = numbers(context, 300, 5)
+        held = plain.cache("GPU").vmap(float_pairs)
+        found = held.partitionBy(7)
+        expected = plain.map(float_pairs).partitionBy(7, hash)
+        assert [sorted(part) for part in found.glom().collect()] \
+            == [sorted(part) for part in expected.glom().collect()]
+        assert held.sortByKey(False, 4).collect() == sorted(
+            plain.map(float_pairs).collect(), key=operator.itemgetter(0), reverse=True)
+        assert sorted(held.join(found, 4).collect()) == sorted(
+            plain.map(float_pairs).join(expected, 4).collect())

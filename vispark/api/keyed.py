@@ -6,18 +6,22 @@ and where what they held was lost together with what it was made of, Spark's own
 
 from __future__ import annotations
 
+import itertools
 import logging
 import weakref
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from operator import itemgetter
 from typing import Any
 
 from pyspark import RDD
 from pyspark.rdd import Partitioner, portable_hash
+from pyspark.resultiterable import ResultIterable
 
 from gpu_worker.protocol.errors import KeysRefused
 from gpu_worker.protocol.messages import Step
-from gpu_worker.protocol.plans import FoldRunsStep, PartitionByKeyStep, SortByKeyStep
+from gpu_worker.protocol.plans import FoldRunsStep, JoinByKeyStep, PartitionByKeyStep, SortByKeyStep
 from vispark.api.fallback import tell
 from vispark.api.reduced_rdd import DriverRDD
 from vispark.fold.lowering import fold_fields, unlike
@@ -29,6 +33,7 @@ from vispark.records.layout import RecordLayout
 from vispark.records.pairs import EMPTY, not_numbers, not_pairs, with_counts
 from vispark.runtime.driver.residency import Residency
 from vispark.runtime.driver.session import Session
+from vispark.translate import TranslationError
 
 log = logging.getLogger(__name__)
 
@@ -64,8 +69,9 @@ class KeyedExchange:
     has kept it, or else from the RDD that was sent.
     """
 
-    def __init__(self, source: Any, shuffle: SparkShuffle, requested: RequestedOutput, target: Residency):
-        self._source, self._shuffle, self._requested = source, shuffle, requested
+    def __init__(self, source: Any, shuffle: SparkShuffle, requested: RequestedOutput, target: Residency,
+                 others: Sequence[Any] = ()):
+        self._source, self._shuffle, self._requested, self._others = source, shuffle, requested, others
         self._target = weakref.ref(target)
         self._name = source._shown()
         self._anchor, self._behind = _anchor_of(source)
@@ -73,16 +79,21 @@ class KeyedExchange:
     def __call__(self) -> None:
         target = self._target()
         assert target is not None
+        if self._source is None and self._requested.others:
+            target.exchange = None      # what it was made of is gone, and Spark makes it from its lineage
+            return
         source = self._source or self._again()
         keeps = not source._is_held()
         if keeps:
             source.cache()
         try:
             source._contents()
+            if self._others and source._residency.exchange is None:
+                raise KeysRefused("one side of it is Spark's shuffle already")
             session = Session.of(source.ctx)
             session.exchanged(source._loader, source._recent(), self._requested, range(source.getNumPartitions()),
-                              source._chain, target)
-            self._source = None
+                              source._chain, target, self._beside)
+            self._source, self._others = None, ()
         except KeysRefused as error:
             target.exchange, self._shuffle.source = None, source
             log.info("%s is Spark's shuffle: %s", self._requested.name, error.message)
@@ -91,6 +102,14 @@ class KeyedExchange:
         finally:
             if keeps:
                 source.uncache()
+
+    def _beside(self) -> list[Residency]:
+        """Compute what is read besides, and return it."""
+        for each in self._others:
+            each._contents()
+            if each._residency.exchange is None:
+                raise KeysRefused("one side of it is Spark's shuffle already")
+        return [each._residency for each in self._others]
 
     def _again(self) -> Any:
         """Return a VRDD of the records before the exchange, from the nearest that is still kept."""
@@ -134,7 +153,7 @@ def pairs_of(source: Any, action: str, not_those: Callable[[RecordLayout], str],
 
 
 def exchanged(source: Any, action: str, steps: Sequence[Step], layout: RecordLayout, partitions: int, way: SparkWay,
-              partitioner: Partitioner | None = None) -> Any:
+              partitioner: Partitioner | None = None, others: Sequence[Any] = ()) -> Any:
     """Return the VRDD of what workers make of another by ``steps``.
 
     Parameters
@@ -149,6 +168,8 @@ def exchanged(source: Any, action: str, steps: Sequence[Step], layout: RecordLay
         How many partitions they make.
     way : callable
         Makes the same of an RDD by Spark.
+    others : sequence of VRDD
+        What the steps read besides.
     """
     name = f"{action} {partitions}"
     lineage = source._alone()
@@ -158,8 +179,8 @@ def exchanged(source: Any, action: str, steps: Sequence[Step], layout: RecordLay
     made.partitioner = partitioner
     made._residency = target = Session.of(source.ctx).residency(name)
     made.is_cached = True
-    requested = RequestedOutput(fetch=False, keyed=tuple(steps), name=name)
-    target.exchange = KeyedExchange(source, shuffle, requested, target)
+    requested = RequestedOutput(fetch=False, keyed=tuple(steps), name=name, others=len(others))
+    target.exchange = KeyedExchange(source, shuffle, requested, target, others)
     return made
 
 
@@ -234,3 +255,100 @@ def ordered_by_key(source: Any, action: str, ascending: bool, partitions: int) -
     how = "ascending" if ascending else "descending"
     steps = partition_step(action, "0", partitions, layout, how), SortByKeyStep(action, "0", not ascending)
     return exchanged(source, action, steps, layout, partitions, lambda rdd: RDD.sortByKey(rdd, ascending, partitions))
+
+
+def ordered_by(source: Any, key: Callable[[Any], Any], ascending: bool, partitions: int) -> Any:
+    """Return the VRDD of ``sortBy``, or None where Spark is to sort."""
+    if not source._is_held():
+        return None
+
+    def with_key(record):       # type: ignore[no-untyped-def]
+        return key(record), record
+
+    def without_key(pair):      # type: ignore[no-untyped-def]
+        return pair[1]
+
+    try:
+        made = ordered_by_key(source.vmap(with_key), "sortBy", ascending, partitions)
+        return None if made is None else made.vmap(without_key)
+    except TranslationError as error:
+        source._folds["sortBy"] = str(error)
+        tell(source.ctx, "sortBy", f"VRDD {source._shown()}", str(error))
+        return None
+
+
+# -- groups and joins -------------------------------------------------------------------------------------------------
+
+def sorted_pairs(source: Any, action: str, partitions: int) -> Any:
+    """Return the VRDD of pairs in the partitions of their keys, sorted by these; None where that is Spark's."""
+    layout = pairs_of(source, action, not_pairs)
+    if layout is None:
+        return None
+    steps = partition_step(action, "0", partitions, layout), SortByKeyStep(action, "0", False)
+    return exchanged(source, action, steps, layout, partitions, lambda rdd: RDD.partitionBy(rdd, partitions, hash)
+                     .mapPartitions(_in_order, True), Partitioner(partitions, portable_hash))
+
+
+def _in_order(pairs: Iterable[Any]) -> list[Any]:
+    return sorted(pairs, key=itemgetter(0))
+
+
+def groups(pairs: Iterable[Any]) -> Iterator[tuple[Any, ResultIterable[Any]]]:
+    """Yield the keys of sorted pairs, each with its values."""
+    for key, found in itertools.groupby(pairs, itemgetter(0)):
+        yield key, ResultIterable([value for _, value in found])
+
+
+class CogroupedRDD(DriverRDD):
+    """RDD of the keys of two VRDDs of sorted pairs, each with its values in both."""
+
+    def __init__(self, sides: Sequence[Any], partitions: int):
+        super().__init__(sides[0].ctx)
+        self.partitioner = Partitioner(partitions, portable_hash)
+        self._sides, self._count = sides, partitions
+
+    def _records(self) -> list[Any]:
+        found: dict[Any, tuple[list[Any], list[Any]]] = {}
+        for place, side in enumerate(self._sides):
+            for key, value in side.collect():
+                found.setdefault(key, ([], []))[place].append(value)
+        return [(key, tuple(map(ResultIterable, values))) for key, values in found.items()]
+
+    def _to_spark(self) -> RDD[Any]:
+        first, second = [side.recv() for side in self._sides]
+        return first.cogroup(second, self._count)
+
+
+def both_sides(left: Any, right: Any, action: str, partitions: int) -> tuple[Any, Any] | None:
+    """Return two VRDDs of pairs in the partitions of their keys, sorted by these; None where that is Spark's."""
+    if not isinstance(right, type(left)) or not right._is_held():
+        left._folds[action] = "the other RDD is not cached on the device"
+        return None
+    layouts = [pairs_of(each, action, not_pairs) for each in (left, right)]
+    first, second = layouts
+    if first is None or second is None:
+        return None
+    if first.parts[0].dtype != second.parts[0].dtype:
+        left._folds[action] = f"the keys are {first.parts[0].dtype} and {second.parts[0].dtype}"
+        return None
+    return sorted_pairs(left, action, partitions), sorted_pairs(right, action, partitions)
+
+
+def joined(left: Any, right: Any, partitions: int) -> Any:
+    """Return the VRDD of ``join``, or None where Spark is to join."""
+    action = "join"
+    sides = both_sides(left, right, action, partitions)
+    if sides is None:
+        return None
+    layouts = [side._first._op.layout for side in sides]
+    names = [[(part.name, f"1.{place}{part.name[1:]}") for part in layout.parts[1:]]
+             for place, layout in enumerate(layouts)]
+    parts = tuple([replace(part, name=called) for layout, renamed in zip(layouts, names, strict=True)
+                   for part, (_, called) in zip(layout.parts[1:], renamed, strict=True)])
+    layout = replace(layouts[0], parts=(layouts[0].parts[0], *parts))
+    fields = [tuple([before for before, _ in each]) for each in names]
+    called = [after for each in names for _, after in each]
+    step = JoinByKeyStep(action, 1, "0", ("0", *fields[0]), fields[1], ("0", *called), layout.encode(), EMPTY.encode())
+    other = sides[1]._alone()
+    return exchanged(sides[0], action, (step,), layout, partitions, lambda rdd: RDD.join(rdd, other, partitions),
+                     Partitioner(partitions, portable_hash), sides[1:])

@@ -93,6 +93,100 @@ class KeyedOperations(LineageWalk):
         made = keyed.ordered_by_key(self, "sortByKey", bool(ascending), count)
         return super().sortByKey(bool(ascending), count) if made is None else made
 
+    def sortBy(self, keyfunc: Callable[[Any], Any], ascending: bool = True,
+               numPartitions: int | None = None) -> RDD[Any]:
+        """Sort records by what a function gives for them, within partitions and from one to the next.
+
+        Parameters
+        ----------
+        keyfunc : callable
+            Of a record; it is translated, as that of a ``vmap``.
+        ascending, numPartitions
+            As for :meth:`sortByKey`.
+
+        Returns
+        -------
+        RDD
+            A VRDD of cached records that are numbers or arrays, where the function can be translated and gives a
+            number; else Spark's RDD.
+
+        Examples
+        --------
+        >>> sc.parallelize([3.0, -1.0, 2.0], 2).cache("GPU").sortBy(lambda x: x * x).collect()
+        [-1.0, 2.0, 3.0]
+        """
+        count = self._defaultReducePartitions() if numPartitions is None else numPartitions
+        made = keyed.ordered_by(self, keyfunc, ascending, count)
+        return super().sortBy(keyfunc, ascending, count) if made is None else made
+
+    def groupByKey(self, numPartitions: int | None = None,
+                   partitionFunc: Callable[[Any], int] = portable_hash) -> RDD[Any]:
+        """Group the values of each key.
+
+        The exchange and the sorting are the workers', where they are for :meth:`partitionBy`; lists are Python's, so
+        that what comes out is an RDD whose tasks make them. A fold by :meth:`reduceByKey` makes none.
+
+        Examples
+        --------
+        >>> pairs = sc.parallelize(range(5), 2).cache("GPU").vmap(lambda n: (n % 2, n))
+        >>> sorted(pairs.groupByKey().mapValues(list).collect())
+        [(0, [0, 2, 4]), (1, [1, 3])]
+        """
+        count = self._defaultReducePartitions() if numPartitions is None else numPartitions
+        made = None if partitionFunc is not portable_hash else keyed.sorted_pairs(self, "groupByKey", count)
+        if made is None:
+            return super().groupByKey(numPartitions, partitionFunc)
+        grouped: RDD[Any] = made.mapPartitions(keyed.groups, preservesPartitioning=True)
+        return grouped
+
+    def join(self, other: RDD[Any], numPartitions: int | None = None) -> RDD[Any]:
+        """Return (key, (value, other value)) for each two pairs with one key.
+
+        Returns
+        -------
+        RDD
+            A VRDD where both sides are cached and have keys of one dtype that a ``vmap`` computed, sorted by the keys
+            in each partition; else Spark's RDD.
+
+        Raises
+        ------
+        OutOfMemory
+            At the action, if the pairs of a partition do not fit on its device; none of them has been made then.
+
+        Examples
+        --------
+        >>> numbers = sc.parallelize(range(4), 2).cache("GPU")
+        >>> squares, halves = numbers.vmap(lambda n: (n, n * n)), numbers.vmap(lambda n: (n, n / 2))
+        >>> sorted(squares.join(halves).collect())
+        [(0, (0, 0.0)), (1, (1, 0.5)), (2, (4, 1.0)), (3, (9, 1.5))]
+        """
+        made = keyed.joined(self, other, self._partitions_with(other, numPartitions))
+        return super().join(other, numPartitions) if made is None else made
+
+    def cogroup(self, other: RDD[Any], numPartitions: int | None = None) -> RDD[Any]:
+        """Return each key of both sides with its values in the one and in the other.
+
+        The exchange and the sorting are the workers' under the conditions of :meth:`join`; lists are Python's.
+
+        Examples
+        --------
+        >>> numbers = sc.parallelize(range(3), 2).cache("GPU")
+        >>> one, other = numbers.vmap(lambda n: (n, n * n)), numbers.vmap(lambda n: (n // 2, n))
+        >>> [(key, *map(list, values)) for key, values in sorted(one.cogroup(other).collect())]
+        [(0, [0], [0, 1]), (1, [1], [2]), (2, [4], [])]
+        """
+        count = self._partitions_with(other, numPartitions)
+        sides = keyed.both_sides(self, other, "cogroup", count)
+        return super().cogroup(other, numPartitions) if sides is None else keyed.CogroupedRDD(sides, count)
+
+    def _partitions_with(self, other: RDD[Any], numPartitions: int | None) -> int:
+        """Return the number of partitions of a join that was given, or that Spark would choose."""
+        if numPartitions is not None:
+            return numPartitions
+        if self.ctx._conf.contains("spark.default.parallelism"):
+            return self.ctx.defaultParallelism
+        return self.getNumPartitions() + other.getNumPartitions()
+
     def distinct(self, numPartitions: int | None = None) -> RDD[Any]:
         """Return each record once.
 

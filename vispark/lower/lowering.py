@@ -160,7 +160,8 @@ class Lowering:
         if isinstance(self.fold, FoldStep | FoldByKeyStep) and not (self.stages and self.stages[-1].fold):
             self.steps.append(self.fold)
         elif self.requested.keyed:
-            self.steps += [*self.requested.keyed, KeepKeyedStep(self._slots(), self.requested.name)]
+            self.steps += [*self.requested.keyed, KeepKeyedStep(self._slots() + self.requested.others,
+                                                                 self.requested.name)]
         elif self.fold is None and self.requested.fetch:
             self.steps.append(messages.FetchStep(self._limit(), self._over() if self._limit() >= 0 else ""))
 

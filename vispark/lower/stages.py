@@ -24,7 +24,8 @@ from vispark.plan.operation import KEYS, DatasetId, LogicalPlan, PlanNode, takes
 class RequestedOutput:
     """Output requested of a chain: its records (up to ``limit``, all if below 0), its fold, or neither.
 
-    With ``keyed`` steps the worker goes on with these, and keeps what they make as a VRDD called ``name``.
+    With ``keyed`` steps the worker goes on with these, and keeps what they make as a VRDD called ``name``; they may
+    read ``others`` VRDDs, whose numbers come before the new one's.
     """
 
     fetch: bool = True
@@ -32,6 +33,7 @@ class RequestedOutput:
     fold: FoldRequest | None = None
     keyed: tuple[Step, ...] = ()
     name: str = ""
+    others: int = 0
 
 
 @functools.lru_cache(maxsize=256)

@@ -459,8 +459,10 @@ class Session:
         self._round(loader, chain, start, KEEP, partitions, PartialResult())
 
     def exchanged(self, loader: RDD, chain: LogicalPlan, keyed: RequestedOutput, partitions: Sequence[int],
-                  trail: LineageWalker, target: Residency) -> None:
+                  trail: LineageWalker, target: Residency, others: Callable[[], Sequence[Residency]] = tuple) -> None:
         """Run a chain, and the steps of ``keyed`` behind it, which make other partitions; ``target`` is what they are.
+
+        ``others`` computes what these read besides, where that is not held, and returns it.
 
         Raises
         ------
@@ -475,11 +477,13 @@ class Session:
         def once() -> None:
             if self.missing(residency, partitions):
                 self.materialise(loader, trail, start, partitions)
-            homes = {home for home, _ in residency.places.values()}
+            beside = others()
+            homes = {home for each in (residency, *beside) for home, _ in each.places.values()}
             if len(homes) != 1 or self.relays:
                 raise KeysRefused(f"the records lie in {len(homes)} workers" if len(homes) != 1 else
                                   "the driver does not reach the worker")
-            self._round(loader, chain, start, keyed, partitions, PartialResult(), (target.cached.number,))
+            self._round(loader, chain, start, keyed, partitions, PartialResult(),
+                        (*[each.cached.number for each in beside], target.cached.number))
             self._discover(target, self.workers.at(homes.pop()))
 
         until_done(self, once)

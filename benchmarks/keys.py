@@ -1,0 +1,146 @@
+"""Records put into partitions by their keys, in a worker and by Spark: ``python -m benchmarks.keys [DEVICE]``.
+
+In the worker alone: records of 32 bytes, an int64 key and six float32, held on the device, and a plan that makes new
+partitions of them, or sorts them, as ``partitionBy`` and ``sortByKey`` ask for; beside it a copy of the same bytes on
+the device. Then Spark's ``partitionBy`` of as many bytes a record, on one core, for its processor seconds.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+import click
+import numpy as np
+
+from benchmarks.session import context, environment
+from gpu_worker.device import open_devices
+from gpu_worker.protocol.messages import (
+    Field,
+    Input,
+    KeepStep,
+    LoadStep,
+    Plan,
+    PutStep,
+    Release,
+    Run,
+    SessionOptions,
+    Signature,
+    Step,
+    ToDeviceStep,
+    Variant,
+)
+from gpu_worker.protocol.payload import Payload, block_bytes, field_offsets
+from gpu_worker.protocol.plans import KeepKeyedStep, PartitionByKeyStep, SortByKeyStep, sealed
+from gpu_worker.server.handlers import SessionWorker
+from gpu_worker.system.crash_record import BlackBox
+
+_VALUES = 6
+
+
+def signature(rows: int) -> Signature:
+    """Return the fields of records: a key and six numbers."""
+    return Signature((Field("0", "<i8", (rows,)), Field("1", "<f4", (rows, _VALUES))))
+
+
+def filled(worker: SessionWorker, rows: int, parts: int) -> tuple[Input, ...]:
+    """Hold records in some partitions as VRDD 1; return what a plan on them is given."""
+    random, inputs = np.random.default_rng(0), tuple(Input(index, rows, 0, 0, b"", (0,)) for index in range(parts))
+    for part in inputs:
+        plan = Plan((PutStep(), ToDeviceStep(), KeepStep(0, "records", "device")), (),
+                    (Variant(signature(rows), (), (b"",), (-1,)),), (part,), ())
+        with Payload.create(block_bytes(signature(rows))) as payload:
+            for described, offset in field_offsets(signature(rows), 0):
+                found = payload.field(described, offset)
+                found[:] = random.integers(0, 1 << 40, rows) if described.name == "0" else 0.5
+            worker.handle(Run(1, 1, 300.0, *sealed(plan), (1,), ()), [payload.release()])
+    return inputs
+
+
+def seconds_of(worker: SessionWorker, inputs: tuple[Input, ...], steps: tuple[Step, ...], times: int) -> list[float]:
+    """Return the seconds of some passes of a plan, each of which makes a VRDD that is released then."""
+    plan = Plan((LoadStep(0), ToDeviceStep(), *steps, KeepKeyedStep(1, "")), (),
+                (Variant(signature(inputs[0].count), (), (), ()),), inputs, ())
+    found = []
+    for number in range(2, times + 3):
+        began = time.perf_counter()
+        worker.handle(Run(number, 1, 300.0, *sealed(plan), (1, number), ()), [])
+        found.append(time.perf_counter() - began)
+        worker.handle(Release(1, (number,)), [])
+    return found[1:]
+
+
+def copy_seconds(device_name: str, nbytes: int) -> float:
+    """Return the seconds of a copy of so many bytes on the device."""
+    device = open_devices(device_name)[0]
+    stream = device.stream()
+    source, target = device.allocate(nbytes, stream=stream), device.allocate(nbytes, stream=stream)
+    found = []
+    for _ in range(6):
+        began = time.perf_counter()
+        device.copy_across(target, source, stream=stream)
+        device.synchronize(stream=stream)
+        found.append(time.perf_counter() - began)
+    source.close()
+    target.close()
+    device.close()
+    return statistics.median(found[1:])
+
+
+def spark_seconds(rows: int, parts: int) -> float:
+    """Return the seconds of Spark's ``partitionBy`` on one core."""
+    with environment(), context("null", 1) as sc:
+        records = sc.parallelize(range(rows), 4).map(_record).cache()
+        records.count()
+        found = []
+        for _ in range(3):
+            began = time.perf_counter()
+            records.partitionBy(parts, hash).count()
+            found.append(time.perf_counter() - began)
+    return min(found)
+
+
+def _record(number: int) -> tuple[int, np.ndarray]:
+    return number * 2654435761 % (1 << 40), np.full(_VALUES, 0.5, np.float32)
+
+
+@click.command()
+@click.argument("device", default="host")
+@click.option("--rows", default=1 << 18, help="Records, all partitions together.")
+@click.option("--partitions", default=8, help="Partitions that they lie in.")
+@click.option("--parts", default=64, help="Partitions that they are put into.")
+@click.option("--spark-rows", default=0, help="Records of Spark's partitionBy; 0 for none.")
+@click.option("--times", default=5, help="Passes.")
+def main(device: str, rows: int, partitions: int, parts: int, spark_rows: int, times: int) -> None:
+    """Measure exchanges by key on a device."""
+    nbytes = rows * (8 + 4 * _VALUES)
+    copy = copy_seconds(device, nbytes)
+    print(f"{device}: {rows:,} records of {8 + 4 * _VALUES} bytes in {partitions} partitions; a copy of them "
+          f"{1e3 * copy:.3f} ms ({2e-9 * nbytes / copy:.0f} GB/s)")
+    with tempfile.TemporaryDirectory() as directory:
+        box = BlackBox(Path(directory, "box"), epoch=1)
+        worker = SessionWorker(SessionOptions(device, 0, 300.0, "", "info"), epoch=1, box=box)
+        inputs = filled(worker, rows // partitions, partitions)
+        hashed = PartitionByKeyStep("partitionBy", "0", parts, "hash", b"", b"")
+        ranged = PartitionByKeyStep("sortByKey", "0", parts, "ascending", b"", b"")
+        cases: dict[str, tuple[Step, ...]] = {
+            f"partitionBy({parts})": (hashed,),
+            "partitionBy(1000)": (PartitionByKeyStep("partitionBy", "0", 1000, "hash", b"", b""),),
+            f"sortByKey({parts})": (ranged, SortByKeyStep("sortByKey", "0", False))}
+        for name, steps in cases.items():
+            found = statistics.median(seconds_of(worker, inputs, steps, times))
+            print(f"{name:20} {1e3 * found:9.3f} ms   {found / copy:6.2f} copies   "
+                  f"{rows / found / 1e6:9.1f} M records/s")
+            if spark_rows and name == f"partitionBy({parts})":
+                ours = found / rows
+        worker.close()
+    if spark_rows:
+        spark = spark_seconds(spark_rows, parts) / spark_rows
+        print(f"Spark's partitionBy({parts}) on one core: {1 / spark:,.0f} records/s; "
+              f"here {spark / ours:,.0f} times that")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,112 @@
+"""Step that joins partitions of two VRDDs whose rows are sorted by their keys."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+
+from gpu_worker.device.base import Buffer
+from gpu_worker.execution.keyed_rows import MOST_ROWS, TILE, RowOrder, key_type, row_bytes
+from gpu_worker.execution.plan_checks import require
+from gpu_worker.execution.run_context import RunContext
+from gpu_worker.execution.step_handlers import StepHandler, handles
+from gpu_worker.execution.steps.keys import order_of
+from gpu_worker.memory.partition import HeldArray, Partition
+from gpu_worker.protocol.errors import KeysRefused, OutOfMemory, PlanError
+from gpu_worker.protocol.plans import JoinByKeyStep, Plan
+
+
+@handles(JoinByKeyStep)
+class JoinByKeyHandler(StepHandler[JoinByKeyStep]):
+    """Handler of a step that joins partitions by their keys."""
+
+    on_device = True
+
+    @property
+    def label(self) -> str:
+        return self.step.label
+
+    @property
+    def vrdds(self) -> tuple[int, ...]:
+        return (self.step.slot,)
+
+    @property
+    def leaves_host_memory(self) -> bool:
+        return True         # the host looks at how many pairs there are
+
+    @property
+    def needs_all(self) -> bool:
+        return True
+
+    def verify(self, plan: Plan) -> None:
+        require(len(self.step.names) == len(self.step.left) + len(self.step.right),
+                f"a join leaves {len(self.step.left) + len(self.step.right)} fields, and names {len(self.step.names)}")
+
+    def run(self, context: RunContext, values: list[Partition]) -> list[Partition]:
+        values = context.each(self, values, context.to_device)
+        return context.each(self, values, partial(self._joined, context))
+
+    def _joined(self, context: RunContext, left: Partition) -> Partition:
+        right = context.use(context.names.lookup(context.vrdd(self.step.slot), left.index))
+        made = Partition(left.index, 0, None, self.step.empty, [], left.device)
+        if left.count and right.count and left.blocks and right.blocks:
+            right = context.to_device(right)
+            with context.progress.launching(self.label, (left.index,), left.device):
+                self._match(context, left, right, made)
+            context.progress.mark(self.label, (left.index,), left.device, context.streams.main(left.device))
+        return context.after(left, made, own=False)
+
+    def _match(self, context: RunContext, left: Partition, right: Partition, made: Partition) -> None:
+        work, other = order_of(context, left, self.step.key), order_of(context, right, self.step.key)
+        if work.keys.field.dtype != other.keys.field.dtype:
+            raise PlanError(f"keys of {work.keys.field.dtype} and {other.keys.field.dtype} are not joined")
+        if not left.device.reaches(right.device):
+            raise KeysRefused(f"{left.device.name} does not reach the memory of {right.device.name}")
+        if right.device is not left.device:
+            left.device.wait(other.stream, stream=work.stream, of=right.device)
+        rows, tiles = work.rows, -(-work.rows // TILE)
+        begins, counts, sums = work.take(4 * rows), work.take(4 * rows), work.take(8 * (tiles + 1))
+        work.launch(f"match_counts<{key_type(np.dtype(work.keys.field.dtype))}>", rows, [
+            work.keys.buffer, np.int64(rows), other.keys.buffer, np.int64(other.rows), begins, counts])
+        work.launch("sum_tiles", tiles * 256, [counts, np.int64(rows), np.int64(TILE), sums])
+        work.launch("scan_sums", 1, [sums, np.int64(tiles)])
+        totals = np.zeros(tiles + 1, np.uint64)
+        work.copy_out(totals, sums)
+        work.device.synchronize(stream=work.stream)
+        pairs = int(totals[-1])
+        self._check_memory(work, left, right, pairs)
+        if pairs:
+            places = work.take(4 * pairs), work.take(4 * pairs)
+            work.launch("write_matches", tiles * 256, [begins, counts, np.int64(rows), np.int64(TILE), sums, *places])
+            first = len(self.step.left)
+            block = [*self._taken(work, left, self.step.left, self.step.names[:first], places[0], pairs),
+                     *self._taken(work, right, self.step.right, self.step.names[first:], places[1], pairs)]
+            made.blocks, made.count, made.layout = [tuple(block)], pairs, self.step.layout
+        work.close()
+
+    def _check_memory(self, work: RowOrder, left: Partition, right: Partition, pairs: int) -> None:
+        """Raise OutOfMemory, with the number of pairs, where the device has no memory for them; none has been made."""
+        nbytes = pairs * (8 + sum(row_bytes(array) for part in (left, right) for array in part.blocks[0]))
+        memory = work.device.memory()
+        if pairs > MOST_ROWS or (memory.total and memory.used + nbytes > memory.total):
+            raise OutOfMemory(
+                f"{self.label} of partition {left.index}: {left.count:,} and {right.count:,} records have {pairs:,} "
+                f"pairs of one key, about {nbytes:,} bytes, and {work.device.name} has "
+                f"{max(memory.total - memory.used, 0):,} free")
+
+    def _taken(self, work: RowOrder, value: Partition, names: Sequence[str], called: Sequence[str], places: Buffer,
+               pairs: int) -> list[HeldArray]:
+        """Return fields of the rows at some places, under other names."""
+        fields, found = {array.field.name: array for array in value.blocks[0]}, []
+        for name, after in zip(names, called, strict=True):
+            if name not in fields:
+                raise PlanError(f"there is no field {name!r} to join")
+            array = fields[name]
+            held = HeldArray(replace(array.field, name=after, shape=(pairs, *array.field.shape[1:])))
+            held.buffer = target = work.scratch.allocate(held.nbytes, work.device, work.stream)
+            work.take_rows(array, target, pairs, places)
+            found.append(held)
+        return found

@@ -1,0 +1,47 @@
+"""A process is killed while it exchanges records by their keys, and after it."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from tests.chaos.arena import Arena, opened
+from tests.system.topology import Topology
+
+pytestmark = pytest.mark.chaos
+
+
+def exchanges(arena: Arena) -> list:
+    """What each operation by key gives, of data that is loaded anew."""
+    held = arena.sc.parallelize([float(x * 7919 % 1009) for x in range(600)], 3).cache("GPU")
+    pairs = held.vmap(lambda x: (int(x // 10), x))
+    first = pairs.partitionBy(4)
+    behind = first.vmap(lambda kv: kv[1] * 2).cache()
+    joined = pairs.join(held.vmap(lambda x: (int(x // 20), 1)), 3)
+    return [first.collect(), behind.collect(), pairs.sortByKey(False, 3).collect(),
+            sorted(pairs.reduceByKey(max).collect()), sorted(joined.collect())]
+
+
+def test_a_process_that_is_killed_in_an_exchange_leaves_the_same_records(local: Topology):
+    with opened(local, {}) as arena:
+        expected = exchanges(arena)
+        for point in ("shuffle-counted", "shuffle-moved", "computed", "bound"):
+            passed = arena.arm(point)
+            assert exchanges(arena) == expected, point
+            assert not passed.exists()
+        arena.check_empty()
+
+
+def test_what_was_exchanged_and_lost_is_exchanged_again(local: Topology):
+    with opened(local, {}) as arena:
+        held = arena.sc.parallelize([float(x) for x in range(300)], 3).cache("GPU")
+        found = held.vmap(lambda x: (int(x) % 17, x)).partitionBy(5)
+        joined = found.join(held.vmap(lambda x: (int(x) % 13, x)), 4)
+        expected, both = found.collect(), sorted(joined.collect())
+        for _ in range(2):
+            for process in arena.device_processes():
+                os.kill(process, signal.SIGKILL)
+            assert found.collect() == expected and sorted(joined.collect()) == both
+            held = None
