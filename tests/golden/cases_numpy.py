@@ -205,3 +205,42 @@ case("math.perm", X, tolerance=16)(
     lambda x: math.perm(7, int(abs(x))))
 case("math.perm of all", np.int32([1, 5]), tolerance=16)(
     lambda n: math.perm(int(n)))
+
+SQUARES = np.random.default_rng(11).normal(size=(6, 5, 5))
+SYMMETRIC = SQUARES @ SQUARES.transpose(0, 2, 1) + np.eye(5)
+SINGULAR = np.stack([np.eye(3), np.ones((3, 3)), np.diag([2.0, 3.0, 4.0])])
+SYSTEMS = {"A": SQUARES, "b": np.random.default_rng(12).normal(size=(6, 5))}
+
+
+case("np.linalg.solve", SYSTEMS, tolerance=4096)(
+    lambda A, b: np.linalg.solve(A, b))
+case("np.linalg.solve of float32", {name: field.astype("float32") for name, field in SYSTEMS.items()}, tolerance=4096)(
+    lambda A, b: np.linalg.solve(A, b))
+case("np.linalg.solve with several right sides", SYSTEMS, tolerance=4096)(
+    lambda A, b: np.linalg.solve(A, np.stack([b, b + 1, -b]).T))
+case("np.linalg.solve of whole numbers", {"A": (SQUARES * 9).astype("int32"), "b": SYSTEMS["b"]}, tolerance=4096)(
+    lambda A, b: np.linalg.solve(A, b))
+case("np.linalg.solve of one number", {"A": SQUARES[:, :1, :1], "b": SYSTEMS["b"][:, :1]}, tolerance=4)(
+    lambda A, b: np.linalg.solve(A, b))
+case("np.linalg.inv", SQUARES, tolerance=4096)(
+    lambda A: np.linalg.inv(A))
+case("np.linalg.det", SQUARES, tolerance=256)(
+    lambda A: np.linalg.det(A))
+case("np.linalg.det of a singular matrix", SINGULAR, tolerance=4)(
+    lambda A: np.linalg.det(A))
+case("np.linalg.cholesky", SYMMETRIC, tolerance=1 << 16)(
+    lambda A: np.linalg.cholesky(A))
+case("np.linalg.eigvalsh", SYMMETRIC, tolerance=1 << 16)(
+    lambda A: np.linalg.eigvalsh(A))
+
+
+@case("np.linalg.eigh", SYMMETRIC, tolerance=1 << 16)
+def _rebuilt(A):
+    values, vectors = np.linalg.eigh(A)
+    return vectors @ (values[:, None] * vectors.T)
+
+
+@case("np.linalg.slogdet", SQUARES, tolerance=1 << 16)
+def _sign_and_size(A):
+    sign, size = np.linalg.slogdet(A)
+    return sign, size

@@ -65,3 +65,11 @@ def test_blocks_of_a_grid_keep_their_halos(sc: SparkContext):
     assert np.array_equal(Grid.gather(appended.check_finite().vmap(left_of))[:, 1:], (cells + 1)[:, :-1])
     with pytest.raises(NotFinite):
         Grid.gather(start.vmap(lambda u: 1 / (u - 9)).check_finite())
+
+
+def test_a_singular_matrix_is_told_of_by_its_record(sc: SparkContext):
+    matrices = [np.eye(3), np.diag([1.0, 2.0, 0.0]), np.ones((3, 3))]
+    inverses = sc.parallelize(matrices, 1).cache("GPU").vmap(lambda A: np.linalg.inv(A), of="record")
+    assert np.isnan(inverses.collect()[1]).all()
+    with pytest.raises(NotFinite, match=r"(record|block) 1"):
+        inverses.check_finite().collect()

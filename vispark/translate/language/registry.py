@@ -21,7 +21,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 #: The modules that register functions as they are imported; the first look-up imports them.
-PROVIDERS = ("vispark.translate.language.composed", "vispark.translate.codegen.library")
+PROVIDERS = ("vispark.translate.language.composed", "vispark.translate.language.linear_algebra",
+             "vispark.translate.codegen.library")
 
 _MODULES = {"": builtins, "math": math, "operator": operator, "functools": functools, "numpy": np,
             "numpy.linalg": np.linalg, "numpy.lib.stride_tricks": np.lib.stride_tricks}
