@@ -75,8 +75,15 @@ class Waves:
         VisparkError
             As the steps do; OutOfMemory if a single wave does not fit.
         """
+        launches = self._context.launches
+        launches.deals = WaveDeals(self._context.launch_table, values, self._fields_before)
+        try:
+            self._run(values, work)
+        finally:
+            launches.deals = None       # whose cycle of references would keep the partitions
+
+    def _run(self, values: list[Partition], work: Pass) -> None:
         context = self._context
-        context.launches.deals = WaveDeals(context.launch_table, values, self._fields_before)
         waves = list(self._divided(values))
         ahead = self._brought(waves[0]) if waves else []
         for number, wave in enumerate(waves):

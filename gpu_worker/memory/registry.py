@@ -181,7 +181,7 @@ class Registry:
                 Held(partition.index, partition.count, 0 if partition.keys is None else partition.keys.nbytes,
                      partition.layout,
                      tuple(signatures.setdefault(signature_of(block), len(signatures)) for block in partition.blocks),
-                     tuple(partition.positions))
+                     tuple(partition.positions), partition.place)
                 for partition in self._state.held(vrdd, partitions))
         return tuple(signatures), held
 

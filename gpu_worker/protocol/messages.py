@@ -343,7 +343,10 @@ class Ran:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A partition the worker holds; ``blocks`` index the reply's signatures, ``positions`` are as in :class:`Input`."""
+    """A partition the worker holds; ``blocks`` index the reply's signatures, ``positions`` are as in :class:`Input`.
+
+    ``place`` is a device's name, "host" or "disk", or several of them with "+" between.
+    """
 
     partition: int
     count: int
@@ -351,6 +354,7 @@ class Held:
     layout: bytes
     blocks: tuple[int, ...]
     positions: tuple[int, ...] = ()
+    place: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -79,6 +81,34 @@ def test_what_is_persisted_on_both_is_partly_resident(small: SparkContext, in_me
     doubled = both.vmap(lambda x: x * 2).persist("GPU_AND_HOST")
     assert exact(doubled.sum()) == exact(both.sum() * 2)
     assert "else on host" in doubled.explanation()
+
+
+def test_what_finds_no_room_in_host_memory_lies_in_files(local: Topology, in_memory: dict[str, object], tmp_path: Path):
+    options = {"memory": "64m", "hostMemory": "48m", "spillDir": str(tmp_path)}
+    with host_context(local, **options) as sc:
+        spilled = rows(sc).persist("GPU_HOST_AND_DISK")
+        found = answers(spilled)
+        assert [name for name in in_memory if found[name] != in_memory[name]] == []
+        held = report(sc)
+        assert held.host_bytes <= 48 << 20 and "disk" in held.vrdds[0].device
+        text = spilled.explanation()
+        assert re.search(r"\d of 8 partitions on host:0, \d on host, \d on disk: streamed, \d+ MiB a pass", text), text
+        assert not list(tmp_path.iterdir())
+        with pytest.raises(OutOfMemory, match=r"spark\.vispark\.hostMemory"):
+            spilled.vmap(lambda x: x * 2).persist("GPU_AND_HOST").count()
+        assert exact(spilled.sum()) == in_memory["vector"]
+
+
+def test_tasks_that_load_into_room_for_two_all_succeed(local: Topology):
+    """8 partitions of 16 MB by 8 tasks at once, on a device with room for two beside what is streamed."""
+    settings = {"master": "local[8]", "vispark.device": "host", "vispark.memory": "64m"}
+    with local.context({f"spark.{name}": value for name, value in settings.items()}) as sc:
+        both = rows(sc).persist("GPU_AND_HOST")
+        assert both.count() == PARTITIONS * ROWS
+        assert sorted(both._residency.places) == list(range(PARTITIONS))
+        both.uncache()
+        sums = rows(sc).vmap(lambda x: x * 2).vmap(lambda x: x.sum())
+        assert np.isfinite(sums.sum())
 
 
 def test_cache_says_what_would_fit(small: SparkContext):

@@ -158,6 +158,24 @@ def test_what_stays_on_devices_alone_is_an_error_where_nothing_can_make_room(sma
     assert places(small, 2) == ["host:0"] * 7
 
 
+def test_a_plan_in_waves_leaves_nothing_to_the_collector(small: Bench, expected: bytes):
+    small.put(1, PARTITIONS, "host")
+    gc.collect()
+    gc.disable()
+    try:
+        before = _mapped()
+        assert sums(small) == expected
+        small.process._forget((1,))
+        assert _mapped() == before - len(PARTITIONS)
+    finally:
+        gc.enable()
+
+
+def _mapped() -> int:
+    """How many memfds are mapped."""
+    return Path("/proc/self/maps").read_text(encoding="utf-8").count("memfd:vispark")
+
+
 @pytest.mark.parametrize("persistent", [False, True], ids=["once", "from then on"])
 def test_the_nth_allocation_refused_loses_nothing(small: Bench, expected: bytes, monkeypatch: pytest.MonkeyPatch,
                                                   persistent: bool):

@@ -13,7 +13,7 @@ import numpy as np
 from gpu_worker.protocol import transport_kinds
 from gpu_worker.protocol.messages import DISK_TIERS, TIERS, Field, FoldByKeyStep, FoldStep, Launch, Signature, Step
 from vispark.api.boundary import brief
-from vispark.errors import PlanError
+from vispark.errors import PlanError, VisparkError
 from vispark.fold.lowering import ByKey, FoldRequest
 from vispark.lower import stages
 from vispark.lower.grid import GridLowering
@@ -26,6 +26,8 @@ from vispark.plan.ops import DatasetId, LogicalPlan
 from vispark.records import RecordLayout
 from vispark.records.layout import RecordPart
 from vispark.records.partition_schema import PartitionSchema
+from vispark.records.summary import size
+from vispark.runtime.driver.residency import Residency
 from vispark.runtime.driver.session import Session
 from vispark.translate import ElementField, TranslationError, specialise_stencil
 from vispark.translate.ir.folding import ACCUMULATOR_BYTES
@@ -299,6 +301,8 @@ def _geometry(launch: Launch, blocks: int) -> str:
 
 _WHERE = {"host": "host", "device": "device", TIERS: "device as far as it has room, else on host",
           DISK_TIERS: "device as far as it has room, else on host, else on disk"}
+#: The tiers below devices.
+_BELOW = ("host", "disk")
 
 
 def _held(session: Session, chain: LogicalPlan) -> Iterator[str]:
@@ -310,9 +314,10 @@ def _held(session: Session, chain: LogicalPlan) -> Iterator[str]:
             nbytes = sum(residency.contents[index].nbytes for index in residency.places)
             under_way = [sent.pending for _, sent in residency.pending if sent.pending is not None]
             pending = "" if all(each.done for each in under_way) else ", on their way"
+            place = ops.place_of(chain[:position + 1])
             yield (f"VRDD {node.dataset.number} ({node.dataset.name}): {len(residency.places)} partitions "
-                   f"held{pending}, "
-                   f"{nbytes} bytes on {_WHERE[ops.place_of(chain[:position + 1])]}")
+                   f"held{pending}, {nbytes} bytes on {_WHERE[place]}")
+            yield from _tiers(session, residency) if place in (TIERS, DISK_TIERS) else ()
     saved = [snapshot for snapshot in map(session.snapshots.find, [node.saved for node in reversed(chain)]) if snapshot]
     for snapshot in saved[:1]:
         copied = ", with a copy on another node" if snapshot.is_copied else ""
@@ -320,6 +325,25 @@ def _held(session: Session, chain: LogicalPlan) -> Iterator[str]:
                f"{snapshot.nbytes} bytes{copied}; after a loss the loop goes on from there")
     if not found:
         yield "nothing is cached; every action sends the records"
+
+
+def _tiers(session: Session, residency: Residency) -> Iterator[str]:
+    """Yield the counts of partitions on each device, in host memory and in files, as their workers answer."""
+    counts: Counter[str] = Counter()
+    streamed = 0
+    for home in {home for home, _ in residency.places.values()}:
+        try:
+            _, found = session.workers.at(home).held(residency.cached.number)
+        except VisparkError:        # which the next action mends
+            continue
+        for content in found.values():
+            counts[content.place] += 1
+            streamed += 0 if content.place not in _BELOW else content.nbytes - content.keys
+    ordered = sorted(counts, key=lambda place: (_BELOW.index(place) if place in _BELOW else -1, place))
+    shown = [f"{counts[place]}{'' if number else f' of {counts.total()} partitions'} on {place}"
+             for number, place in enumerate(ordered)]
+    if shown:
+        yield ", ".join(shown) + (f": streamed, {size(streamed)} a pass" if streamed else "")
 
 
 def _moved(chain: LogicalPlan, start: DatasetId | None, lowering: Lowering | None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from typing import Any
 
@@ -39,6 +39,8 @@ class PartitionSchema:
         One for each block.
     positions : tuple of int
         Which of a grid's blocks these are, by number; empty where there is no grid.
+    place : str
+        Where the worker held it when it described it: a device's name, "host", "disk"; empty where it was not asked.
     """
 
     count: int
@@ -46,6 +48,7 @@ class PartitionSchema:
     layout: RecordLayout
     signatures: tuple[Signature, ...]
     positions: tuple[int, ...] = ()
+    place: str = field(default="", compare=False)
 
     @property
     def only(self) -> str:

@@ -208,7 +208,8 @@ def held(client: Client, number: int, partitions: Iterable[int] = ()) -> dict[in
 def contents(reply: messages.DescribedVrdd) -> dict[int, PartitionSchema]:
     """Return the content of the partitions that a worker described."""
     return {each.partition: PartitionSchema(each.count, each.keys, _layout(each.layout),
-                                            tuple([reply.signatures[block] for block in each.blocks]), each.positions)
+                                            tuple([reply.signatures[block] for block in each.blocks]), each.positions,
+                                            each.place)
             for each in reply.held}
 
 
