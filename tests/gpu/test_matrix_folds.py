@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from gpu_worker.device.cuda.device import CudaDevice
+from tests.unit import test_translate_sorted_keys as by_key
 from tests.unit.test_translate_outer import check, close, network, rows, softmax, totals
 
 
@@ -35,3 +36,10 @@ def test_gradients(device: CudaDevice, fn: Callable[..., Any], args: tuple[Any, 
         [np.sum(wanted, axis=0)]
     for found, exact in zip(totals(fn, data, *weights, on=device), wanted, strict=True):
         close(found, exact, 1e-5)
+
+
+@pytest.mark.parametrize(("count", "groups", "tiles", "dtype"), [(3000, 1000, 2, "float32"), (1, 1000, 1, "float32"),
+                                                                 (60_000, 1000, 40, "float32"),
+                                                                 (9000, 600, 3, "float64")])
+def test_rows_sorted_by_key(device: CudaDevice, count: int, groups: int, tiles: int, dtype: str):
+    by_key.check(by_key.data_of(count, groups, dtype), groups, tiles, on=device)

@@ -16,13 +16,14 @@ from vispark.translate.ir.errors import Refusal
 from vispark.translate.ir.folding import Accumulated, Folding, accumulated, of_keys
 from vispark.translate.ir.source_text import at_definition
 from vispark.translate.ir.types import Scalar
-from vispark.translate.kernels import matrix_fold
+from vispark.translate.kernels import matrix_fold, sorted_fold
 from vispark.translate.kernels.keyed_fold import KeyedFrame
 from vispark.translate.kernels.outer_sums import NotFactored
 from vispark.translate.kernels.row_function import (
     ArgumentType,
     Link,
     Place,
+    Port,
     RowFunction,
     RowWriter,
     givens,
@@ -106,7 +107,8 @@ def _kernel(links: tuple[Link, ...], record: ElementSpec, given: tuple[tuple[Pla
             statics: tuple[tuple[Place, Any], ...], wanted: frozenset[str] | None,
             folding: Folding | None, shared_limit: int) -> TableKernel:
     """Cached by types: a chain with other values gives the kernel that there is."""
-    def written(lanes: int, multiplied: bool, apart: frozenset[str] | None = None) -> RowFunction:
+    def written(lanes: int, multiplied: bool, apart: frozenset[str] | None = None,
+                wanted: frozenset[str] | None = wanted) -> RowFunction:
         return RowWriter(links, record, dict(given), dict(statics), wanted, folding is not None,
                          lanes, multiplied, apart).write()
 
@@ -208,12 +210,40 @@ def _by_key(host: RowFunction, written: Any, folding: Folding, shared_limit: int
         function = host
         table, place = keyed_table(host, 1, left + 16 * len(every), shared_limit)
         cells = KeyCells(place)
+    if not cells.place:
+        made = _sorted_by_key(host, written, folding, (key, folded, keys), shared_limit)
+        if made is not None:
+            return made
     if host.products and table.kind != "tiled":
         return None
     frame = KeyedFrame(f"{function.name}_fold", function, host, table, folded, key=key, groups=folding.groups,
                        of_keys=keys, cells=cells)
     made = _made(frame, every, min(float(table.resident), _PARTIAL_BYTES / left / _MULTIPROCESSORS))
     return replace(made, preparation=frame.preparation)
+
+
+def _sorted_by_key(host: RowFunction, written: Any, folding: Folding,
+                   parts: tuple[Port, tuple[AccumulatedField, ...], tuple[Accumulated, ...]],
+                   shared_limit: int) -> TableKernel | None:
+    """Return the kernel that sorts rows by their keys and folds each key's by a warp; None if it has no room, or if a
+    row cannot be shared by a warp's lanes.
+    """
+    key, folded, keys = parts
+    sums = tuple(one for each in folded for one in each.accumulated)
+    function = _shared_row(host, written, WARP)
+    table = sorted_fold.sorted_table(function, folding.groups, sums, shared_limit) if function is not host else None
+    if table is None:
+        return None
+    of_key = written(1, wanted=frozenset([folding.key]))
+    if of_key.products or not set(of_key.given) <= set(function.given) \
+            or not set(of_key.inputs) <= set(function.inputs):
+        return None
+    frame = sorted_fold.SortedFold(f"{function.name}_fold", function, host, table, folded, key=key,
+                                   groups=folding.groups, of_keys=keys, cells=KeyCells(""),
+                                   of_key=replace(of_key, name=f"{function.name}_key"))
+    every = (*keys, *sums)
+    left = sum(one.width * one.itemsize for one in every)
+    return _made(frame, every, min(float(table.resident), _PARTIAL_BYTES / left / _MULTIPROCESSORS))
 
 
 def _made(frame: RowKernel, every: tuple[Accumulated, ...], waves: float) -> TableKernel:

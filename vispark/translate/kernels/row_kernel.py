@@ -82,12 +82,16 @@ class RowKernel:
 
     def source(self) -> str:
         """Return the source."""
-        functions = [*_row_function(self.function, self.table.lanes, self.folded)]
-        if self.function is not self.host:
-            functions = by_schedule([*_row_function(self.host, 1, self.folded)], functions)
-        text = "\n".join([*functions, "", *self._kernel()]) + "\n"
+        text = "\n".join([*self._functions(), "", *self._kernel()]) + "\n"
         helpers = prelude_for(text)
         return f"#include \"vispark/{self.header}.h\"\n\n" + (helpers + "\n" if helpers else "") + text
+
+    def _functions(self) -> list[str]:
+        """Return the C++ functions of a row, for the host and for a GPU."""
+        functions = function_of_row(self.function, self.table.lanes, self.folded)
+        if self.function is self.host:
+            return functions
+        return by_schedule(function_of_row(self.host, 1, self.folded), functions)
 
     @property
     def header(self) -> str:
@@ -497,7 +501,7 @@ class RowKernel:
         self._leave(text)
 
 
-def _row_function(function: RowFunction, lanes: int, folded: Sequence[AccumulatedField]) -> list[str]:
+def function_of_row(function: RowFunction, lanes: int, folded: Sequence[AccumulatedField]) -> list[str]:
     """Return the C++ functions of a row: its stages, and itself."""
     slots = {one.port.local: slots_of(one.port.count, lanes) for one in folded}
     inputs = [f"const {port.c} {port.local}" if port.number else f"const {port.c}* __restrict__ {port.local}"

@@ -1,0 +1,113 @@
+"""Writes the kernel that folds wide records by key: a thread block sorts its rows by their keys, and warps fold these.
+
+For records of many numbers, of which no thread block has cells for all keys in shared memory. The keys of some rows
+are computed first; then each warp takes keys in turn, and folds a key's rows in its registers
+(``vispark/sorted_keys.h``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from vispark.translate.ir.folding import Accumulated
+from vispark.translate.kernels.keyed_fold import KeyedFrame
+from vispark.translate.kernels.row_function import RowFunction
+from vispark.translate.kernels.row_kernel import IndentedText, at_row, function_of_row, slots_of
+from vispark.translate.kernels.schedule import WARP, Table, usable
+
+_THREADS, _ROWS, _TILE = 256, 16384, 1024
+#: The most keys of which a block has counts for each warp, and the most registers of accumulators.
+_MOST_KEYS, _MOST_REGISTERS = 8192, 144
+
+
+def sorted_table(function: RowFunction, groups: int, accumulated: tuple[Accumulated, ...],
+                 shared_limit: int) -> Table | None:
+    """Return the schedule of a fold of rows that are sorted by key; None if a warp or a block has no room for it."""
+    registers = sum(slots_of(one.width // groups, WARP) * one.registers for one in accumulated)
+    shared = _sorted_bytes(groups) + _THREADS // WARP * function.scratch
+    if groups > _MOST_KEYS or registers > _MOST_REGISTERS or shared > usable(shared_limit) or function.products:
+        return None
+    resident = 2 if 2 * (shared + 1024) <= usable(shared_limit) and registers <= 48 else 1
+    return Table("sorted", WARP, _THREADS, _TILE, 1, resident, shared)
+
+
+def _sorted_bytes(groups: int) -> int:
+    nbytes = 4 * (groups + 1 + _THREADS) + 2 * (_THREADS // WARP * groups + 2 * _ROWS)
+    return -(-nbytes // 16) * 16
+
+
+@dataclass(frozen=True)
+class SortedFold(KeyedFrame):
+    """Kernel that folds rows in the order of their keys.
+
+    Attributes
+    ----------
+    of_key : RowFunction
+        The function that computes a row's key alone, by one thread.
+    """
+
+    of_key: RowFunction = field(kw_only=True)
+
+    @property
+    def header(self) -> str:
+        """What the kernel includes."""
+        return "sorted_keys"
+
+    def _functions(self) -> list[str]:
+        return [*super()._functions(), "#if !VISPARK_ALONE", *function_of_row(self.of_key, 1, ()), "#endif"]
+
+    def _sorted(self, text: IndentedText) -> None:
+        """Write the loop over some rows at a time: their keys, their order, and the folds of each key."""
+        text.add("extern __shared__ __align__(16) unsigned char memory[];")
+        self._place_of_thread(text, _sorted_bytes(self.groups))
+        self._declare_range(text)
+        text.add(f"typedef rows::SortedRows<{self.groups}, {_THREADS}, {_ROWS}> Sorted;", "Sorted sorted(memory);",
+                 f"for (long long first = 0; first < work.count || first == 0; first += {_ROWS}) {{",
+                 f"const int count = rows::least(work.count - first, {_ROWS});")
+        self._keys(text)
+        text.add("sorted.sort(count);", f"for (int key = group; key < {self.groups}; key += {_THREADS // WARP}) {{",
+                 "const int begin = sorted.starts[key], end = sorted.starts[key + 1];",
+                 "if (begin == end && first) continue;")
+        self._folds_of_key(text)
+        text.add("}", "rows::barrier();", "}")
+        for one in self.of_keys[1:]:
+            text.add(f"rows::leave<1, 1, {_THREADS}, {one.functor}>({self.key.base}_{one.guard}, "
+                     f"(long long*)memory, &{one.guard});")
+
+    def _flush(self, text: IndentedText, lanes: int) -> None:
+        for folded in self.folded:
+            for one in folded.accumulated:
+                text.add("VISPARK_UNROLL", f"for (int j = 0; j < {slots_of(folded.port.count, lanes)}; ++j) "
+                                           f"{folded.name(one)}[j].flush();")
+
+    def _keys(self, text: IndentedText) -> None:
+        text.add(f"for (int place = threadIdx.x; place < count; place += {_THREADS}) {{",
+                 "const long long row = first + place;", f"{self.key.c} {self.key.local};")
+        inputs = {port.local: at_row(port, "row") for port in self.of_key.inputs}
+        given = [*(inputs[port.local] for port in self.of_key.inputs), self.key.local,
+                 *(declared.rpartition(" ")[2] for declared, _ in self.of_key.given)]
+        text.add(f"{self.of_key.name}({', '.join(given)});",
+                 f"const long long key = rows::key_of({self.key.local});")
+        self._take_range(text)
+        text.add("sorted.set(place, key);", "}")
+
+    def _folds_of_key(self, text: IndentedText) -> None:
+        for folded in self.folded:
+            for one in folded.accumulated:
+                text.add(f"{one.fold} {folded.name(one)}[{slots_of(folded.port.count, WARP)}];")
+        text.add("for (int place = begin; place < end; ++place) {",
+                 "const long long row = first + sorted.order[place];")
+        places = {port.local: at_row(port, "row") for port in self.function.inputs}
+        places |= self._declared_results(text, WARP)
+        text.add(self._call(places, lanes=True))
+        self._take(text, WARP)
+        # Floats are added up in double one by one, as all folds by key add them.
+        self._flush(text, WARP)
+        text.add("}")
+        cell = f"blockIdx.x * {self.groups}ll + key"
+        text.add(f"if (lane == 0) {self.key.base}_counts[{cell}] = (first ? {self.key.base}_counts[{cell}] : 0) + "
+                 "end - begin;")
+        for folded in self.folded:
+            for one in folded.accumulated:
+                text.add(f"rows::leave_key<{one.functor}, {folded.port.count}>({folded.partial(one)} + ({cell}) * "
+                         f"{folded.port.count}, {folded.name(one)}, first == 0);")
