@@ -42,6 +42,7 @@ from vispark.errors import (
 )
 
 if TYPE_CHECKING:
+    from vispark import random as random
     from vispark.api.attaching import attach, publications
     from vispark.api.explain import translate
     from vispark.api.gpu_profile import gpu_profile
@@ -119,6 +120,7 @@ __getattr__, __dir__ = _names_of(__name__, {
     "vispark.plan.cuda_source": ("Kernel", "Kernels"),
     "vispark.plan.symbols": ("IN", "OUT"),
     "vispark.profiling.profiler": ("Profile", "profile"),
+    "vispark.random": ("random",),
     "vispark.records.rows": ("Rows",),
     "vispark.records.text": ("read_text",),
     "vispark.tables.csv": ("read_csv",),

@@ -15,6 +15,7 @@ from tests.golden import (  # noqa: F401 - they fill CASES
     cases_lists,
     cases_numbers,
     cases_numpy,
+    cases_random,
     cases_rows,
 )
 from tests.golden.case import CASES, Case
@@ -26,7 +27,7 @@ _HEAD = "| construct | for example | becomes | cases |\n|---|---|---|---|"
 _SECTIONS = {"Numbers": "cases_numbers", "Branches, loops, locals, calls, results": "cases_control",
              "Rows and arrays": "cases_rows", "Tuples, lists, arrays made of others": "cases_lists",
              "Arguments of functions": "cases_calls", "Idioms of NumPy and Python": "cases_idioms",
-             "More functions of NumPy and math": "cases_numpy"}
+             "More functions of NumPy and math": "cases_numpy", "Random numbers": "cases_random"}
 
 
 def tables() -> str:

@@ -31,6 +31,7 @@ CONTRACTS: dict[str, tuple[str, ...]] = {
     "vispark.errors": _PROTOCOL,
     "vispark.options": (*_PROTOCOL, "vispark.errors"),
     "vispark._utils": (*_PROTOCOL, "vispark.errors"),
+    "vispark.random": (),
     "vispark.translate": _LANGUAGE,
     "vispark.grid": (*_PROTOCOL, "vispark.errors", "vispark._utils"),
     "vispark.records": (*_PROTOCOL, "vispark.errors", "vispark._utils", "vispark.grid"),

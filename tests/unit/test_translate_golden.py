@@ -22,6 +22,7 @@ from tests.golden import (  # noqa: F401 - they fill CASES
     cases_lists,
     cases_numbers,
     cases_numpy,
+    cases_random,
     cases_rows,
 )
 from tests.golden.case import CASES, Case

@@ -17,14 +17,15 @@ def names_of(package: str,
     package : str
         The package's ``__name__``.
     places : Mapping
-        Modules, and the names in each.
+        Modules, and the names in each; a module that has the name itself is what the name stands for.
     """
     place = {name: module for module, names in places.items() for name in names}
 
     def getattribute(name: str) -> Any:
         if name not in place:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value = getattr(import_module(place[name]), name)
+        module = import_module(place[name])
+        value = module if place[name] == f"{package}.{name}" else getattr(module, name)
         setattr(sys.modules[package], name, value)
         return value
 
