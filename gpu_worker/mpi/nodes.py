@@ -27,6 +27,12 @@ from gpu_worker.system.paths import RuntimeDirectory
 KEY = "VISPARK_WORLD"
 WORKERS = "VISPARK_WORLD_WORKERS"
 
+#: Variables of a job scheduler's allocation, or of an MPI job, that this process was started in. With them mpirun takes
+#: the allocation's hosts, or starts prted by the scheduler, and ends with status 1. Settings (``OMPI_MCA_``...) stay.
+_FOREIGN = re.compile(r"SLURM_|SLURMD_|SRUN_|PBS_|LSB_|PE_HOSTFILE$|FLUX_|PALS_|ALPS_|OMPI_COMM_WORLD_|OMPI_UNIVERSE_|"
+                      r"PMIX_(RANK|NAMESPACE|SERVER_|SYSTEM_|HOSTNAME|VERSION)|PMI_|PRTE_LAUNCHED|PRTE_HNP|"
+                      r"(PRTE|OMPI)_MCA_(ras|plm|ess)(_|$)")
+
 #: How far back in the log launch agents' lines are looked for; mpirun says much behind them.
 _LINES = 100
 
@@ -64,20 +70,26 @@ def mpirun(directory: RuntimeDirectory, key: bytes, workers: Sequence[str]) -> s
     """Start the ranks of a world, one for each worker, in their order."""
     agent = f"{shlex.quote(sys.executable)} -P -m gpu_worker.mpi.agent"
     command = [program("mpirun"), *(["--allow-run-as-root"] if os.geteuid() == 0 else []),
-               "--prtemca", "plm_ssh_agent", agent, "--prtemca", "plm_ssh_no_tree_spawn", "1", "--bind-to", "none",
+               "--prtemca", "plm", "ssh", "--prtemca", "plm_ssh_agent", agent,
+               "--prtemca", "plm_ssh_no_tree_spawn", "1", "--bind-to", "none",
                # A rank is alone on its node; and the segments of those that are killed would stay.
                "--mca", "btl", "^sm",
                "-x", KEY, "--host", ",".join(f"vispark-{rank}:1" for rank in range(len(workers))),
                "-np", str(len(workers)), sys.executable, "-P", "-m", "gpu_worker.mpi.rank"]
     # Where this process ends, mpirun does, and with it the ranks.
     supervised = [sys.executable, "-P", "-m", "gpu_worker.mpi.supervise"]
-    variables = environment(directory) | {KEY: key.hex(), WORKERS: "\n".join(workers)}
+    variables = outside_of_jobs(environment(directory)) | {KEY: key.hex(), WORKERS: "\n".join(workers)}
     output = log.open_for_output(directory.process_log)
     try:
         return subprocess.Popen([*supervised, *command], stdin=subprocess.PIPE, stdout=output, stderr=output,
                                 env=variables, start_new_session=True)
     finally:
         os.close(output)
+
+
+def outside_of_jobs(variables: Mapping[str, str]) -> dict[str, str]:
+    """Return an environment without what mpirun and prted would read of a scheduler's or an MPI's job around it."""
+    return {name: value for name, value in variables.items() if not _FOREIGN.match(name)}
 
 
 def refused(key: str, node: str, error: VisparkError) -> str:
@@ -149,7 +161,8 @@ def start_prted(directory: RuntimeDirectory, arguments: Sequence[str]) -> subpro
     """Start prted on this node."""
     path = Path(program("prted"))
     prefix = str(path.parent.parent)
-    variables = environment(directory) | {"PRTE_PREFIX": prefix, "PMIX_PREFIX": prefix, "OPAL_PREFIX": prefix}
+    variables = outside_of_jobs(environment(directory)) | dict.fromkeys(("PRTE_PREFIX", "PMIX_PREFIX", "OPAL_PREFIX"),
+                                                                        prefix)
     with system_call("prted cannot be started", WorkerUnavailable):
         output = log.open_for_output(directory.process_log)
         try:

@@ -23,6 +23,7 @@ from gpu_worker.protocol.messages import StartPrted
 from gpu_worker.protocol.payload import Payload
 from gpu_worker.protocol.system import refused, start_thread, system_call
 from gpu_worker.protocol.wire import Connection
+from gpu_worker.system import log
 from gpu_worker.system.admin import administer
 from gpu_worker.system.failpoints import failpoint
 from gpu_worker.system.paths import locate
@@ -34,6 +35,8 @@ _log = logging.getLogger(__name__)
 KEPT = 16
 
 _WATCH_SECONDS = 0.1
+#: How many lines of what mpirun wrote an error has.
+_LAST_WORDS = 10
 
 #: How long to look for what a rank said before it ended, where it cannot be told anything any more.
 _LAST_WORDS_SECONDS = 0.1
@@ -314,7 +317,8 @@ def _accepted(listener: socket.socket, wanted: Wanted, launcher: subprocess.Pope
                     raise OptionError(f"no MPI world of {names} can come to be: {lasting}") from None
                 said = refusals(locate(), wanted.key, VisparkError) or \
                     f"mpirun ended with status {launcher.returncode}"
-                raise WorldLost(f"no MPI world of {names} came to be: {said}; see {locate().process_log}") from None
+                raise WorldLost(f"no MPI world of {names} came to be: {said}; see {locate().process_log}",
+                                detail=log.tail(locate().process_log, _LAST_WORDS)) from None
             if is_over():
                 raise WorldLost(f"a worker of the MPI world of {names} was lost before it came to be") from None
             if time.monotonic() > deadline:

@@ -195,6 +195,10 @@ class Arena:
     def device_processes(self, node: Node | None = None) -> list[int]:
         return self._processes(r"gpu_worker\.server\.device_process ", node)
 
+    def ranks(self, node: Node) -> list[int]:
+        """A node's MPI processes; mpirun, which names them too, is none of them."""
+        return self._processes(r"^\S*python\S* -P -m gpu_worker\.mpi\.rank( |$)", node)
+
     def _processes(self, pattern: str, node: Node | None) -> list[int]:
         directory = (node or self.nodes[0]).runtime_dir
         return [process.pid for process in leaks.processes_of(directory) if re.search(pattern, process.command)]

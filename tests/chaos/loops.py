@@ -144,8 +144,7 @@ class Track:
         def strike() -> None:
             while len(struck) < most and moment():
                 kind, node = kills.choice(kinds), kills.choice(self.nodes)
-                found = daemon(node) if kind != "process" else []
-                found += self._arena.device_processes(node)[:1] if kind != "daemon" else []
+                found = self._victims(kind, node)
                 for pid in found:
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(pid, signal.SIGKILL)
@@ -162,6 +161,12 @@ class Track:
             killer.join()
         return Ended(field, time.monotonic() - started, tuple(struck), session.replayed - replayed,
                      session.snapshots.taken - taken, session.snapshots.restored - restored)
+
+    def _victims(self, kind: str, node: Node) -> list[int]:
+        if kind == "rank":
+            return self._arena.ranks(node)
+        found = daemon(node) if kind != "process" else []
+        return found + (self._arena.device_processes(node)[:1] if kind != "daemon" else [])
 
     def killed(self, loop: str, steps: int, kind: str) -> tuple[Ended, int]:
         """A loop under which something was killed behind two snapshots, and its steps.

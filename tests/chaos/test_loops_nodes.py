@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from pathlib import Path
 
@@ -80,3 +81,16 @@ def test_a_loop_goes_on_from_the_copies_of_a_node_that_is_lost(standalone: Topol
         found = Grid.gather(blocks)
         assert not failpoint.exists() and session.snapshots.restored == restored
         np.testing.assert_array_equal(found, Grid.gather(track.blocks().iterate(heat, WEIGHT, steps=4 * parts)))
+
+
+@pytest.mark.mpi
+def test_a_loop_goes_on_when_one_of_its_ranks_is_killed(standalone: Topology):
+    with opened(standalone) as track:
+        if Session.of(track.sc).relays:
+            pytest.skip("workers that are relayed to have no world of their own")
+        steps, ended = 2000, None
+        while ended is None or not ended.kills:
+            steps *= 2
+            ended = track.run("iterate", steps, random.Random(1), 1, longest=0.5, kinds=("rank",))
+        assert ended.kills == ("rank",)
+        np.testing.assert_array_equal(ended.field, track.run("iterate", steps).field)

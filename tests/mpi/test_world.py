@@ -63,6 +63,18 @@ def test_steps_and_loops_over_two_nodes(two: list[Node]):
         assert app.sent() == [10 * sent for sent in once]
 
 
+def test_a_schedulers_job_around_the_daemons_is_not_asked_for_hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """With these mpirun calls srun and ends with status 1."""
+    for name, value in {"JOBID": "7", "JOB_ID": "7", "NODELIST": "other", "NNODES": "1", "TASKS_PER_NODE": "1"}.items():
+        monkeypatch.setenv(f"SLURM_{name}", value)
+    monkeypatch.setenv("PRTE_MCA_plm", "slurm")
+    with nodes(tmp_path, 2) as inside:
+        case = case_of(2)
+        with Application("inside", inside, case) as app:
+            app.put(1, field(case))
+            app.run((1, 2), app.loop(1), KeepStep(1, "u", "device"))
+
+
 def test_a_loop_with_more_exchanges_than_are_kept(two: list[Node]):
     case = case_of(2)
     full = halo(case, False)
