@@ -11,7 +11,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import click
@@ -20,8 +20,8 @@ from pyspark import SparkContext
 
 from benchmarks import machine
 from benchmarks.session import context, environment
-from gpu_worker.client.connection import administer
-from gpu_worker.protocol.messages import Status
+from gpu_worker.client.connection import administer, connect, finish, open_lease
+from gpu_worker.protocol.messages import VERSION, Hello, Report, SessionOptions, Status
 from vispark import IN, OUT, VRDD, Kernels
 
 _POINTS = 60
@@ -92,11 +92,21 @@ def shapes(sc: SparkContext, held: VRDD, iteration: int) -> None:
     loaded.unpersist()
 
 
+def sessions(sc: SparkContext, held: VRDD, iteration: int) -> None:
+    """A session of another application's beside this one: its lease, its device process, a question, and its end."""
+    greeting = Hello(version=VERSION, role="driver", session=f"soak-{iteration}", secret=os.urandom(32),
+                     application="soak", anchor=os.getpid(),
+                     options=SessionOptions("null", 0, 10.0, "", "info"))
+    with open_lease(replace(greeting, role="lease", anchor=0)), connect(greeting) as client:
+        client.request(Report(client.next_number()))
+    finish(greeting)
+
+
 Leg = Callable[[SparkContext, VRDD, int], None]
 
 #: By name, the leg and its share of the iterations: those with Spark jobs take a hundred times as long.
 LEGS: dict[str, tuple[Leg, float]] = {"functions": (functions, 1.0), "arguments": (arguments, 1.0),
-                                      "churn": (churn, 1.0), "shapes": (shapes, 0.02)}
+                                      "churn": (churn, 1.0), "sessions": (sessions, 1.0), "shapes": (shapes, 0.02)}
 
 
 def slopes(points: list[tuple[int, dict[str, float]]]) -> dict[str, float]:
