@@ -5,8 +5,8 @@
 
 The loops are those of tests/chaos/loops.py, in one call and step by step, on one node and on two and four whose halos
 go by MPI. Each kill is a SIGKILL of a node's device process or of its daemon; where there are several nodes, also of
-both at once, as if a node was lost, or of the node's rank. Counted are final fields that differ from the undisturbed run's in a bit, steps
-that were done once more, and seconds that were lost.
+both at once, as if a node was lost, or of the node's rank. Counted are final fields that differ from the undisturbed
+run's in a bit, steps that were done once more, and seconds that were lost.
 
 The record has a line for each run, which is added to it at once: a campaign that is cut short keeps what it found, and
 ``cat`` joins the records of several that ran side by side.
