@@ -11,6 +11,7 @@ import pytest
 from py4j.protocol import Py4JError
 from pyspark import SparkContext
 from pyspark.errors import PySparkException
+from pyspark.ml import classification as mllib_classification
 from pyspark.ml import feature as mllib_feature
 from pyspark.ml import regression as mllib_regression
 from pyspark.ml.linalg import Vectors, VectorUDT
@@ -20,7 +21,7 @@ from pyspark.sql.types import DoubleType, StructField, StructType
 from tests.system.topology import Topology
 from tests.system.vrdd_tools import cost, host_context
 from vispark.errors import FallbackWarning
-from vispark.ml import feature, loads, regression
+from vispark.ml import classification, feature, loads, regression
 from vispark.runtime.driver.session import Session
 
 pytest.importorskip("pyarrow")
@@ -73,6 +74,34 @@ def test_linear_regression(numbers: DataFrame, params):
     np.testing.assert_allclose(ours.coefficients.toArray(), theirs.coefficients.toArray(), rtol=1e-6, atol=1e-7)
     assert ours.intercept == pytest.approx(theirs.intercept, rel=1e-6)
     assert ours.summary.r2 == pytest.approx(theirs.summary.r2, rel=1e-9)
+
+
+@pytest.fixture(scope="module")
+def classes(numbers: DataFrame) -> DataFrame:
+    return numbers.withColumn("two", (numbers.label > 5).cast("double")) \
+        .withColumn("three", (numbers.label > 3).cast("double") + (numbers.label > 9).cast("double")).cache()
+
+
+LOGISTIC = [{}, {"regParam": .05, "weightCol": "weight"}, {"regParam": .05, "elasticNetParam": .7},
+            {"regParam": .05, "elasticNetParam": 1.0, "standardization": False}, {"fitIntercept": False, "maxIter": 4},
+            {"labelCol": "three", "regParam": .02, "elasticNetParam": .5}, {"family": "multinomial", "maxIter": 0}]
+
+
+@pytest.mark.parametrize("params", LOGISTIC, ids=str)
+def test_logistic_regression(classes: DataFrame, params):
+    params = {"labelCol": "two", **params}
+    ours = classification.LogisticRegression(**params).fit(classes)
+    theirs = mllib_classification.LogisticRegression(**params).fit(classes)
+    for name in ("coefficientMatrix", "interceptVector"):
+        np.testing.assert_allclose(getattr(ours, name).toArray(), getattr(theirs, name).toArray(), rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(ours.summary.objectiveHistory, theirs.summary.objectiveHistory, rtol=1e-9)
+
+
+def test_a_logistic_regression_is_one_job(sc: SparkContext, classes: DataFrame):
+    loads.unload()
+    estimator = classification.LogisticRegression(labelCol="two", maxIter=5)
+    assert cost(sc, lambda: estimator.fit(classes)).jobs == 1
+    assert cost(sc, lambda: estimator.fit(classes)).jobs == 0
 
 
 def test_principal_components(numbers: DataFrame):
@@ -161,6 +190,18 @@ def outcome(estimator, df: DataFrame) -> object:
             lines = [line.strip() for line in str(error).splitlines()]
             return [line for line in lines if "requirement failed" in line or "MUST" in line][:1]
     return np.round([*model.coefficients.toArray(), model.intercept], 6).tolist()
+
+
+LABELS = {"fractions": [.5, 1.0, 0.0], "negative": [-1.0, 0.0, 1.0], "one class": [1.0, 1.0, 1.0],
+          "class 0": [0.0, 0.0, 0.0], "null": [None, 1.0, 0.0], "NaN": [NAN, 1.0, 0.0]}
+
+
+@pytest.mark.parametrize("bad", LABELS)
+def test_bad_labels_end_as_with_mllib(spark: SparkSession, bad: str):
+    rows = [(label, 1.0, Vectors.dense(float(number))) for number, label in enumerate(LABELS[bad])]
+    df = spark.createDataFrame(spark.sparkContext.parallelize(rows, 2), SCHEMA)
+    ours, theirs = [outcome(module.LogisticRegression(), df) for module in (classification, mllib_classification)]
+    assert ours == theirs
 
 
 @pytest.mark.parametrize("bad", BAD)

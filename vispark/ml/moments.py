@@ -91,7 +91,15 @@ def _moments(points: VRDD, sums: Any, products: Any) -> Moments:
     check(np.append(total, [weight, squares]), negative)
     mean = total / weight
     found, = totals(points, products, mean)
-    return Moments(int(count), float(weight), float(squares), mean, np.asarray(found) / weight)
+    covariance = np.asarray(found) / weight
+    constant = is_constant(np.diag(covariance), mean)
+    covariance[constant], covariance[:, constant] = 0, 0
+    return Moments(int(count), float(weight), float(squares), mean, covariance)
+
+
+def is_constant(variance: np.ndarray, mean: np.ndarray) -> np.ndarray:
+    """Return, for each column, whether its variance is no more than the rounding of its mean leaves."""
+    return variance <= (1e-13 * np.abs(mean)) ** 2
 
 
 def check(sums: np.ndarray, negative: float) -> None:

@@ -84,8 +84,11 @@ def _cubic(left: _End, right: _End) -> float:
     return left.length + 0.9 * width if length > left.length + 0.9 * width else length
 
 
-def backtracking(along: Along, first: float, shrink: float) -> float:
+def backtracking(along: Along, first: float, shrink: float, claimed: float) -> float:
     """Return a step length that meets the strong Wolfe conditions, by shrinking and growing the first one.
+
+    The first length is judged by its slope and a ``claimed`` value, as Breeze does, which takes there the smooth part
+    at the start.
 
     Raises
     ------
@@ -94,8 +97,10 @@ def backtracking(along: Along, first: float, shrink: float) -> float:
     """
     value, slope = along(0.0)
     length = first
-    for _ in range(21):
+    for trial in range(21):
         there, steepness = along(length)
+        if trial == 0:
+            there = claimed
         if there > value + length * slope * _DECREASE:
             length *= shrink
         elif steepness < _CURVATURE * slope:

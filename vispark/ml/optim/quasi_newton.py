@@ -28,16 +28,11 @@ _MEMORY = 20
 
 @dataclass(frozen=True)
 class Minimum:
-    """Result of a minimisation: the point, and the objective at the start and after each iteration."""
+    """Result of a minimisation: the point, and the objective at the start and after each iteration or restart."""
 
     x: np.ndarray
     history: np.ndarray
     is_failed: bool
-
-    @property
-    def iterations(self) -> int:
-        """The number of steps that were taken."""
-        return len(self.history) - 1
 
 
 @dataclass(frozen=True)
@@ -46,6 +41,7 @@ class _Point:
 
     x: np.ndarray
     gradient: np.ndarray
+    smooth: float
     value: float
     slope: np.ndarray
 
@@ -112,17 +108,20 @@ def minimize(objective: Objective, start: np.ndarray, *, l1: np.ndarray | None =
     history = [point.value]
     plain: deque[float] = deque([np.inf], maxlen=_MEMORY)
     curvature, has_failed, is_failed = _Curvature(memory), False, False
-    while len(history) - 1 < iterations and not _is_flat(point, tolerance) \
+    steps = 0
+    while steps < iterations and not _is_flat(point, tolerance) \
             and not _stands_still(point, plain, tolerance * history[0]):
         try:
-            after = problem.step(point, curvature, is_first=len(history) == 1)
+            after = problem.step(point, curvature, is_first=not steps)
         except LineSearchFailed:
             if has_failed:
                 is_failed = True
                 break
             has_failed, curvature = True, _Curvature(memory)
+            history.append(point.value)
             continue
         has_failed = False
+        steps += 1
         curvature.add(after.x - point.x, after.gradient - point.gradient)
         point = after
         history.append(point.value)
@@ -149,11 +148,12 @@ class _Problem:
         """Return a point with what the objective is there."""
         value, gradient = self._objective(x)
         if self._l1 is None:
-            return _Point(x, gradient, float(value), gradient)
+            return _Point(x, gradient, float(value), float(value), gradient)
         above, below = gradient + self._l1, gradient - self._l1
         at_zero = np.where(below > 0, below, np.where(above < 0, above, 0.0))
         slope = np.where(x == 0, at_zero, gradient + np.sign(x) * self._l1)
-        return _Point(x, gradient, float(value + self._l1 @ np.abs(x)), np.where(self._l1 == 0, gradient, slope))
+        return _Point(x, gradient, float(value), float(value + self._l1 @ np.abs(x)),
+                      np.where(self._l1 == 0, gradient, slope))
 
     def step(self, point: _Point, curvature: _Curvature, *, is_first: bool) -> _Point:
         """Return the point after a step, or raise :class:`LineSearchFailed`."""
@@ -174,7 +174,7 @@ class _Problem:
                 raise LineSearchFailed("the step is too small")
         else:
             length = backtracking(along, 0.5 / float(np.linalg.norm(point.gradient)) if is_first else 1.0,
-                                  shrink=0.1 if is_first else 0.5)
+                                  shrink=0.1 if is_first else 0.5, claimed=point.smooth)
         along(length)
         return tried[length]
 
