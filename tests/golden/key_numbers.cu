@@ -73,9 +73,9 @@ lambda_fold(const long long* __restrict__ works, void* const* __restrict__ ports
             }
         }
     }
-    rows::leave<1, 1, 128, Minimum>(out_0_least, (long long*)memory, &least);
-    rows::leave<1, 1, 128, Maximum>(out_0_greatest, (long long*)memory, &greatest);
     rows::leave_thread_cells<Add, 3, 128>(out_0_counts, out_0_cells);
     rows::leave_thread_cells<Add, 3, 128>(out_1_folds_partial, out_1_folds_cells);
+    rows::leave<1, 1, 128, Minimum>(out_0_least, (long long*)memory, &least);
+    rows::leave<1, 1, 128, Maximum>(out_0_greatest, (long long*)memory, &greatest);
 #endif
 }

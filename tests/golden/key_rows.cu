@@ -117,10 +117,10 @@ lambda_fold(const long long* __restrict__ works, void* const* __restrict__ ports
             }
         }
     }
-    rows::leave<1, 1, 256, Minimum>(out_0_least, (long long*)memory, &least);
-    rows::leave<1, 1, 256, Maximum>(out_0_greatest, (long long*)memory, &greatest);
     rows::leave_warp_cells<Add, 10, 256>(out_0_counts, out_0_cells);
     rows::leave_warp_cells<Add, 640, 256>(out_1_0_folds_partial, out_1_0_folds_cells);
     rows::leave_warp_cells<Add, 10, 256>(out_1_1_folds_partial, out_1_1_folds_cells);
+    rows::leave<1, 1, 256, Minimum>(out_0_least, (long long*)memory, &least);
+    rows::leave<1, 1, 256, Maximum>(out_0_greatest, (long long*)memory, &greatest);
 #endif
 }

@@ -76,7 +76,7 @@ def test_a_structure_that_is_not_laid_out_as_the_kernels_is_refused(sc: SparkCon
 
 NUMBERS = Kernels("""
 #include <stdint.h>
-__global__ void all(const double* x, double* y, long a, size_t b, unsigned long long c, int64_t d, double e, float f,
+__global__ void each(const double* x, double* y, long a, size_t b, unsigned long long c, int64_t d, double e, float f,
                     unsigned char g, bool h)
 { y[threadIdx.x] = x[threadIdx.x] + (a + (double)b + (double)c + d + e + f + g + h); }
 """)
@@ -84,7 +84,7 @@ __global__ void all(const double* x, double* y, long a, size_t b, unsigned long 
 
 def test_python_numbers_for_every_type_of_parameter(sc: SparkContext):
     numbers = sc.parallelize([np.arange(3.0)], 1).cache("GPU")
-    made = numbers.exec(NUMBERS.all, IN, OUT, -1, 2 ** 40, 2 ** 50, -(2 ** 41), 0.125, 0.5, 200, True, grid=1, block=3)
+    made = numbers.exec(NUMBERS.each, IN, OUT, -1, 2 ** 40, 2 ** 50, -(2 ** 41), 0.125, 0.5, 200, True, grid=1, block=3)
     np.testing.assert_array_equal(made.collect()[0], np.arange(3.0) + (-1 + 2.0 ** 40 + 2.0 ** 50
                                                                      - 2.0 ** 41 + 201.625))
 
@@ -94,4 +94,4 @@ def test_python_numbers_that_a_parameter_does_not_hold(sc: SparkContext, positio
     arguments = [-1, 2, 3, 4, 0.125, 0.5, 200, True]
     arguments[position] = value
     with pytest.raises(LaunchError, match=r"does not hold|Python float"):
-        sc.parallelize([np.arange(3.0)], 1).cache("GPU").exec(NUMBERS.all, IN, OUT, *arguments, grid=1, block=3)
+        sc.parallelize([np.arange(3.0)], 1).cache("GPU").exec(NUMBERS.each, IN, OUT, *arguments, grid=1, block=3)

@@ -332,11 +332,12 @@ class KeyedFrame(RowKernel):
         table = self.table
         if self._together:
             self._leave_together(text)
+        for name, _, functor, width, partial in self._cells() if self.cells.place in ("thread", "warp") else ():
+            text.add(f"rows::leave_{self.cells.place}_cells<{functor}, {width}, {table.block}>({partial}, {name});")
+        # Behind the cells, as the range of the keys goes through the shared memory that these may begin with.
         for one in self.of_keys[1:]:
             text.add(f"rows::leave<1, 1, {table.block}, {one.functor}>({self.key.base}_{one.guard}, "
                      f"(long long*)memory, &{one.guard});")
-        for name, _, functor, width, partial in self._cells() if self.cells.place in ("thread", "warp") else ():
-            text.add(f"rows::leave_{self.cells.place}_cells<{functor}, {width}, {table.block}>({partial}, {name});")
 
     def _leave_together(self, text: IndentedText) -> None:
         """Write the code that stores shared cells: a thread block's as its partial; those of all blocks by the last
