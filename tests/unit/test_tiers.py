@@ -21,6 +21,8 @@ from tests.unit.plans import Bench, bench
 
 #: 12 partitions of 64 KiB; a device with room for 8 has three buffers free for one each, and so 5 of them.
 KIB = 1 << 10
+DEVICE = os.environ.get("VISPARK_TEST_DEVICE", "host")
+NAME = f"{DEVICE}:0"
 PARTITIONS = [[{"": np.random.default_rng(index).normal(size=(64, 128))}] for index in range(12)]
 SMALL = {"memory": 8 * 64 * KIB + 4 * KIB, "stream": 64 * KIB}
 SUM = ToDeviceStep(), FoldStep((FieldFold("", "add"),), "rows")
@@ -36,7 +38,7 @@ def places(worker: Bench, vrdd: int = 1) -> list[str]:
 
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    with bench(tmp_path_factory.mktemp("v"), "host") as worker:
+    with bench(tmp_path_factory.mktemp("v"), DEVICE) as worker:
         worker.put(1, PARTITIONS)
         return sums(worker)
 
@@ -51,7 +53,7 @@ def files(tmp_path: Path) -> Path:
 @pytest.fixture
 def small(tmp_path: Path, files: Path) -> Iterator[Bench]:
     """A worker whose device has room for a part, host memory for two more partitions, and a directory for files."""
-    with bench(tmp_path, "host", **SMALL, host_memory=128 * KIB, spill_dir=str(files)) as worker:
+    with bench(tmp_path, DEVICE, **SMALL, host_memory=128 * KIB, spill_dir=str(files)) as worker:
         yield worker
 
 
@@ -86,7 +88,7 @@ def test_files_have_no_names_and_outlive_their_directory(files: Path):
 
 
 def test_a_budget_of_nothing_is_an_error_or_files(tmp_path: Path, files: Path):
-    with bench(tmp_path, "host", **SMALL, host_memory=1, spill_dir=str(files)) as worker:
+    with bench(tmp_path, DEVICE, **SMALL, host_memory=1, spill_dir=str(files)) as worker:
         with pytest.raises(OutOfMemory, match=r"spark\.vispark\.hostMemory"):
             worker.put(1, PARTITIONS, "tiers")
         held = len(places(worker))
@@ -97,7 +99,7 @@ def test_a_budget_of_nothing_is_an_error_or_files(tmp_path: Path, files: Path):
 def test_all_tiers_give_the_bits_of_one(small: Bench, expected: bytes):
     small.put(1, PARTITIONS, "tiers+disk")
     found = places(small)
-    assert found == ["host:0"] * 5 + ["host"] * 2 + ["disk"] * 5
+    assert found == [NAME] * 5 + ["host"] * 2 + ["disk"] * 5
     assert sums(small) == expected and sums(small) == expected
     assert [block[""].tobytes() for blocks in small.fetched(1) for block in blocks] == \
         [blocks[0][""].tobytes() for blocks in PARTITIONS]
@@ -142,20 +144,20 @@ def test_a_directory_that_vanishes_loses_nothing(small: Bench, files: Path, expe
 def test_the_last_resident_partitions_make_room_and_come_back(small: Bench, expected: bytes):
     small.put(1, PARTITIONS, "tiers+disk")
     small.put(2, PARTITIONS[:5])
-    assert places(small, 2) == ["host:0"] * 5
-    resident = places(small).count("host:0")
-    assert resident < 4 and places(small)[:resident] == ["host:0"] * resident
+    assert places(small, 2) == [NAME] * 5
+    resident = places(small).count(NAME)
+    assert resident < 4 and places(small)[:resident] == [NAME] * resident
     assert sums(small) == expected
     small.process._forget((2,))
     assert sums(small) == expected
-    assert places(small)[:5] == ["host:0"] * 5
+    assert places(small)[:5] == [NAME] * 5
 
 
 def test_what_stays_on_devices_alone_is_an_error_where_nothing_can_make_room(small: Bench):
     small.put(2, PARTITIONS[:7])
     with pytest.raises(OutOfMemory, match=r'persist\("GPU_AND_HOST"\) keeps in host memory what does not fit'):
         small.put(3, PARTITIONS)
-    assert places(small, 2) == ["host:0"] * 7
+    assert places(small, 2) == [NAME] * 7
 
 
 def test_a_plan_in_waves_leaves_nothing_to_the_collector(small: Bench, expected: bytes):

@@ -1,0 +1,111 @@
+"""Passes over data larger than a device's budget: ``python -m benchmarks.tiers [DEVICE]``.
+
+Iterations of logistic regression on points that are kept by ``persist("GPU_AND_HOST")``, seen from the driver, with the
+device's memory (``spark.vispark.memory``) set so that the points are 1.25, 2 and 4 times as much; beside them the
+greater one of the time of a pass over points that all fit, and of the streamed bytes at the rate of copies from pinned
+memory. The weights must have the bits of those that the pass over points that fit gives.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Iterable
+from functools import partial
+
+import click
+import numpy as np
+from pyspark import SparkContext
+
+from benchmarks.session import context, environment
+from gpu_worker.client.connection import administer
+from gpu_worker.device import open_devices
+from gpu_worker.memory.host_tier import HostTier
+from gpu_worker.protocol.messages import Reported, Status
+from vispark import Rows
+from vispark.options import Options
+
+FEATURES = 64
+RATIOS = (1.25, 2.0, 4.0)
+
+
+def block(index: int, rows: int) -> np.ndarray:
+    """Return the points of a partition: float32 of shape (rows, FEATURES), the label before the others."""
+    points = np.random.default_rng(index).normal(size=(rows, FEATURES)).astype("f4")
+    points[:, 0] = np.sign(points[:, 1] + points[:, 2])
+    return points
+
+
+def blocks(rows: int, numbers: Iterable[int]) -> Rows:
+    """Return the records of a partition."""
+    return Rows(block(number, rows) for number in numbers)
+
+
+def link(device: str, nbytes: int = 256 << 20) -> float:
+    """Return the bytes per second of copies to a device from pinned memory, the best of a few."""
+    opened, *others = open_devices(device, memory=0, cache_dir="")
+    stream = opened.stream()
+    memory = HostTier(2 * nbytes, opened.pin, opened.unpin).take(nbytes)
+    memory.fill(1)
+    buffer, taken = opened.allocate(nbytes, stream=stream), []
+    for _ in range(8):
+        opened.synchronize(stream=stream)
+        started = time.perf_counter()
+        opened.copy_in(buffer, memory, stream=stream)
+        opened.synchronize(stream=stream)
+        taken.append(time.perf_counter() - started)
+    buffer.close()
+    del memory
+    for each in (opened, *others):
+        each.close()
+    return nbytes / min(taken)
+
+
+def report() -> Reported:
+    """Return what the session holds."""
+    return next(session.report for session in administer(Status()).sessions if session.report)
+
+
+def passes(sc: SparkContext, rows: int, partitions: int, count: int) -> tuple[list[float], bytes, Reported]:
+    """Return the seconds of each pass, the bits of the last weights, and what the session held."""
+    points = sc.parallelize(range(partitions), partitions).mapPartitions(partial(blocks, rows)).persist("GPU_AND_HOST")
+    weights, taken = np.zeros(FEATURES - 1, "f4"), []
+    points.count()
+    for _ in range(count):
+        started = time.perf_counter()
+        gradient = points.vmap(lambda p, w: p[1:] * (p[0] / (1 + np.exp(p[0] * (p[1:] * w).sum()))), weights).sum()
+        taken.append(time.perf_counter() - started)
+        weights = weights + gradient.astype("f4") / np.float32(rows * partitions)
+    held = report()
+    points.uncache()
+    return taken[2:], weights.tobytes(), held
+
+
+@click.command()
+@click.argument("device", default="host")
+@click.option("--bytes", "size", default="256m", show_default=True, help="Bytes of the points.")
+@click.option("--partitions", default=32, show_default=True, type=click.IntRange(min=1))
+@click.option("--passes", "count", default=12, show_default=True, type=click.IntRange(min=3))
+@click.option("--cores", default=4, show_default=True, type=click.IntRange(min=1))
+def main(device: str, size: str, partitions: int, count: int, cores: int) -> None:
+    """Print a line for each ratio of the points to the device's budget."""
+    nbytes = Options.read([("spark.vispark.memory", size)]).memory
+    rows = nbytes // partitions // (4 * FEATURES)
+    with environment():
+        rate = link(device)
+        print(f"{device}: {nbytes:,} bytes in {partitions} partitions; copies from pinned memory {rate / 1e9:.1f} GB/s")
+        resident, expected = 0.0, b""
+        for ratio in (0.0, *RATIOS):
+            options = {"spark.vispark.memory": str(int(nbytes / ratio) if ratio else 0)}
+            with context(device, cores, options) as sc:
+                taken, weights, held = passes(sc, rows, partitions, count)
+            seconds, streamed = statistics.median(taken), held.host_bytes
+            resident, expected = resident or seconds, expected or weights
+            floor = max(streamed / rate, resident)
+            print(f"{ratio or 'all'!s:>5}: {held.memory[0].used:>13,} bytes on the device, {streamed:>13,} streamed; "
+                  f"a pass {1e3 * seconds:8.2f} ms, {seconds / floor:5.2f} of its floor of {1e3 * floor:8.2f} ms; "
+                  f"the same bits: {'yes' if weights == expected else 'NO'}")
+
+
+if __name__ == "__main__":
+    main()
