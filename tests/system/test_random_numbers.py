@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from tests.system.vrdd_tools import host_context
+from tests.system.vrdd_tools import connect_threads, host_context
 from vispark import random
 from vispark.runtime.driver.session import Session
 
@@ -35,6 +35,7 @@ def test_numbers_do_not_depend_on_partitions(sc, partitions):
     with worker._borrowed() as lane:
         os.kill(lane.client.pid, signal.SIGKILL)
     assert numbers.collect() == EXPECTED
+    connect_threads(worker)
 
 
 def test_a_step_of_a_loop_has_numbers_of_its_own(sc):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import vispark
-from tests.system.vrdd_tools import exact, host_context
+from tests.system.vrdd_tools import connect_threads, exact, host_context
 from vispark.runtime.driver.session import Session
 
 
@@ -77,6 +77,7 @@ def test_a_lost_process_is_attached_again(sc):
         with worker._borrowed() as lane:
             os.kill(lane.client.pid, signal.SIGKILL)
         assert squares.sum() == 285 and attached.map(lambda x: x + 1).sum() == 55
+    connect_threads(worker)
 
 
 def test_names_that_are_there_or_not(sc):

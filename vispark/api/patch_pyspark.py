@@ -13,14 +13,15 @@ from pyspark import RDD, SparkContext, StorageLevel
 from vispark._utils.lazy import LazyModule
 from vispark.api.boundary import brief
 from vispark.errors import PlanError, SparkConnectError
-from vispark.plan.storage_levels import spills_of
 
 if TYPE_CHECKING:
     from vispark.api import vrdd
     from vispark.api.vrdd import VRDD
+    from vispark.plan import storage_levels
     from vispark.profiling import profiler
     from vispark.runtime.driver import session
 else:
+    storage_levels = LazyModule("vispark.plan.storage_levels")
     vrdd = LazyModule("vispark.api.vrdd")
     profiler = LazyModule("vispark.profiling.profiler")
     session = LazyModule("vispark.runtime.driver.session")
@@ -58,7 +59,7 @@ def _cache(self: RDD, level: str | None = None) -> RDD:
 def _persist(self: RDD, storageLevel: StorageLevel | str = StorageLevel.MEMORY_ONLY) -> RDD:
     if not isinstance(storageLevel, str):
         return _PERSIST(self, storageLevel)
-    if spills_of(storageLevel):
+    if storage_levels.spills_of(storageLevel):
         return vrdd.send(self).persist(storageLevel)
     return vrdd.send(self).htod().cache()
 
