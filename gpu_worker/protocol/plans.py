@@ -175,6 +175,17 @@ class CheckFiniteStep:
 
 
 @dataclass(frozen=True, slots=True)
+class OpenKeysStep:
+    """Step that makes a field ``0`` of ``dtype`` of pairs' keys, which came as numbers of this dtype. Fields of values
+    get the names ``1``, or ``1.`` and their name. ``layout`` describes what comes out.
+    """
+
+    label: str
+    dtype: str
+    layout: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class PartitionByKeyStep:
     """Step that makes ``parts`` new partitions of the rows of all, by the field ``key``; those of one stay in order.
 
@@ -249,7 +260,7 @@ Step = (PutStep | LoadStep | ToDeviceStep | ToHostStep | ExecStep | FoldStep | K
         | FetchStep | FoldByKeyStep | FoldInsideStep | MapFoldStep
         | ExchangeStep | StencilStep | IterateStep | WindowStep | CheckFiniteStep
         | PartitionByKeyStep | SortByKeyStep | FoldRunsStep | KeepKeyedStep
-        | JoinByKeyStep)
+        | JoinByKeyStep | OpenKeysStep)
 
 
 #: The name, in a compiler's messages, of the assertions that a client may put behind a kernel's source.

@@ -194,16 +194,24 @@ def test_keys_that_are_objects_stay_sparks(sc: SparkContext, monkeypatch: pytest
     assert "keys are objects" in held.explanation()
 
 
-@pytest.mark.parametrize("device", ["host:3"])
-def test_rows_go_from_device_to_device(local: Topology, device: str):
-    with host_context(local, device=device) as context:
-        plain = numbers(context, 300, 5)
-        held = plain.cache("GPU").vmap(float_pairs)
-        found = held.partitionBy(7)
-        expected = plain.map(float_pairs).partitionBy(7, hash)
-        assert [sorted(part) for part in found.glom().collect()] \
-            == [sorted(part) for part in expected.glom().collect()]
-        assert held.sortByKey(False, 4).collect() == sorted(
-            plain.map(float_pairs).collect(), key=operator.itemgetter(0), reverse=True)
-        assert sorted(held.join(found, 4).collect()) == sorted(
-            plain.map(float_pairs).join(expected, 4).collect())
+@pytest.mark.parametrize("key", [int, float, np.int32], ids=["int", "float", "int32"])
+def test_keys_that_were_sent_as_numbers(sc: SparkContext, key: type):
+    plain = numbers(sc).map(lambda x: (key(x // 7), x))
+    held = plain.cache("GPU")
+    found = held.partitionBy(3)
+    assert isinstance(found, VRDD)
+    assert [sorted(part) for part in found.glom().collect()] \
+        == [sorted(part) for part in plain.partitionBy(3, hash).glom().collect()]
+    assert {type(each) for each, _ in found.collect()} == {key}
+    assert held.mapValues(abs).collect() == plain.mapValues(abs).collect()
+    assert held.countByKey() == plain.countByKey()
+    sums = dict(held.vmap(lambda x: 2 * x).reduceByKey(operator.add).collect())
+    assert sums == pytest.approx({each: 2 * total for each, total in plain.reduceByKey(operator.add).collect()})
+    assert sorted(held.join(held.vmap(lambda x: 2 * x), 2).collect()) == sorted(
+        plain.join(plain.mapValues(lambda x: 2 * x), 2).collect())
+
+
+def test_keys_beyond_64_bits_stay_objects(sc: SparkContext):
+    plain = sc.parallelize([(2**70, 1.0), (3, 2.0), (2**70, 3.0)], 2)
+    assert sorted(plain.cache("GPU").reduceByKey(operator.add).collect()) == [(3, 2.0), (2**70, 4.0)]
+    assert plain.cache("GPU").partitionBy(2).count() == 3

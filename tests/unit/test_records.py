@@ -221,9 +221,9 @@ class Name:
 class TestPairs:
     @pytest.mark.parametrize("keys, tag", [
         (["a", "ü\0", ""], b"m"), ([b"a", b""], b"m"), ([True, 1, 1.0, None], b"m"),
-        ([("a", (1, (True, b"x"))), (), (None,)], b"m"), ([2**63 - 1, 2**64 - 1, -2**63], b"m"), ([-0.0, QUIET], b"m"),
+        ([("a", (1, (True, b"x"))), (), (None,)], b"m"), ([2**63 - 1, 2**64 - 1, -2**63], b"m"), ([-0.0, QUIET], b"n"),
         ([2**64, -2**63 - 1], b"p"), (["\ud800"], b"p"), ([np.int64(3), np.float32(2)], b"p"),
-        ([np.int64(3), np.int64(-4)], b"a"), ([np.bool_(True)], b"a"), ([np.str_("x")], b"p"),
+        ([np.int64(3), np.int64(-4)], b"n"), ([3, -4], b"n"), ([np.bool_(True)], b"a"), ([np.str_("x")], b"p"),
         ([[1], {2: 3}, Name("x")], b"p"), ([frozenset({1}), datetime.date(2020, 1, 1), decimal.Decimal("1.10")], b"p"),
         ([bytearray(b"x"), collections.namedtuple("Point", "x y")(1, 2)], b"p"), (["a", Name("b")], b"p"),
     ], ids=str)

@@ -11,7 +11,7 @@ import logging
 import weakref
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import Any
 
@@ -21,7 +21,7 @@ from pyspark.resultiterable import ResultIterable
 
 from gpu_worker.protocol.errors import KeysRefused
 from gpu_worker.protocol.messages import Step
-from gpu_worker.protocol.plans import FoldRunsStep, JoinByKeyStep, PartitionByKeyStep, SortByKeyStep
+from gpu_worker.protocol.plans import FoldRunsStep, JoinByKeyStep, OpenKeysStep, PartitionByKeyStep, SortByKeyStep
 from vispark.api.fallback import tell
 from vispark.api.reduced_rdd import DriverRDD
 from vispark.fold.lowering import fold_fields, unlike
@@ -30,7 +30,7 @@ from vispark.lower.stages import RequestedOutput
 from vispark.plan import ops
 from vispark.plan.operations.shuffled import Shuffled
 from vispark.records.layout import RecordLayout
-from vispark.records.pairs import EMPTY, not_numbers, not_pairs, with_counts
+from vispark.records.pairs import EMPTY, not_numbers, not_pairs, opened, with_counts
 from vispark.runtime.driver.residency import Residency
 from vispark.runtime.driver.session import Session
 from vispark.translate import TranslationError
@@ -131,8 +131,16 @@ def _anchor_of(source: Any) -> tuple[weakref.ref[Any], Sequence[ops.RecordedOper
     return weakref.ref(each), behind[::-1]
 
 
+@dataclass(frozen=True)
+class Keyed:
+    """Layout of records with their keys in an array, and the steps of a worker that bring them there."""
+
+    layout: RecordLayout
+    steps: tuple[Step, ...] = ()
+
+
 def pairs_of(source: Any, action: str, not_those: Callable[[RecordLayout], str],
-             reason: str = "") -> RecordLayout | None:
+             reason: str = "") -> Keyed | None:
     """Return the layout of a VRDD's records if workers can exchange them by their keys; else None, with the reason
     noted for ``explain`` and, unless keys are objects or nothing is cached, told.
     """
@@ -140,11 +148,13 @@ def pairs_of(source: Any, action: str, not_those: Callable[[RecordLayout], str],
         source._folds[action] = "nothing is cached"
         return None
     contents = [each for each in source._results() if each.count]
-    layout = contents[0].layout if contents else EMPTY
+    before = contents[0].layout if contents else EMPTY
+    layout = before if not_those is not_numbers else opened(before)
     reason = reason or ("there are no records" if not contents else unlike(contents) or not_those(layout))
     if not reason:
         source._folds.pop(action, None)
-        return layout
+        return Keyed(layout, () if layout is before else (
+            OpenKeysStep(action, layout.parts[0].dtype.str, layout.encode()),))
     log.info("%s() of VRDD %s is a Spark job: %s", action, source._shown(), reason)
     source._folds[action] = reason
     if contents and not layout.keyed:
@@ -198,15 +208,16 @@ def reduced(source: Any, function: Callable[[Any, Any], Any], partitions: int, p
 
     def not_those(layout: RecordLayout) -> str:
         nonlocal fields
-        found = not_pairs(layout)
-        if not found and not isinstance(spec, str):
+        why = not_pairs(layout)
+        if not why and not isinstance(spec, str):
             fields = fold_fields(spec, layout, layout.parts[1:], "1")
-        return found or (fields if isinstance(fields, str) else "")
+        return why or (fields if isinstance(fields, str) else "")
 
-    layout = pairs_of(source, action, not_those, reason)
-    if layout is None:
+    found = pairs_of(source, action, not_those, reason)
+    if found is None:
         return None
-    steps = (partition_step(action, "0", partitions, layout), SortByKeyStep(action, "0", False),
+    layout = found.layout
+    steps = (*found.steps, partition_step(action, "0", partitions, layout), SortByKeyStep(action, "0", False),
              FoldRunsStep(action, ("0",), tuple(fields), "", layout.encode()))
     return exchanged(source, action, steps, layout, partitions,
                      lambda rdd: RDD.reduceByKey(rdd, function, partitions, hash), Partitioner(partitions, place))
@@ -215,11 +226,11 @@ def reduced(source: Any, function: Callable[[Any, Any], Any], partitions: int, p
 def counted(source: Any) -> dict[Any, int] | None:
     """Return the number of records of each key, or None where Spark is to count."""
     action = "countByKey"
-    layout = pairs_of(source, action, not_pairs)
-    if layout is None:
+    keyed = pairs_of(source, action, not_pairs)
+    if keyed is None:
         return None
-    after, partitions = with_counts(layout), source.getNumPartitions()
-    steps = SortByKeyStep(action, "0", False), FoldRunsStep(action, ("0",), (), "1", after.encode())
+    after, partitions = with_counts(keyed.layout), source.getNumPartitions()
+    steps = *keyed.steps, SortByKeyStep(action, "0", False), FoldRunsStep(action, ("0",), (), "1", after.encode())
     made = exchanged(source, action, steps, after, partitions,
                      lambda rdd: rdd.map(_one).reduceByKey(_added).coalesce(partitions))
     found: dict[Any, int] = defaultdict(int)
@@ -239,9 +250,10 @@ def _added(a: int, b: int) -> int:
 def distinct(source: Any, partitions: int) -> Any:
     """Return the VRDD of ``distinct``, or None where Spark is to do it."""
     action = "distinct"
-    layout = pairs_of(source, action, not_numbers)
-    if layout is None:
+    found = pairs_of(source, action, not_numbers)
+    if found is None:
         return None
+    layout = found.layout
     steps = (partition_step(action, "", partitions, layout), SortByKeyStep(action, "", False),
              FoldRunsStep(action, ("",), (), "", layout.encode()))
     return exchanged(source, action, steps, layout, partitions, lambda rdd: RDD.distinct(rdd, partitions))
@@ -249,11 +261,13 @@ def distinct(source: Any, partitions: int) -> Any:
 
 def ordered_by_key(source: Any, action: str, ascending: bool, partitions: int) -> Any:
     """Return the VRDD of ``sortByKey``, or None where Spark is to sort."""
-    layout = pairs_of(source, action, not_pairs)
-    if layout is None:
+    found = pairs_of(source, action, not_pairs)
+    if found is None:
         return None
+    layout = found.layout
     how = "ascending" if ascending else "descending"
-    steps = partition_step(action, "0", partitions, layout, how), SortByKeyStep(action, "0", not ascending)
+    steps = (*found.steps, partition_step(action, "0", partitions, layout, how),
+             SortByKeyStep(action, "0", not ascending))
     return exchanged(source, action, steps, layout, partitions, lambda rdd: RDD.sortByKey(rdd, ascending, partitions))
 
 
@@ -281,10 +295,11 @@ def ordered_by(source: Any, key: Callable[[Any], Any], ascending: bool, partitio
 
 def sorted_pairs(source: Any, action: str, partitions: int) -> Any:
     """Return the VRDD of pairs in the partitions of their keys, sorted by these; None where that is Spark's."""
-    layout = pairs_of(source, action, not_pairs)
-    if layout is None:
+    found = pairs_of(source, action, not_pairs)
+    if found is None:
         return None
-    steps = partition_step(action, "0", partitions, layout), SortByKeyStep(action, "0", False)
+    layout = found.layout
+    steps = *found.steps, partition_step(action, "0", partitions, layout), SortByKeyStep(action, "0", False)
     return exchanged(source, action, steps, layout, partitions, lambda rdd: RDD.partitionBy(rdd, partitions, hash)
                      .mapPartitions(_in_order, True), Partitioner(partitions, portable_hash))
 
@@ -324,12 +339,12 @@ def both_sides(left: Any, right: Any, action: str, partitions: int) -> tuple[Any
     if not isinstance(right, type(left)) or not right._is_held():
         left._folds[action] = "the other RDD is not cached on the device"
         return None
-    layouts = [pairs_of(each, action, not_pairs) for each in (left, right)]
-    first, second = layouts
+    first, second = [pairs_of(each, action, not_pairs) for each in (left, right)]
     if first is None or second is None:
         return None
-    if first.parts[0].dtype != second.parts[0].dtype:
-        left._folds[action] = f"the keys are {first.parts[0].dtype} and {second.parts[0].dtype}"
+    keys = [each.layout.parts[0].dtype for each in (first, second)]
+    if keys[0] != keys[1]:
+        left._folds[action] = f"the keys are {keys[0]} and {keys[1]}"
         return None
     return sorted_pairs(left, action, partitions), sorted_pairs(right, action, partitions)
 

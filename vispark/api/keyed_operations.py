@@ -54,11 +54,11 @@ class KeyedOperations(LineageWalk):
         if self.partitioner == Partitioner(count, partitionFunc):
             return self
         reason = "" if partitionFunc is portable_hash else "partitionFunc= is given"
-        layout = keyed.pairs_of(self, "partitionBy", not_pairs, reason)
-        if layout is None:
+        found = keyed.pairs_of(self, "partitionBy", not_pairs, reason)
+        if found is None:
             return super().partitionBy(numPartitions, partitionFunc)
-        step = keyed.partition_step("partitionBy", "0", count, layout)
-        made: RDD[Any] = keyed.exchanged(self, "partitionBy", (step,), layout, count,
+        step = keyed.partition_step("partitionBy", "0", count, found.layout)
+        made: RDD[Any] = keyed.exchanged(self, "partitionBy", (*found.steps, step), found.layout, count,
                                          lambda rdd: RDD.partitionBy(rdd, count, hash),
                                          Partitioner(count, partitionFunc))
         return made

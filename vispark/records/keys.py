@@ -18,7 +18,9 @@ import numpy as np
 from pyspark import cloudpickle
 
 from gpu_worker.protocol.errors import ProtocolError, RecordError, Unauthorized
+from gpu_worker.protocol.keys import NUMBERS
 from gpu_worker.protocol.publications import OPEN_TAG, PICKLED, TAG_BYTES
+from vispark.records.layout import BY_NAME, PYTHON, held_as
 from vispark.records.validation import is_number
 
 _PLAIN = frozenset({str, bytes, int, float, bool, type(None), tuple})
@@ -86,7 +88,32 @@ def pack_keys(keys: Sequence[Any], *, seal: Callable[[bytes], bytes]) -> bytes:
     RecordError
         If a key can be neither packed nor pickled.
     """
+    found = numbers_of(keys) if keys else None
+    if found is not None:
+        return seal(NUMBERS + found[0].encode() + b";" + found[1].tobytes())
     return seal(_packed(keys) or _stacked(keys) or _pickled(keys))
+
+
+def numbers_of(keys: Sequence[Any]) -> tuple[str, np.ndarray] | None:
+    """Return keys that are numbers of one type as an array, which workers can read too, and what the type is called in
+    a :class:`~vispark.records.layout.RecordPart`; None for other keys, and for ints beyond 64 bits.
+
+    Examples
+    --------
+    >>> numbers_of([3, 4])
+    ('int', array([3, 4]))
+    >>> numbers_of(["a"]) is None
+    True
+    """
+    kind = type(keys[0])
+    if len(set(map(type, keys))) > 1 or not (kind in (int, float) or (isinstance(keys[0], np.generic)
+                                                                      and keys[0].dtype.kind in "iuf")):
+        return None
+    try:
+        dtype = PYTHON[kind] if kind in PYTHON else keys[0].dtype
+        return kind.__name__ if kind in PYTHON else dtype.str, np.fromiter(keys, dtype, len(keys))
+    except OverflowError:
+        return None
 
 
 def unpack_keys(keys: bytes, count: int, *, open: Callable[[bytes], bytes]) -> list[Any]:
@@ -102,7 +129,11 @@ def unpack_keys(keys: bytes, count: int, *, open: Callable[[bytes], bytes]) -> l
     if not count and not keys:
         return []
     blob = _opened(bytes(keys), open)
-    if blob[:1] == _MSGPACK:
+    if blob[:1] == NUMBERS:
+        name, _, data = blob[1:].partition(b";")
+        array = np.frombuffer(data, held_as(name.decode()))
+        found = array.tolist() if name.decode() in BY_NAME else list(array)
+    elif blob[:1] == _MSGPACK:
         found = msgpack.unpackb(memoryview(blob)[1:], use_list=False)
     elif blob[:1] == _ARRAY:
         dtype, _, data = blob[1:].partition(b";")

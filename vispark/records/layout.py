@@ -87,6 +87,9 @@ class RecordLayout:
         only this item is wanted. Else empty.
     grid : GridSpec or None
         The grid that the blocks are of.
+    key : str
+        Of pairs the type of their keys, as a :class:`RecordPart` has it, where these are numbers of one type; else
+        empty.
     """
 
     kind: str
@@ -95,6 +98,7 @@ class RecordLayout:
     tupled: bool = False
     only: str = ""
     grid: GridSpec | None = None
+    key: str = ""
 
     @property
     def named(self) -> bool:
@@ -174,7 +178,8 @@ class RecordLayout:
                    for name, dtype, is_array, number in outputs}
         if merge and self.named:
             written = {part.name: part for part in self.parts} | written
-        return replace(self, keyed=self.keyed and not pair, parts=tuple(written.values()), tupled=tupled)
+        return replace(self, keyed=self.keyed and not pair, parts=tuple(written.values()), tupled=tupled,
+                       key="" if pair else self.key)
 
     def _mapped(self, name: str, dtype: np.dtype, is_array: bool, number: str, python: bool) -> RecordPart:
         if is_array:
@@ -187,7 +192,7 @@ class RecordLayout:
 
     def values(self) -> RecordLayout:
         """Return the layout of the pairs' values alone; a grid's blocks are plain ones without their keys."""
-        return replace(self.as_blocks(), keyed=False)
+        return replace(self.as_blocks(), keyed=False, key="")
 
     def as_blocks(self) -> RecordLayout:
         """Return the layout with a grid's blocks as plain blocks; other layouts as they are."""

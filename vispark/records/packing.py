@@ -14,7 +14,7 @@ from gpu_worker.protocol.payload import Payload, Target, aligned, block_bytes, f
 from vispark.grid.key import BlockKey
 from vispark.grid.spec import GridSpec
 from vispark.records.columns import Column, columns
-from vispark.records.keys import pack_keys
+from vispark.records.keys import numbers_of, pack_keys
 from vispark.records.layout import RecordLayout, RecordPart
 from vispark.records.rows import Rows
 from vispark.records.validation import Subject, is_pair, mixed
@@ -132,7 +132,8 @@ def pack(records: Iterable[Any], *, seal: Callable[[bytes], bytes]) -> Packed:
     if kind == "elements":
         for column in found:
             column.check_stackable()
-    return Packed(RecordLayout(kind, keyed, parts), len(records), keys, found)
+    numbers = numbers_of(names) if keyed and kind == "elements" else None
+    return Packed(RecordLayout(kind, keyed, parts, key=numbers[0] if numbers else ""), len(records), keys, found)
 
 
 def pack_as(layout: RecordLayout, records: Iterable[Any]) -> Packed:

@@ -13,6 +13,22 @@ KEY_DTYPES = frozenset(["b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f
 EMPTY = RecordLayout("elements", False, ())
 
 
+def opened(layout: RecordLayout) -> RecordLayout:
+    """Return the layout of pairs that were sent once a worker has their keys as an array; others as they are.
+
+    Examples
+    --------
+    >>> opened(RecordLayout("elements", True, (RecordPart("", "number", ("float",)),), key="int")).parts[0]
+    RecordPart(name='0', form='number', types=('int',))
+    """
+    if not layout.keyed or not layout.key or layout.named or layout.kind != "elements" or layout.only \
+            or any(part.form == "tuple" for part in layout.parts):
+        return layout
+    parts = [replace(part, name=f"1.{part.name}" if part.name else "1") for part in layout.parts]
+    return replace(layout, keyed=False, key="", tupled=True,
+                   parts=(RecordPart("0", "number", (layout.key,)), *parts))
+
+
 def not_pairs(layout: RecordLayout) -> str:
     """Return the reason why records are no pairs with numbers as keys on the device; "" if they are.
 

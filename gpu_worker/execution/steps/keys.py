@@ -11,14 +11,16 @@ import numpy as np
 from gpu_worker.device.base import Buffer, Device
 from gpu_worker.execution.keyed_folds import folded_runs
 from gpu_worker.execution.keyed_rows import RowOrder, key_type, ordered, row_bytes
-from gpu_worker.execution.plan_checks import check_folds, require
+from gpu_worker.execution.plan_checks import check_folds, dtype_of, require
 from gpu_worker.execution.run_context import RunContext
 from gpu_worker.execution.step_handlers import StepHandler, handles
 from gpu_worker.memory.partition import HeldArray, Partition
 from gpu_worker.memory.registry import Registry
 from gpu_worker.protocol.errors import KeysRefused, OutOfMemory, PlanError
-from gpu_worker.protocol.messages import KeepStep, Plan
-from gpu_worker.protocol.plans import FoldRunsStep, KeepKeyedStep, PartitionByKeyStep, SortByKeyStep
+from gpu_worker.protocol.keys import NUMBERS
+from gpu_worker.protocol.messages import Field, KeepStep, Plan
+from gpu_worker.protocol.plans import FoldRunsStep, KeepKeyedStep, OpenKeysStep, PartitionByKeyStep, SortByKeyStep
+from gpu_worker.protocol.publications import TAG_BYTES
 from gpu_worker.system.failpoints import failpoint
 
 _HOW = ("hash", "ascending", "descending")
@@ -68,6 +70,42 @@ class _KeyedStep(StepHandler[PartitionByKeyStep | SortByKeyStep | FoldRunsStep])
     @property
     def needs_all(self) -> bool:
         return True
+
+
+@handles(OpenKeysStep)
+class OpenKeysHandler(StepHandler[OpenKeysStep]):
+    """Handler of a step that makes a field of the keys of pairs that were sent."""
+
+    @property
+    def label(self) -> str:
+        return self.step.label
+
+    @property
+    def leaves_host_memory(self) -> bool:
+        return True
+
+    def verify(self, plan: Plan) -> None:
+        dtype_of(self.step.dtype)
+
+    def run(self, context: RunContext, values: list[Partition]) -> list[Partition]:
+        return context.each(self, values, partial(self._opened, context))
+
+    def _opened(self, context: RunContext, value: Partition) -> Partition:
+        if not value.count or not value.blocks:
+            return value
+        blob = b"" if value.keys is None else value.keys[TAG_BYTES:TAG_BYTES + 64].tobytes()
+        name, semicolon, _ = blob.partition(b";")
+        dtype = np.dtype(self.step.dtype)
+        data = np.empty(0, np.uint8) if value.keys is None else value.keys[TAG_BYTES + len(name) + 1:]
+        if not name.startswith(NUMBERS) or not semicolon or data.nbytes != value.count * dtype.itemsize:
+            raise PlanError(f"the keys of partition {value.index} are not {value.count} numbers of {dtype}")
+        block = [HeldArray(Field("0", dtype.str, (value.count,)), host=data)]
+        for array in value.blocks[0]:
+            called = f"1.{array.field.name}" if array.field.name else "1"
+            block.append(HeldArray(replace(array.field, name=called), array.host,
+                                   array.buffer.share() if array.buffer else None))
+        made = Partition(value.index, value.count, None, self.step.layout, [tuple(block)], value.device)
+        return context.after(value, made, own=True)
 
 
 @handles(SortByKeyStep)

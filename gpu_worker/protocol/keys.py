@@ -1,0 +1,4 @@
+"""Blobs of pairs' keys, as far as workers read them."""
+
+#: Byte behind the tag of keys that are numbers of one type: its name, a semicolon, and the numbers.
+NUMBERS = b"n"
