@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
+from dataclasses import replace
 
 import numpy as np
 from hypothesis import given, settings
@@ -135,5 +136,7 @@ def test_comes_back_as_it_was(records):
 @settings(max_examples=100, deadline=None)
 @given(partitions())
 def test_layouts_of_parts_of_a_partition_are_equal(records):
-    layouts = {pack(each, seal=RING.seal).layout for each in (records, records[:1], records[::-1]) if each}
+    # But for the type of keys, of which a part may have fewer.
+    layouts = {replace(pack(each, seal=RING.seal).layout, key="")
+               for each in (records, records[:1], records[::-1]) if each}
     assert len(layouts) <= 1
