@@ -1,0 +1,48 @@
+"""Replacement of pyspark.ml's estimators by vispark's, for programs that are not to be changed."""
+
+from __future__ import annotations
+
+import importlib
+
+from vispark.ml import classification, feature, regression
+
+#: The estimators that fit in the workers.
+ESTIMATORS = (classification.LogisticRegression, feature.PCA, regression.LinearRegression)
+
+
+def install() -> list[str]:
+    """Put vispark's estimators in place of pyspark's, in the modules of ``pyspark.ml``.
+
+    What a program imports from there afterwards, and what it loads from files, are vispark's. Names that were imported
+    before stay as they are.
+
+    Returns
+    -------
+    list of str
+        The names that were replaced.
+
+    Examples
+    --------
+    >>> import pyspark.ml.feature
+    >>> theirs = pyspark.ml.feature.PCA, pyspark.ml.regression.LinearRegression
+    >>> from vispark.ml.installation import install, uninstall
+    >>> "pyspark.ml.feature.PCA" in install()
+    True
+    >>> uninstall()
+    >>> theirs == (pyspark.ml.feature.PCA, pyspark.ml.regression.LinearRegression)
+    True
+    """
+    names = []
+    for estimator in ESTIMATORS:
+        module = estimator.__module__.replace("vispark", "pyspark", 1)
+        setattr(importlib.import_module(module), estimator.__name__, estimator)
+        names.append(f"{module}.{estimator.__name__}")
+    return names
+
+
+def uninstall() -> None:
+    """Put pyspark's estimators back."""
+    for estimator in ESTIMATORS:
+        module = estimator.__module__.replace("vispark", "pyspark", 1)
+        theirs = next(base for base in estimator.__mro__ if base.__module__ == module)
+        setattr(importlib.import_module(module), estimator.__name__, theirs)
