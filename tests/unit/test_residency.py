@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from vispark.plan.ops import DatasetId
 from vispark.runtime.driver.release_queue import Released
 from vispark.runtime.driver.residency import Residency
-from vispark.runtime.driver.worker import Worker
+from vispark.runtime.driver.worker import DeferredMessages, Worker
 from vispark.runtime.executor import client
 from vispark.runtime.identity import WorkerAddress
 
@@ -112,3 +112,18 @@ def test_garbage_that_is_there_when_modules_are_frozen_goes_first(monkeypatch):
     monkeypatch.setattr(client.gc, "freeze", lambda: calls.append(gone()))
     client._settle.__wrapped__()
     assert calls == [None]
+
+
+def test_messages_that_no_task_delivered_wait_for_the_next_one():
+    waiting = DeferredMessages()
+    waiting.retain(3, (0, 1))
+    assert not waiting
+    waiting.release((7,))
+    lost = waiting.take()
+    assert (lost.released, lost.retained) == ((7,), {3: (0, 1)}) and not waiting
+    waiting.retain(3, (1,))
+    waiting.put_back(lost)
+    assert waiting and waiting.take().retained == {3: (1,)}
+    waiting.retain(3, (1,))
+    waiting.release((3,))
+    assert waiting.take().retained == {}

@@ -82,7 +82,7 @@ class GarbageCollector:
     def idle(self) -> bool:
         """Whether all workers have been told which VRDDs to free."""
         return not (self._released or self._busy or self._speculative_copies
-                    or any(each.waits for each in self._workers.known()))
+                    or any(each.deferred for each in self._workers.known()))
 
     def join(self) -> None:
         """Wait for the thread, after the queue is closed."""
@@ -125,7 +125,7 @@ class GarbageCollector:
         """Return the seconds to the next work, if nothing happens before."""
         if self._speculative_copies and self._tries == _TRIES:
             return _PATIENCE
-        waits = self._speculative_copies or (self._tries and any(worker.waits for worker in self._workers.known()))
+        waits = self._speculative_copies or (self._tries and any(worker.deferred for worker in self._workers.known()))
         return _AGAIN * 2 ** (_TRIES - self._tries) if waits else None
 
     def _run(self) -> None:
@@ -133,9 +133,9 @@ class GarbageCollector:
         with ExitStack() as stack:
             before = dict(self._speculative_copies)
             keep = self._swept(stack)
-            if not keep and (not any(worker.waits for worker in relayed) or self._released.closes(_PATIENCE)):
+            if not keep and (not any(worker.deferred for worker in relayed) or self._released.closes(_PATIENCE)):
                 return
-            waiting = [worker for worker in relayed if worker.waits]
+            waiting = [worker for worker in relayed if worker.deferred]
             if keep or waiting:
                 came = self._tell(waiting, keep)
                 if keep and self._tries and not came >= {worker.home for worker in self._workers.known()}:
@@ -165,7 +165,7 @@ class GarbageCollector:
     def _tell(self, waiting: list[Worker], keep: dict[int, dict[WorkerAddress, tuple[int, ...]]]) -> set[WorkerAddress]:
         """Run the Spark tasks that tell workers; return the workers that the tasks reached."""
         self._tries = max(self._tries - 1, 0)
-        deferred = {worker: worker.take_deferred() for worker in waiting}
+        deferred = {worker: worker.deferred.take() for worker in waiting}
         task = CollectTask(self._credentials, {worker.home: each for worker, each in deferred.items()}, keep)
         came: set[WorkerAddress] = set()
         try:
@@ -181,7 +181,7 @@ class GarbageCollector:
         finally:
             for worker, each in deferred.items():
                 if worker.home not in came:
-                    worker.defer_again(each)
+                    worker.deferred.put_back(each)
         return came
 
     def _one_by_one(self, found: RDD[WorkerAddress], count: int) -> list[WorkerAddress]:

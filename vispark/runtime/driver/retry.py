@@ -27,11 +27,14 @@ _SHORT = 200
 class Repeating(Protocol):
     """Interface of a session for the retry loop."""
 
-    options: Options
     released: Released
     worlds: MpiWorlds
     #: The parts of long chains that were computed.
     parts: int
+
+    @property
+    def options(self) -> Options:
+        """The options of the session."""
 
 
 def check_open(session: Repeating) -> None:

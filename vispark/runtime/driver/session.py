@@ -90,7 +90,6 @@ class Session:
         self.context = weakref.proxy(context)
         self.credentials = Credentials(uuid.uuid4().hex, secrets.token_bytes(32), context.applicationId or "", options,
                                        context.getConf().get("spark.driver.host", ""), machine(), assigned(context))
-        self.options = options
         self.workers = Workers(self.credentials, self._heard)
         self.worlds = MpiWorlds()
         self.snapshots = Snapshots(options.snapshotShare, options.timeToLoss)
@@ -112,6 +111,11 @@ class Session:
         self.relayed_jobs = 0
         self.collector = GarbageCollector(self.context, self.credentials, self.workers, self.released, self.residencies)
         atexit.register(self.close)
+
+    @property
+    def options(self) -> Options:
+        """The options of the context's configuration."""
+        return self.credentials.options
 
     @classmethod
     def of(cls, context: SparkContext) -> Session:

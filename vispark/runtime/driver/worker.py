@@ -71,6 +71,46 @@ class Sent:
     relayed: Callable[[], Carried] | None = None
 
 
+class DeferredMessages:
+    """Thread-safe queue of what a relayed worker is to be told by the next Spark task that runs on its node."""
+
+    def __init__(self) -> None:
+        self._released: list[int] = []
+        #: By number, the partitions of a VRDD that the worker is to hold.
+        self._retained: dict[int, tuple[int, ...]] = {}
+        self._lock = threading.Lock()
+
+    def __bool__(self) -> bool:
+        """Return whether a release waits for a task."""
+        with self._lock:
+            return bool(self._released)
+
+    def release(self, numbers: tuple[int, ...]) -> None:
+        """Add VRDDs that the worker is to release."""
+        with self._lock:
+            self._released.extend(numbers)
+            for number in numbers:
+                self._retained.pop(number, None)
+
+    def retain(self, number: int, partitions: tuple[int, ...]) -> None:
+        """Add a VRDD of which the worker is to hold some partitions and no others."""
+        with self._lock:
+            self._retained[number] = partitions
+
+    def take(self) -> Deferred:
+        """Remove and return all messages, for a task to deliver."""
+        with self._lock:
+            released, self._released = tuple(self._released), []
+            retained, self._retained = self._retained, {}
+        return Deferred(released, retained)
+
+    def put_back(self, deferred: Deferred) -> None:
+        """Put back messages that no task delivered, for the next task."""
+        with self._lock:
+            self._released.extend(deferred.released)
+            self._retained = deferred.retained | self._retained
+
+
 class Worker:
     """Worker of a session, with the driver's connections to it.
 
@@ -94,6 +134,8 @@ class Worker:
         How many plans it was sent.
     fetched_bytes : int
         How many bytes of results came back from it.
+    deferred : DeferredMessages
+        The messages for it that wait for a Spark task, while plans are relayed to it; empty otherwise.
     """
 
     def __init__(self, credentials: Credentials, home: WorkerAddress,
@@ -113,9 +155,7 @@ class Worker:
         #: Pipelines with plans on their way, by the thread that sends them.
         self._busy: dict[threading.Thread, Pipeline] = {}
         self._lease: Lease | None = None
-        self._released: list[int] = []
-        #: By number, what a worker that is relayed to is to hold.
-        self._retained: dict[int, tuple[int, ...]] = {}
+        self.deferred = DeferredMessages()
         self._lock = threading.Lock()
         self._trying = threading.Lock()
         self._here = home.here
@@ -201,8 +241,8 @@ class Worker:
         """
         self.plans += 1
         if not self.direct:
-            self._defer(released)
-            carry = partial(self._relay, Relay(self._credentials, self.home, invocation, self.take_deferred()), relay)
+            self.deferred.release(released)
+            carry = partial(self._relay, Relay(self._credentials, self.home, invocation, self.deferred.take()), relay)
             # The tasks of all workers of a world must run at the same time.
             return Sent(None, None, carry if invocation.world is None else _started(carry))
         pipeline = self._own_pipeline()
@@ -251,7 +291,7 @@ class Worker:
             answer = relay(task)
         finally:
             if answer is None:
-                self.defer_again(task.deferred)
+                self.deferred.put_back(task.deferred)
         return answer
 
     def _receive_relayed(self, relayed: Callable[[], Carried]) -> tuple[int, Ran, Data]:
@@ -294,13 +334,12 @@ class Worker:
             with suppress(WorkerError):
                 self._ask(lambda client: Retain(client.next_number(), number, tuple(partitions)))
         else:
-            with self._lock:
-                self._retained[number] = tuple(partitions)
+            self.deferred.retain(number, tuple(partitions))
 
     def release(self, numbers: tuple[int, ...]) -> None:
         """Release VRDDs in the worker, after the plans in flight; a relayed worker is told with the next plan."""
         if not self.direct:
-            self._defer(numbers)
+            self.deferred.release(numbers)
             return
         self._settle_orphans()
         with self._lock:
@@ -321,31 +360,6 @@ class Worker:
         with self._lock:
             others = [pipeline for thread, pipeline in self._busy.items() if thread != mine or not self.direct]
         return any(pipeline.uses(number) for pipeline in others)
-
-    def _defer(self, numbers: tuple[int, ...]) -> None:
-        with self._lock:
-            self._released.extend(numbers)
-            for number in numbers:
-                self._retained.pop(number, None)
-
-    @property
-    def waits(self) -> bool:
-        """Whether messages to a relayed worker are waiting for a task."""
-        with self._lock:
-            return bool(self._released)
-
-    def take_deferred(self) -> Deferred:
-        """Remove and return the messages for a relayed worker that its next task is to deliver."""
-        with self._lock:
-            released, self._released = tuple(self._released), []
-            retained, self._retained = self._retained, {}
-        return Deferred(released, retained)
-
-    def defer_again(self, deferred: Deferred) -> None:
-        """Put back messages that no task delivered to the worker's node, for the next task."""
-        with self._lock:
-            self._released.extend(deferred.released)
-            self._retained = deferred.retained | self._retained
 
     def abandon(self, world: bytes) -> None:
         """Notify plans that wait in an MPI world, or for it, that it lost a worker; a relayed worker cannot be
