@@ -355,10 +355,7 @@ class SessionWorker:
                     return self._anew(request, plan, payload, waves=size)
                 except OutOfMemory as error:
                     failed, most = error, 2 * most
-        if plan.keeps_on_devices and plan.plan.grid is None:
-            raise OutOfMemory(f"{failed.message}; persist(\"GPU_AND_HOST\") keeps in host memory what does not fit",
-                              failed.place) from failed
-        raise failed
+        raise OutOfMemory(failed.message + _advice(plan), failed.place) from failed
 
     def _promoted(self, request: Run, intake: ChunkedInput | None) -> None:
         """Move what has room on devices now back there, where no plan runs that might have to wait for its memory."""
@@ -585,6 +582,19 @@ class SessionWorker:
 
     def _report(self, request: Report) -> tuple[Reply, list[int]]:
         return self.report(request.number), []
+
+
+def _advice(plan: DecodedPlan) -> str:
+    """Return the advice for a plan that found no room by itself and, if it can, in waves; empty if there is none."""
+    if plan.plan.grid is not None:
+        return "; the blocks of a grid are on devices all at once, as each step needs their neighbours: more or " \
+            "larger devices, or a smaller dtype, hold them"
+    if plan.keeps_on_devices:
+        return '; persist("GPU_AND_HOST") keeps in host memory what does not fit'
+    if may_stream(plan):
+        return "; a plan streams whole partitions, and one of them and what its kernels write find no room together: " \
+            "more and smaller partitions do"
+    return ""
 
 
 def _check_count(request: Request, descriptors: list[int], wanted: tuple[int, ...]) -> None:

@@ -160,6 +160,13 @@ def test_what_stays_on_devices_alone_is_an_error_where_nothing_can_make_room(sma
     assert places(small, 2) == [NAME] * 7
 
 
+def test_a_partition_larger_than_the_device_is_an_error_that_names_smaller_ones(small: Bench):
+    small.put(1, [[{"": np.zeros((64, 2000))}]], "host")
+    with pytest.raises(OutOfMemory, match=r"streams whole partitions.*more and smaller partitions do"):
+        sums(small)
+    assert places(small) == ["host"]
+
+
 def test_a_plan_in_waves_leaves_nothing_to_the_collector(small: Bench, expected: bytes):
     small.put(1, PARTITIONS, "host")
     gc.collect()
