@@ -183,8 +183,7 @@ def measured(scale: Scale, device: str, partitions: int, only: tuple[str, ...]) 
                 yield from tables.run(sc, Path(directory), scale.text, scale.samples, _progress("tables"))
         if "publications" in only:
             with context(device, cores) as sc:
-                yield publications.run(sc, device, Path(directory), scale.text, scale.samples,
-                                       _progress("publications"))
+                yield publications.run(sc, device, scale.text, scale.samples, _progress("publications"))
         if "whole" in only:
             with context(device, cores) as sc:
                 kind, units = _units(device_of(sc), cores)

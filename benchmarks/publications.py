@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 from pyspark import RDD, SparkContext
@@ -24,11 +23,10 @@ NAME = "benchmark rows"
 COLUMNS = 8
 ROW_BYTES = 4 * COLUMNS
 
-ATTACH, FOLD, OWNER, FILES = "attach", "a fold by a reader", "a fold by the owner", "loaded from Spark's files instead"
+ATTACH, FOLD, OWNER, STORED = "attach", "a fold by a reader", "a fold by the owner", "loaded from Spark's cache instead"
 
 
-def run(sc: SparkContext, device: str, directory: Path, nbytes: int, samples: int,
-        done: Callable[[str], None]) -> Group:
+def run(sc: SparkContext, device: str, nbytes: int, samples: int, done: Callable[[str], None]) -> Group:
     """Measure on about so many bytes of float32."""
     count, partitions = nbytes // ROW_BYTES, sc.defaultParallelism
     given = [sys.executable, "-m", "benchmarks.publications", str(count), device, str(partitions)]
@@ -46,15 +44,15 @@ def run(sc: SparkContext, device: str, directory: Path, nbytes: int, samples: in
         group = Group(f"Publications, {count:,} rows", {"rows": count, "columns": COLUMNS, "dtype": "float32",
                                                        "samples": samples, "first attach, s": first})
         group.checks["rows"] = {"equal": reader.count() == count}
-        files = str(directory / "rows")
-        rows(sc, count, partitions).saveAsPickleFile(files)
+        stored = rows(sc, count, partitions).cache()
+        stored.count()
         cases = [Case(ATTACH, lambda: _attached(sc), repeat=False, times_itself=True),
                  Case(OWNER, asked, nbytes, repeat=False, times_itself=True),
                  Case(FOLD, lambda: fold(reader), nbytes, (OWNER,), repeat=False, times_itself=True),
-                 Case(FILES, lambda: _loaded(sc.pickleFile(files)), nbytes, (ATTACH,), repeat=False,
+                 Case(STORED, lambda: _loaded(stored.map(lambda row: row)), nbytes, (ATTACH,), repeat=False,
                       times_itself=True)]
         group.series = interleave(cases, samples, done=done)
-        reader.unpersist()
+        reader.unpersist(), stored.unpersist()
         ask.close()
     return group
 
@@ -77,8 +75,8 @@ def _attached(sc: SparkContext) -> float:
     return time.perf_counter() - start
 
 
-def _loaded(files: RDD[np.ndarray]) -> float:
-    held = files.cache("GPU")
+def _loaded(records: RDD[np.ndarray]) -> float:
+    held = records.cache("GPU")
     start = time.perf_counter()
     held.count()
     seconds = time.perf_counter() - start

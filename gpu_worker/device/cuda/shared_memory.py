@@ -11,6 +11,7 @@ from typing import Any
 
 from gpu_worker.device.base import Buffer
 from gpu_worker.device.cuda.driver import bindings, check
+from gpu_worker.protocol.errors import DeviceUnavailable
 
 
 class MappedAllocation(Buffer):
@@ -46,8 +47,16 @@ def created(device: Any, nbytes: int) -> tuple[MappedAllocation, int]:
 
 
 def mapped(device: Any, descriptor: int, nbytes: int) -> MappedAllocation:
-    """Return a buffer that reads the memory of a descriptor. The device is current."""
-    handle = check(bindings.cuMemImportFromShareableHandle(descriptor, _posix()))
+    """Return a buffer that reads the memory of a descriptor. The device is current.
+
+    Raises
+    ------
+    DeviceUnavailable
+        If it is no allocation that :func:`created` made, or of a GPU that this one cannot map.
+    """
+    status, handle = bindings.cuMemImportFromShareableHandle(descriptor, _posix())
+    if status != bindings.CUresult.CUDA_SUCCESS:        # CUDA_ERROR_UNKNOWN among others, which says nothing of kernels
+        raise DeviceUnavailable(f"{device.name} cannot map memory of another process: {status.name}")
     size = _rounded(nbytes, device)
     try:
         return MappedAllocation(device, _mapped(device, handle, size, is_writable=False), nbytes, size, 0)
