@@ -187,7 +187,8 @@ def outcome(estimator, df: DataFrame) -> object:
         try:
             model = estimator.fit(df)
         except (PySparkException, Py4JError) as error:
-            lines = [line.strip() for line in str(error).splitlines()]
+            # Spark 3.5 names the stage and the task before its own words.
+            lines = [line.strip().rpartition("Exception: ")[2] for line in str(error).splitlines()]
             return [line for line in lines if "requirement failed" in line or "MUST" in line][:1]
     return np.round([*model.coefficients.toArray(), model.intercept], 6).tolist()
 
