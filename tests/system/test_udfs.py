@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 import vispark
 from tests.system.topology import Topology
-from tests.system.vrdd_tools import host_context
+from tests.system.vrdd_tools import host_context, sql_session
 from vispark.errors import PlanError
 from vispark.udfs.translated import ARROW_ITERATOR
 
@@ -28,9 +28,7 @@ def sc(local: Topology) -> Iterator[SparkContext]:
 
 @pytest.fixture(scope="module")
 def spark(sc: SparkContext) -> SparkSession:
-    session = SparkSession(sc)
-    session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "100")
-    return session
+    return sql_session(sc)
 
 
 def logistic(x, r):

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 import vispark
 from tests import leaks
 from tests.system.topology import Topology
-from tests.system.vrdd_tools import host_context
+from tests.system.vrdd_tools import host_context, sql_session
 from vispark.errors import FallbackWarning, PlanError, RecordError
 from vispark.udfs.translated import ARROW_ITERATOR
 
@@ -31,9 +31,7 @@ def sc(one_core: Topology) -> Iterator[SparkContext]:
 
 @pytest.fixture(scope="module")
 def spark(sc: SparkContext) -> SparkSession:
-    session = SparkSession(sc)
-    session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "100")
-    return session
+    return sql_session(sc)
 
 
 def doubled(x):

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from pyspark import RDD, SparkContext
 from pyspark.resultiterable import ResultIterable
+from pyspark.sql import SparkSession
 
 from gpu_worker.client.connection import administer
 from gpu_worker.protocol.messages import Reported, Status, StatusReport
@@ -27,6 +28,13 @@ def host_context(topology: Topology, **options: object) -> Iterator[SparkContext
     with topology.context(settings) as sc:
         warm_up(sc)
         yield sc
+
+
+def sql_session(sc: SparkContext) -> SparkSession:
+    """A session of Spark SQL whose Arrow batches are small, so that partitions have several."""
+    session = SparkSession(sc)
+    session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "100")
+    return session
 
 
 def warm_up(sc: SparkContext) -> None:

@@ -48,5 +48,13 @@ def test_a_node_that_stays_silent_is_an_error_after_one_more_try(monkeypatch: py
     assert calls([NodeSilent("no daemon answers"), None]) == 2
 
 
+def test_a_node_that_falls_silent_behind_another_loss_is_tried_once_more(monkeypatch: pytest.MonkeyPatch):
+    """As when a node is killed: first its process is lost, and its daemon is started anew meanwhile."""
+    monkeypatch.setattr(retry, "_SILENT_SECONDS", 0.0)
+    assert calls([WorkerLost("gone"), NodeSilent("no daemon answers"), None]) == 3
+    assert calls([WorkerLost("gone"), NodeSilent("no daemon answers"), WorkerLost("gone"), None]) == 4
+    assert calls([WorkerLost("gone"), *[NodeSilent("no daemon answers")] * 2, None]) == 3
+
+
 def test_the_log_has_the_first_line_of_an_error():
     assert shortened(WorkerLost("one\ntwo", detail="three")) == "one"

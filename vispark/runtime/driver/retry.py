@@ -54,7 +54,7 @@ def until_done(session: Repeating, once: Callable[[], None]) -> None:
     VisparkError
         If it fails, or something is lost under it more often than that.
     """
-    attempts, parts, retry_log = 0, session.parts, RetryLog()
+    attempts, silences, parts, retry_log = 0, 0, session.parts, RetryLog()
     while True:
         try:
             once()
@@ -62,10 +62,11 @@ def until_done(session: Repeating, once: Callable[[], None]) -> None:
         except LOST as error:
             check_open(session)
             session.worlds.renew()
-            attempts = attempts + 1 if session.parts == parts else 1
-            parts = session.parts
-            is_silent, most = isinstance(error, NodeSilent), session.options.attempts
-            if attempts > (min(most, 1) if is_silent else most):
+            attempts, silences = (attempts + 1, silences) if session.parts == parts else (1, 0)
+            parts, most, is_silent = session.parts, session.options.attempts, isinstance(error, NodeSilent)
+            # What was lost before counts for nothing here: a daemon that died with it is started anew by its lease.
+            silences += is_silent
+            if attempts > most or silences > min(most, 1):
                 raise
             retry_log.failed(error, attempts, most)
             if is_silent:
