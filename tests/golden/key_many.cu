@@ -1,6 +1,6 @@
 // kernels: lambda_fold
 // rows by so many keys that their sums lie in memory
-#include "vispark/rows.h"
+#include "vispark/sorted_keys.h"
 
 // Truncation; beyond the range it saturates and NaN gives 0.
 template <class I, class F> __device__ __forceinline__ I to_integer(F a)
@@ -23,20 +23,27 @@ lambda(const float* __restrict__ p, long long& out_0_value, float (&out_1_row)[6
 }
 #else
 static __device__ __forceinline__ void
-lambda(const float* __restrict__ p, long long& out_0_value, float (&out_1_row)[16], const int lane, unsigned char* const scratch)
+lambda(const float* __restrict__ p, long long& out_0_value, float (&out_1_row)[2], const int lane, unsigned char* const scratch)
 {
     out_0_value = to_integer<long long>(p[0]);
     VISPARK_UNROLL
-    for (int slot = 0; slot < 16; ++slot) {
-        const int j = slot * 4 + lane;
+    for (int slot = 0; slot < 2; ++slot) {
+        const int j = slot * 32 + lane;
         if (j < 64) {
             out_1_row[slot] = p[j + 1];
         }
     }
 }
 #endif
+#if !VISPARK_ALONE
+static __device__ __forceinline__ void
+lambda_key(const float* __restrict__ p, long long& out_0_value)
+{
+    out_0_value = to_integer<long long>(p[0]);
+}
+#endif
 
-extern "C" __global__ void __launch_bounds__(32, 6)
+extern "C" __global__ void __launch_bounds__(256, 2)
 lambda_fold(const long long* __restrict__ works, void* const* __restrict__ ports, long long* __restrict__ out_0_counts, long long* __restrict__ out_0_least, long long* __restrict__ out_0_greatest, double* __restrict__ out_1_folds_partial)
 {
     const rows::Work work(works, ports, 1);
@@ -66,48 +73,44 @@ lambda_fold(const long long* __restrict__ works, void* const* __restrict__ ports
     out_0_greatest[blockIdx.x] = greatest.value;
 #else
     extern __shared__ __align__(16) unsigned char memory[];
-    float* const p_tiles = (float*)(memory + 0);
-    const int lane = threadIdx.x % 4, group = threadIdx.x / 4;
+    const int lane = threadIdx.x % 32, group = threadIdx.x / 32;
     unsigned char* const scratch = nullptr;
     rows::Fold<Minimum, Value, long long, long long> least;
     rows::Fold<Maximum, Value, long long, long long> greatest;
-    long long* const out_0_cells = out_0_counts + blockIdx.x * 1000ll;
-    rows::clear<Add, 1000>(out_0_cells);
-    double* const out_1_folds_cells = out_1_folds_partial + blockIdx.x * 64000ll;
-    rows::clear<Add, 64000>(out_1_folds_cells);
-    for (int ahead = 0; ahead < 1; ++ahead) {
-        rows::fetch<65, 65, 32>(p_tiles + ahead * 4160, p_in, ahead * 64ll, work.count, 64);
-        rows::end_group();
-    }
-    int turn = 0;
-    for (long long first = 0; first < work.count; first += 64, ++turn) {
-        rows::wait_for_groups<0>();
-        rows::barrier();
-        rows::fetch<65, 65, 32>(p_tiles + ((turn + 1) % 2) * 4160, p_in, first + 64, work.count, 64);
-        rows::end_group();
-        const int count = rows::least(work.count - first, 64);
-        for (int start = 0; start < count; start += 8) {
-            const int row = start + group;
+    typedef rows::SortedRows<1000, 256, 16384> Sorted;
+    Sorted sorted(memory);
+    for (long long first = 0; first < work.count || first == 0; first += 16384) {
+        const int count = rows::least(work.count - first, 16384);
+        for (int place = threadIdx.x; place < count; place += 256) {
+            const long long row = first + place;
             long long out_0_value;
-            float out_1_row[16];
-            long long key = -1;
-            if (row < count) {
-                lambda(p_tiles + turn % 2 * 4160 + row * 65, out_0_value, out_1_row, lane, scratch);
-                key = rows::key_of(out_0_value);
-                least.take(key);
-                greatest.take(key);
-            }
-            rows::Turns<4> turns(key >= 0 && key < 1000, key);
-            while (turns.next()) {
-                if (turns.mine()) {
-                    if (lane == 0) out_0_cells[key] += 1;
-                    VISPARK_UNROLL
-                    for (int j = 0; j < 16; ++j) rows::take<Add, Value>(out_1_folds_cells[key * 64 + j * 4 + lane], out_1_row[j]);
-                }
-            }
+            lambda_key(p_in + row * 65, out_0_value);
+            const long long key = rows::key_of(out_0_value);
+            least.take(key);
+            greatest.take(key);
+            sorted.set(place, key);
         }
+        sorted.sort(count);
+        for (int key = group; key < 1000; key += 8) {
+            const int begin = sorted.starts[key], end = sorted.starts[key + 1];
+            if (begin == end && first) continue;
+            rows::Fold<Add, Value, float, double> out_1_folds[2];
+            for (int place = begin; place < end; ++place) {
+                const long long row = first + sorted.order[place];
+                long long out_0_value;
+                float out_1_row[2];
+                lambda(p_in + row * 65, out_0_value, out_1_row, lane, scratch);
+                VISPARK_UNROLL
+                for (int j = 0; j < 2; ++j) out_1_folds[j].take(out_1_row[j]);
+                VISPARK_UNROLL
+                for (int j = 0; j < 2; ++j) out_1_folds[j].flush();
+            }
+            if (lane == 0) out_0_counts[blockIdx.x * 1000ll + key] = (first ? out_0_counts[blockIdx.x * 1000ll + key] : 0) + end - begin;
+            rows::leave_key<Add, 64>(out_1_folds_partial + (blockIdx.x * 1000ll + key) * 64, out_1_folds, first == 0);
+        }
+        rows::barrier();
     }
-    rows::leave<1, 1, 32, Minimum>(out_0_least, (long long*)memory, &least);
-    rows::leave<1, 1, 32, Maximum>(out_0_greatest, (long long*)memory, &greatest);
+    rows::leave<1, 1, 256, Minimum>(out_0_least, (long long*)memory, &least);
+    rows::leave<1, 1, 256, Maximum>(out_0_greatest, (long long*)memory, &greatest);
 #endif
 }

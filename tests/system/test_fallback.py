@@ -81,7 +81,8 @@ def test_tuples_are_joined_item_by_item_in_the_workers(sc: SparkContext, cached:
 
 def with_fallback(monkeypatch: pytest.MonkeyPatch, sc: SparkContext, chosen: str) -> None:
     session = Session.of(sc)
-    monkeypatch.setattr(session, "options", replace(session.options, fallback=chosen))
+    options = replace(session.options, fallback=chosen)
+    monkeypatch.setattr(session, "credentials", replace(session.credentials, options=options))
 
 
 def test_a_spark_job_is_told_of_once_a_line(sc: SparkContext, cached: VRDD, monkeypatch: pytest.MonkeyPatch):

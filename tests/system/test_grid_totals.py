@@ -27,7 +27,8 @@ def started(sc: SparkContext) -> None:
 
 def test_two_grids_on_the_device_come_to_the_driver_for_their_product_and_that_is_told(sc, monkeypatch):
     session = Session.of(sc)
-    monkeypatch.setattr(session, "options", replace(session.options, fallback="warn"))
+    options = replace(session.options, fallback="warn")
+    monkeypatch.setattr(session, "credentials", replace(session.credentials, options=options))
     blocks = held(sc, np.ones((4, 4)), (2, 2))
     with pytest.warns(FallbackWarning, match=r'two grids gathers the cells of both in the driver: .*"p", "q"'):
         assert Grid.dot(blocks, blocks) == 16

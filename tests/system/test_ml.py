@@ -162,7 +162,8 @@ def test_estimators_are_saved_and_loaded(numbers: DataFrame, tmp_path):
 
 def test_what_mllib_does_is_named(sc: SparkContext, numbers: DataFrame, monkeypatch: pytest.MonkeyPatch):
     session = Session.of(sc)
-    monkeypatch.setattr(session, "options", replace(session.options, fallback="warn"))
+    options = replace(session.options, fallback="warn")
+    monkeypatch.setattr(session, "credentials", replace(session.credentials, options=options))
     estimator = regression.LinearRegression(loss="huber", maxIter=2)
     with pytest.warns(FallbackWarning, match=r"fit\(\) of LinearRegression is done by MLlib.*loss='huber'"):
         estimator.fit(numbers)

@@ -271,7 +271,7 @@ class TestPairs:
 
         blob = b"p" + pickle.dumps([Bomb()])
         for forged in (blob, bytes(32) + blob, Keyring(RING.auth).seal(blob), Keyring(b"another").seal(blob), b""):
-            with pytest.raises(Unauthorized, match="not sealed by this session"):
+            with pytest.raises(Unauthorized, match=r"not sealed by this session|none but the session that made them"):
                 unpack_keys(forged, 1, open=RING.open)
 
     def test_keys_of_another_count_or_version(self):

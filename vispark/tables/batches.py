@@ -111,7 +111,7 @@ class BatchReader:
             return _Numbers(spec, column.to_numpy(zero_copy_only=False), None)
         missing = column.is_null().to_numpy(zero_copy_only=False)
         self._refuse_null(spec, int(np.argmax(missing)))
-        return _Numbers(spec, column.fill_null(0).to_numpy(zero_copy_only=False), missing)
+        return _Numbers(spec, _filled(column).to_numpy(zero_copy_only=False), missing)
 
     def _arrays(self, spec: ColumnSpec, column: Any) -> _Numbers:
         kept, missing = self._without_null_rows(spec, column)
@@ -156,7 +156,7 @@ class BatchReader:
             return _Numbers(spec, child.to_numpy(zero_copy_only=False).reshape(len(kept), width), None)
         missing = child.is_null().to_numpy(zero_copy_only=False).reshape(len(kept), width)
         self._refuse_null(spec, int(np.argmax(missing.any(axis=1))), "an array with a null")
-        return _Numbers(spec, child.fill_null(0).to_numpy(zero_copy_only=False).reshape(len(kept), width), missing)
+        return _Numbers(spec, _filled(child).to_numpy(zero_copy_only=False).reshape(len(kept), width), missing)
 
     def _rebuilt(self, spec: ColumnSpec, inner: _Numbers, missing: np.ndarray | None, count: int,
                  width: int) -> _Numbers:
@@ -196,3 +196,8 @@ class _Numbers:
     spec: ColumnSpec
     values: np.ndarray
     missing: np.ndarray | None
+
+
+def _filled(column: Any) -> Any:
+    """Return a column of numbers or booleans with zeros in place of its nulls."""
+    return column.fill_null(False if pa.types.is_boolean(column.type) else 0)

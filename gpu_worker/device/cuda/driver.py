@@ -62,7 +62,7 @@ class Pinned:
     """Host memory registered with the driver, for all devices of the process at once, with its number of users."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._users: dict[int, int] = {}
 
     def add(self, memory: np.ndarray) -> None:

@@ -121,9 +121,8 @@ class GridSteps:
             owners.update((number, value.device) for number in value.positions)
         if len(owners) != sum(len(value.blocks) for value in values):
             raise PlanError("two blocks are at the same place in the grid")
-        if owners != self._owners:
+        if self._domain is None or owners != self._owners:
             self._owners, self._domain = owners, self._grids.domain(self._grid, owners, self._world)
-        assert self._domain is not None
         return self._domain
 
     def _arrays(self, values: Sequence[Partition]) -> dict[tuple[int, str], HeldArray]:
