@@ -75,7 +75,7 @@ SHUFFLES: dict[str, Callable[[RDD], object]] = {
     "in a join": lambda rdd: rdd.map(lambda x: (x, x / 0)).join(rdd.map(lambda x: (x, x))).take(1),
     "behind a union": lambda rdd: rdd.union(rdd).map(lambda x: x / 0).foreach(print),
     "behind a coalesce": lambda rdd: rdd.coalesce(1).map(lambda x: x / 0).sum(),
-    "in an order": lambda rdd: rdd.sortBy(lambda x: x / 0).collect(),
+    "in an order": lambda rdd: rdd.sortBy(lambda x: len(str(x)) / 0).collect(),
     "behind a zip": lambda rdd: rdd.zip(rdd).map(lambda pair: pair[0] / 0).max(),
     "saved": lambda rdd: rdd.repartition(3).map(lambda x: x / 0).countByValue(),
 }

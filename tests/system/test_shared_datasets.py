@@ -15,8 +15,11 @@ from vispark.runtime.driver.session import Session
 
 @pytest.fixture(scope="module")
 def sc(local):
-    with host_context(local, lease=2) as context:
-        yield context
+    with pytest.MonkeyPatch.context() as patch:
+        # The driver looks for publications on its own node too: there is no daemon beside the tasks' one.
+        patch.setenv("VISPARK_RUNTIME_DIR", str(local.nodes[0].runtime_dir))
+        with host_context(local, lease=2) as context:
+            yield context
 
 
 def rows(sc, records, partitions=3):

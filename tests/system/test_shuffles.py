@@ -14,9 +14,8 @@ import pytest
 from pyspark import RDD, SparkContext
 from pyspark.serializers import AutoBatchedSerializer, CPickleSerializer, UTF8Deserializer, read_int
 
-import vispark  # noqa: F401 - adds cache("GPU")
 from tests.system.vrdd_tools import warm_up
-from vispark.runtime.executor.task_input import SkippableSerializer
+from vispark.runtime.executor.task_input import InputCutShort, SkippableSerializer, WholeInput
 
 _JOBS = 6
 
@@ -103,10 +102,14 @@ def test_records_that_are_held_are_not_made_again(sc: SparkContext) -> None:
 
 # -- the stream, without Spark ----------------------------------------------------------------------------------------
 
-def _stream(frames: Iterable[bytes | None]) -> io.BytesIO:
+def _stream(frames: Iterable[bytes | None]) -> io.BufferedReader:
     written = b"".join(struct.pack("!i", -5) if frame is None else struct.pack("!i", len(frame)) + frame
                        for frame in frames)
-    return io.BytesIO(written + struct.pack("!ii", -1, -4))
+    return _reader(written + struct.pack("!ii", -1, -4))
+
+
+def _reader(content: bytes) -> io.BufferedReader:
+    return io.BufferedReader(io.BytesIO(content))
 
 
 def test_what_is_skipped_ends_where_spark_looks_for_its_end() -> None:
@@ -123,7 +126,7 @@ def test_skipping_stops_between_frames_when_its_time_is_over() -> None:
     serializer = AutoBatchedSerializer(CPickleSerializer())
     serializer.dump_stream(iter(range(1000)), batches)
     size = len(batches.getvalue())
-    stream = io.BytesIO(batches.getvalue() + struct.pack("!ii", -1, -4))
+    stream = _reader(batches.getvalue() + struct.pack("!ii", -1, -4))
     records = SkippableSerializer(serializer).load_stream(stream)
     assert not records.skip(budget=0)
     assert stream.tell() == 0
@@ -133,4 +136,6 @@ def test_skipping_stops_between_frames_when_its_time_is_over() -> None:
 
 def test_a_stream_that_breaks_off_is_not_read_to_its_end() -> None:
     for cut in (b"", b"\0\0", struct.pack("!i", 100) + b"only this"):
-        assert not SkippableSerializer(UTF8Deserializer()).load_stream(io.BytesIO(cut)).skip()
+        assert not SkippableSerializer(UTF8Deserializer()).load_stream(_reader(cut)).skip()
+        with pytest.raises(InputCutShort):
+            list(WholeInput(UTF8Deserializer()).load_stream(_reader(cut)))

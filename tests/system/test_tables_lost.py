@@ -55,7 +55,15 @@ def end_an_executor(topology: Topology) -> None:
     os.kill(backends[0].pid, signal.SIGKILL)
 
 
-LOSSES = [end_device_processes, end_workers, end_an_executor]
+def delete_shuffle_files(topology: Topology) -> None:
+    """Delete what Spark keeps of shuffles: tasks that read it fail in the middle of their input."""
+    files = [file for node in topology.nodes for file in node.runtime_dir.parent.glob("local-*/**/shuffle_*.data")]
+    assert files
+    for file in files:
+        file.unlink(missing_ok=True)
+
+
+LOSSES = [end_device_processes, end_workers, end_an_executor, delete_shuffle_files]
 
 
 def points(sc: SparkContext) -> DataFrame:

@@ -62,6 +62,7 @@ from vispark.runtime.driver.worker import (
     trying,
 )
 from vispark.runtime.executor.relay_tasks import Ask, Relay
+from vispark.runtime.executor.task_input import reading_whole
 from vispark.runtime.executor.tasks import HandingBack, LoadTask, checked
 from vispark.runtime.identity import Credentials, PartitionHandle, WorkerAddress
 from vispark.runtime.task_errors import attempts_of_a_task
@@ -639,7 +640,7 @@ class Session:
         refresh(self.credentials.gpus, self.context, loader)
         load = HandingBack(LoadTask(self.credentials, chain, profile is not None),
                            attempts_of_a_task(self.context))
-        tokens = loader.mapPartitionsWithIndex(load, preservesPartitioning=True)
+        tokens = reading_whole(loader.mapPartitionsWithIndex(load, preservesPartitioning=True))
         kept = self._kept(chain)
         lost = sum(partition in kept[-1].contents for partition in partitions)
         if lost:

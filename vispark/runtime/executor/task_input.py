@@ -1,16 +1,23 @@
-"""Input of tasks that take a worker's results in place of the records that Spark feeds.
+"""Input of tasks, which Spark feeds: read to its very end, or skipped.
 
-Spark keeps a Python worker for the next task only if the last one has read all of its input. A task that has no use for
-that input skips it here, as bytes: nothing is unpickled, and no function of the RDD that was sent is called.
+Where reading the input fails in the JVM, as where a shuffle's files are lost with an executor, Spark closes the stream,
+and PySpark takes that for the end of the records. Spark drops such a task's results; what it has put into a worker
+would stay, so a task must know: :class:`WholeInput`.
+
+Spark keeps a Python worker for the next task only if the last one has read all of its input. A task that takes a
+worker's results in place of the records skips these as bytes: nothing is unpickled, and no function of the RDD that was
+sent is called.
 """
 
 from __future__ import annotations
 
+import itertools
 import struct
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from pyspark.rdd import PipelinedRDD
 from pyspark.serializers import Serializer, SpecialLengths
 
 #: Seconds that a task skips at most: a new Python worker costs about as much.
@@ -55,17 +62,48 @@ class SkippableRecords(Iterator[Any]):
         return False
 
 
+class InputCutShort(Exception):
+    """Error of a task that Spark fed a part of its partition only; Spark itself knows why, and has failed the task."""
+
+
+class WholeInput(Serializer):
+    """Deserializer of Spark's, whose records end in :class:`InputCutShort` where their stream was closed early."""
+
+    def __init__(self, of: Serializer):
+        self._of = of
+
+    def load_stream(self, stream: Any) -> Iterator[Any]:
+        return itertools.chain(self._of.load_stream(stream), _verified_end(stream))
+
+    def __repr__(self) -> str:
+        return f"WholeInput({self._of})"
+
+
+def _verified_end(stream: Any) -> Iterator[Any]:
+    """Yield nothing; behind the records Spark writes that there is no more, so the stream has not ended yet."""
+    if not stream.peek(1):
+        raise InputCutShort("Spark fed this task a part of its partition only")
+    yield from ()
+
+
+def reading_whole(rdd: PipelinedRDD) -> PipelinedRDD:
+    """Return an RDD that has not run yet, whose tasks end in an error where their input is cut short."""
+    if not isinstance(rdd._prev_jrdd_deserializer, WholeInput | SkippableSerializer):
+        rdd._prev_jrdd_deserializer = WholeInput(rdd._prev_jrdd_deserializer)
+    return rdd
+
+
 class SkippableSerializer(Serializer):
     """Deserializer of Spark's, whose records can be skipped."""
 
     def __init__(self, of: Serializer):
-        self._of = of
+        self._of = of if isinstance(of, WholeInput) else WholeInput(of)
 
     def load_stream(self, stream: Any) -> SkippableRecords:
         return SkippableRecords(stream, self._of.load_stream(stream))
 
     def __repr__(self) -> str:
-        return f"SkippableSerializer({self._of})"
+        return f"SkippableSerializer({self._of._of})"
 
 
 class DeferredInput:
