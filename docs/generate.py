@@ -18,6 +18,7 @@ from gpu_worker import cli
 from gpu_worker.protocol import codec, errors, grids, messages, payload, publications, stream, tcp_auth, wire
 from gpu_worker.system import failpoints, handshake_limiter
 from vispark import options
+from vispark.migrate import cli as migration_cli
 from vispark.plan import slots
 
 DOCS = Path(__file__).resolve().parent
@@ -89,11 +90,21 @@ def fail_points() -> str:
 
 
 def command_line() -> str:
-    """Return each command's help, as it prints it."""
-    group = click.Context(cli.main, info_name="gpu-worker", terminal_width=100, max_content_width=100)
-    texts = [cli.main.get_help(group)]
-    for name in cli.main.list_commands(group):
-        command = cli.main.commands[name]
+    """Return the help of each command of ``gpu-worker``, as it prints it."""
+    return _help_of(cli.main, "gpu-worker")
+
+
+def migration_command_line() -> str:
+    """Return the help of each command of ``vispark``, as it prints it."""
+    return _help_of(migration_cli.main, "vispark")
+
+
+def _help_of(main: click.Group, program: str) -> str:
+    group = click.Context(main, info_name=program, terminal_width=100, max_content_width=100)
+    texts = [main.get_help(group)]
+    for name in main.list_commands(group):
+        command = main.get_command(group, name)
+        assert command is not None
         texts.append(command.get_help(click.Context(command, info_name=name, parent=group, terminal_width=100,
                                                     max_content_width=100)))
     return "\n".join(f"```text\n{text}\n```\n" for text in texts)
@@ -102,6 +113,7 @@ def command_line() -> str:
 PARTS: dict[str, Callable[[], str]] = {
     "options": options.markdown, "unions": message_unions, "records": message_records, "caps": caps,
     "errors": error_tree, "fail-points": fail_points, "command-line": command_line,
+    "migration-command-line": migration_command_line,
 }
 
 

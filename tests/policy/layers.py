@@ -44,6 +44,7 @@ CONTRACTS: dict[str, tuple[str, ...]] = {
     "vispark.api": (*_RUNTIME, "vispark.tables", "vispark.api"),
     "vispark.udfs": (*_RUNTIME, "vispark.tables", "vispark.api"),
     "vispark.ml": (*_RUNTIME, "vispark.tables", "vispark.api"),
+    "vispark.migrate": (*_RUNTIME, "vispark.tables", "vispark.api"),
 }
 
 #: The same within the translator, in the order in which a function passes.

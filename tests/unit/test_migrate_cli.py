@@ -1,0 +1,61 @@
+"""The command ``vispark``: lazily loaded commands, their errors and exit statuses."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from tests.unit.test_imports import _imported
+from vispark.migrate import cli, optional
+from vispark.migrate.errors import UNKNOWN, USAGE, EventLogError, MissingPackage
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A command of a module of its own, as another part of the suite adds one."""
+    module = ModuleType("added_to_vispark")
+
+    @click.command()
+    @click.option("--fail", is_flag=True)
+    def added(fail: bool) -> None:
+        """Do something."""
+        if fail:
+            raise EventLogError("x.log is no event log")
+
+    module.command = added
+    monkeypatch.setitem(sys.modules, "added_to_vispark", module)
+    monkeypatch.setitem(cli.COMMANDS, "added", "added_to_vispark")
+    yield ["added"]
+    cli.main.commands.pop("added", None)
+
+
+def test_the_package_alone_does_not_load_it():
+    assert not {name for name in _imported("import vispark") if name.startswith("vispark.migrate")}
+
+
+def test_a_group_without_a_command_loads_none():
+    assert "zstandard" not in _imported("import vispark.migrate.cli")
+
+
+def test_a_command_is_a_module_and_a_line(command: list[str]):
+    assert CliRunner().invoke(cli.main, command).exit_code == 0
+    assert "Do something." in CliRunner().invoke(cli.main, ["--help"]).output
+
+
+def test_an_error_is_one_line_and_not_known(command: list[str]):
+    ended = CliRunner().invoke(cli.main, [*command, "--fail"])
+    assert (ended.exit_code, ended.output) == (UNKNOWN, "vispark: x.log is no event log\n")
+
+
+@pytest.mark.parametrize("words", [["nothing"], ["added", "--nothing"]])
+def test_wrong_use(command: list[str], words: list[str]):
+    assert CliRunner().invoke(cli.main, words).exit_code == USAGE
+
+
+def test_a_missing_package_is_named_with_its_extra():
+    with pytest.raises(MissingPackage, match=r"pip install 'vispark\[migrate\]'"):
+        optional.required("no_such_package", "migrate", "reading an event log that zstd compressed")

@@ -1,0 +1,71 @@
+"""Command line ``vispark``: a table of commands, each in a module that is imported when the command is used.
+
+A new command is a module with a click command called ``command``, and a line of :data:`COMMANDS`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+import click
+
+from vispark.errors import VisparkError
+from vispark.migrate.errors import UNKNOWN
+
+#: Name of a command: the module that has it, as ``command``.
+COMMANDS: dict[str, str] = {
+}
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+class LazyGroup(click.Group):
+    """Group of commands whose modules are imported when they are used, and whose errors are one message each."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted({*self.commands, *COMMANDS})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name in COMMANDS and cmd_name not in self.commands:
+            self.add_command(import_module(COMMANDS[cmd_name]).command, cmd_name)
+        return super().get_command(ctx, cmd_name)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except VisparkError as error:
+            click.echo(f"vispark: {error}", err=True)
+            ctx.exit(UNKNOWN)
+
+
+def emit(document: dict[str, Any], as_json: bool, text: Callable[[], str]) -> None:
+    """Print a command's answer, as JSON or as text.
+
+    Parameters
+    ----------
+    document : dict
+        The answer as JSON has it.
+    as_json : bool
+        Whether ``--json`` was given.
+    text : Callable
+        What makes the text of it.
+
+    Examples
+    --------
+    >>> emit({"loops": 2}, True, lambda: "2 loops")
+    {"loops": 2}
+    >>> emit({"loops": 2}, False, lambda: "2 loops")
+    2 loops
+    """
+    click.echo(json.dumps(document, ensure_ascii=False, indent=2 if len(document) > 1 else None) if as_json else text())
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+def main() -> None:
+    """Bring PySpark programs onto the GPU: qualify, port, and prove it.
+
+    Exit status: 0 yes; 2 wrong use; 3 does not qualify, or differs; 4 not known.
+    """

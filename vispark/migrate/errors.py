@@ -1,0 +1,24 @@
+"""Errors of the command ``vispark``: each is one message, and the exit status that says the same."""
+
+from __future__ import annotations
+
+from vispark.errors import VisparkError
+
+#: Exit statuses of every command: yes; wrong use; does not qualify, or differs; not known.
+YES, USAGE, NO, UNKNOWN = 0, 2, 3, 4
+
+
+class SourceError(VisparkError):
+    """A program's source that cannot be read, or that is none of Python's."""
+
+
+class EventLogError(VisparkError):
+    """A file that is no event log of Spark's, or one in a form that cannot be read."""
+
+
+class CaptureError(VisparkError):
+    """A folder that is no recording of ``vispark record``, or one of another version or of another script."""
+
+
+class MissingPackage(VisparkError):
+    """A package that a command needs and that is not installed; the message has the command that installs it."""
