@@ -74,10 +74,12 @@ class Daemon:
         The nodes that it knows; none but its own where it is left out.
     port : int
         Where sessions that span nodes are reached over TCP; 0 for any port that is free.
+    listener : socket.socket, optional
+        A socket that listens at the directory's path, which the daemon leaves there; its own where it is left out.
     """
 
     def __init__(self, directory: RuntimeDirectory, *, idle: float | None = None, cluster: Cluster | None = None,
-                 port: int = 0):
+                 port: int = 0, listener: socket.socket | None = None):
         self._directory = directory
         self._idle = idle
         self._worker = directory.worker
@@ -86,7 +88,8 @@ class Daemon:
         self._supervisor = Supervisor(directory, self._watcher, port)
         self._greeters = Greeters()
         self._cluster = cluster or Cluster(directory)
-        self._listener: socket.socket | None = None
+        self._listener = listener
+        self._owns_path = listener is None
         self._stopping = False
         self._released = threading.Event()
         self._stop_requests: list[threading.Thread] = []
@@ -96,15 +99,20 @@ class Daemon:
     def open(self) -> None:
         """Adopt the processes that an earlier daemon left, and listen."""
         self._supervisor.adopt()
-        self._directory.socket.unlink(missing_ok=True)
-        listener = self._listener = socket.socket(socket.AF_UNIX)
-        listener.bind(str(self._directory.socket))
-        self._directory.socket.chmod(0o600)
-        listener.listen(_BACKLOG)
+        listener = self._listener = self._listener or self._bound_listener()
         listener.setblocking(False)
         self._watcher.listen(listener, self._begin, _log)
         self._cluster.open()
-        _log.info("daemon %s listens on %s", self._worker, self._directory.socket)
+        _log.info("daemon %s listens on %s%s", self._worker, self._directory.socket,
+                  "" if self._owns_path else ", which the service manager passed")
+
+    def _bound_listener(self) -> socket.socket:
+        self._directory.socket.unlink(missing_ok=True)
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(str(self._directory.socket))
+        self._directory.socket.chmod(0o600)
+        listener.listen(_BACKLOG)
+        return listener
 
     def run(self) -> None:
         """Serve until :meth:`stop`, or until idle for long."""
@@ -149,7 +157,8 @@ class Daemon:
         if self._listener is not None:
             self._watcher.forget(self._listener)
             self._listener.close()
-            self._directory.socket.unlink(missing_ok=True)
+            if self._owns_path:
+                self._directory.socket.unlink(missing_ok=True)
 
     def _close_files(self) -> None:
         with suppress(OSError):

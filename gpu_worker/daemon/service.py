@@ -9,6 +9,7 @@ import socket
 import sys
 import time
 
+from gpu_worker.daemon.activation import notify, passed_listener
 from gpu_worker.daemon.daemon import Daemon
 from gpu_worker.mpi.cluster import Cluster
 from gpu_worker.protocol.errors import VisparkError, WorkerUnavailable
@@ -26,16 +27,18 @@ def serve(directory: RuntimeDirectory, idle: float | None, *, cluster: Cluster |
     """Run the daemon of a runtime directory until it is stopped; return ``False`` if one is running already.
 
     A daemon that was killed leaves its lock file, in which it says what it knew of other nodes. ``ready`` is a
-    descriptor that gets a byte once clients can connect.
+    descriptor that gets a byte once clients can connect. A service manager may pass the socket (``LISTEN_FDS``), and is
+    told when clients can connect and when the daemon ends (``NOTIFY_SOCKET``).
     """
+    listener = passed_listener(directory.socket)
     with system_call(f"the lock of the daemon in {directory.path}", WorkerUnavailable):
-        lock = _acquire(directory)
+        lock = _acquire(directory, is_activated=listener is not None)
         if lock is None:
             return False
         cluster = (cluster or Cluster(directory)).or_as(os.pread(lock, _SAVED_BYTES, 0))
         os.ftruncate(lock, 0)
         os.pwrite(lock, cluster.saved(), 0)
-    daemon = Daemon(directory, idle=idle, cluster=cluster, port=port)
+    daemon = Daemon(directory, idle=idle, cluster=cluster, port=port, listener=listener)
     try:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: daemon.stop())
@@ -44,8 +47,10 @@ def serve(directory: RuntimeDirectory, idle: float | None, *, cluster: Cluster |
         if ready is not None:
             os.write(ready, b"1")
             os.close(ready)
+        notify(f"READY=1\nSTATUS=serves {directory.path}")
         daemon.run()
     finally:
+        notify("STOPPING=1")
         daemon.close()
         directory.lock.unlink(missing_ok=True)
         os.close(lock)
@@ -104,8 +109,12 @@ def _leave_terminal(directory: RuntimeDirectory) -> None:
     os.close(nothing)
 
 
-def _acquire(directory: RuntimeDirectory) -> int | None:
-    """Return the lock of the only daemon, or ``None`` if a running daemon answers."""
+def _acquire(directory: RuntimeDirectory, *, is_activated: bool) -> int | None:
+    """Return the lock of the only daemon, or ``None`` if a daemon answers already.
+
+    A service manager that holds the socket answers for its daemon, which the attempt to connect makes it start; the
+    daemon that it started waits for one that ends.
+    """
     until = time.monotonic() + _LOCK_SECONDS
     while True:
         lock = os.open(directory.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -113,14 +122,19 @@ def _acquire(directory: RuntimeDirectory) -> int | None:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             # A daemon that ends removes the file; a lock on a removed file guards nothing.
             if directory.lock.exists() and os.path.samestat(os.fstat(lock), directory.lock.stat()):
-                return lock
+                if is_activated or not _answers(directory):
+                    return lock
+                directory.lock.unlink()
+                os.close(lock)
+                return None
         except BlockingIOError:
-            if _answers(directory):
+            if not is_activated and _answers(directory):
                 os.close(lock)
                 return None
         os.close(lock)
         if time.monotonic() > until:
-            raise WorkerUnavailable(f"another daemon holds {directory.lock} and does not answer; "
+            raise WorkerUnavailable(f"another daemon holds {directory.lock} and does not answer"
+                                    f"{' by the socket that the service manager passed' if is_activated else ''}; "
                                     f"see {directory.log}")
         time.sleep(0.05)
 
