@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 import traceback
 from collections.abc import Callable
 from operator import add
@@ -77,8 +78,26 @@ SHUFFLES: dict[str, Callable[[RDD], object]] = {
     "behind a coalesce": lambda rdd: rdd.coalesce(1).map(lambda x: x / 0).sum(),
     "in an order": lambda rdd: rdd.sortBy(lambda x: len(str(x)) / 0).collect(),
     "behind a zip": lambda rdd: rdd.zip(rdd).map(lambda pair: pair[0] / 0).max(),
-    "saved": lambda rdd: rdd.repartition(3).map(lambda x: x / 0).countByValue(),
+    "counted": lambda rdd: rdd.repartition(3).map(lambda x: x / 0).countByValue(),
 }
+
+
+ACTIONS: dict[str, Callable[[RDD], object]] = {
+    "taken": lambda rdd: rdd.take(1),
+    "iterated": lambda rdd: list(rdd.toLocalIterator()),
+    "saved as text": lambda rdd: rdd.saveAsTextFile(tempfile.mkdtemp() + "/saved"),
+    "saved as pickles": lambda rdd: rdd.saveAsPickleFile(tempfile.mkdtemp() + "/saved"),
+    "for each partition": lambda rdd: rdd.foreachPartition(list),
+    "added up in a tree": lambda rdd: rdd.treeAggregate(0, add, add),
+}
+
+
+@pytest.mark.parametrize("name", ACTIONS)
+def test_an_error_of_an_action_of_sparks_names_the_users_line(held: VRDD, name: str):
+    with pytest.raises(TaskError) as raised:
+        ACTIONS[name](held.map(lambda x: x / 0))
+    text = "".join(traceback.format_exception(raised.value))
+    assert len(text.splitlines()) <= SCREEN and "raised ZeroDivisionError" in text and "/ 0" in text
 
 
 @pytest.mark.parametrize("name", SHUFFLES)

@@ -6,7 +6,7 @@ They are PySpark's own but for one thing: an error of one of their actions fits 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from types import FunctionType
 from typing import Any, TypeVar
 
@@ -15,7 +15,7 @@ from pyspark import RDD
 from vispark.api.boundary import brief
 from vispark.runtime.driver.spark_errors import SPARK_JOB_FAILED, PipelinedRDD, reraise
 
-__all__ = ["OF_RDDS", "adopted", "derives"]
+__all__ = ["OF_RDDS", "adopted", "answers_briefly", "derives"]
 
 _Class = TypeVar("_Class", bound=type)
 
@@ -50,21 +50,38 @@ def _answering(method: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(method)
     def called(*arguments: Any, **named: Any) -> Any:
         try:
-            return adopted(method(*arguments, **named))
+            found = method(*arguments, **named)
         except SPARK_JOB_FAILED as error:
             reraise(error)
+        return _Answers(found) if isinstance(found, Iterator) else adopted(found)
     return brief(called)
 
 
-def _with_brief_errors(cls: _Class) -> _Class:
+class _Answers(Iterator[Any]):
+    """Iterator over an action's answers, whose errors are brief."""
+
+    def __init__(self, found: Iterator[Any]):
+        self._found = found
+
+    @brief
+    def __next__(self) -> Any:
+        try:
+            return next(self._found)
+        except SPARK_JOB_FAILED as error:
+            reraise(error)
+
+
+def answers_briefly(cls: _Class) -> _Class:
+    """Make the errors of the actions brief that a class has from PySpark's RDD."""
     for each in cls.__mro__:
         for name, method in vars(each).items() if issubclass(each, RDD) else ():
-            if isinstance(method, FunctionType) and not name.startswith("_") and name not in vars(cls):
+            if isinstance(method, FunctionType) and not name.startswith("_") and name not in vars(cls) \
+                    and getattr(cls, name) is method:
                 setattr(cls, name, _answering(method))
     return cls
 
 
-@_with_brief_errors
+@answers_briefly
 class DerivedRDD(RDD[Any]):
     """RDD that Spark computes from a VRDD's records."""
 
@@ -74,7 +91,7 @@ class DerivedRDD(RDD[Any]):
         return DerivedPipelinedRDD(self, f, preservesPartitioning)
 
 
-@_with_brief_errors
+@answers_briefly
 class DerivedPipelinedRDD(PipelinedRDD):
     """RDD of the results of a Python function of records that Spark computes from a VRDD's."""
 

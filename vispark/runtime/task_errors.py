@@ -39,8 +39,7 @@ def task_error(text: str) -> TaskError | None:
       File "mine.py", line 3, in f
         return x / 0
     """
-    python = _SPARK.split(text, maxsplit=1)[0]
-    _, found, trace = python.rpartition(_TRACE)
+    _, found, trace = words_of_python(text).rpartition(_TRACE)
     if not found:
         return None
     frames = list(_FRAME.finditer(trace))
@@ -50,6 +49,12 @@ def task_error(text: str) -> TaskError | None:
     error = TaskError(f"a function that Spark ran raised {words.strip()}", detail="".join(shown).rstrip())
     error.full_trace = text
     return error
+
+
+def words_of_python(text: str) -> str:
+    """Return what a task's Python said, of what Spark says: from its first trace to Spark's own words behind it."""
+    first = max(text.find(_TRACE), 0)
+    return _SPARK.split(text[first:], maxsplit=1)[0]
 
 
 def attempts_of_a_task(context: SparkContext) -> int:

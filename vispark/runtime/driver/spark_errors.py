@@ -13,7 +13,7 @@ from pyspark.rdd import PipelinedRDD
 from vispark import errors
 from vispark.plan.operation import functions_of
 from vispark.plan.ops import LogicalPlan
-from vispark.runtime.task_errors import task_error
+from vispark.runtime.task_errors import task_error, words_of_python
 from vispark.translate.frontend import index_faults
 
 __all__ = ["CALL_FAILED", "SPARK_JOB_FAILED", "PipelinedRDD", "attempts_of", "reraise", "worker_crashed"]
@@ -71,8 +71,7 @@ def reraise(error: Exception, chain: LogicalPlan | None = None) -> None:
 
     Its lines are those of the functions of ``chain``, where the job was for one that is known.
     """
-    python, _, _ = str(error).partition("\n\tat ")
-    found = _OURS.findall(python)
+    found = _OURS.findall(words_of_python(str(error)))
     if found:
         kind, text = found[-1]      # before it stand the errors that led to it
         message, _, detail = text.partition("\n")
