@@ -56,6 +56,39 @@ def test_as_spark_reads_them(spark: SparkSession, sc: SparkContext, tmp_path: Pa
     assert exact(sorted(read_parquet(sc, path).cache("GPU").collect(), key=by_id)) == exact(sorted(expected, key=by_id))
 
 
+@pytest.mark.parametrize("read", [read_parquet, read_orc])
+def test_directories_are_columns(spark: SparkSession, sc: SparkContext, tmp_path: Path, read):
+    path = str(tmp_path / "frames")
+    df = spark.range(60).selectExpr("id", "id % 3 as day", "if(id % 2 = 0, 0.5, -1.5) as w")
+    df.repartition(2).write.partitionBy("day", "w").format(read.__name__.removeprefix("read_")).save(path)
+
+    def rows(**named):
+        return sorted((r["id"], r["day"], r["w"]) for r in read(sc, path, ["id", "day", "w"], **named).collect())
+
+    expected = [(n, n % 3, -1.5 if n % 2 else 0.5) for n in range(60)]
+    assert rows() == expected
+    assert rows(filter=[("day", "==", 1), ("id", ">", 9)]) == [row for row in expected if row[1] == 1 and row[0] > 9]
+    assert sorted(read(sc, f"{path}/day=2", "id", minPartitions=4).collect()) == list(range(2, 60, 3))
+    assert read(sc, path).cache("GPU").vmap(lambda day: day).sum() == 60
+
+
+def test_rows_without_a_value_of_their_directory(spark: SparkSession, sc: SparkContext, tmp_path: Path):
+    path = str(tmp_path / "frames")
+    spark.range(4).selectExpr("id", "if(id = 1, null, id) as k").write.partitionBy("k").parquet(path)
+    with pytest.raises(PlanError, match="without a value of 'k'; read the other directories"):
+        read_parquet(sc, path)
+    assert read_parquet(sc, f"{path}/k=[02]", ["id", "k"]).count() == 2
+
+
+def test_a_thousand_files(sc: SparkContext, tmp_path: Path):
+    for number in range(1000):
+        place = tmp_path / f"day={number % 10}"
+        place.mkdir(exist_ok=True)
+        pq.write_table(pa.table({"x": [float(number)]}), place / f"{number}.parquet")
+    rows = read_parquet(sc, tmp_path, ["x", "day"], filter=[("day", "<", 5)])
+    assert rows.getNumPartitions() <= 4 and rows.count() == 500
+
+
 @pytest.mark.parametrize("parts", [None, 3, 8, 20])
 @pytest.mark.parametrize("condition", [None, [("k", ">", 130), ("x", "<", 200.0)], "expression"])
 def test_filters_and_partitions(sc: SparkContext, points: Path, parts, condition):

@@ -15,7 +15,7 @@ from pyspark import RDD
 from vispark.api.boundary import brief
 from vispark.runtime.driver.spark_errors import SPARK_JOB_FAILED, PipelinedRDD, reraise
 
-__all__ = ["OF_RDDS", "adopted", "answers_briefly", "derives"]
+__all__ = ["OF_RDDS", "adopted", "derives"]
 
 _Class = TypeVar("_Class", bound=type)
 
@@ -32,11 +32,13 @@ def adopted(found: Any) -> Any:
 
 
 def derives(cls: _Class) -> _Class:
-    """Adopt the RDDs that the transformations of PySpark make which a class does not define itself."""
+    """Adopt the RDDs that the transformations of PySpark make which a class does not define itself, and make the errors
+    of PySpark's actions brief.
+    """
     for name in OF_RDDS:
         if name not in vars(cls):
             setattr(cls, name, _adopting(getattr(cls, name)))
-    return cls
+    return _answers_briefly(cls)
 
 
 def _adopting(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -71,7 +73,7 @@ class _Answers(Iterator[Any]):
             reraise(error)
 
 
-def answers_briefly(cls: _Class) -> _Class:
+def _answers_briefly(cls: _Class) -> _Class:
     """Make the errors of the actions brief that a class has from PySpark's RDD."""
     for each in cls.__mro__:
         for name, method in vars(each).items() if issubclass(each, RDD) else ():
@@ -81,7 +83,7 @@ def answers_briefly(cls: _Class) -> _Class:
     return cls
 
 
-@answers_briefly
+@_answers_briefly
 class DerivedRDD(RDD[Any]):
     """RDD that Spark computes from a VRDD's records."""
 
@@ -91,7 +93,7 @@ class DerivedRDD(RDD[Any]):
         return DerivedPipelinedRDD(self, f, preservesPartitioning)
 
 
-@answers_briefly
+@_answers_briefly
 class DerivedPipelinedRDD(PipelinedRDD):
     """RDD of the results of a Python function of records that Spark computes from a VRDD's."""
 

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from pyspark import RDD
 
 from vispark.api.boundary import brief_errors
-from vispark.api.derived_rdd import adopted, answers_briefly, derives
+from vispark.api.derived_rdd import adopted, derives
 from vispark.errors import PartitionMissing, WorkerUnavailable
 from vispark.runtime.driver.session import Session
 from vispark.runtime.driver.spark_errors import PipelinedRDD
@@ -53,7 +53,6 @@ class _Pipeline:
 
 
 @derives
-@answers_briefly
 @brief_errors
 class ReceivedRDD(PipelinedRDD):
     """RDD over a VRDD's records, or over the results of a Python function of them.

@@ -23,7 +23,7 @@ from gpu_worker.protocol.messages import FoldByKeyStep, FoldStep
 from vispark._utils.lazy import LazyModule
 from vispark.api.appearance import Appearance
 from vispark.api.boundary import brief, brief_errors
-from vispark.api.derived_rdd import answers_briefly, derives
+from vispark.api.derived_rdd import derives
 from vispark.api.eager import EagerExecution
 from vispark.api.explain import IN_DRIVER, Explained, content_of, explain
 from vispark.api.fallback import tell
@@ -67,7 +67,6 @@ _NOT_KEPT = StorageLevel(False, False, False, False)
 
 @tells_of_transformations
 @derives
-@answers_briefly
 @brief_errors
 class VRDD(Appearance, EagerExecution, KeyedOperations, FoldActions, GridOperations, Publishing):
     """An RDD whose records live in GPU workers; made by :func:`send` or ``cache("GPU")`` on an RDD.

@@ -52,7 +52,7 @@ def task_error(text: str) -> TaskError | None:
 
 
 def words_of_python(text: str) -> str:
-    """Return what a task's Python said, of what Spark says: from its first trace to Spark's own words behind it."""
+    """Return the words of a task's Python in Spark's: from its first trace to Spark's own words behind it."""
     first = max(text.find(_TRACE), 0)
     return _SPARK.split(text[first:], maxsplit=1)[0]
 

@@ -206,7 +206,7 @@ class CsvTask:
                 except pa.ArrowException as error:
                     raise self._fault(split.path, start, data, error) from error
                 for batch in table.combine_chunks().to_batches():
-                    for kept in files.chosen(batch, self.selection, self.filter):
+                    for kept in files.chosen("", batch, self.selection, self.filter):
                         yield from reader.arrays(kept)
 
     def _fault(self, path: str, start: int, data: bytes, error: Exception) -> RecordError:

@@ -20,11 +20,12 @@ from pyspark.errors.exceptions.captured import CapturedException
 from gpu_worker.protocol.errors import PlanError, RecordError
 from vispark._utils.placed_rdd import placed
 from vispark.records.rows import Rows
-from vispark.records.text.splits import files_of, fsspec_of
+from vispark.records.text.splits import fsspec_of
 from vispark.tables.arrow import pa
 from vispark.tables.batches import BatchReader
+from vispark.tables.directories import table_files, values_of
 from vispark.tables.selection import Columns, Selection, select
-from vispark.tables.types import ColumnType
+from vispark.tables.types import ColumnType, of_arrow
 
 #: Files whose parts the driver looks up by itself; of more, a Spark job does.
 FEW = 64
@@ -134,7 +135,7 @@ def read(sc: SparkContext, path: str | os.PathLike[str], format: FileFormat, *, 
     if minPartitions is not None and (not isinstance(minPartitions, int | np.integer) or minPartitions < 1):
         raise PlanError(f"minPartitions={minPartitions!r}; it is a whole number, 1 or more")
     condition = expression(filter)
-    paths = [name for name, _ in files_of(os.fspath(path), format.name)]
+    paths = table_files(os.fspath(path), format.name)
     first = _footers(format, paths[:1], None, None)[0]
     selection = select(first.schema, columns, dtype, nulls, paths[0])
     found = footers(sc, format, paths, selection, condition)
@@ -297,6 +298,13 @@ def arrow_file(path: str) -> tuple[Any, str]:
     return pa.fs.PyFileSystem(pa.fs.FSSpecHandler(system)), system._strip_protocol(path)
 
 
+def columns_of(path: str, schema: Any) -> tuple[tuple[str, ColumnType], ...]:
+    """Return the columns of a file of an Arrow schema: its own, and behind them those that its directories give."""
+    own = {field.name for field in schema}
+    given = [(name, of_arrow(pa.scalar(value).type)) for name, value in values_of(path).items() if name not in own]
+    return (*((field.name, of_arrow(field.type)) for field in schema), *given)
+
+
 def names_to_read(names: Sequence[str], selection: Selection, filter: Any) -> list[str]:
     """Return the columns of a file that a selection needs, and those that a filter may name."""
     # An expression does not say what it names, but its text has that, and perhaps others by chance.
@@ -305,8 +313,11 @@ def names_to_read(names: Sequence[str], selection: Selection, filter: Any) -> li
     return [name for name in names if name in needed]
 
 
-def chosen(batch: Any, selection: Selection, filter: Any) -> Iterator[Any]:
-    """Yield batches of the selected columns of the rows that a filter keeps."""
+def chosen(path: str, batch: Any, selection: Selection, filter: Any) -> Iterator[Any]:
+    """Yield batches of the selected columns of the rows that a filter keeps, of a file's batch."""
+    for name, value in values_of(path).items():
+        if name not in batch.schema.names:
+            batch = batch.append_column(name, pa.repeat(value, batch.num_rows))
     columns = {f"v{number}": pa.compute.field(*spec.path) for number, spec in enumerate(selection.columns)}
     yield from pa.dataset.Scanner.from_batches([batch], schema=batch.schema, columns=columns, filter=filter,
                                                use_threads=False).to_batches()

@@ -13,7 +13,6 @@ from vispark.tables import files
 from vispark.tables.arrow import pa, require
 from vispark.tables.files import FileFooter, FileFormat, FilePart, FileSlice
 from vispark.tables.selection import Columns, Selection
-from vispark.tables.types import of_arrow
 
 
 def read_orc(sc: SparkContext, path: str | os.PathLike[str], columns: Columns | None = None, *, filter: Any = None,
@@ -62,7 +61,7 @@ class OrcFormat(FileFormat):
     def footer(self, path: str, selection: Selection | None, filter: Any) -> FileFooter:
         with _opened(path) as source:
             file = pa.orc.ORCFile(source)
-            schema = tuple((field.name, of_arrow(field.type)) for field in file.schema)
+            schema = files.columns_of(path, file.schema)
             share = 1.0
             if selection is not None:
                 share = len(selection.columns) / max(1, sum(len(list(kind.leaves(name))) for name, kind in schema))
@@ -82,7 +81,7 @@ class OrcFormat(FileFormat):
                     raise pa.ArrowInvalid(f"there is no stripe {each.part.number} any more")
                 stripe = file.read_stripe(each.part.number, columns=names)
                 start, stop = each.rows(stripe.num_rows)
-                for batch in files.chosen(stripe.slice(start, stop - start), selection, filter):
+                for batch in files.chosen(path, stripe.slice(start, stop - start), selection, filter):
                     yield each, batch
 
 

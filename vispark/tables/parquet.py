@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -11,9 +13,9 @@ from pyspark import RDD, SparkContext
 
 from vispark.tables import files
 from vispark.tables.arrow import pa, require
+from vispark.tables.directories import values_of
 from vispark.tables.files import FileFooter, FileFormat, FilePart, FileSlice
 from vispark.tables.selection import Columns, Selection
-from vispark.tables.types import of_arrow
 
 #: Rows that Arrow decodes at once.
 _ROWS = 1 << 16
@@ -37,7 +39,8 @@ def read_parquet(sc: SparkContext, path: str | os.PathLike[str], columns: Column
         Where the RDD belongs.
     path : str or path
         A file, a directory, a pattern, or several with commas between. Without a scheme, of each node's own file
-        system; with one, what fsspec knows.
+        system; with one, what fsspec knows. Directories called ``name=value``, as ``partitionBy`` of a DataFrame's
+        writer makes them, are columns, which ``filter`` may name too.
     columns, dtype, nulls
         As of :func:`from_dataframe`. No other column is read.
     filter : pyarrow.compute.Expression or list of tuples, optional
@@ -84,7 +87,7 @@ class ParquetFormat(FileFormat):
 
     def footer(self, path: str, selection: Selection | None, filter: Any) -> FileFooter:
         fragment = _fragment(path)
-        schema = fragment.physical_schema
+        schema = _schema(path, fragment)
         chosen = fragment if filter is None else fragment.subset(filter, schema=schema)
         metadata = fragment.metadata
         numbers = [] if selection is None else _column_numbers(metadata, selection)
@@ -94,7 +97,7 @@ class ParquetFormat(FileFormat):
             nbytes = sum(group.column(column).total_uncompressed_size for column in numbers)
             if group.num_rows:
                 parts.append(FilePart(number, group.num_rows, nbytes or group.total_byte_size))
-        return FileFooter(path, tuple((field.name, of_arrow(field.type)) for field in schema), tuple(parts))
+        return FileFooter(path, files.columns_of(path, fragment.physical_schema), tuple(parts))
 
     def batches(self, slices: Sequence[FileSlice], selection: Selection,
                 filter: Any) -> Iterator[tuple[FileSlice, Any]]:
@@ -110,7 +113,20 @@ class ParquetFormat(FileFormat):
 
 def _fragment(path: str) -> Any:
     system, inside = files.arrow_file(path)
-    return pa.dataset.ParquetFileFormat().make_fragment(inside, system)
+    given = [pa.compute.field(name) == value for name, value in values_of(path).items()]
+    format = pa.dataset.ParquetFileFormat()
+    if not given:
+        return format.make_fragment(inside, system)
+    return format.make_fragment(inside, system, functools.reduce(operator.and_, given))
+
+
+def _schema(path: str, fragment: Any) -> Any:
+    """Return the columns of a file, with those that its directories give."""
+    schema = fragment.physical_schema
+    for name, value in values_of(path).items():
+        if name not in schema.names:
+            schema = schema.append(pa.field(name, pa.scalar(value).type))
+    return schema
 
 
 def _column_numbers(metadata: Any, selection: Selection) -> list[int]:
@@ -123,16 +139,17 @@ def _column_numbers(metadata: Any, selection: Selection) -> list[int]:
 def _sliced(group: Any, each: FileSlice, selection: Selection, filter: Any) -> Iterator[Any]:
     """Yield the batches of a slice's rows that a filter keeps."""
     columns = {f"v{number}": pa.compute.field(*spec.path) for number, spec in enumerate(selection.columns)}
+    schema = _schema(each.path, group)
     options = {"batch_size": _ROWS, "use_threads": False, "batch_readahead": 0, "fragment_readahead": 0}
     if each.count == 1:
-        yield from group.scanner(columns=columns, filter=filter, **options).to_batches()
+        yield from group.scanner(schema, columns=columns, filter=filter, **options).to_batches()
         return
     # The filter as a column, as a filtered batch does not say which rows it has.
     if filter is not None:
         columns[_KEPT] = filter
     start, stop = each.rows(each.part.rows)
     position = 0
-    for batch in group.scanner(columns=columns, **options).to_batches():
+    for batch in group.scanner(schema, columns=columns, **options).to_batches():
         low, high = max(start - position, 0), min(stop - position, batch.num_rows)
         position += batch.num_rows
         if low < high:
