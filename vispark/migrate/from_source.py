@@ -1,0 +1,75 @@
+"""Qualification of a program by its source alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from vispark.migrate.advice import Advice, LoopAdvice, Qualification
+from vispark.migrate.functions import FOLDS, FunctionMaker, Verdict
+from vispark.migrate.rules import MAPS, LoopRules, written
+from vispark.migrate.sites import RddCall, SourceProgram
+
+
+def qualify_source(program: SourceProgram, imports: bool = True) -> Qualification:
+    """Return the verdicts on a program's loops, without running it.
+
+    Parameters
+    ----------
+    program : SourceProgram
+    imports : bool
+        Whether its imports and definitions may be executed, which the translator needs.
+
+    Examples
+    --------
+    >>> text = '''
+    ... data = sc.textFile(path).map(float).cache()
+    ... for _ in range(9):
+    ...     w -= data.map(lambda x: x * w).reduce(lambda a, b: a + b)
+    ... '''
+    >>> answer = qualify_source(SourceProgram("job.py", text))
+    >>> [(each.line, each.verdict) for each in answer.loops[0].advice]
+    [(2, 'stays'), (2, 'stays'), (2, 'cache'), (4, 'vmap'), (4, 'fold')]
+    """
+    maker = FunctionMaker(program, imports)
+    ask = asking(maker)
+    loops = tuple([LoopRules(program, loop, calls, ask).advice() for loop, calls in program.loops().items()])
+    return Qualification("source", program.file, loops, tuple(_notes(program, maker, loops)))
+
+
+def asking(maker: FunctionMaker) -> Callable[[RddCall], Verdict | None]:
+    """Return a function that asks the translator about an operation's function, each once."""
+    known: dict[RddCall, Verdict | None] = {}
+
+    def ask(call: RddCall) -> Verdict | None:
+        if call not in known:
+            functions = [*call.node.args, *[each.value for each in call.node.keywords if each.arg in ("f", "func")]]
+            # The zero value of a fold comes before its function.
+            number = 1 if call.method in ("fold", "foldByKey") else 0
+            known[call] = maker.verdict(functions[number], call.method) if len(functions) > number else None
+        return known[call]
+
+    return ask
+
+
+def _notes(program: SourceProgram, maker: FunctionMaker, loops: tuple[LoopAdvice, ...]) -> list[str]:
+    notes = [f"{program.file}, {each}" for each in maker.failed]
+    if not maker.imports:
+        notes.append("the translator was not asked, as the program's imports are not executed (--no-import)")
+    if not program.calls:
+        notes.append("no operation of an RDD was found: DataFrames and SQL stay with Spark; vispark.from_dataframe "
+                     "makes RDDs of their numbers")
+    elif not loops:
+        notes.append("no loop over RDDs was found: what is read once gains nothing")
+        notes += [f"  {each.line:>4}  {each.call}: {each.detail}" for each in _once(program, maker)]
+    return notes
+
+
+def _once(program: SourceProgram, maker: FunctionMaker) -> list[Advice]:
+    ask = asking(maker)
+    found = []
+    for call in program.calls:
+        said = ask(call) if call.method in MAPS | FOLDS else None
+        if said is not None:
+            found.append(Advice(call.line, call.column, written(program, call), "stays",
+                                "the translator reads it, but it runs once" if said.is_read else said.reason))
+    return found

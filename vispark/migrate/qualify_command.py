@@ -1,0 +1,42 @@
+"""Command ``vispark qualify``: what of a program runs on the device, by its source, an event log or a recording."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from vispark.migrate.advice import Qualification
+from vispark.migrate.cli import emit, json_option
+from vispark.migrate.errors import NO, UNKNOWN, YES
+from vispark.migrate.from_source import qualify_source
+from vispark.migrate.sites import SourceProgram
+
+
+@click.command()
+@click.argument("what", metavar="SCRIPT", type=click.Path(path_type=Path))
+@click.option("--import/--no-import", "imports", default=True,
+              help="Whether the script's imports and definitions may be executed, which the translator needs. The rest "
+                   "of the script never is. [default: import]")
+@json_option
+@click.pass_context
+def command(ctx: click.Context, what: Path, imports: bool, as_json: bool) -> None:
+    """Say which operations of each loop run on the device, and why the others stay.
+
+    Exit status: 0 if a loop gains; 3 if none does; 4 if that is not known.
+    """
+    answer = qualification(what, imports)
+    emit(answer.document(), as_json, answer.text)
+    ctx.exit(status_of(answer))
+
+
+def qualification(what: Path, imports: bool) -> Qualification:
+    """Return the answer for a script."""
+    return qualify_source(SourceProgram.read(what), imports)
+
+
+def status_of(answer: Qualification) -> int:
+    """Return the exit status that says the same as an answer."""
+    if answer.qualifies:
+        return YES
+    return NO if answer.known else UNKNOWN

@@ -1,0 +1,237 @@
+"""Verdicts on the operations of a loop, by rules: each operation on the state that the one before it leaves."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+from vispark.migrate.advice import ON_DEVICE, Advice, LoopAdvice, shortened
+from vispark.migrate.functions import FOLDS, Verdict
+from vispark.migrate.sites import SOURCES, Loop, RddCall, SourceProgram
+
+#: Operations whose function is of one record.
+MAPS = frozenset(["map", "mapValues"])
+#: Actions that workers fold, of numbers and arrays.
+_TOTALS = frozenset(["sum", "count", "min", "max", "mean"])
+#: Operations by key, in workers where keys are numbers.
+_BY_KEY = frozenset(["join", "distinct", "sortByKey", "sortBy", "partitionBy", "countByKey", "cogroup", "groupByKey"])
+#: Actions that take records as they are.
+_TAKING = frozenset(["collect", "collectAsMap", "take", "first", "isEmpty", "takeSample", "toLocalIterator"])
+#: Operations of grids in disguise: records go to their neighbours' keys and are joined there.
+_TO_NEIGHBOURS = frozenset(["flatMap"])
+_AT_NEIGHBOURS = frozenset(["join", "leftOuterJoin", "rightOuterJoin", "fullOuterJoin", "cogroup", "reduceByKey",
+                            "groupByKey"])
+_JOINS = frozenset(["join", "leftOuterJoin", "rightOuterJoin", "fullOuterJoin", "cogroup", "union"])
+
+#: Verdict of a function, by the operation's call: None where it is not known.
+Ask = Callable[[RddCall], Verdict | None]
+
+
+@dataclass(frozen=True)
+class _State:
+    """State of what a call gives: "outside" the loop, "made" in it, on the "device", "few" records, or in "spark"."""
+
+    name: str
+    reason: str = ""
+
+
+class LoopRules:
+    """Rules for one loop: a verdict for each of its operations, and for those that its data comes from.
+
+    Parameters
+    ----------
+    program : SourceProgram
+    loop : For or While
+    calls : list of RddCall
+        The operations in the loop.
+    ask : callable
+        The translator's verdict on an operation's function.
+    certain : bool
+        Whether types were known to the translator.
+    """
+
+    def __init__(self, program: SourceProgram, loop: Loop, calls: list[RddCall], ask: Ask, certain: bool = False):
+        self.program, self.loop, self.calls, self.ask, self.certain = program, loop, calls, ask, certain
+        self._states: dict[RddCall, _State] = {}
+        self._advice: dict[RddCall, Advice] = {}
+
+    def advice(self) -> LoopAdvice:
+        """Return the verdicts, in the order of the source's places."""
+        for call in self.calls:
+            self._state(call)
+        self._take_back()
+        is_gain = any(each.verdict in ON_DEVICE for each in self._advice.values())
+        for call in self._feeding():
+            self._advice[call] = self._of_feeding(call, is_gain)
+        kind = "while" if isinstance(self.loop, ast.While) else "for"
+        ordered = sorted(self._advice, key=lambda call: (call.line, call.column))
+        return LoopAdvice(self.program.file, self.loop.lineno, kind, tuple([self._advice[call] for call in ordered]),
+                          tuple(self._warnings()))
+
+    def _take_back(self) -> None:
+        """Change verdicts of chains that leave the device in the loop: what workers compute would be copied back."""
+        for call in self.calls:
+            if self._advice[call].verdict in ("stays", "by hand") and self._state(call).name == "spark":
+                why = f"could run on the device, but its records leave it at line {call.line}, .{call.method}"
+                for each in self.program.upstream(call):
+                    if each in self._advice and self._advice[each].verdict in ON_DEVICE:
+                        self._advice[each] = replace(self._advice[each], verdict="stays", detail=why)
+
+    # -- operations in the loop ---------------------------------------------------------------------------------------
+
+    def _state(self, call: RddCall) -> _State:
+        if call not in self._states:
+            self._states[call] = _State("outside")       # for a loop's own result of the pass before
+            self._states[call] = self._judge(call)
+        return self._states[call]
+
+    def _judge(self, call: RddCall) -> _State:
+        before = self.program.before(call)
+        on = self._outside(before) if before not in self.calls else self._state(before)
+        method = call.method
+        if method in SOURCES or on.name == "made":
+            return self._made(call)
+        if method in ("cache", "persist", "unpersist"):
+            return self._put(call, "as it is", "" if on.name != "spark" else on.reason, on)
+        if on.name == "few":
+            return self._of_few(call, on)
+        if on.name == "spark":
+            return self._put(call, "stays", f"behind what stays in Spark: {on.reason}", on)
+        if method in MAPS:
+            return self._of_map(call)
+        if method in FOLDS:
+            return self._of_fold(call)
+        if method in _TOTALS:
+            return self._put(call, "fold", "the workers fold it", _State("local"))
+        if method in _TAKING:
+            return self._put(call, "as it is", "brings its records to the driver", _State("local"))
+        if method in _BY_KEY:
+            return self._of_keys(call)
+        return self._put(call, "stays", f"{method} is a Spark job that brings the records into Python",
+                         _State("spark", f".{method} at line {call.line}"))
+
+    def _outside(self, before: RddCall | None) -> _State:
+        if before is not None:
+            grouped = next((each for each in self.program.chain(before) if each.method in ("groupByKey", "cogroup")),
+                           None)
+            if grouped is not None:
+                return _State("spark", f"values that .{grouped.method} at line {grouped.line} made are lists")
+        return _State("outside")
+
+    def _made(self, call: RddCall) -> _State:
+        said = self.ask(call) if call.method in MAPS | FOLDS else None
+        why = f"; {said.reason}" if said is not None and not said.is_read else ""
+        return self._put(call, "stays", "its data is made anew in each pass, so that nothing is there to keep" + why,
+                         _State("made"))
+
+    def _of_map(self, call: RddCall) -> _State:
+        said = self.ask(call)
+        if said is None:
+            return self._put(call, "stays", "its function is not known without a run",
+                             _State("spark", f"the function of line {call.line}"))
+        if not said.is_read:
+            where = f" (line {said.line})" if said.line else ""
+            return self._put(call, "by hand", f"{said.reason}{where}",
+                             _State("spark", f"the function of line {call.line}"))
+        if self._is_of_blocks(call):
+            return self._put(call, "rows of blocks", "its records are blocks: the function is to be one of a row, and "
+                             "mapPartitions to give vispark.Rows(block)", _State("device"))
+        what = ".vmap(f, of=\"value\")" if call.method == "mapValues" else ".vmap"
+        return self._put(call, "vmap", what if self.certain else f"{what}; the translator reads it, types are not "
+                         "known", _State("device"))
+
+    def _of_fold(self, call: RddCall) -> _State:
+        said = self.ask(call)
+        is_keyed = call.method in ("reduceByKey", "foldByKey")
+        if said is not None and said.is_read:
+            detail = said.reason + ("; numKeys=... where keys are integers from 0 on" if is_keyed else "")
+            return self._put(call, "fold", detail, _State("few" if is_keyed else "local"))
+        reason = said.reason if said is not None else "its function is not known without a run"
+        return self._put(call, "stays", reason, _State("spark", f"the fold of line {call.line}"))
+
+    def _of_keys(self, call: RddCall) -> _State:
+        if call.method in ("groupByKey", "cogroup"):
+            return self._put(call, "stays", "its lists are Python's", _State("spark", f".{call.method} at line "
+                                                                             f"{call.line}"))
+        return self._put(call, "keys", "in the workers where keys are numbers, else Spark's shuffle", _State("device"))
+
+    def _of_few(self, call: RddCall, on: _State) -> _State:
+        if call.method in MAPS | {"filter"}:
+            return self._put(call, "driver", "a list in the driver, [f(each) for each in ...collect()]; it saves the "
+                             "pass a Spark job", on)
+        return self._put(call, "as it is", "few records", on)
+
+    def _put(self, call: RddCall, verdict: str, detail: str, state: _State) -> _State:
+        self._advice[call] = Advice(call.line, call.column, written(self.program, call), verdict, detail, self.certain)
+        return state
+
+    def _is_of_blocks(self, call: RddCall) -> bool:
+        """Return whether records come of ``mapPartitions`` or ``glom``, and the function indexes rows of them."""
+        chain = self.program.chain(call)
+        if not any(each.method in ("mapPartitions", "glom", "mapPartitionsWithIndex") for each in chain):
+            return False
+        return any(_takes_columns(node) for node in self._functions_in(call.node.args[0]))
+
+    def _functions_in(self, node: ast.expr) -> Iterable[ast.AST]:
+        yield node
+        for each in ast.walk(node):
+            if isinstance(each, ast.Name) and each.id in self.program.functions:
+                yield self.program.functions[each.id]
+
+    # -- operations before the loop -----------------------------------------------------------------------------------
+
+    def _feeding(self) -> list[RddCall]:
+        """Return the calls outside the loop that its data comes from, back to the source."""
+        found: list[RddCall] = []
+        for call in self.calls:
+            found += [each for each in self.program.chain(call) if each not in self.calls and each not in found]
+        return found
+
+    def _of_feeding(self, call: RddCall, is_gain: bool) -> Advice:
+        text = written(self.program, call)
+        if call.method in ("cache", "persist"):
+            return Advice(call.line, call.column, text, "cache" if is_gain else "stays",
+                          'cache("GPU")' if is_gain else "nothing of the loop runs on the device", self.certain)
+        said = self.ask(call) if call.method in MAPS else None
+        why = "runs once"
+        if said is not None and not said.is_read:
+            why += f"; {said.reason}"
+        return Advice(call.line, call.column, text, "stays", why, self.certain)
+
+    # -- the loop as a whole ------------------------------------------------------------------------------------------
+
+    def _warnings(self) -> Iterable[str]:
+        methods = [call.method for call in self.calls]
+        for call in self.calls:
+            if call.method in _JOINS and call.method != "union" and len(call.node.args) < 2 \
+                    and not any(each.arg == "numPartitions" for each in call.node.keywords):
+                yield (f"line {call.line}: {call.method} without numPartitions adds the partitions of both sides up, "
+                       "in each pass")
+        if _TO_NEIGHBOURS & set(methods) and _AT_NEIGHBOURS & set(methods):
+            yield ("records that flatMap sends to other keys and that are joined or folded there are a stencil where "
+                   "keys are cells: vispark.Grid")
+        kept = [call for call in self._feeding() if self.program.is_cached(call)]
+        if self._feeding() and not kept and any(each.verdict in ON_DEVICE for each in self._advice.values()):
+            yield ('what the loop goes over is not cached, so that each pass makes it again: cache("GPU") before the '
+                   'loop')
+
+
+def written(program: SourceProgram, call: RddCall) -> str:
+    """Return an operation as it is written, from its dot on, in short."""
+    text = program.text_of(call.node)
+    before = program.text_of(call.attribute.value)
+    if not text.startswith(before):
+        return f".{call.method}()"
+    return shortened(text[len(before):].replace("\\\n", " ")).replace("( ", "(")
+
+
+def _takes_columns(node: ast.AST) -> bool:
+    """Return whether code has ``m[:, ...]`` or ``m.T``, of arrays with an axis of rows."""
+    for each in ast.walk(node):
+        if isinstance(each, ast.Subscript) and isinstance(each.slice, ast.Tuple) and each.slice.elts \
+                and isinstance(each.slice.elts[0], ast.Slice):
+            return True
+        if isinstance(each, ast.Attribute) and each.attr == "T":
+            return True
+    return False

@@ -1,0 +1,393 @@
+"""Operations of RDDs in a program's source, by its syntax tree: where they stand, on what, and in which loops."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from vispark.migrate.errors import SourceError
+
+#: Methods of a SparkContext that make an RDD.
+SOURCES = frozenset([
+    "parallelize", "textFile", "wholeTextFiles", "binaryFiles", "binaryRecords", "pickleFile", "sequenceFile",
+    "newAPIHadoopFile", "newAPIHadoopRDD", "hadoopFile", "hadoopRDD", "emptyRDD", "read_text"])
+#: Methods of an RDD that give an RDD.
+TRANSFORMATIONS = frozenset([
+    "map", "flatMap", "filter", "mapPartitions", "mapPartitionsWithIndex", "mapValues", "flatMapValues", "keyBy",
+    "distinct", "sample", "union", "intersection", "subtract", "subtractByKey", "cartesian", "zip", "zipWithIndex",
+    "zipWithUniqueId", "glom", "groupBy", "groupByKey", "reduceByKey", "foldByKey", "aggregateByKey", "combineByKey",
+    "join", "leftOuterJoin", "rightOuterJoin", "fullOuterJoin", "cogroup", "groupWith", "partitionBy", "repartition",
+    "coalesce", "sortBy", "sortByKey", "repartitionAndSortWithinPartitions", "keys", "values", "cache", "persist",
+    "unpersist", "setName", "barrier", "vmap", "send", "htod", "sampleByKey", "pipe"])
+#: Methods of an RDD that run a job, or give something else than an RDD.
+ACTIONS = frozenset([
+    "collect", "collectAsMap", "count", "countByKey", "countByValue", "countApprox", "first", "fold", "foreach",
+    "foreachPartition", "histogram", "isEmpty", "lookup", "max", "mean", "min", "reduce", "reduceByKeyLocally",
+    "saveAsTextFile", "saveAsPickleFile", "stats", "stdev", "sum", "take", "takeOrdered", "takeSample",
+    "toLocalIterator", "top", "treeAggregate", "treeReduce", "aggregate", "variance", "checkpoint", "localCheckpoint"])
+#: Methods that lists, arrays, strings and DataFrames do not have: what they are called on is an RDD.
+UNMISTAKABLE = frozenset([
+    "flatMap", "mapPartitions", "mapPartitionsWithIndex", "mapValues", "flatMapValues", "keyBy", "zipWithIndex", "glom",
+    "groupByKey", "reduceByKey", "foldByKey", "aggregateByKey", "combineByKey", "leftOuterJoin", "rightOuterJoin",
+    "fullOuterJoin", "partitionBy", "sortByKey", "collectAsMap", "countByKey", "countByValue", "reduceByKeyLocally",
+    "saveAsTextFile", "takeOrdered", "takeSample", "treeAggregate", "treeReduce"])
+#: Actions of DataFrames: their results are no DataFrames.
+_OF_FRAMES = frozenset(["collect", "count", "first", "head", "take", "toPandas", "show", "write", "columns", "schema"])
+
+Scope = ast.Module | ast.FunctionDef | ast.AsyncFunctionDef
+Loop = ast.For | ast.While
+_BRANCHES = (ast.If, ast.Try, ast.For, ast.While)
+
+
+@dataclass(frozen=True, eq=False)
+class RddCall:
+    """A call of an RDD's method in a source.
+
+    Attributes
+    ----------
+    node : ast.Call
+        The call; ``node.func`` is the attribute.
+    loops : tuple
+        The loops around it in its function, the outermost first.
+    """
+
+    node: ast.Call
+    scope: Scope
+    loops: tuple[Loop, ...]
+
+    @property
+    def attribute(self) -> ast.Attribute:
+        """The method, and what it is called on."""
+        assert isinstance(self.node.func, ast.Attribute)
+        return self.node.func
+
+    @property
+    def method(self) -> str:
+        """The method's name."""
+        return self.attribute.attr
+
+    @property
+    def line(self) -> int:
+        """The line of the method's name, which is the one that Spark's call sites have."""
+        return self.attribute.end_lineno or self.node.lineno
+
+    @property
+    def column(self) -> int:
+        """The place of the method's name in its line, in bytes of UTF-8, from 1."""
+        return (self.attribute.end_col_offset or 0) - len(self.method.encode()) + 1
+
+
+class SourceProgram:
+    """A program's source with its operations of RDDs; nothing of it runs.
+
+    Parameters
+    ----------
+    file : str
+        Its path, for messages and call sites.
+    text : str
+        Its content.
+
+    Raises
+    ------
+    SourceError
+        If it is no Python; the message has the line.
+
+    Examples
+    --------
+    >>> program = SourceProgram("job.py", "x = sc.parallelize(a).cache()\\nfor i in b:\\n    x.map(f).sum()\\n")
+    >>> [(call.method, call.line, len(call.loops)) for call in program.calls]
+    [('parallelize', 1, 0), ('cache', 1, 0), ('map', 3, 1), ('sum', 3, 1)]
+    """
+
+    def __init__(self, file: str, text: str):
+        self.file, self.source = file, text
+        try:
+            self.tree = ast.parse(text)
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+            place = f", line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
+            raise SourceError(f"{file}{place} is no Python: "
+                              f"{getattr(error, 'msg', error)}") from error
+        self._parents = {child: node for node in ast.walk(self.tree) for child in ast.iter_child_nodes(node)}
+        self._kinds: dict[ast.AST, str] = {}
+
+    @classmethod
+    def read(cls, path: Path) -> SourceProgram:
+        """Return the program of a file, or of a notebook's cells.
+
+        Raises
+        ------
+        SourceError
+            If it cannot be read.
+        """
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            raise SourceError(f"{path} cannot be read: {error.strerror}") from error
+        if path.suffix == ".ipynb":
+            raise SourceError(f"{path} is a notebook: write it as a script (jupyter nbconvert --to script), "
+                              "and qualify that")
+        try:
+            return cls(str(path), data.decode("utf-8-sig"))
+        except UnicodeDecodeError as error:
+            raise SourceError(f"{path} is not UTF-8: byte {error.start}") from error
+
+    # -- the tree -----------------------------------------------------------------------------------------------------
+
+    def parent(self, node: ast.AST) -> ast.AST | None:
+        """Return the node around a node."""
+        return self._parents.get(node)
+
+    def around(self, node: ast.AST) -> Iterator[ast.AST]:
+        """Yield the nodes around a node, the innermost first."""
+        above = self.parent(node)
+        while above is not None:
+            yield above
+            above = self.parent(above)
+
+    def scope_of(self, node: ast.AST) -> Scope:
+        """Return the function around a node, or the module."""
+        return next((each for each in self.around(node)
+                     if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef | ast.Module)), self.tree)
+
+    def text_of(self, node: ast.AST) -> str:
+        """Return the source of a node."""
+        return ast.get_source_segment(self.source, node) or ""
+
+    @cached_property
+    def functions(self) -> dict[str, ast.FunctionDef]:
+        """Functions of the file by their names; of several of one name the last."""
+        return {node.name: node for node in ast.walk(self.tree) if isinstance(node, ast.FunctionDef)}
+
+    @cached_property
+    def calls(self) -> tuple[RddCall, ...]:
+        """Calls of RDDs' methods, in the order of their places."""
+        found = [node for node in ast.walk(self.tree) if isinstance(node, ast.Call) and self._is_of_rdd(node)]
+        found.sort(key=lambda node: (node.func.end_lineno, node.func.end_col_offset))
+        return tuple([RddCall(node, self.scope_of(node), self._loops_around(node)) for node in found])
+
+    @cached_property
+    def call_of(self) -> dict[ast.AST, RddCall]:
+        """The calls by their nodes."""
+        return {call.node: call for call in self.calls}
+
+    def _is_of_rdd(self, node: ast.Call) -> bool:
+        if not isinstance(node.func, ast.Attribute) or any(isinstance(each, ast.Lambda) for each in self.around(node)):
+            return False
+        method, on = node.func.attr, node.func.value
+        if method in SOURCES:
+            return True
+        if method not in TRANSFORMATIONS | ACTIONS:
+            return method == "range" and self.kind(on) == "context"
+        return self.kind(on) == "rdd" or (method in UNMISTAKABLE and self.kind(on) == "unknown")
+
+    def _loops_around(self, node: ast.AST) -> tuple[Loop, ...]:
+        found: list[Loop] = []
+        inner: ast.AST = node
+        for each in self.around(node):
+            if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef):
+                break
+            # What a loop goes over is made once.
+            if isinstance(each, ast.While) or (isinstance(each, ast.For) and inner is not each.iter):
+                found.append(each)
+            inner = each
+        return tuple(reversed(found))
+
+    # -- what an expression is ----------------------------------------------------------------------------------------
+
+    def kind(self, node: ast.AST) -> str:
+        """Return the kind of an expression: "rdd", "frame", "context", "session", "reader", "local" or "unknown"."""
+        if node not in self._kinds:
+            self._kinds[node] = "unknown"      # for those that depend on themselves
+            self._kinds[node] = self._kind(node)
+        return self._kinds[node]
+
+    def _kind(self, node: ast.AST) -> str:
+        match node:
+            case ast.Attribute(attr="rdd"):
+                return "rdd"
+            case ast.Attribute(attr="sparkContext" | "_sc"):
+                return "context"
+            case ast.Attribute(attr="read" | "readStream"):
+                return "reader"
+            case ast.Call(func=ast.Attribute(value=on, attr=method)):
+                return self._kind_of_result(self.kind(on), method)
+            case ast.Call(func=ast.Name(id="SparkContext")):
+                return "context"
+            case ast.Call(func=ast.Name(id=name)) if name in self.functions:
+                return self._any(self.returned(self.functions[name]))
+            case ast.Name():
+                return self._any(self.values_of(node)) if node.id not in ("sc", "spark") or self.values_of(node) else \
+                    {"sc": "context", "spark": "session"}[node.id]
+            case ast.IfExp(body=one, orelse=other):
+                return self._any([one, other])
+            case ast.Constant() | ast.List() | ast.Dict() | ast.JoinedStr() | ast.BinOp() | ast.ListComp():
+                return "local"
+        return "unknown"
+
+    def _any(self, nodes: list[ast.expr]) -> str:
+        kinds = {self.kind(each) for each in nodes}
+        return next((each for each in ("rdd", "frame", "context", "session", "reader", "unknown") if each in kinds),
+                    "local" if kinds else "unknown")
+
+    @staticmethod
+    def _kind_of_result(on: str, method: str) -> str:
+        if method in SOURCES:
+            return "rdd"
+        if method == "getOrCreate":
+            return "session" if on != "context" else on
+        if on == "rdd" or (on == "unknown" and method in UNMISTAKABLE):
+            return "rdd" if method in TRANSFORMATIONS else "frame" if method == "toDF" else "local"
+        if on == "frame":
+            return "local" if method in _OF_FRAMES else "frame"
+        if on == "reader":
+            return "reader" if method in ("format", "option", "options", "schema") else "frame"
+        if on == "context":
+            return "rdd" if method in ("range", "union") else "local"
+        if on == "session" or method in ("createDataFrame", "from_dataframe"):
+            return "rdd" if method == "from_dataframe" else \
+                "frame" if method in ("createDataFrame", "sql", "table", "range") else "unknown"
+        return "unknown"
+
+    def returned(self, function: ast.FunctionDef) -> list[ast.expr]:
+        """Return the expressions that a function returns."""
+        return [each.value for each in ast.walk(function) if isinstance(each, ast.Return) and each.value is not None
+                and self.scope_of(each) is function]
+
+    # -- names --------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _assigned(self) -> dict[tuple[Scope, str], list[tuple[ast.stmt, ast.expr]]]:
+        found: dict[tuple[Scope, str], list[tuple[ast.stmt, ast.expr]]] = {}
+        for node in ast.walk(self.tree):
+            pairs: list[tuple[ast.expr, ast.expr | None]] = []
+            if isinstance(node, ast.Assign):
+                pairs = [(target, node.value) for target in node.targets]
+            elif isinstance(node, ast.AnnAssign):
+                pairs = [(node.target, node.value)]
+            for target, value in pairs:
+                if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) \
+                        and len(target.elts) == len(value.elts):
+                    parts: list[tuple[ast.expr, ast.expr | None]] = list(zip(target.elts, value.elts, strict=True))
+                else:
+                    parts = [(target, value)]
+                for one, of in parts:
+                    if isinstance(one, ast.Name) and of is not None and isinstance(node, ast.stmt):
+                        found.setdefault((self.scope_of(node), one.id), []).append((node, of))
+        for each in found.values():
+            each.sort(key=lambda pair: (pair[0].lineno, pair[0].col_offset))
+        return found
+
+    def values_of(self, name: ast.Name) -> list[ast.expr]:
+        """Return the expressions that a name may stand for at its place, the likeliest first.
+
+        That is the assignment before it in its function, those before that one where it may not have run, and those
+        behind it in a loop around both; for a parameter, what callers of the file give.
+        """
+        scope = self.scope_of(name)
+        while (scope, name.id) not in self._assigned and not isinstance(scope, ast.Module):
+            if given := self._given(scope, name.id):
+                return given
+            scope = self.scope_of(scope)
+        assigned = self._assigned.get((scope, name.id), [])
+        if scope is not self.scope_of(name):
+            return [value for _, value in reversed(assigned)]
+        around = set(self.around(name))
+        found: list[ast.expr] = []
+        for statement, value in reversed(assigned):
+            if (statement.lineno, statement.col_offset) < (name.lineno, name.col_offset) and statement not in around:
+                found.append(value)
+                if not any(isinstance(each, _BRANCHES) and each not in around for each in self.around(statement)):
+                    break
+        later = [value for statement, value in assigned if value not in found
+                 and any(isinstance(each, ast.For | ast.While) and each in around for each in self.around(statement))]
+        return [*found, *later]
+
+    def _given(self, scope: Scope, name: str) -> list[ast.expr]:
+        """Return the arguments that calls in the file give for a parameter."""
+        if not isinstance(scope, ast.FunctionDef):
+            return []
+        names = [each.arg for each in (*scope.args.posonlyargs, *scope.args.args)]
+        if name not in names:
+            return []
+        number, found = names.index(name), []
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == scope.name:
+                found += [each.value for each in node.keywords if each.arg == name]
+                found += node.args[number:number + 1]
+        return found
+
+    # -- chains and loops ---------------------------------------------------------------------------------------------
+
+    def before(self, call: RddCall) -> RddCall | None:
+        """Return the call whose result a call is made on; None at a source, or where it is not known."""
+        return self.made_by(call.attribute.value)
+
+    def made_by(self, node: ast.expr, depth: int = 12) -> RddCall | None:
+        """Return the call that makes what an expression is, along names and functions of the file."""
+        if node in self.call_of:
+            return self.call_of[node]
+        if depth == 0:
+            return None
+        if isinstance(node, ast.Name):
+            nodes = self.values_of(node)
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in self.functions:
+            nodes = self.returned(self.functions[node.func.id])
+        elif isinstance(node, ast.Attribute | ast.Call):
+            inner = node.func.value if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else \
+                node.value if isinstance(node, ast.Attribute) else None
+            nodes = [] if inner is None else [inner]
+        else:
+            nodes = []
+        return next((found for each in nodes if (found := self.made_by(each, depth - 1)) is not None), None)
+
+    def chain(self, call: RddCall) -> list[RddCall]:
+        """Return the calls up to a call, the source first, the call itself last."""
+        found: list[RddCall] = []
+        one: RddCall | None = call
+        while one is not None and one not in found:
+            found.append(one)
+            one = self.before(one)
+        return found[::-1]
+
+    def upstream(self, call: RddCall) -> set[RddCall]:
+        """Return all calls that a call's result is made of, through both sides of joins, without the call itself."""
+        found: set[RddCall] = set()
+        todo = [call]
+        while todo:
+            one = todo.pop()
+            made = [self.before(one), *[self.made_by(each) for each in one.node.args if self.kind(each) == "rdd"]]
+            todo += [each for each in made if each is not None and each not in found]
+            found |= {each for each in made if each is not None}
+        return found - {call}
+
+    def loops(self) -> dict[Loop, list[RddCall]]:
+        """Return the innermost loops with the calls in them, those of functions called there among them."""
+        within: dict[Loop, list[RddCall]] = {}
+        for call in self.calls:
+            for loop in {call.loops[-1]} if call.loops else self._loops_that_call(call.scope, set()):
+                within.setdefault(loop, []).append(call)
+        return dict(sorted(within.items(), key=lambda pair: pair[0].lineno))
+
+    def _loops_that_call(self, scope: Scope, seen: set[Scope]) -> set[Loop]:
+        """Return the innermost loops that call a function, directly or through others."""
+        if not isinstance(scope, ast.FunctionDef) or scope in seen:
+            return set()
+        seen.add(scope)
+        found: set[Loop] = set()
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == scope.name:
+                around = self._loops_around(node)
+                found |= {around[-1]} if around else self._loops_that_call(self.scope_of(node), seen)
+        return found
+
+    def is_cached(self, call: RddCall) -> bool:
+        """Return whether a call's result is kept: it is a ``cache``, or a name of it is cached for the effect."""
+        if call.method in ("cache", "persist"):
+            return True
+        return any(each.method in ("cache", "persist") and isinstance(each.attribute.value, ast.Name)
+                   and self.before(each) is call for each in self.calls)
+
+
