@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import operator
 import os
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from py4j.protocol import Py4JJavaError
 from pyspark import RDD, SparkContext
 from pyspark.serializers import AutoBatchedSerializer, CPickleSerializer, UTF8Deserializer, read_int
 
@@ -98,6 +100,15 @@ def test_records_that_are_held_are_not_made_again(sc: SparkContext) -> None:
     before = made.value
     assert sorted(second.map(lambda x: (1, x)).reduceByKey(operator.add).collect()) == [(1, 12.0)]
     assert made.value == before
+
+
+def test_input_that_cannot_be_read_is_no_crash(sc: SparkContext, tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    file = tmp_path / "numbers.gz"
+    file.write_bytes(gzip.compress("\n".join(map(str, range(50_000))).encode())[:50_000])
+    held = sc.textFile(str(file)).map(float).cache("GPU")
+    with pytest.raises(Py4JJavaError, match="EOFException"):
+        held.count()
+    assert "crashed" not in caplog.text
 
 
 # -- the stream, without Spark ----------------------------------------------------------------------------------------

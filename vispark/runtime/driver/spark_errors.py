@@ -62,7 +62,9 @@ def worker_crashed(error: Exception) -> bool:
     text = str(error)
     # One that ends before it has said who it is leaves no other words.
     unborn = "java.io.EOFException" in text and "PythonWorkerFactory.create" in text
-    return (unborn or any(words in text for words in _CRASHED)) and not _OURS.search(text)
+    # Spark says the same where it could not read the input that it feeds.
+    unread = ".writeNextInputToStream(" in text
+    return (unborn or any(words in text for words in _CRASHED)) and not unread and not _OURS.search(text)
 
 
 def reraise(error: Exception, chain: LogicalPlan | None = None) -> None:
