@@ -101,13 +101,20 @@ def migration_command_line() -> str:
 
 def _help_of(main: click.Group, program: str) -> str:
     group = click.Context(main, info_name=program, terminal_width=100, max_content_width=100)
-    texts = [main.get_help(group)]
-    for name in main.list_commands(group):
-        command = main.get_command(group, name)
-        assert command is not None
-        texts.append(command.get_help(click.Context(command, info_name=name, parent=group, terminal_width=100,
-                                                    max_content_width=100)))
+    texts = _helps(main, group)
     return "\n".join(f"```text\n{text}\n```\n" for text in texts)
+
+
+def _helps(command: click.Command, context: click.Context) -> list[str]:
+    """Return the help of a command, and of those below it."""
+    texts = [command.get_help(context)]
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            below = command.get_command(context, name)
+            assert below is not None
+            texts += _helps(below, click.Context(below, info_name=name, parent=context, terminal_width=100,
+                                                 max_content_width=100))
+    return texts
 
 
 PARTS: dict[str, Callable[[], str]] = {

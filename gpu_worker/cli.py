@@ -1,4 +1,4 @@
-"""Command line: ``gpu-worker start | stop | status | publications | unpublish | logs | doctor | gpus``."""
+"""Command line: ``gpu-worker start | stop | status | publications | unpublish | logs | doctor | gpus | clusters``."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from gpu_worker.daemon import service
+from gpu_worker.deployment.commands import clusters
 from gpu_worker.mpi.cluster import Cluster
 from gpu_worker.protocol.errors import VisparkError, WorkerUnavailable
 from gpu_worker.protocol.messages import ListPublications, SessionStatus, Status, StatusReport, Unpublish
@@ -173,6 +174,9 @@ def gpus(script: bool) -> None:
         click.echo(str(DISCOVERY_SCRIPT))
     else:
         sys.exit(subprocess.run(["/bin/sh", str(DISCOVERY_SCRIPT)], check=False).returncode)
+
+
+main.add_command(clusters)
 
 
 def _follow(paths: list[Path]) -> None:

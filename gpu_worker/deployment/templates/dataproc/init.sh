@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# Initialization action of Dataproc, which runs on each node as root.
+#   gcloud dataproc clusters create NAME --initialization-actions gs://BUCKET/init.sh \
+#       --metadata vispark-wheel=gs://BUCKET/vispark-VERSION-py3-none-any.whl --max-idle 1h ...
+set -euo pipefail
+
+attribute() {
+    /usr/share/google/get_metadata_value "attributes/$1" || true
+}
+
+wheel=$(attribute vispark-wheel)
+extras=$(attribute vispark-extras)
+case $wheel in
+gs://*.whl) ;;
+*)
+    echo "init.sh: the metadata vispark-wheel is '$wheel'; it has to be gs://BUCKET/vispark-VERSION-py3-none-any.whl" >&2
+    exit 2
+    ;;
+esac
+
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+gsutil cp "$wheel" "$folder/"
+python=$(command -v /opt/conda/default/bin/python || command -v python3.11 || command -v python3)
+"$python" -m pip install --no-cache-dir --no-deps "$folder/$(basename "$wheel")"
+"$python" -m pip install --no-cache-dir 'msgpack>=1.0.8' 'click>=8.1' 'rich>=13' 'platformdirs>=4' 'tenacity>=8.2' \
+    'cryptography>=42'
+[ -z "$extras" ] || "$python" -m pip install --no-cache-dir "$folder/$(basename "$wheel")[$extras]"
+"$python" -m gpu_worker gpus

@@ -1,0 +1,199 @@
+"""Units, manifests, scripts and templates pass the validators of their kinds, which find a fault planted in each."""
+
+from __future__ import annotations
+
+import configparser
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import click.testing
+import pytest
+import yaml
+
+from gpu_worker import cli
+from gpu_worker.deployment import templates
+from gpu_worker.protocol.errors import OptionError
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAM = str(Path(sys.executable).with_name("gpu-worker"))
+
+#: What stands in a file, and what a slip of the hand makes of it.
+FAULTS = {
+    "databricks/init.sh": ('[ -f "$wheel" ]', "[ -f $wheel ]"),
+    "dataproc/init.sh": ("esac\n", "\n"),
+    "docker/Dockerfile": ("apt-get install --yes", "apt-get install"),
+    "docker/entrypoint.sh": ('exec "$@"', "exec $@"),
+    "emr/bootstrap.sh": ('"$folder/"', "$folder/"),
+    "emr/cluster.json": ('"KeepJobFlowAliveWhenNoSteps"', '"KeepJobFlowAliveWhenNoStep"'),
+    "kubernetes/executor-beside-worker.yaml": ("hostNetwork: true", "hostNetworks: true"),
+    "kubernetes/executor.yaml": ("volumeMounts:", "volumeMount:"),
+    "kubernetes/worker-daemonset.yaml": ("matchLabels:", "matchLabel:"),
+    "standalone/spark-env.sh": ("export SPARK_WORKER_OPTS", 'export "$SPARK_WORKER_OPTS'),
+    "systemd/gpu-worker@.service": ("KillMode=process", "KillModes=process"),
+    "systemd/gpu-worker@.socket": ("SocketMode=0600", "SocketMode=0900"),
+    "systemd/user/gpu-worker.service": ("Type=notify", "Type=notified"),
+    "systemd/user/gpu-worker.socket": ("ListenStream=", "ListenStreams="),
+    "yarn/submit.sh": ('"$@"', "$@"),
+}
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Path:
+    """All files as ``gpu-worker clusters templates`` writes them."""
+    templates.write("", tmp_path, templates.values(PROGRAM, "vispark:0.11"))
+    return tmp_path
+
+
+def _tool(name: str, *arguments: str, **variables: str) -> str:
+    """What a validator says against a file; nothing where it passes."""
+    program = shutil.which(name, path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    if program is None:
+        pytest.skip(f"{name} is not installed")
+    ran = subprocess.run([program, *arguments], capture_output=True, text=True, env=os.environ | variables, timeout=60,
+                         check=False)
+    return "" if ran.returncode == 0 else f"{ran.stdout}{ran.stderr}" or f"status {ran.returncode}"
+
+
+def _shell(path: Path) -> str:
+    return _tool("shellcheck", str(path))
+
+
+def _dockerfile(path: Path) -> str:
+    return _tool("hadolint", "--no-color", str(path))
+
+
+def _template(path: Path) -> str:
+    return _tool("cfn-lint", str(path))
+
+
+def _unit(path: Path) -> str:
+    scope = ["--user"] if path.parent.name == "user" else []
+    # Of a template with its socket, each by itself; without --recursive-errors an unknown key is a warning alone.
+    return _tool("systemd-analyze", "verify", *scope, "--man=no", "--recursive-errors=yes", str(path),
+                 XDG_RUNTIME_DIR=str(path.parents[1]))
+
+
+def _manifest(path: Path) -> str:
+    validate = pytest.importorskip("kubernetes_validate")
+    try:
+        for document in yaml.safe_load_all(path.read_text()):
+            validate.validate(document, "1.30", strict=True)
+    except (validate.ValidationError, yaml.YAMLError) as error:
+        return str(error)
+    return ""
+
+
+_VALIDATORS: dict[str, Callable[[Path], str]] = {
+    ".sh": _shell, "Dockerfile": _dockerfile, ".json": _template, ".yaml": _manifest, ".service": _unit,
+    ".socket": _unit}
+
+
+def test_each_file_has_a_validator_and_a_fault(written: Path):
+    files = {str(path.relative_to(written)) for path in written.rglob("*") if path.is_file()}
+    assert files == FAULTS.keys()
+    assert all((Path(name).suffix or Path(name).name) in _VALIDATORS for name in files)
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_file_passes_and_a_fault_in_it_does_not(written: Path, name: str):
+    path = written / name
+    validate = _VALIDATORS[path.suffix or path.name]
+    assert not validate(path)
+    right, wrong = FAULTS[name]
+    text = path.read_text()
+    assert right in text
+    path.write_text(text.replace(right, wrong, 1))
+    assert validate(path), f"{wrong} was not found"
+
+
+def test_the_service_shows_little_to_whoever_takes_it_over(written: Path):
+    assert not _tool("systemd-analyze", "security", "--offline=yes", "--threshold=55", "--no-pager",
+                     str(written / "systemd/gpu-worker@.service"))
+
+
+def test_sockets_of_units_are_those_that_clients_look_for(written: Path):
+    for name, directory in (("gpu-worker@", "/run/vispark/%i"), ("user/gpu-worker", "%t/vispark")):
+        assert f"ListenStream={directory}/daemon.sock\n" in (written / f"systemd/{name}.socket").read_text()
+        started = f"ExecStart={PROGRAM} start --foreground --runtime-dir {directory}\n"
+        assert started in (written / f"systemd/{name}.service").read_text()
+
+
+def test_scripts_that_leave_dependencies_out_name_all_but_those_of_the_platform(written: Path):
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    needed = [line.replace(" ", "") for line in setup["options"]["install_requires"].splitlines()
+              if line and not line.startswith(("pyspark", "numpy"))]
+    for platform in ("databricks", "dataproc"):
+        assert re.findall(r"'([a-z]+>=[\d.]+)'", (written / platform / "init.sh").read_text()) == needed
+
+
+@pytest.mark.parametrize("platform", ["emr", "dataproc", "databricks"])
+def test_scripts_say_what_they_were_not_given(written: Path, platform: str, tmp_path: Path):
+    script = next((written / platform).glob("*.sh"))
+    text = script.read_text().replace("/usr/share/google/get_metadata_value", "/bin/true")
+    ran = subprocess.run(["bash", "-c", text, script.name], capture_output=True, text=True, cwd=tmp_path, timeout=30,
+                         check=False)
+    assert ran.returncode in (1, 2) and "wheel" in ran.stderr and "vispark" in ran.stderr + text
+
+
+def test_the_script_of_a_worker_counts_its_gpus(written: Path):
+    for gpus, amount in (("0,1,2", 3), ("MIG-1234-5678", 1), ("", 0)):
+        ran = subprocess.run(["bash", "-c", f'. "{written}/standalone/spark-env.sh"; echo "$SPARK_WORKER_OPTS"'],
+                             env=os.environ | {"CUDA_VISIBLE_DEVICES": gpus}, capture_output=True, text=True,
+                             timeout=60, check=True)
+        assert f"-Dspark.worker.resource.gpu.amount={amount} " in ran.stdout
+        assert re.search(r"discoveryScript=/\S+/gpus\.sh$", ran.stdout.strip())
+
+
+def test_the_image_runs_executors_as_spark_asks(written: Path, tmp_path: Path):
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    java.chmod(0o755)
+    variables = {
+        "JAVA_HOME": str(tmp_path), "SPARK_HOME": "/spark", "SPARK_JAVA_OPT_0": "-Da=b c", "SPARK_JAVA_OPT_1": "-Dd=e",
+        "SPARK_EXECUTOR_MEMORY": "1g", "SPARK_DRIVER_URL": "spark://d", "SPARK_EXECUTOR_ID": "3",
+        "SPARK_EXECUTOR_CORES": "2", "SPARK_APPLICATION_ID": "app", "SPARK_EXECUTOR_POD_IP": "10.0.0.1",
+        "SPARK_RESOURCE_PROFILE_ID": "0", "SPARK_EXECUTOR_POD_NAME": "pod"}
+    script = written / "docker/entrypoint.sh"
+    said = subprocess.run([script, "executor"], env=os.environ | variables, capture_output=True, text=True, timeout=30,
+                          check=True).stdout.splitlines()
+    assert said[:4] == ["-Da=b c", "-Dd=e", "-Xms1g", "-Xmx1g"]
+    assert said[6] == "org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend"
+    given = dict(zip(said[7::2], said[8::2], strict=True))
+    assert given == {"--driver-url": "spark://d", "--executor-id": "3", "--cores": "2", "--app-id": "app",
+                     "--hostname": "10.0.0.1", "--resourceProfileId": "0", "--podName": "pod"}
+    assert subprocess.run([script, "echo", "a b"], env=os.environ | variables, capture_output=True, text=True,
+                          check=True).stdout == "a b\n"
+
+
+def test_files_of_the_readers_own_are_kept(tmp_path: Path):
+    runner = click.testing.CliRunner()
+    arguments = ["clusters", "templates", "emr", "--out", str(tmp_path)]
+    assert runner.invoke(cli.main, arguments).exit_code == 0
+    mine = tmp_path / "cluster.json"
+    mine.write_text(json.dumps({"mine": 1}))
+    said = runner.invoke(cli.main, arguments)
+    assert said.exit_code == 1 and str(mine) in said.output and "--replace" in said.output
+    assert json.loads(mine.read_text()) == {"mine": 1}
+    assert runner.invoke(cli.main, [*arguments, "--replace"]).exit_code == 0
+    assert "AWS::EMR::Cluster" in mine.read_text()
+
+
+def test_bad_names_are_refused_with_good_ones(tmp_path: Path):
+    with pytest.raises(OptionError, match="there is no platform 'k8s'; there are databricks"):
+        templates.write("k8s", tmp_path, templates.values(PROGRAM))
+    with pytest.raises(OptionError, match="absolute path without blanks"):
+        templates.values("bin/gpu-worker")
+    with pytest.raises(OptionError, match=r"registry\.example\.com"):
+        templates.values(PROGRAM, "an image")
+    said = click.testing.CliRunner().invoke(cli.main, ["clusters", "templates"])
+    assert said.output.split() == templates.platforms()
