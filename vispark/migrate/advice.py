@@ -141,7 +141,7 @@ def span(low: float, high: float) -> str:
     >>> span(0.0012, 0.0034), span(1.26, 2.1)
     ('1.2 .. 3.4 ms', '1.3 .. 2.1 s')
     """
-    return f"{low * 1e3:.1f} .. {high * 1e3:.1f} ms" if high < 0.1 else f"{low:.1f} .. {high:.1f} s"
+    return f"{low * 1e3:.3g} .. {high * 1e3:.3g} ms" if high < 0.9995 else f"{low:.1f} .. {high:.1f} s"
 
 
 def _lines(answer: Qualification) -> Iterator[str]:
@@ -167,11 +167,15 @@ def _lines(answer: Qualification) -> Iterator[str]:
 def _heading(loop: LoopAdvice) -> str:
     text = f"{PurePath(loop.file).name}, line {loop.line}: {loop.kind}"
     if loop.passes is not None:
-        text += f", {loop.passes} passes"
+        text += f", {_counted(loop.passes, 'pass', 'passes')}"
     if loop.jobs is not None and loop.tasks is not None:
-        text += f", {loop.jobs} {'job' if loop.jobs == 1 else 'jobs'} and {loop.tasks} tasks each"
+        text += f", {_counted(loop.jobs, 'job')} and {_counted(loop.tasks, 'task')} each"
     if loop.middle is not None and loop.low is not None and loop.high is not None:
         text += f"; a pass {span(loop.low, loop.high)}"
     if loop.first is not None:
         text += f", the first {loop.first:.1f} s"
     return text
+
+
+def _counted(number: int, one: str, many: str = "") -> str:
+    return f"{number} {one if number == 1 else many or one + 's'}"

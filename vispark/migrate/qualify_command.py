@@ -9,30 +9,35 @@ import click
 from vispark.migrate.advice import Qualification
 from vispark.migrate.cli import emit, json_option
 from vispark.migrate.errors import NO, UNKNOWN, YES
+from vispark.migrate.from_log import qualify_log
 from vispark.migrate.from_source import qualify_source
 from vispark.migrate.sites import SourceProgram
 
 
 @click.command()
-@click.argument("what", metavar="SCRIPT", type=click.Path(path_type=Path))
+@click.argument("what", metavar="SCRIPT|LOG")
+@click.option("--source", type=click.Path(exists=True, path_type=Path),
+              help="The program of a log, or a folder with it: verdicts on its lines.")
 @click.option("--import/--no-import", "imports", default=True,
               help="Whether the script's imports and definitions may be executed, which the translator needs. The rest "
                    "of the script never is. [default: import]")
 @json_option
 @click.pass_context
-def command(ctx: click.Context, what: Path, imports: bool, as_json: bool) -> None:
+def command(ctx: click.Context, what: str, source: Path | None, imports: bool, as_json: bool) -> None:
     """Say which operations of each loop run on the device, and why the others stay.
 
     Exit status: 0 if a loop gains; 3 if none does; 4 if that is not known.
     """
-    answer = qualification(what, imports)
+    answer = qualification(what, source, imports)
     emit(answer.document(), as_json, answer.text)
     ctx.exit(status_of(answer))
 
 
-def qualification(what: Path, imports: bool) -> Qualification:
-    """Return the answer for a script."""
-    return qualify_source(SourceProgram.read(what), imports)
+def qualification(what: str, source: Path | None, imports: bool) -> Qualification:
+    """Return the answer for a script, or for an event log."""
+    if what.endswith((".py", ".ipynb")):
+        return qualify_source(SourceProgram.read(Path(what)), imports)
+    return qualify_log(what, source, imports)
 
 
 def status_of(answer: Qualification) -> int:

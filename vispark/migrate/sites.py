@@ -228,8 +228,13 @@ class SourceProgram:
         return "unknown"
 
     def _any(self, nodes: list[ast.expr]) -> str:
-        kinds = {self.kind(each) for each in nodes}
-        return next((each for each in ("rdd", "frame", "context", "session", "reader", "unknown") if each in kinds),
+        # The first is the likeliest; one that depends on itself, as in a loop, is asked for last or not at all.
+        kinds = set()
+        for each in nodes:
+            kinds.add(kind := self.kind(each))
+            if kind == "rdd":
+                return kind
+        return next((each for each in ("frame", "context", "session", "reader", "unknown") if each in kinds),
                     "local" if kinds else "unknown")
 
     @staticmethod
