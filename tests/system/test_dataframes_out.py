@@ -43,6 +43,12 @@ def test_a_dtype_becomes_a_type(spark: SparkSession, sc: SparkContext, dtype, ki
     assert [tuple(row) for row in frame.collect()] == [(x, [x, x]) for x in numbers.tolist()]
 
 
+def test_sparks_own_way_to_a_dataframe(spark: SparkSession, sc: SparkContext):
+    held = sc.parallelize([1.0, 2.0], 2).cache("GPU")
+    for rows in (held.map(lambda x: (x,)), held.repartition(1).map(lambda x: (x,)), held.recv().map(lambda x: (x,))):
+        assert sorted(row.x for row in rows.toDF(["x"]).collect()) == [1.0, 2.0]
+
+
 def test_forms_of_records(spark: SparkSession, sc: SparkContext):
     numbers = sc.parallelize([1.0, 2.0], 2).cache("GPU")
     assert numbers.toDF().collect() == [(1.0,), (2.0,)] and numbers.toDF().columns == ["value"]

@@ -48,11 +48,13 @@ def _adopting(method: Callable[..., Any]) -> Callable[..., Any]:
     return called
 
 
-def _answering(method: Callable[..., Any]) -> Callable[..., Any]:
+def _answering(cls: type, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(method)
-    def called(*arguments: Any, **named: Any) -> Any:
+    def called(self: Any, *arguments: Any, **named: Any) -> Any:
+        # As it is now: a SparkSession puts another toDF in place.
+        present = getattr(super(cls, self), name)
         try:
-            found = method(*arguments, **named)
+            found = present(*arguments, **named)
         except SPARK_JOB_FAILED as error:
             reraise(error)
         return _Answers(found) if isinstance(found, Iterator) else adopted(found)
@@ -79,7 +81,7 @@ def _answers_briefly(cls: _Class) -> _Class:
         for name, method in vars(each).items() if issubclass(each, RDD) else ():
             if isinstance(method, FunctionType) and not name.startswith("_") and name not in vars(cls) \
                     and getattr(cls, name) is method:
-                setattr(cls, name, _answering(method))
+                setattr(cls, name, _answering(cls, name, method))
     return cls
 
 
