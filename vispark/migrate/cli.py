@@ -18,6 +18,7 @@ from vispark.migrate.errors import UNKNOWN
 #: Name of a command: the module that has it, as ``command``.
 COMMANDS: dict[str, str] = {
     "qualify": "vispark.migrate.qualify_command",
+    "validate": "vispark.migrate.validate_command",
 }
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")

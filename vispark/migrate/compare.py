@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from vispark.migrate.digests import Summary, as_reals, digest, eps_of, is_float, is_pair, leaves, packed
+from vispark.migrate.digests import Summary, as_reals, digest, eps_of, is_float, is_pair, leaves, packed, summarize
 
 EQUAL, WITHIN_NOISE, WITHIN_ROUNDING, DIFFERS, NOT_KNOWN = (
     "equal", "within noise", "within rounding", "differs", "not known")
@@ -151,7 +151,7 @@ def compare(reference: Any, other: Any, tolerance: Tolerance | None = None, orde
     ----------
     reference, other : object
         Numbers, strings, arrays, tuples and dicts of them, or lists of such records. Lists of pairs whose keys are
-        unique are compared key by key; other lists record by record.
+        unique are compared key by key; other lists record by record; a :class:`Summary` stands for records.
     tolerance : Tolerance, optional
         What is noise, and what rounding.
     ordered : bool
@@ -170,7 +170,13 @@ def compare(reference: Any, other: Any, tolerance: Tolerance | None = None, orde
     >>> found.verdict, str(found.place), found.reference, found.other
     ('differs', 'record 1, key 2, [1]', 0.25, -0.25)
     """
+    if isinstance(reference, Summary) or isinstance(other, Summary):
+        return compare_summaries(_summary(reference), _summary(other), tolerance)
     return _Walk(tolerance or Tolerance()).of(reference, other, ordered)
+
+
+def _summary(value: Any) -> Summary:
+    return value if isinstance(value, Summary) else summarize(value if isinstance(value, list) else [value])
 
 
 def compare_summaries(reference: Summary, other: Summary, tolerance: Tolerance | None = None) -> Comparison:

@@ -145,6 +145,10 @@ def _signs(seed: int, count: int) -> np.ndarray:
     return 1.0 - 2.0 * bits.astype(np.float64)
 
 
+_FIELDS = ("count", "whole", "exact", "nans", "infinities", "negative_infinities", "zeros", "floats", "least",
+           "greatest", "eps")
+
+
 @dataclass
 class Summary:
     """Summary of any number of records in constant memory; see :func:`summarize`.
@@ -216,6 +220,27 @@ class Summary:
         """What must be equal whatever is rounded."""
         return {"records": self.count, "floats": self.floats, "NaN": self.nans, "inf": self.infinities,
                 "-inf": self.negative_infinities}
+
+    def state(self) -> list[int | float]:
+        """Return the summary as numbers, from which :meth:`of_state` makes it again."""
+        return [*(getattr(self, name) for name in _FIELDS), *(each.value for each in [*self.sums, *self.signed])]
+
+    @staticmethod
+    def of_state(state: list[int | float]) -> Summary:
+        """Return the summary of what :meth:`state` gave.
+
+        Examples
+        --------
+        >>> summary = summarize([(1, 0.5)])
+        >>> Summary.of_state(summary.state()).state() == summary.state()
+        True
+        """
+        summary = Summary()
+        for name, value in zip(_FIELDS, state, strict=False):
+            setattr(summary, name, value)
+        for total, value in zip([*summary.sums, *summary.signed], state[len(_FIELDS):], strict=True):
+            total.add(value)
+        return summary
 
     def distance(self, other: Summary) -> float:
         """Return an estimate of the norm of the difference of all floats, relative to the norm of both.

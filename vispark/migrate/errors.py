@@ -22,3 +22,7 @@ class CaptureError(VisparkError):
 
 class MissingPackage(VisparkError):
     """A package that a command needs and that is not installed; the message has the command that installs it."""
+
+
+class ValidationError(VisparkError):
+    """A program that failed while its results were to be compared."""

@@ -1,0 +1,186 @@
+"""``vispark validate``: which statements are recorded, how two runs are aligned, and the command's exit status."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from vispark.migrate.cli import main
+from vispark.migrate.compare import DIFFERS, EQUAL, NOT_KNOWN, WITHIN_NOISE, Tolerance
+from vispark.migrate.digests import digest, summarize
+from vispark.migrate.errors import NO, UNKNOWN, USAGE, YES, SourceError
+from vispark.migrate.statements import RECORD, recorded_statements
+from vispark.migrate.validate_command import recorded_run, statement_results
+from vispark.migrate.validation import StatementResults, grouped, validated
+from vispark.migrate.values import decoded, encoded
+
+#: A program without Spark whose object has the methods of an RDD.
+PROGRAM = """import sys
+import numpy as np
+
+class Data:
+    def __init__(self, rows): self.rows = rows
+    def map(self, f): return Data([f(row) for row in self.rows])
+    def collect(self): return list(self.rows)
+    def reduce(self, f): return sum(self.rows[1:], self.rows[0])
+
+data = Data([np.arange(4.0) * i for i in range(5)])
+w = np.ones(4)
+for _ in range(3):
+    gradient = data.map(lambda row: row * w).reduce(np.add)
+    w = w - 0.001 * gradient
+if len(sys.argv) > 1:
+    sys.exit("no more")
+"""
+
+
+def _lines(source: str) -> list[tuple[int, str, str]]:
+    return [(each.line, each.scope, each.target) for each in recorded_statements(source, "job.py")[1]]
+
+
+@pytest.mark.parametrize(("source", "lines"), [
+    ("a = rdd.collect()\nb = [x for x in rdd.take(3)]\n", [(1, "", "a"), (2, "", "b")]),
+    ("def main():\n    return rdd.reduce(f)\n", [(2, "main", "return")]),
+    ("w -= rate * rdd.map(g).treeReduce(f)\n", [(1, "", "w")]),
+    ("for k, v in rdd.collect():\n    pass\n", [(1, "", "for")]),
+    ("while rdd.count() > 3:\n    rdd = rdd.filter(f)\n", [(1, "", "while")]),
+    ("print('rows', rdd.count())\n", [(1, "", "value")]),
+    ("try:\n    a = rdd.first()\nexcept E:\n    a = rdd.take(1)\n", [(2, "", "a"), (4, "", "a")]),
+    ("match k:\n    case 1:\n        a = rdd.sum()\n", [(3, "", "a")]),
+    ("a, b = rdd.collect(); c = 3\n", [(1, "", "(a, b)")]),
+    ("f = lambda rows: rows.sum()\n", []),
+    ("def closest(p):\n    return helper(p)\ndef helper(p):\n    return p.sum()\nx = rdd.map(closest).first()\n",
+     [(5, "", "x")]),
+    ("def norm(p):\n    return p.sum()\nx = rdd.map(lambda p: norm(p) + 1).first()\n", [(3, "", "x")])])
+def test_statements_that_take_results_are_recorded_and_functions_of_tasks_are_not(source, lines):
+    assert _lines(source) == lines
+
+
+def test_a_recorded_program_computes_the_same_and_its_positions_stay(monkeypatch):
+    taken = []
+    monkeypatch.setattr(builtins, RECORD, lambda number, value: taken.append((number, value)) or value, raising=False)
+    tree, _ = recorded_statements(PROGRAM, "job.py")
+    names, plain = {}, {}
+    exec(compile(PROGRAM.replace("sys.argv", "[1]"), "job.py", "exec"), plain)
+    exec(compile(ast.unparse(tree).replace("sys.argv", "[1]"), "job.py", "exec"), names)
+    assert np.array_equal(names["w"], plain["w"]) and [number for number, _ in taken] == [0, 0, 0]
+    lambdas = [[(node.lineno, node.col_offset) for node in ast.walk(each) if isinstance(node, ast.Lambda)]
+               for each in (tree, ast.parse(PROGRAM))]
+    assert lambdas[0] == lambdas[1] != []
+
+
+def test_a_script_that_does_not_parse_is_named():
+    with pytest.raises(SourceError, match=r"job\.py does not parse"):
+        recorded_statements("def f(:", "job.py")
+
+
+_VALUES = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(-2 ** 70, 2 ** 70), st.floats(allow_nan=False), st.text(max_size=4),
+              st.binary(max_size=4), st.complex_numbers(allow_nan=False),
+              st.integers(-9, 9).map(np.int32), st.floats(width=32, allow_nan=False).map(np.float32),
+              st.lists(st.floats(allow_nan=False), max_size=4).map(np.array)),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.tuples(inner, inner),
+                            st.dictionaries(st.text(max_size=2), inner, max_size=3)), max_leaves=8)
+
+
+@given(_VALUES)
+@settings(max_examples=100, deadline=None)
+def test_values_come_back_with_their_types(value):
+    back = decoded(encoded(value))
+    assert type(back) is type(value) and digest(back) == digest(value)
+    assert getattr(back, "dtype", None) == getattr(value, "dtype", None)
+
+
+def _results(*values, name="w", line=3) -> StatementResults:
+    return StatementResults(("", name), line, values)
+
+
+def test_the_first_pass_that_differs_is_said_first():
+    one = [_results(1.0, 2.0, 3.0), _results(5.0, name="v", line=9)]
+    two = [_results(1.0, 2.5, 4.0), _results(6.0, name="v", line=9)]
+    found = validated(one, one, two, Tolerance())
+    assert found.verdict == DIFFERS
+    assert found.as_text().splitlines()[1].startswith("  first: pass 1, line 9 (9), v")
+    assert found.statements[0].first == 2
+
+
+@pytest.mark.parametrize(("again", "other", "verdict"), [
+    (1.0, 1.0, EQUAL), (1.0 + 1e-14, 1.0 + 3e-14, WITHIN_NOISE), (1.0, 1.5, DIFFERS), (1.7, 1.5, NOT_KNOWN),
+    (1.7, 1.0, EQUAL)])
+def test_a_run_is_judged_by_the_noise_of_the_reference(again, other, verdict):
+    found = validated([_results(1.0)], [_results(again)], [_results(other)], Tolerance())
+    assert found.verdict == verdict
+
+
+@pytest.mark.parametrize(("again", "verdict"), [([3.0, 1.0, 2.0], EQUAL), ([1.0, 2.0, 3.0], DIFFERS)])
+def test_order_counts_where_the_reference_keeps_it(again, verdict):
+    found = validated([_results([1.0, 2.0, 3.0])], [_results(again)], [_results([2.0, 1.0, 3.0])], Tolerance())
+    assert found.verdict == verdict
+
+
+def test_other_numbers_of_passes_differ():
+    found = validated([_results(1.0, 2.0)], [], [_results(1.0)], Tolerance())
+    assert found.verdict == DIFFERS and "2 passes and 1" in found.as_text()
+
+
+def test_statements_are_aligned_by_name_and_what_one_has_is_said():
+    found = validated([_results(1.0, name="n"), _results(2.0)], [], [_results(2.0, line=8)], Tolerance())
+    assert (found.verdict, [each.name[1] for each in found.only_reference]) == (EQUAL, ["n"])
+
+
+def test_nothing_compared_is_not_known():
+    assert validated([], [], [], Tolerance()).verdict == NOT_KNOWN
+
+
+def test_results_above_the_limit_are_compared_by_summaries():
+    records = [(i, i / 7) for i in range(50)]
+    one, two = _results(summarize(records)), _results(summarize([*records[:-1], (49, 6.0)]))
+    assert validated([one], [], [one], Tolerance()).verdict == EQUAL
+    assert validated([one], [], [two], Tolerance()).verdict == DIFFERS
+
+
+def test_results_are_grouped_in_the_order_of_the_source():
+    frames = [(("", "b"), 1, 5, 0.1, 1), (("", "a"), 0, 2, 0.2, 2), (("", "b"), 1, 5, 0.3, 3),
+              (("", "z"), 0, 0, 1.0, 4)]
+    assert [(each.name[1], each.values) for each in grouped(frames)] == [("a", (2,)), ("b", (1, 3)), ("z", (4,))]
+
+
+@pytest.fixture
+def programs(tmp_path: Path) -> tuple[Path, Path]:
+    paths = tmp_path / "cpu.py", tmp_path / "gpu.py"
+    paths[0].write_text(PROGRAM)
+    paths[1].write_text(PROGRAM.replace("0.001 * gradient", "0.001 * gradient * (gradient[1] != 10.0)"))
+    return paths
+
+
+def test_a_difference_is_found_by_the_command(programs):
+    ended = CliRunner().invoke(main, ["validate", *map(str, programs), "--no-noise", "--json"])
+    assert ended.exit_code == NO, ended.output
+    first, *_ = json.loads(ended.output)["statements"]
+    assert (first["target"], first["first_pass_that_differs"], first["cpu_passes"]) == ("gradient", 2, 3)
+
+
+def test_a_program_equals_itself_and_its_results_are_its_users_alone(programs, tmp_path):
+    path = recorded_run(programs[0], (), tmp_path, "cpu")
+    results = statement_results(path)
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert [(each.name[1], len(each.values)) for each in results] == [("gradient", 3), ("gradient", 1), ("w", 1)]
+    assert validated(results, results, results, Tolerance()).verdict == EQUAL
+
+
+def test_a_program_that_fails_is_not_known(programs):
+    ended = CliRunner().invoke(main, ["validate", *map(str, programs), "argument"])
+    assert ended.exit_code == UNKNOWN and "cpu.py ended with status 1: no more" in ended.output
+
+
+def test_wrong_use_of_the_command(programs):
+    assert CliRunner().invoke(main, ["validate", str(programs[0]), "missing.py"]).exit_code == USAGE
+    assert YES == 0

@@ -1,0 +1,137 @@
+"""A run of a script that records the results of its actions: a process of its own, started by :mod:`.validate_command`.
+
+``python -m vispark.migrate.result_recorder FILE PARTITIONS SAMPLES SCRIPT ARGS...``: results go to FILE; sources get
+PARTITIONS more than they ask for; SAMPLES is a file whose random samples are given again, or "-".
+"""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import inspect
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any, BinaryIO
+
+import msgpack
+import numpy as np
+from pyspark import RDD, SparkContext
+
+from vispark.migrate.digests import summarize
+from vispark.migrate.statements import RECORD, RecordedStatement, loop_variables, recorded_statements
+from vispark.migrate.values import decoded, encoded
+
+#: Results above this are kept as summaries, in bytes.
+LIMIT = 64 << 20
+
+
+class ResultFile:
+    """File of results in the order in which they came: frames of msgpack, written at once."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._start = time.perf_counter()
+
+    def write(self, kind: str, where: list[Any], value: Any) -> None:
+        """Write a result: its kind, the statement that took it, the seconds since the start, and the value."""
+        data = encoded(value)
+        if len(data) > LIMIT and isinstance(value, list):
+            kind, data = "summary", encoded(summarize(value).state())
+        self._file.write(msgpack.packb([kind, where, time.perf_counter() - self._start, data]))
+        self._file.flush()
+
+
+def run(script: Path, results: ResultFile, more: int, samples: Iterator[Any] | None) -> None:
+    """Run a script as ``__main__``; SystemExit is its own."""
+    tree, statements = recorded_statements(script.read_text(encoding="utf-8"), str(script))
+
+    def record(number: int, value: Any) -> Any:
+        results.write("result", _where(statements[number]), value)
+        return value
+
+    setattr(builtins, RECORD, record)
+    _deal(more)
+    _repeat_samples(results, samples)
+    module = ModuleType("__main__")
+    module.__file__ = str(script)
+    sys.modules["__main__"] = module
+    sys.path.insert(0, str(script.parent))
+    try:
+        exec(compile(tree, str(script), "exec"), module.__dict__)
+    except SystemExit as ended:
+        if ended.code not in (None, 0):
+            raise
+    finally:
+        passing = loop_variables(tree)
+        for name, value in list(vars(module).items()):
+            if not name.startswith("_") and name not in passing and _has_arrays(value):
+                results.write("final", [0, 0, "", name], value)
+
+
+def _where(statement: RecordedStatement) -> list[Any]:
+    return [statement.number, statement.line, statement.scope, statement.target]
+
+
+def _has_arrays(value: Any, depth: int = 3) -> bool:
+    if isinstance(value, np.ndarray):
+        return value.dtype.kind in "biufc"
+    if depth and isinstance(value, list | tuple | dict):
+        return any(_has_arrays(each, depth - 1) for each in (value.values() if isinstance(value, dict) else value))
+    return False
+
+
+def _deal(more: int) -> None:
+    """Have SparkContext's sources make more partitions than they are asked for."""
+    if not more:
+        return
+    for name, argument in (("parallelize", "numSlices"), ("textFile", "minPartitions"), ("range", "numSlices")):
+        original = getattr(SparkContext, name)
+
+        def dealt(self: SparkContext, *args: Any, _original: Callable[..., Any] = original, _argument: str = argument,
+                  **options: Any) -> Any:
+            bound = inspect.signature(_original).bind(self, *args, **options)
+            bound.arguments[_argument] = (bound.arguments.get(_argument) or self.defaultParallelism) + more
+            return _original(*bound.args, **bound.kwargs)
+
+        setattr(SparkContext, name, functools.wraps(original)(dealt))
+
+
+def _repeat_samples(results: ResultFile, samples: Iterator[Any] | None) -> None:
+    """Write what ``takeSample`` gives, or give what was written: it depends on the partitions."""
+    original = RDD.takeSample
+
+    def taken(self: RDD[Any], *args: Any, **options: Any) -> Any:
+        found = next(samples, None) if samples is not None else None
+        found = original(self, *args, **options) if found is None else [_writable(each) for each in found]
+        results.write("sample", [0, 0, "", ""], found)
+        return found
+
+    setattr(RDD, "takeSample", functools.wraps(original)(taken))      # noqa: B010 - mypy lets nobody assign to methods
+
+
+def _writable(value: Any) -> Any:
+    return value.copy() if isinstance(value, np.ndarray) else value
+
+
+def read_results(path: Path) -> list[tuple[str, list[Any], float, bytes]]:
+    """Return the frames of a file of results; the last one is left out where it is cut."""
+    with path.open("rb") as file:
+        return [tuple(frame) for frame in msgpack.Unpacker(file, raw=False, max_buffer_size=2 ** 31 - 1)]
+
+
+def main(file: str, more: str, samples: str, script: str, *args: str) -> None:
+    """Run a script, with results to a file that only its user reads."""
+    sys.argv = [script, *args]
+    repeated = None if samples == "-" else iter([decoded(data) for kind, _, _, data in read_results(Path(samples))
+                                                 if kind == "sample"])
+    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "wb") as output:
+        run(Path(script).resolve(), ResultFile(output), int(more), repeated)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,158 @@
+"""Statements of a program that take results of actions: found in its syntax tree, and made to record what they take.
+
+Positions of the source stay, so that the translator and tracebacks find the user's lines.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from vispark.migrate.errors import SourceError
+from vispark.migrate.sites import ACTIONS, SOURCES, TRANSFORMATIONS
+
+#: Name under which a changed program finds the recorder; a builtin, as functions of the program call it.
+RECORD = "__vispark_record__"
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
+#: Of each kind of statement, the field whose value is recorded.
+_FIELDS: dict[type[ast.stmt], str] = {
+    ast.Assign: "value", ast.AugAssign: "value", ast.AnnAssign: "value", ast.Return: "value", ast.Expr: "value",
+    ast.For: "iter", ast.If: "test", ast.While: "test", ast.Assert: "test"}
+
+
+@dataclass(frozen=True)
+class RecordedStatement:
+    """A statement whose value is recorded each time that it runs.
+
+    Parameters
+    ----------
+    number, line : int
+        Its number in the order of the source, and its line.
+    scope : str
+        The function that it is in; empty outside of functions.
+    target : str
+        What it assigns to, or the word that it begins with.
+    """
+
+    number: int
+    line: int
+    scope: str
+    target: str
+
+
+def recorded_statements(source: str, path: str) -> tuple[ast.Module, list[RecordedStatement]]:
+    """Return a program that records the values of its statements with actions, and these statements.
+
+    Functions that run in Spark's tasks stay as they are: those that operations of RDDs are given, and what they call.
+
+    Raises
+    ------
+    SourceError
+        If the source is none of Python's.
+
+    Examples
+    --------
+    >>> source = "for i in range(3):\\n    total = rdd.map(f).reduce(add)\\n"
+    >>> [(each.line, each.target) for each in recorded_statements(source, "job.py")[1]]
+    [(2, 'total')]
+    """
+    try:
+        tree = ast.parse(source, path)
+    except (SyntaxError, ValueError) as error:
+        raise SourceError(f"{path} does not parse: {error}") from error
+    visitor = _Recording(_run_in_tasks(tree))
+    visitor.visit(tree)
+    return ast.fix_missing_locations(tree), visitor.statements
+
+
+def loop_variables(tree: ast.AST) -> set[str]:
+    """Return the names that loops leave behind, whose last values are of no meaning.
+
+    Examples
+    --------
+    >>> sorted(loop_variables(ast.parse("for i, x in points: total += x")))
+    ['i', 'x']
+    """
+    return _names(node.target for node in ast.walk(tree) if isinstance(node, ast.For | ast.AsyncFor))
+
+
+class _Recording(ast.NodeTransformer):
+    """Transformer that wraps the values of statements with actions in calls of the recorder."""
+
+    def __init__(self, in_tasks: set[str]) -> None:
+        self.statements: list[RecordedStatement] = []
+        self._in_tasks = in_tasks
+        self._scope: list[str] = []
+
+    def visit(self, node: ast.AST) -> ast.AST:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            if node.name in self._in_tasks:
+                return node
+            self._scope.append(node.name)
+            self.generic_visit(node)
+            self._scope.pop()
+            return node
+        name = _FIELDS.get(type(node)) if isinstance(node, ast.stmt) else None
+        value = getattr(node, name, None) if name else None
+        if isinstance(node, ast.stmt) and isinstance(value, ast.expr) and _has_action(value):
+            setattr(node, name or "", self._wrapped(node, value))
+        if isinstance(node, ast.stmt | ast.Module | ast.ExceptHandler | ast.match_case):
+            self.generic_visit(node)
+        return node
+
+    def _wrapped(self, statement: ast.stmt, value: ast.expr) -> ast.expr:
+        number = len(self.statements)
+        self.statements.append(RecordedStatement(number, statement.lineno, ".".join(self._scope), _target(statement)))
+        if isinstance(statement, ast.Expr) and isinstance(value, ast.Call) and not _is_action(value):
+            # print(rdd.count()): its argument is the value, not what print gives.
+            value.args = [self._call(number, each) if _has_action(each) else each for each in value.args]
+            return value
+        return self._call(number, value)
+
+    def _call(self, number: int, value: ast.expr) -> ast.expr:
+        call = ast.Call(ast.Name(RECORD, ast.Load()), [ast.Constant(number), value], [])
+        return ast.copy_location(call, value)
+
+
+def _target(statement: ast.stmt) -> str:
+    if isinstance(statement, ast.Assign):
+        return ", ".join(ast.unparse(each) for each in statement.targets)
+    if isinstance(statement, ast.AugAssign | ast.AnnAssign):
+        return ast.unparse(statement.target)
+    return type(statement).__name__.lower() if not isinstance(statement, ast.Expr) else "value"
+
+
+def _is_action(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in (
+        ACTIONS - {"toLocalIterator", "checkpoint", "localCheckpoint", "foreach", "foreachPartition"} | {"vreduce"})
+
+
+def _has_action(node: ast.AST) -> bool:
+    if isinstance(node, _FUNCTIONS):
+        return False
+    return _is_action(node) or any(_has_action(child) for child in ast.iter_child_nodes(node))
+
+
+def _run_in_tasks(tree: ast.Module) -> set[str]:
+    """Return the names that operations of RDDs are given, and those that functions of these names use."""
+    functions: dict[str, list[ast.AST]] = {}
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            functions.setdefault(node.name, []).append(node)
+        elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Lambda):
+            for target in node.targets:
+                functions.setdefault(ast.unparse(target), []).append(node.value)
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in (
+                TRANSFORMATIONS | ACTIONS | {"vreduce", "exec", "iterate"}) - SOURCES:
+            names |= _names([*node.args, *(each.value for each in node.keywords)])
+    searched: set[str] = set()
+    while rest := (names & functions.keys()) - searched:
+        searched |= rest
+        names |= _names(node for name in rest for node in functions[name])
+    return names & functions.keys()
+
+
+def _names(nodes: Iterable[ast.AST]) -> set[str]:
+    return {each.id for node in nodes for each in ast.walk(node) if isinstance(each, ast.Name)}

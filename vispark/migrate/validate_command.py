@@ -1,0 +1,120 @@
+"""``vispark validate``: a program on the CPU and its port on the GPU are run, and their results compared."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import click
+
+from vispark.migrate.cli import emit, json_option
+from vispark.migrate.compare import DIFFERS, NOT_KNOWN, TERMS, Tolerance
+from vispark.migrate.digests import Summary
+from vispark.migrate.errors import NO, UNKNOWN, YES, ValidationError
+from vispark.migrate.noise import dealt_anew
+from vispark.migrate.result_recorder import read_results
+from vispark.migrate.statements import recorded_statements
+from vispark.migrate.validation import StatementResults, Validation, grouped, validated
+from vispark.migrate.values import decoded
+
+STATUSES = {DIFFERS: NO, NOT_KNOWN: UNKNOWN}
+_SCRIPT = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+def recorded_run(script: Path, args: tuple[str, ...], folder: Path, name: str, more: int = 0,
+                 samples: Path | None = None, timeout: float | None = None) -> Path:
+    """Run a script in a process of its own, and return the file with its results.
+
+    Parameters
+    ----------
+    script : Path
+        A program of PySpark's.
+    args : tuple of str
+        Its arguments.
+    folder, name : Path and str
+        Where results go.
+    more : int
+        Partitions that sources make beyond those that they are asked for.
+    samples : Path, optional
+        Results of another run, whose random samples are given again.
+    timeout : float, optional
+        Seconds until the run is ended.
+
+    Raises
+    ------
+    ValidationError
+        If the script fails; the message has the last line that it wrote.
+    """
+    recorded_statements(script.read_text(encoding="utf-8"), str(script))
+    results = folder / f"{name}.results"
+    command = [sys.executable, "-m", "vispark.migrate.result_recorder", str(results), str(more), str(samples or "-"),
+               str(script), *args]
+    try:
+        ended = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace",
+                               timeout=timeout)
+    except subprocess.TimeoutExpired as error:
+        raise ValidationError(f"{script} did not end within {timeout:g} s") from error
+    if ended.returncode:
+        lines = [line for line in (ended.stderr or ended.stdout).splitlines() if line.strip()]
+        raise ValidationError(f"{script} ended with status {ended.returncode}: {lines[-1] if lines else 'no output'}")
+    return results
+
+
+def statement_results(path: Path) -> list[StatementResults]:
+    """Return what a file of results has, by statements."""
+    return grouped([((where[2], where[3]), where[0], where[1], seconds,
+                     Summary.of_state(decoded(data)) if kind == "summary" else decoded(data))
+                    for kind, where, seconds, data in read_results(path) if kind != "sample"])
+
+
+def validate(cpu: Path, gpu: Path, args: tuple[str, ...] = (), tolerance: Tolerance | None = None,
+             noise: bool = True, timeout: float | None = None) -> Validation:
+    """Run a program and its port, and compare what their statements took from actions.
+
+    Parameters
+    ----------
+    cpu, gpu : Path
+        The program and its port.
+    args : tuple of str
+        Arguments of both.
+    tolerance : Tolerance, optional
+        What counts as rounding.
+    noise : bool
+        Whether the program is run once more on the CPU, its partitions dealt anew.
+    timeout : float, optional
+        Seconds for each run.
+
+    Raises
+    ------
+    ValidationError
+        If a run fails.
+    """
+    with tempfile.TemporaryDirectory(prefix="vispark-validate-") as folder:
+        place = Path(folder)
+        first = recorded_run(cpu, args, place, "cpu", timeout=timeout)
+        ported = recorded_run(gpu, args, place, "gpu", samples=first, timeout=timeout)
+        again = recorded_run(cpu, args, place, "again", dealt_anew(0), first, timeout) if noise else None
+        return validated(statement_results(first), statement_results(again) if again else [],
+                         statement_results(ported), tolerance or Tolerance())
+
+
+@click.command("validate")
+@click.argument("cpu", type=_SCRIPT)
+@click.argument("gpu", type=_SCRIPT)
+@click.argument("args", nargs=-1, type=click.UNPROCESSED)
+@click.option("--noise/--no-noise", default=True, help="Run CPU twice, with other partitions, to see its own noise.")
+@click.option("--allow-narrower", is_flag=True, help="Rounding of float32 is rounding, though the CPU has float64.")
+@click.option("--terms", type=click.IntRange(1), default=TERMS, show_default=True, help="Terms of the largest sum.")
+@click.option("--timeout", type=click.FloatRange(1), default=None, help="Seconds for each run.")
+@json_option
+def command(cpu: Path, gpu: Path, args: tuple[str, ...], noise: bool, allow_narrower: bool, terms: int,
+            timeout: float | None, as_json: bool) -> None:
+    """Run CPU and GPU, a program and its port, and compare their results pass by pass.
+
+    ARGS are the arguments of both. Exit status: 0 where no result differs, 3 where one does, 4 where it is not known.
+    """
+    found = validate(cpu, gpu, args, Tolerance(0.0, terms, allow_narrower), noise, timeout)
+    emit(found.as_json(), as_json, found.as_text)
+    click.get_current_context().exit(STATUSES.get(found.verdict, YES))

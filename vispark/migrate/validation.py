@@ -1,0 +1,211 @@
+"""Verdict on two runs of a program: results of statements aligned by the order of the source, compared pass by pass."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from typing import Any
+
+from vispark.migrate.compare import DIFFERS, EQUAL, NOT_KNOWN, VERDICTS, Comparison, Tolerance, compare
+from vispark.migrate.noise import is_noise
+
+#: Function and target of a statement: the same in a program and its port, whatever their lines.
+Name = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class StatementResults:
+    """Results of one statement, pass by pass; the line 0 is the end of the program.
+
+    Parameters
+    ----------
+    name : tuple of str
+        The function that has the statement, and what it assigns to.
+    line : int
+        In the source.
+    values : tuple
+        One for each time that it ran.
+    seconds : tuple of float
+        Since the start of the run, when each came.
+    """
+
+    name: Name
+    line: int
+    values: tuple[Any, ...]
+    seconds: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class StatementVerdict:
+    """Verdict on a statement's results in all passes.
+
+    Parameters
+    ----------
+    reference, other : StatementResults
+        Those of the program on the CPU and on the GPU.
+    noise : float
+        The largest difference of the reference from itself.
+    passes : tuple of Comparison
+        One for each pass that both ran.
+    """
+
+    reference: StatementResults
+    other: StatementResults
+    noise: float
+    passes: tuple[Comparison, ...]
+
+    @property
+    def verdict(self) -> str:
+        """The worst of the passes' verdicts."""
+        if len(self.reference.values) != len(self.other.values):
+            return DIFFERS
+        return max((each.verdict for each in self.passes), key=VERDICTS.index, default=NOT_KNOWN)
+
+    @property
+    def first(self) -> int | None:
+        """Number of the first pass, from 1 on, that differs."""
+        numbers = [number for number, each in enumerate(self.passes, 1) if each.verdict == DIFFERS]
+        return numbers[0] if numbers else None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the verdict as JSON has it."""
+        return {"target": self.reference.name[1], "function": self.reference.name[0], "cpu_line": self.reference.line,
+                "gpu_line": self.other.line, "cpu_passes": len(self.reference.values),
+                "gpu_passes": len(self.other.values), "verdict": self.verdict, "noise": _finite(self.noise),
+                "first_pass_that_differs": self.first, "passes": [each.as_json() for each in self.passes]}
+
+
+@dataclass(frozen=True)
+class Validation:
+    """Verdict on a program's runs: that of each statement which both have, and what only one has."""
+
+    statements: tuple[StatementVerdict, ...]
+    only_reference: tuple[StatementResults, ...] = ()
+    only_other: tuple[StatementResults, ...] = ()
+
+    @property
+    def verdict(self) -> str:
+        """The worst of the statements' verdicts; not known where nothing was compared."""
+        return max((each.verdict for each in self.statements), key=VERDICTS.index, default=NOT_KNOWN)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the validation as JSON has it."""
+        return {"verdict": self.verdict, "statements": [each.as_json() for each in self.statements],
+                "only_cpu": [[each.line, each.name[1]] for each in self.only_reference],
+                "only_gpu": [[each.line, each.name[1]] for each in self.only_other]}
+
+    def as_text(self) -> str:
+        """Return the validation as the command prints it: the first pass that differs comes first."""
+        lines = [self.verdict, *_first_difference(self.statements)]
+        lines += [_line(each) for each in self.statements]
+        lines += [f"  line {each.line}: {each.name[1]}: only on the CPU" for each in self.only_reference]
+        lines += [f"  line {each.line}: {each.name[1]}: only on the GPU" for each in self.only_other]
+        return "\n".join(lines)
+
+
+def grouped(frames: Sequence[tuple[Name, int, int, float, Any]]) -> list[StatementResults]:
+    """Return results by statements, in the order of the source.
+
+    Parameters
+    ----------
+    frames : sequence of tuples
+        Name, number and line of the statement, seconds, and the value, in the order of the run.
+    """
+    found: dict[tuple[int, Name], list[tuple[int, float, Any]]] = {}
+    for name, number, line, seconds, value in frames:
+        found.setdefault((number if line else 10 ** 9, name), []).append((line, seconds, value))
+    return [StatementResults(name, each[0][0], tuple(value for _, _, value in each), tuple(at for _, at, _ in each))
+            for (_, name), each in sorted(found.items(), key=lambda item: item[0])]
+
+
+def aligned(reference: Sequence[StatementResults],
+            other: Sequence[StatementResults]) -> list[tuple[StatementResults | None, StatementResults | None]]:
+    """Return pairs of statements of two sources that have one name, in the order of both; None where one has none.
+
+    Examples
+    --------
+    >>> one = [StatementResults(("", name), 1, ()) for name in ("n", "w", "x")]
+    >>> [(a and a.name[1], b and b.name[1]) for a, b in aligned(one, one[1:])]
+    [('n', None), ('w', 'w'), ('x', 'x')]
+    """
+    matcher = SequenceMatcher(None, [each.name for each in reference], [each.name for each in other], autojunk=False)
+    pairs: list[tuple[StatementResults | None, StatementResults | None]] = []
+    for tag, low, high, other_low, other_high in matcher.get_opcodes():
+        if tag == "equal":
+            pairs += zip(reference[low:high], other[other_low:other_high], strict=True)
+        else:
+            pairs += [(each, None) for each in reference[low:high]]
+            pairs += [(None, each) for each in other[other_low:other_high]]
+    return pairs
+
+
+def validated(reference: Sequence[StatementResults], again: Sequence[StatementResults],
+              other: Sequence[StatementResults], tolerance: Tolerance) -> Validation:
+    """Compare a run with the reference, statement by statement and pass by pass.
+
+    Parameters
+    ----------
+    reference, again, other : sequence of StatementResults
+        The run on the CPU; one more with its partitions dealt anew, or none; and the run on the GPU.
+    tolerance : Tolerance
+        Its noise is that of each statement, by ``again``.
+
+    Examples
+    --------
+    >>> runs = [[StatementResults(("", "w"), 3, (1.0, value))] for value in (0.5, 0.5 + 1e-15, 0.75)]
+    >>> validated(*runs, Tolerance()).statements[0].first, validated(runs[0], runs[1], runs[0], Tolerance()).verdict
+    (2, 'equal')
+    """
+    selves = {id(one): two for one, two in aligned(reference, again) if one is not None and two is not None}
+    statements, only_reference, only_other = [], [], []
+    for one, two in aligned(reference, other):
+        if one is not None and two is not None:
+            statements.append(_statement(one, selves.get(id(one)), two, tolerance))
+        elif one is not None:
+            only_reference.append(one)
+        elif two is not None:
+            only_other.append(two)
+    return Validation(tuple(statements), tuple(only_reference), tuple(only_other))
+
+
+def _statement(reference: StatementResults, again: StatementResults | None, other: StatementResults,
+               tolerance: Tolerance) -> StatementVerdict:
+    selves = [compare(*pair) for pair in zip(reference.values, again.values, strict=False)] if again else []
+    noise = max((each.worst for each in selves), default=0.0)
+    is_stable = again is None or (len(again.values) == len(reference.values) and all(map(is_noise, selves)))
+    ordered = all(each.ordered for each in selves) and (is_stable or not again)
+    limits = Tolerance(noise if is_stable else 0.0, tolerance.terms, tolerance.allow_narrower)
+    passes = [compare(one, two, limits, ordered) for one, two in zip(reference.values, other.values, strict=False)]
+    if not is_stable:
+        why = "on the CPU it differs from itself when its partitions are dealt anew"
+        passes = [each if each.verdict == EQUAL else Comparison(NOT_KNOWN, each.worst, why) for each in passes]
+    return StatementVerdict(reference, other, noise, tuple(passes))
+
+
+def _first_difference(statements: Sequence[StatementVerdict]) -> list[str]:
+    """Return a line on the first pass that differs of all, in the order of the run."""
+    found = [(each.first, each) for each in statements if each.first is not None]
+    if not found:
+        return []
+    number, statement = min(found, key=lambda item: item[0])
+    one = statement.passes[number - 1]
+    return [f"  first: pass {number}, line {statement.reference.line} ({statement.other.line}), "
+            f"{statement.reference.name[1]}: {one.place or 'the value'}: {one.why}: {one.as_json()['reference']!r} and "
+            f"{one.as_json()['other']!r}"]
+
+
+def _line(statement: StatementVerdict) -> str:
+    reference, other = statement.reference, statement.other
+    worst = max((each.worst for each in statement.passes), default=0.0)
+    where = f"line {reference.line} ({other.line})" if reference.line else "at the end"
+    counts = f"{len(reference.values)} passes" if len(reference.values) != 1 else "once"
+    if len(reference.values) != len(other.values):
+        counts = f"{len(reference.values)} passes and {len(other.values)}"
+    said = f"  {where}: {reference.name[1]}: {counts}: {statement.verdict}"
+    why = next((each.why for each in statement.passes if each.verdict == NOT_KNOWN), "")
+    return said + (f": {why}" if why else f", worst {worst:.1e}, noise {statement.noise:.1e}" if worst else "")
+
+
+def _finite(value: float) -> float | None:
+    return value if value < float("inf") else None
