@@ -61,9 +61,9 @@ def recorded_statements(source: str, path: str) -> tuple[ast.Module, list[Record
         tree = ast.parse(source, path)
     except (SyntaxError, ValueError) as error:
         raise SourceError(f"{path} does not parse: {error}") from error
-    visitor = _Recording(_run_in_tasks(tree))
-    visitor.visit(tree)
-    return ast.fix_missing_locations(tree), visitor.statements
+    transformer = _Recording(_run_in_tasks(tree))
+    transformer.visit(tree)
+    return ast.fix_missing_locations(tree), transformer.statements
 
 
 def loop_variables(tree: ast.AST) -> set[str]:
