@@ -63,7 +63,7 @@ def recorded_run(script: Path, args: tuple[str, ...], folder: Path, name: str, m
 
 
 def statement_results(path: Path) -> list[StatementResults]:
-    """Return what a file of results has, by statements."""
+    """Return the results that a file has, by statements."""
     return grouped([((where[2], where[3]), where[0], where[1], seconds,
                      Summary.of_state(decoded(data)) if kind == "summary" else decoded(data))
                     for kind, where, seconds, data in read_results(path) if kind != "sample"])
