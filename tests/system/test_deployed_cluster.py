@@ -1,5 +1,5 @@
-"""A standalone cluster as an administrator sets one up: two workers whose GPUs Spark assigns, and daemons that know each
-other. K-means, a heat equation and a grid run across both. The GPUs are devices of the CPU.
+"""A standalone cluster as an administrator sets one up: two workers whose GPUs Spark assigns, and daemons that know
+each other. K-means, a heat equation and a grid run across both. The GPUs are devices of the CPU.
 """
 
 from __future__ import annotations
