@@ -19,6 +19,7 @@ from vispark.migrate.errors import UNKNOWN
 COMMANDS: dict[str, str] = {
     "qualify": "vispark.migrate.qualify_command",
     "validate": "vispark.migrate.validate_command",
+    "record": "vispark.migrate.record_command",
 }
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")

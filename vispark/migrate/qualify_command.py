@@ -7,15 +7,17 @@ from pathlib import Path
 import click
 
 from vispark.migrate.advice import Qualification
+from vispark.migrate.capture import RunCapture, is_capture
 from vispark.migrate.cli import emit, json_option
 from vispark.migrate.errors import NO, UNKNOWN, YES
+from vispark.migrate.from_capture import qualify_capture
 from vispark.migrate.from_log import qualify_log
 from vispark.migrate.from_source import qualify_source
 from vispark.migrate.sites import SourceProgram
 
 
 @click.command()
-@click.argument("what", metavar="SCRIPT|LOG")
+@click.argument("what", metavar="SCRIPT|LOG|CAPTURE")
 @click.option("--source", type=click.Path(exists=True, path_type=Path),
               help="The program of a log, or a folder with it: verdicts on its lines.")
 @click.option("--import/--no-import", "imports", default=True,
@@ -34,9 +36,11 @@ def command(ctx: click.Context, what: str, source: Path | None, imports: bool, a
 
 
 def qualification(what: str, source: Path | None, imports: bool) -> Qualification:
-    """Return the answer for a script, or for an event log."""
+    """Return the answer for a script, a recording, or an event log."""
     if what.endswith((".py", ".ipynb")):
         return qualify_source(SourceProgram.read(Path(what)), imports)
+    if is_capture(Path(what)):
+        return qualify_capture(RunCapture.read(Path(what)))
     return qualify_log(what, source, imports)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from vispark.migrate.advice import ON_DEVICE, Advice, LoopAdvice, shortened
@@ -49,10 +49,14 @@ class LoopRules:
         The translator's verdict on an operation's function.
     certain : bool
         Whether types were known to the translator.
+    details : mapping
+        More to say of some calls, by a recording: the kind of records that a ``cache`` keeps, ``numKeys=`` of a fold.
     """
 
-    def __init__(self, program: SourceProgram, loop: Loop, calls: list[RddCall], ask: Ask, certain: bool = False):
+    def __init__(self, program: SourceProgram, loop: Loop, calls: list[RddCall], ask: Ask, certain: bool = False,
+                 details: Mapping[RddCall, str] | None = None):
         self.program, self.loop, self.calls, self.ask, self.certain = program, loop, calls, ask, certain
+        self.details = details or {}
         self._states: dict[RddCall, _State] = {}
         self._advice: dict[RddCall, Advice] = {}
 
@@ -130,13 +134,13 @@ class LoopRules:
         if said is None:
             return self._put(call, "stays", "its function is not known without a run",
                              _State("spark", f"the function of line {call.line}"))
+        if self._is_of_blocks(call):
+            return self._put(call, "rows of blocks", "its records are blocks: the function is to be one of a row, and "
+                             "mapPartitions to give vispark.Rows(block)", _State("device"))
         if not said.is_read:
             where = f" (line {said.line})" if said.line else ""
             return self._put(call, "by hand", f"{said.reason}{where}",
                              _State("spark", f"the function of line {call.line}"))
-        if self._is_of_blocks(call):
-            return self._put(call, "rows of blocks", "its records are blocks: the function is to be one of a row, and "
-                             "mapPartitions to give vispark.Rows(block)", _State("device"))
         what = ".vmap(f, of=\"value\")" if call.method == "mapValues" else ".vmap"
         return self._put(call, "vmap", what if self.certain else f"{what}; the translator reads it, types are not "
                          "known", _State("device"))
@@ -145,7 +149,8 @@ class LoopRules:
         said = self.ask(call)
         is_keyed = call.method in ("reduceByKey", "foldByKey")
         if said is not None and said.is_read:
-            detail = said.reason + ("; numKeys=... where keys are integers from 0 on" if is_keyed else "")
+            keys = self.details.get(call, "" if self.certain else "numKeys=... where keys are integers from 0 on")
+            detail = said.reason + (f"; {keys}" if is_keyed and keys else "")
             return self._put(call, "fold", detail, _State("few" if is_keyed else "local"))
         reason = said.reason if said is not None else "its function is not known without a run"
         return self._put(call, "stays", reason, _State("spark", f"the fold of line {call.line}"))
@@ -191,8 +196,11 @@ class LoopRules:
     def _of_feeding(self, call: RddCall, is_gain: bool) -> Advice:
         text = written(self.program, call)
         if call.method in ("cache", "persist"):
-            return Advice(call.line, call.column, text, "cache" if is_gain else "stays",
-                          'cache("GPU")' if is_gain else "nothing of the loop runs on the device", self.certain)
+            kept = "".join(f" of {each}" for each in [self.details.get(call, "")] if each)
+            if not is_gain:
+                return Advice(call.line, call.column, text, "stays", "nothing of the loop runs on the device",
+                              self.certain)
+            return Advice(call.line, call.column, text, "cache", f'cache("GPU"){kept}', self.certain)
         said = self.ask(call) if call.method in MAPS else None
         why = "runs once"
         if said is not None and not said.is_read:

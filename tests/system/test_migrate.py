@@ -1,0 +1,78 @@
+"""``vispark record`` and what rests on it, each program in a process and with a Spark of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from vispark.migrate.capture import RunCapture
+from vispark.migrate.from_capture import qualify_capture
+
+PROGRAM = '''\
+import sys
+import numpy as np
+from pyspark import SparkConf, SparkContext
+
+sc = SparkContext(conf=SparkConf().setMaster("local[2]").set("spark.ui.enabled", "false"))
+K = 3
+# Äpfel und Birnen: columns count bytes of UTF-8.
+data = sc.parallelize([np.array([i, i % 7, 1.0]) for i in range(200)], 2) \\
+    .map(lambda p: p / 10) \\
+    .cache()
+centers = data.take(K)
+for i in range(int(sys.argv[1])):
+    sums = data.map(
+        lambda p: (int(np.argmin([np.sum((p - c) ** 2) for c in centers])), (p, 1))
+    ).reduceByKey(lambda a, b: (a[0] + b[0], a[1] + b[1]))
+    for key, (total, count) in sums.collect():
+        centers[key] = total / count
+print("centers", np.array(centers).tolist())
+sc.stop()
+sys.exit(int(sys.argv[2]))
+'''
+
+
+def _vispark(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"VISPARK_RUNTIME_DIR": str(folder / "run"), "PYTHONWARNINGS": "ignore"}
+    return subprocess.run([sys.executable, "-m", "vispark.migrate", *words], cwd=folder, env=environment,
+                          capture_output=True, text=True, timeout=110)
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the program, and with its recording: three passes, and exit status 5."""
+    folder = tmp_path_factory.mktemp("migrate")
+    (folder / "job.py").write_text(PROGRAM, encoding="utf-8")
+    ended = _vispark(folder, "record", "--out", "capture", "job.py", "3", "5")
+    assert ended.returncode == 5, ended.stderr
+    assert "centers" in ended.stdout
+    return folder
+
+
+def test_a_recording_has_chains_places_types_keys_and_results(recorded: Path):
+    capture = RunCapture.read(recorded / "capture")
+    calls = {call.method: call for call in capture.calls}
+    assert capture.failed == "SystemExit: 5" and capture.arguments == ["3", "5"]
+    assert {call.method for call in capture.calls} == {"map", "cache", "take", "reduceByKey", "collect"}
+    assert (calls["map"].times, calls["collect"].times, calls["take"].times) == (3, 3, 1)
+    assert calls["cache"].records == "rows of 3 float64"
+    assert len(capture.value(calls["cache"].sample)) == 200
+    assert calls["map"].is_read and calls["reduceByKey"].is_read
+    assert calls["reduceByKey"].keys == [0, 2] and calls["reduceByKey"].num_keys == ["K", "len(centers)"]
+    first, *_ = capture.value(calls["collect"].results[0])
+    assert isinstance(first, tuple) and isinstance(first[1][0].tolist(), list)
+
+
+def test_a_recording_qualifies_with_types(recorded: Path):
+    answer = qualify_capture(RunCapture.read(recorded / "capture"))
+    loop, = answer.loops
+    assert answer.qualifies and answer.evidence == "recording" and loop.passes == 3
+    assert {each.verdict for each in loop.advice if each.line >= 13} == {"vmap", "fold", "as it is"}
+    assert all(each.certain for each in loop.advice)
+    ended = _vispark(recorded, "qualify", "--json", "capture")
+    assert ended.returncode == 0 and json.loads(ended.stdout)["loops"][0]["line"] == 12

@@ -1,0 +1,82 @@
+"""Qualification of a program by the recording of one run."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import PurePath
+
+from vispark.migrate.advice import LoopAdvice, Qualification
+from vispark.migrate.capture import CapturedCall, RunCapture
+from vispark.migrate.errors import SourceError
+from vispark.migrate.functions import Verdict
+from vispark.migrate.rules import LoopRules
+from vispark.migrate.sites import RddCall, SourceProgram
+
+
+def qualify_capture(capture: RunCapture) -> Qualification:
+    """Return the verdicts on the loops of a recorded program, with the types and the keys that occurred."""
+    loops, notes = [], list(_notes(capture))
+    for file, text in capture.sources.items():
+        try:
+            program = SourceProgram(file, text)
+        except SourceError as error:
+            notes.append(error.message)
+            continue
+        recorded = recorded_calls(program, capture)
+        for loop, calls in program.loops().items():
+            rules = LoopRules(program, loop, calls, asking_recorded(recorded), True, dict(_details(recorded)))
+            loops.append(_timed(rules.advice(), [recorded[call] for call in calls if call in recorded]))
+    return Qualification("recording", PurePath(capture.script).name, tuple(loops), tuple(notes), capture.seconds,
+                         bool(capture.calls), {"failed": capture.failed})
+
+
+def recorded_calls(program: SourceProgram, capture: RunCapture) -> dict[RddCall, CapturedCall]:
+    """Return the calls of a program that ran, with their recordings: they end at one place."""
+    places = {(call.end_line, call.end_column, call.method): call for call in capture.calls
+              if call.file == program.file}
+    return {call: places[place] for call in program.calls
+            if (place := (call.node.end_lineno or 0, call.node.end_col_offset or 0, call.method)) in places}
+
+
+def asking_recorded(recorded: dict[RddCall, CapturedCall]) -> Callable[[RddCall], Verdict | None]:
+    """Return a function that gives the verdict on a call that the recorder had of the translator."""
+    def ask(call: RddCall) -> Verdict | None:
+        found = recorded.get(call)
+        if found is None:
+            return Verdict(False, "it did not run")
+        return None if found.is_read is None else Verdict(found.is_read, found.reason, found.reason_line)
+    return ask
+
+
+def _details(recorded: dict[RddCall, CapturedCall]) -> Iterator[tuple[RddCall, str]]:
+    for call, found in recorded.items():
+        if found.records:
+            yield call, found.records
+        elif found.keys:
+            promise = f"numKeys={found.num_keys[0]}; " if found.num_keys else ""
+            yield call, f"{promise}keys {found.keys[0]} .. {found.keys[1]} seen"
+        elif found.keys == []:
+            yield call, "its keys are no integers from 0 on: numKeys= cannot be given"
+
+
+def _timed(advice: LoopAdvice, calls: list[CapturedCall]) -> LoopAdvice:
+    """Return a loop with its passes: from one run of its first action to the next one."""
+    actions = [call for call in calls if call.starts]
+    passes = max([call.times for call in calls], default=0)
+    if not actions:
+        return replace(advice, passes=passes)
+    first = min(actions, key=lambda call: call.starts[0])
+    ends = [*first.starts[1:], max(call.starts[-1] + call.seconds[-1] for call in actions)]
+    seconds = [end - start for start, end in zip(first.starts, ends, strict=True)]
+    later = seconds[1:] or seconds
+    low, middle, high = statistics.quantiles(later, n=4, method="inclusive") if len(later) > 1 else later * 3
+    return replace(advice, passes=len(seconds), first=seconds[0], low=low, middle=middle, high=high)
+
+
+def _notes(capture: RunCapture) -> Iterator[str]:
+    if capture.failed:
+        yield f"the program ended by {capture.failed}: what comes behind that is not known"
+    if not capture.calls:
+        yield "no operation of an RDD ran"

@@ -1,0 +1,40 @@
+"""Command ``vispark record``: one run of a program on the CPU, with its operations, types and results."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from vispark.migrate.cli import emit, json_option
+from vispark.migrate.errors import YES
+from vispark.migrate.recorder import Recorder
+
+
+@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="The capture. [default: SCRIPT.capture]")
+@click.option("--no-samples", is_flag=True, help="Keep neither records nor results, only types, times and verdicts.")
+@click.option("--skip-saves", is_flag=True, help="Leave the program's save... actions out.")
+@json_option
+@click.argument("script", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@click.pass_context
+def command(ctx: click.Context, script: Path, arguments: tuple[str, ...], out: Path | None, no_samples: bool,
+            skip_saves: bool, as_json: bool) -> None:
+    """Run a program once, as it is, and write what it did into a folder for its owner alone.
+
+    Options of vispark come before SCRIPT; everything behind it is the program's.
+    """
+    recorder = Recorder(script, list(arguments), samples=not no_samples, saves=not skip_saves)
+    folder = out or Path(f"{script.stem}.capture")
+    try:
+        recorder.run()
+    finally:
+        # What a program did until it failed is worth having, too.
+        recorder.capture.write(folder)
+    capture = recorder.capture
+    document = {"capture": str(folder), "seconds": capture.seconds, "operations": len(capture.calls),
+                "failed": capture.failed}
+    emit(document, as_json, lambda: f"{len(capture.calls)} operations of {script.name}, {capture.seconds:.1f} s, are "
+         f"in {folder}; vispark qualify {folder} says what of them runs on the device")
+    ctx.exit(YES)

@@ -1,0 +1,295 @@
+"""Recorder of one run of a PySpark program: its operations of RDDs with their places, functions, times and results.
+
+It wraps the methods of RDD, outermost calls only, runs the program as ``__main__``, keeps ``SparkContext.stop`` back,
+and looks at what is cached before it stops for real.
+"""
+
+from __future__ import annotations
+
+import functools
+import runpy
+import sys
+import threading
+import time
+import types
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from py4j.protocol import Py4JError
+from pyspark import RDD, SparkContext
+from pyspark.sql import SparkSession
+from pyspark.traceback_utils import SCCallSiteSync
+
+from vispark._utils.callers import _PACKAGES
+from vispark.migrate.capture import CapturedCall, RunCapture, digest_of, encoded
+from vispark.migrate.errors import SourceError
+from vispark.migrate.functions import FOLDS, fold_verdict
+from vispark.migrate.rules import MAPS
+from vispark.migrate.sites import ACTIONS, TRANSFORMATIONS
+from vispark.migrate.typed import described, typed_verdict
+
+#: Records of what is cached that are taken, results of an action that are kept, and runs whose times are.
+SAMPLE, RESULTS, TIMES = 256, 100, 10_000
+
+_WRAPPED = tuple(sorted(TRANSFORMATIONS | ACTIONS))
+
+
+@dataclass
+class _Live:
+    """Objects of a call that only the running program has."""
+
+    rdd: RDD[Any] | None = None
+    function: Any = None
+    local_names: dict[str, float] = field(default_factory=dict)
+
+
+class Recorder:
+    """Recorder of one program.
+
+    Parameters
+    ----------
+    script : Path
+    arguments : list of str
+        The program's own.
+    samples : bool
+        Whether records and results are kept.
+    saves : bool
+        Whether ``save...`` actions run.
+    """
+
+    def __init__(self, script: Path, arguments: list[str], samples: bool = True, saves: bool = True):
+        try:
+            text = script.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise SourceError(f"{script} cannot be read: {error}") from error
+        self.script, self.samples, self.saves = script, samples, saves
+        self.capture = RunCapture(str(script.resolve()), arguments, digest_of(text))
+        self._numbers: dict[tuple[str, int, int, str], int] = {}
+        self._live: dict[int, _Live] = {}
+        self._state = threading.local()
+        self._began = time.perf_counter()
+
+    def run(self) -> RunCapture:
+        """Run the program, and return its recording.
+
+        The program's own errors and exits go on to the caller after the recording is complete; the capture has them as
+        ``failed``. What it did until then is in the capture.
+        """
+        before = sys.argv, list(sys.path)
+        sys.argv = [str(self.script), *self.capture.arguments]
+        sys.path.insert(0, str(self.script.resolve().parent))
+        try:
+            with self._wrapped(), self._stop_kept_back():
+                try:
+                    runpy.run_path(str(self.script.resolve()), run_name="__main__")
+                finally:
+                    error = sys.exc_info()[1]
+                    if error is not None and not (isinstance(error, SystemExit) and not error.code):
+                        self.capture.failed = f"{type(error).__name__}: {error}"
+                    self.capture.seconds = time.perf_counter() - self._began
+                    self._state.depth = 1
+                    self._look()
+        finally:
+            sys.argv, sys.path[:] = before
+        return self.capture
+
+    # -- wrapping -----------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _wrapped(self) -> Iterator[None]:
+        originals = {name: getattr(RDD, name) for name in _WRAPPED if hasattr(RDD, name)}
+        for name, original in originals.items():
+            setattr(RDD, name, self._around(name, original))
+        try:
+            yield
+        finally:
+            for name, original in originals.items():
+                setattr(RDD, name, original)
+
+    def _around(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def wrapper(rdd: RDD[Any], *arguments: Any, **named: Any) -> Any:
+            if getattr(self._state, "depth", 0):
+                return original(rdd, *arguments, **named)
+            frame = self._user_frame(sys._getframe(1))
+            if frame is None:
+                return original(rdd, *arguments, **named)
+            self._state.depth = 1
+            try:
+                return self._recorded(name, original, rdd, arguments, named, frame)
+            finally:
+                self._state.depth = 0
+        return wrapper
+
+    def _recorded(self, name: str, original: Callable[..., Any], rdd: RDD[Any], arguments: tuple[Any, ...],
+                  named: dict[str, Any], frame: types.FrameType) -> Any:
+        call = self._call_at(name, frame)
+        call.on = getattr(rdd, "_vispark_call", None)
+        call.times += 1
+        if name.startswith("save"):
+            warnings.warn(f"line {call.line}: the program writes, {name}" + ("" if self.saves else "; left out"),
+                          stacklevel=4)
+            if not self.saves:
+                return None
+        live = self._live.setdefault(call.number, _Live())
+        functions = [each for each in (*arguments, *named.values()) if callable(each)]
+        live.function = functions[0] if functions else None
+        if name in ("reduceByKey", "foldByKey"):
+            live.local_names = _countable(frame, live.local_names if call.times > 1 else None)
+        start = time.perf_counter()
+        with _call_site(rdd.context, f"{name} at {call.file}:{call.line}"):
+            result = original(rdd, *arguments, **named)
+        if isinstance(result, RDD):
+            result._vispark_call = call.number  # type: ignore[attr-defined]
+            if name in ("cache", "persist"):
+                # Caching gives the RDD itself, which keeps the place where it was made, too.
+                call.on = call.on if call.on != call.number else None
+                live.rdd = result
+        elif len(call.starts) < TIMES:
+            call.starts.append(start - self._began)
+            call.seconds.append(time.perf_counter() - start)
+            self._note_keys(call, result)
+            if self.samples and len(call.results) < RESULTS:
+                call.results.append(encoded(result, self.capture.arrays))
+        return result
+
+    def _user_frame(self, frame: types.FrameType | None) -> types.FrameType | None:
+        """Return the innermost frame of the user's; the script is, wherever it lies."""
+        while frame is not None and frame.f_code.co_filename != self.capture.script \
+                and frame.f_code.co_filename.startswith((*_PACKAGES, "<frozen")):
+            frame = frame.f_back
+        return frame
+
+    def _call_at(self, name: str, frame: types.FrameType) -> CapturedCall:
+        file = frame.f_code.co_filename
+        line, end_line, end_column = _position(frame)
+        key = (file, end_line, end_column, name)
+        if key not in self._numbers:
+            self._numbers[key] = len(self.capture.calls)
+            self.capture.calls.append(CapturedCall(len(self.capture.calls), file, line, end_line, end_column, name))
+            if file not in self.capture.sources:
+                path = Path(file)
+                self.capture.sources[file] = path.read_text(encoding="utf-8") if path.is_file() else ""
+        return self.capture.calls[self._numbers[key]]
+
+    def _note_keys(self, call: CapturedCall, result: Any) -> None:
+        """Note the keys that came out of a fold by key, and the names whose values are above all of them."""
+        keyed = self._keyed_before(call)
+        if keyed is None or not isinstance(result, list | dict):
+            return
+        keys = list(result) if isinstance(result, dict) else [each[0] for each in result
+                                                             if isinstance(each, tuple) and each]
+        names = self._live[keyed.number].local_names
+        if not keys or not all(isinstance(key, int) or hasattr(key, "__index__") for key in keys) or min(keys) < 0:
+            keyed.keys, names = [], {}
+        else:
+            least, most = int(min(keys)), int(max(keys))
+            before = keyed.keys or [least, most]
+            keyed.keys = [min(before[0], least), max(before[1], most)]
+        fitting = [name for name, value in names.items() if keyed.keys and value > keyed.keys[1]]
+        first = keyed.num_keys == [] and len(call.starts) == 1
+        keyed.num_keys = sorted(fitting, key=lambda name: (names[name], name)) if first else \
+            [name for name in keyed.num_keys if name in fitting]
+
+    def _keyed_before(self, call: CapturedCall) -> CapturedCall | None:
+        number = call.on
+        while number is not None:
+            one = self.capture.calls[number]
+            if one.method in ("reduceByKey", "foldByKey"):
+                return one
+            number = one.on
+        return None
+
+    @contextmanager
+    def _stop_kept_back(self) -> Iterator[None]:
+        stops = SparkContext.stop, SparkSession.stop
+        SparkContext.stop = lambda self: None  # type: ignore[method-assign]
+        SparkSession.stop = lambda self: None  # type: ignore[method-assign]
+        try:
+            yield
+        finally:
+            SparkContext.stop, SparkSession.stop = stops  # type: ignore[method-assign]
+            if (active := SparkContext._active_spark_context) is not None:
+                active.stop()
+
+    # -- after the program --------------------------------------------------------------------------------------------
+
+    def _look(self) -> None:
+        """Take samples of what is cached, and ask the translator about each function with their types."""
+        if (active := SparkContext._active_spark_context) is None:
+            return
+        self.capture.spark = active.version
+        samples: dict[int, list[Any]] = {}
+        for number, live in self._live.items():
+            if live.rdd is None:
+                continue
+            try:
+                samples[number] = live.rdd.take(SAMPLE)
+            except Py4JError as error:
+                self.capture.calls[number].records = f"not known: {type(error).__name__}"
+                continue
+            call = self.capture.calls[number]
+            call.records = described(samples[number])
+            if self.samples:
+                call.sample = encoded(samples[number], self.capture.arrays)
+        for call in self.capture.calls:
+            self._judge(call, samples)
+
+    def _judge(self, call: CapturedCall, samples: dict[int, list[Any]]) -> None:
+        function = self._live[call.number].function if call.number in self._live else None
+        if function is None or call.method not in MAPS | FOLDS:
+            return
+        if call.method in FOLDS:
+            said = fold_verdict(function)
+        else:
+            chain, number = [(function, "value" if call.method == "mapValues" else "")], call.on
+            while number is not None and number not in samples and self.capture.calls[number].method in MAPS:
+                one = self.capture.calls[number]
+                chain.insert(0, (self._live[number].function, "value" if one.method == "mapValues" else ""))
+                number = one.on
+            if number is None or number not in samples:
+                return
+            said = typed_verdict(chain, samples[number])
+        call.is_read, call.reason, call.reason_line = said.is_read, said.reason, said.line
+
+
+def _position(frame: types.FrameType) -> tuple[int, int, int]:
+    """Return line, last line and last column of the call that a frame is at."""
+    positions = list(frame.f_code.co_positions())[frame.f_lasti // 2]
+    line, end_line, _, end_column = positions
+    return line or frame.f_lineno, end_line or frame.f_lineno, end_column or 0
+
+
+def _countable(frame: types.FrameType, before: dict[str, float] | None) -> dict[str, float]:
+    """Return the whole numbers and lengths that names of a frame stand for, as expressions with their values.
+
+    Of those that were there before only, with the least value that each had.
+    """
+    found: dict[str, float] = {}
+    for name, value in {**frame.f_globals, **frame.f_locals}.items():
+        if name.startswith("_"):
+            continue
+        if isinstance(value, int) and not isinstance(value, bool):
+            found[name] = value
+        elif isinstance(value, list | tuple) or (isinstance(value, np.ndarray) and value.ndim):
+            found[f"len({name})"] = len(value)
+    if before is None:
+        return found
+    return {name: min(value, before[name]) for name, value in found.items() if name in before}
+
+
+@contextmanager
+def _call_site(context: SparkContext, site: str) -> Iterator[None]:
+    """Have Spark note the user's place for the jobs within, and not the recorder's."""
+    SCCallSiteSync._spark_stack_depth += 1
+    context._jsc.setCallSite(site)
+    try:
+        yield
+    finally:
+        SCCallSiteSync._spark_stack_depth -= 1
+        context._jsc.setCallSite(None)

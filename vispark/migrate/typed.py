@@ -1,0 +1,83 @@
+"""Translator's verdict on functions with the types of real records, as ``vmap`` would come to it; nothing runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from vispark.errors import PlanError, VisparkError
+from vispark.lower.lowering import Lowering
+from vispark.lower.stages import FETCH
+from vispark.migrate.functions import Verdict, first_line
+from vispark.plan import ops
+from vispark.plan.map_call import record_map
+from vispark.records import pack
+from vispark.records.partition_schema import PartitionSchema
+from vispark.records.summary import summary
+from vispark.translate import TranslationError
+
+Function = Callable[..., Any]
+
+
+def schema_of(records: Sequence[Any]) -> PartitionSchema:
+    """Return the schema of records, as a worker would hold them.
+
+    Raises
+    ------
+    RecordError
+        If they cannot be held.
+    """
+    packed = pack(records, seal=bytes)
+    return PartitionSchema(packed.count, len(packed.keys), packed.layout, tuple(packed.signatures))
+
+
+def described(records: Sequence[Any]) -> str:
+    """Return the kind of some records in words, or why no worker can hold them.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> described([np.zeros(3), np.ones(3)])
+    'rows of 3 float64'
+    """
+    try:
+        schema = schema_of(records)
+    except VisparkError as error:
+        return first_line(error.message)
+    fields = schema.signatures[0].fields if schema.signatures else ()
+    if len(fields) == 1 and schema.layout.kind == "elements" and not schema.layout.keyed:
+        dtype, shape = fields[0].dtype[1:], fields[0].shape[1:]
+        names = {"f8": "float64", "f4": "float32", "i8": "int64", "i4": "int32", "b1": "bool"}
+        kind = names.get(dtype, dtype)
+        return f"numbers of {kind}" if not shape else f"rows of {' x '.join(map(str, shape))} {kind}"
+    return summary([schema])
+
+
+def typed_verdict(functions: Sequence[tuple[Function, str]], records: Sequence[Any]) -> Verdict:
+    """Return whether a chain of functions translates for some records, and if not, why.
+
+    Parameters
+    ----------
+    functions : sequence of (function, of)
+        Of the chain, from the first on; ``of`` as for :meth:`VRDD.vmap`, empty if it is left out.
+    records : sequence
+        Records that the first one is of.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> typed_verdict([(lambda p: p * 2, "")], [np.zeros(3)])
+    Verdict(is_read=True, reason='', line=0)
+    >>> typed_verdict([(lambda p: p[:, 0], "")], [np.zeros(3)]).is_read
+    False
+    """
+    try:
+        nodes = [ops.PlanNode(ops.Map(record_map(function, (), of or None))) for function, of in functions]
+        lowering = Lowering((ops.PlanNode(ops.Send()), *nodes), None, FETCH)
+        lowering.add(0, schema_of(records))
+        lowering.finish()
+    except TranslationError as error:
+        return Verdict(False, first_line(error.message), error.line)
+    except (VisparkError, PlanError) as error:
+        return Verdict(False, first_line(error.message))
+    return Verdict(True)
