@@ -17,6 +17,7 @@ from tests.golden import (  # noqa: F401 - they fill CASES
     cases_numpy,
     cases_random,
     cases_rows,
+    cases_special,
 )
 from tests.golden.case import CASES, Case
 from vispark.translate.frontend.reader import trace
@@ -27,7 +28,8 @@ _HEAD = "| construct | for example | becomes | cases |\n|---|---|---|---|"
 _SECTIONS = {"Numbers": "cases_numbers", "Branches, loops, locals, calls, results": "cases_control",
              "Rows and arrays": "cases_rows", "Tuples, lists, arrays made of others": "cases_lists",
              "Arguments of functions": "cases_calls", "Idioms of NumPy and Python": "cases_idioms",
-             "More functions of NumPy and math": "cases_numpy", "Random numbers": "cases_random"}
+             "More functions of NumPy and math": "cases_numpy", "Random numbers": "cases_random",
+             "Functions of scipy.special": "cases_special"}
 
 
 def tables() -> str:
@@ -123,6 +125,8 @@ def _functions() -> str:
         f"| `operator` | {listed('operator', family='operator')} |",
         f"| `numpy`, ufuncs | {listed('numpy', family='ufunc')} |",
         f"| `numpy` | {listed('numpy', 'amax', 'amin', *linalg)} |",
+        f"| `scipy.special`, where SciPy is installed | "
+        f"{', '.join(f'`{name}`' for name in sorted([*_short('scipy.special'), *_short('scipy.special', 'ufunc')]))} |",
         "| `numpy.lib.stride_tricks` | `sliding_window_view` |",
         f"| `numpy`, types | {', '.join(f'`{name}`' for name in sorted(library.TYPES))} |"])
 

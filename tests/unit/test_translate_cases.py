@@ -19,6 +19,7 @@ from tests.golden import (  # noqa: F401 - they fill CASES
     cases_numpy,
     cases_random,
     cases_rows,
+    cases_special,
 )
 from tests.golden.case import CASES, Case
 from tests.golden.harness import build, difference, plain, promoted, record_of

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy import special
 
 from tests.golden.harness import record_of
 from vispark.translate import TranslationError, specialise, trace
@@ -25,7 +26,7 @@ def _object(name: str) -> Any:
     """What a name of the library stands for."""
     module, _, short = name.rpartition(".")
     there = {"numpy": np, "numpy.linalg": np.linalg, "math": math, "numpy.lib.stride_tricks": np.lib.stride_tricks,
-             "functools": functools}.get(module, __builtins__)
+             "functools": functools, "scipy.special": special}.get(module, __builtins__)
     return there[short] if isinstance(there, dict) else getattr(there, short, None)
 
 

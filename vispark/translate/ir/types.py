@@ -73,7 +73,7 @@ def weak_of(value: int | float | complex | bool) -> Scalar:
 
 
 @functools.lru_cache(maxsize=4096)
-def resolve(ufunc: str, *types: Scalar) -> tuple[tuple[Scalar, ...], Scalar]:
+def resolve(ufunc: str | np.ufunc, *types: Scalar) -> tuple[tuple[Scalar, ...], Scalar]:
     """Return the types that NumPy casts a ufunc's operands to, and its result's type.
 
     Raises
@@ -86,7 +86,7 @@ def resolve(ufunc: str, *types: Scalar) -> tuple[tuple[Scalar, ...], Scalar]:
     >>> str(resolve("multiply", Scalar("float32"), FLOAT)[1])
     'float32'
     """
-    function = getattr(np, ufunc)
+    function = getattr(np, ufunc) if isinstance(ufunc, str) else ufunc
     asked = tuple(_PYTHON[t.dtype] if t.weak and t.dtype != "bool" else t.numpy for t in types)
     if all(isinstance(one, type) for one in asked):
         asked = tuple(np.dtype(one) for one in asked)
@@ -94,7 +94,8 @@ def resolve(ufunc: str, *types: Scalar) -> tuple[tuple[Scalar, ...], Scalar]:
         found = function.resolve_dtypes((*asked, *(None,) * function.nout))
     except TypeError as error:
         reason = str(error).split(", the `")[0].removeprefix("The ").strip()
-        raise Refusal(f"NumPy has no {ufunc} of {' and '.join(map(str, types))} ({reason})") from error
+        owner, ufunc = ("NumPy", ufunc) if isinstance(ufunc, str) else ("SciPy", ufunc.__name__)
+        raise Refusal(f"{owner} has no {ufunc} of {' and '.join(map(str, types))} ({reason})") from error
     scalars = tuple(scalar_of(dtype, f"what {ufunc} computes with") for dtype in found)
     return scalars[:function.nin], scalars[function.nin]
 

@@ -14,6 +14,7 @@ import functools
 import importlib
 import math
 import operator
+import sys
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -22,10 +23,14 @@ import numpy as np
 
 #: The modules that register functions as they are imported; the first look-up imports them.
 PROVIDERS = ("vispark.translate.language.composed", "vispark.translate.language.linear_algebra",
+             "vispark.translate.language.special",
              "vispark.translate.codegen.library")
 
 _MODULES = {"": builtins, "math": math, "operator": operator, "functools": functools, "numpy": np,
             "numpy.linalg": np.linalg, "numpy.lib.stride_tricks": np.lib.stride_tricks}
+
+#: Modules whose functions are looked up only where the program has imported them.
+OPTIONAL = ("scipy.special",)
 
 _Decorated = TypeVar("_Decorated", bound=Callable[..., Any])
 
@@ -195,9 +200,11 @@ def functions() -> Mapping[str, LibraryFunction]:
 
 
 def names() -> list[str]:
-    """Return the names of the functions and types that this Python and this NumPy have, with their modules."""
+    """Return the names of the functions and types that this Python and this NumPy have, with their modules, and those of
+    modules that need not be installed.
+    """
     _load()
-    return sorted(set(_names.values()))
+    return sorted({*_names.values(), *(name for name in _functions if name.rpartition(".")[0] in OPTIONAL)})
 
 
 def methods() -> Mapping[str, str]:
@@ -209,9 +216,18 @@ def methods() -> Mapping[str, str]:
 def _name_of(value: object) -> str | None:
     _load()
     try:
-        return _names.get(value)
+        return _names.get(value) or _optional_name(value)
     except TypeError:
         return None
+
+
+def _optional_name(value: object) -> str | None:
+    """Return the name of a registered function of a module that need not be installed, or None."""
+    short = getattr(value, "__name__", None)
+    for module in OPTIONAL:
+        if f"{module}.{short}" in _functions and getattr(sys.modules.get(module), str(short), None) is value:
+            return f"{module}.{short}"
+    return None
 
 
 def name_of(value: object) -> str | None:

@@ -63,6 +63,29 @@ def argsort(emit: Emitter, a: Value) -> Array:
     return places
 
 
+@lowers("numpy.argpartition", "a kth axis! kind! order!", method="argpartition")
+def argpartition(emit: Emitter, a: Value, kth: Value) -> Array:
+    """Return the places in order, which is a partition at every place."""
+    array = row_argument(emit, a, "np.argpartition")
+    _in_row(kth, array, "np.argpartition")
+    return argsort(emit, array)
+
+
+@lowers("numpy.partition", "a kth axis! kind! order!")
+def partition(emit: Emitter, a: Value, kth: Value) -> Array:
+    """Return the numbers in order, which is a partition at every place."""
+    array = row_argument(emit, a, "np.partition")
+    _in_row(kth, array, "np.partition")
+    return sort(emit, array)
+
+
+def _in_row(kth: Value, row: Array, name: str) -> None:
+    """Refuse a place of a partition that the row does not have."""
+    place = static(number_argument(kth, name), f"kth of {name} must be known before the kernel runs")
+    if not -row.size <= place < row.size:
+        raise Refusal(f"kth of {name} is {place}, and the row has {row.size} numbers")
+
+
 @lowers("sorted", "iterable / * key! reverse=",
         instead={"key": "take the items at the places that np.argsort gives, as in p[np.argsort(np.abs(p))]"})
 def python_sorted(emit: Emitter, iterable: Value, reverse: Value | None = None) -> List:

@@ -420,6 +420,67 @@ template <int length> __device__ __forceinline__ int checked_index(long long ind
     return (int)i;
 }
 
+// Functions of scipy.special, in the precision of their operands.
+__device__ __forceinline__ float exp_of(float a) { return expf(a); }
+__device__ __forceinline__ double exp_of(double a) { return exp(a); }
+__device__ __forceinline__ float log_of(float a) { return logf(a); }
+__device__ __forceinline__ double log_of(double a) { return log(a); }
+__device__ __forceinline__ float log1p_of(float a) { return log1pf(a); }
+__device__ __forceinline__ double log1p_of(double a) { return log1p(a); }
+__device__ __forceinline__ float expm1_of(float a) { return expm1f(a); }
+__device__ __forceinline__ double expm1_of(double a) { return expm1(a); }
+__device__ __forceinline__ float erfc_of(float a) { return erfcf(a); }
+__device__ __forceinline__ double erfc_of(double a) { return erfc(a); }
+__device__ __forceinline__ float lgamma_of(float a) { return lgammaf(a); }
+__device__ __forceinline__ double lgamma_of(double a) { return lgamma(a); }
+template <class T> __device__ __forceinline__ T special_expit(T a) { return 1 / (1 + exp_of(-a)); }
+template <class T> __device__ __forceinline__ T special_logit(T a)
+{
+    if (a < T(0.3) || a > T(0.65)) return log_of(a / (1 - a));
+    const T apart = 2 * (a - T(0.5));
+    return log1p_of(apart) - log1p_of(-apart);
+}
+template <class T> __device__ __forceinline__ T special_log_expit(T a)
+{
+    return a < 0 ? a - log1p_of(exp_of(a)) : -log1p_of(exp_of(-a));
+}
+// Minus infinity has no sign of its own in C's lgamma.
+template <class T> __device__ __forceinline__ T special_gammaln(T a)
+{
+    return a < 0 && a - a != 0 ? a : lgamma_of(a);
+}
+template <class T> __device__ __forceinline__ T special_ndtr(T a) { return T(0.5) * erfc_of(a * T(-0.7071067811865476)); }
+template <class T> __device__ __forceinline__ T special_entr(T a)
+{
+    const T none = T(0), least = log_of(none);
+    return a > 0 ? -a * log_of(a) : a == 0 ? none : a < 0 ? least : a;
+}
+template <class T> __device__ __forceinline__ T special_rel_entr(T a, T b)
+{
+    const T none = T(0), most = -log_of(none);
+    return a != a || b != b ? a + b : a > 0 && b > 0 ? a * log_of(a / b) : a == 0 && b >= 0 ? none : most;
+}
+template <class T> __device__ __forceinline__ T special_kl_div(T a, T b)
+{
+    const T most = -log_of(T(0));
+    return a != a || b != b ? a + b : a > 0 && b > 0 ? a * log_of(a / b) - a + b : a == 0 && b >= 0 ? b : most;
+}
+template <class T> __device__ __forceinline__ T special_xlogy(T a, T b) { return a == 0 && b == b ? T(0) : a * log_of(b); }
+template <class T> __device__ __forceinline__ T special_xlog1py(T a, T b)
+{
+    return a == 0 && b == b ? T(0) : a * log1p_of(b);
+}
+template <class T> __device__ __forceinline__ T special_huber(T a, T b)
+{
+    const T size = b < 0 ? -b : b;
+    return a < 0 ? -log_of(T(0)) : size <= a ? T(0.5) * b * b : a * (size - T(0.5) * a);
+}
+template <class T> __device__ __forceinline__ T special_pseudo_huber(T a, T b)
+{
+    const T share = b / a;
+    return a < 0 ? -log_of(T(0)) : a == 0 || b == 0 ? T(0) : a * a * expm1_of(T(0.5) * log1p_of(share * share));
+}
+
 // Half precision in memory; arithmetic is done in float.
 struct half_t {
     unsigned short bits;
