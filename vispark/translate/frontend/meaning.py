@@ -243,7 +243,8 @@ class _Kinds:
 
 def _is_ufunc(name: str) -> bool:
     module, _, function = name.rpartition(".")
-    return module in ("operator", "scipy.special") or (module == "numpy" and isinstance(getattr(np, function, None), np.ufunc))
+    return module in ("operator", "scipy.special") or (
+        module == "numpy" and isinstance(getattr(np, function, None), np.ufunc))
 
 
 def _bound(target: Expression, kind: _Kind) -> dict[str, _Kind]:

@@ -200,8 +200,8 @@ def functions() -> Mapping[str, LibraryFunction]:
 
 
 def names() -> list[str]:
-    """Return the names of the functions and types that this Python and this NumPy have, with their modules, and those of
-    modules that need not be installed.
+    """Return the names of the functions and types that this Python and this NumPy have, and those of modules that need
+    not be installed, with their modules.
     """
     _load()
     return sorted({*_names.values(), *(name for name in _functions if name.rpartition(".")[0] in OPTIONAL)})

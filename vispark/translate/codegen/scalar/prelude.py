@@ -449,7 +449,10 @@ template <class T> __device__ __forceinline__ T special_gammaln(T a)
 {
     return a < 0 && a - a != 0 ? a : lgamma_of(a);
 }
-template <class T> __device__ __forceinline__ T special_ndtr(T a) { return T(0.5) * erfc_of(a * T(-0.7071067811865476)); }
+template <class T> __device__ __forceinline__ T special_ndtr(T a)
+{
+    return T(0.5) * erfc_of(a * T(-0.7071067811865476));
+}
 template <class T> __device__ __forceinline__ T special_entr(T a)
 {
     const T none = T(0), least = log_of(none);
@@ -465,7 +468,10 @@ template <class T> __device__ __forceinline__ T special_kl_div(T a, T b)
     const T most = -log_of(T(0));
     return a != a || b != b ? a + b : a > 0 && b > 0 ? a * log_of(a / b) - a + b : a == 0 && b >= 0 ? b : most;
 }
-template <class T> __device__ __forceinline__ T special_xlogy(T a, T b) { return a == 0 && b == b ? T(0) : a * log_of(b); }
+template <class T> __device__ __forceinline__ T special_xlogy(T a, T b)
+{
+    return a == 0 && b == b ? T(0) : a * log_of(b);
+}
 template <class T> __device__ __forceinline__ T special_xlog1py(T a, T b)
 {
     return a == 0 && b == b ? T(0) : a * log1p_of(b);
