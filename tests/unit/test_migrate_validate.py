@@ -162,7 +162,7 @@ def programs(tmp_path: Path) -> tuple[Path, Path]:
 
 
 def test_a_difference_is_found_by_the_command(programs):
-    ended = CliRunner().invoke(main, ["validate", *map(str, programs), "--no-noise", "--json"])
+    ended = CliRunner().invoke(main, ["validate", *map(str, programs), "--no-noise", "--json", "--no-history"])
     assert ended.exit_code == NO, ended.output
     first, *_ = json.loads(ended.output)["statements"]
     assert (first["target"], first["first_pass_that_differs"], first["cpu_passes"]) == ("gradient", 2, 3)

@@ -18,6 +18,7 @@ from vispark.migrate.errors import UNKNOWN
 #: Name of a command: the module that has it, as ``command``.
 COMMANDS: dict[str, str] = {
     "qualify": "vispark.migrate.qualify_command",
+    "report": "vispark.migrate.report_command",
     "validate": "vispark.migrate.validate_command",
     "record": "vispark.migrate.record_command",
 }

@@ -26,3 +26,7 @@ class MissingPackage(VisparkError):
 
 class ValidationError(VisparkError):
     """A program that failed while its results were to be compared."""
+
+
+class HistoryError(VisparkError):
+    """A store of jobs that cannot be read or written, or that a newer vispark wrote."""

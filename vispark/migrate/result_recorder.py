@@ -70,6 +70,7 @@ def run(script: Path, results: ResultFile, more: int, samples: Iterator[Any] | N
         for name, value in list(vars(module).items()):
             if not name.startswith("_") and name not in passing and _has_arrays(value):
                 results.write("final", [0, 0, "", name], value)
+        results.write("end", [0, 0, "", ""], None)
 
 
 def _where(statement: RecordedStatement) -> list[Any]:

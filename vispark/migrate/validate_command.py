@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -13,6 +14,8 @@ from vispark.migrate.cli import emit, json_option
 from vispark.migrate.compare import DIFFERS, NOT_KNOWN, TERMS, Tolerance
 from vispark.migrate.digests import Summary
 from vispark.migrate.errors import NO, UNKNOWN, YES, ValidationError
+from vispark.migrate.history import History
+from vispark.migrate.kept_validation import keep_validation
 from vispark.migrate.noise import dealt_anew
 from vispark.migrate.result_recorder import read_results
 from vispark.migrate.statements import recorded_statements
@@ -66,7 +69,12 @@ def statement_results(path: Path) -> list[StatementResults]:
     """Return the results that a file has, by statements."""
     return grouped([((where[2], where[3]), where[0], where[1], seconds,
                      Summary.of_state(decoded(data)) if kind == "summary" else decoded(data))
-                    for kind, where, seconds, data in read_results(path) if kind != "sample"])
+                    for kind, where, seconds, data in read_results(path) if kind not in ("sample", "end")])
+
+
+def run_seconds(path: Path) -> float | None:
+    """Return the seconds of a run, from the script's first line to its last; None of a run that was cut."""
+    return next((seconds for kind, _, seconds, _ in read_results(path) if kind == "end"), None)
 
 
 def validate(cpu: Path, gpu: Path, args: tuple[str, ...] = (), tolerance: Tolerance | None = None,
@@ -96,8 +104,9 @@ def validate(cpu: Path, gpu: Path, args: tuple[str, ...] = (), tolerance: Tolera
         first = recorded_run(cpu, args, place, "cpu", timeout=timeout)
         ported = recorded_run(gpu, args, place, "gpu", samples=first, timeout=timeout)
         again = recorded_run(cpu, args, place, "again", dealt_anew(0), first, timeout) if noise else None
-        return validated(statement_results(first), statement_results(again) if again else [],
-                         statement_results(ported), tolerance or Tolerance())
+        found = validated(statement_results(first), statement_results(again) if again else [],
+                          statement_results(ported), tolerance or Tolerance())
+        return replace(found, cpu_seconds=run_seconds(first), gpu_seconds=run_seconds(ported))
 
 
 @click.command("validate")
@@ -108,13 +117,16 @@ def validate(cpu: Path, gpu: Path, args: tuple[str, ...] = (), tolerance: Tolera
 @click.option("--allow-narrower", is_flag=True, help="Rounding of float32 is rounding, though the CPU has float64.")
 @click.option("--terms", type=click.IntRange(1), default=TERMS, show_default=True, help="Terms of the largest sum.")
 @click.option("--timeout", type=click.FloatRange(1), default=None, help="Seconds for each run.")
+@click.option("--history/--no-history", default=True, help="Keep the answer for vispark report.")
 @json_option
 def command(cpu: Path, gpu: Path, args: tuple[str, ...], noise: bool, allow_narrower: bool, terms: int,
-            timeout: float | None, as_json: bool) -> None:
+            timeout: float | None, history: bool, as_json: bool) -> None:
     """Run CPU and GPU, a program and its port, and compare their results pass by pass.
 
     ARGS are the arguments of both. Exit status: 0 where no result differs, 3 where one does, 4 where it is not known.
     """
     found = validate(cpu, gpu, args, Tolerance(0.0, terms, allow_narrower), noise, timeout)
+    if history:
+        keep_validation(History(), cpu, gpu, found)
     emit(found.as_json(), as_json, found.as_text)
     click.get_current_context().exit(STATUSES.get(found.verdict, YES))

@@ -83,6 +83,8 @@ class Validation:
     statements: tuple[StatementVerdict, ...]
     only_reference: tuple[StatementResults, ...] = ()
     only_other: tuple[StatementResults, ...] = ()
+    cpu_seconds: float | None = None
+    gpu_seconds: float | None = None
 
     @property
     def verdict(self) -> str:
@@ -91,7 +93,8 @@ class Validation:
 
     def as_json(self) -> dict[str, Any]:
         """Return the validation as JSON has it."""
-        return {"verdict": self.verdict, "statements": [each.as_json() for each in self.statements],
+        return {"verdict": self.verdict, "cpu_seconds": self.cpu_seconds, "gpu_seconds": self.gpu_seconds,
+                "statements": [each.as_json() for each in self.statements],
                 "only_cpu": [[each.line, each.name[1]] for each in self.only_reference],
                 "only_gpu": [[each.line, each.name[1]] for each in self.only_other]}
 

@@ -1,0 +1,106 @@
+"""Page of a job, as one HTML file without scripts and without anything from elsewhere, and the texts of its figures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from vispark.migrate.compare import DIFFERS, NOT_KNOWN
+from vispark.migrate.optional import required
+
+_TEMPLATES = Path(__file__).parent / "templates"
+
+
+def seconds_text(seconds: float | None) -> str:
+    """Return seconds with three digits, in the unit that fits.
+
+    Examples
+    --------
+    >>> [seconds_text(each) for each in (0.000123, 0.0456, 1.5, 125.0, None)]
+    ['0.123 ms', '45.6 ms', '1.5 s', '125 s', 'not known']
+    """
+    if seconds is None:
+        return "not known"
+    return f"{seconds * 1e3:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"
+
+
+def ratio_text(ratio: float) -> str:
+    """Return a speed-up with two digits, or as a whole number.
+
+    Examples
+    --------
+    >>> ratio_text(0.847), ratio_text(2.14), ratio_text(502.4)
+    ('x0.85', 'x2.1', 'x502')
+    """
+    return f"x{ratio:.2g}" if ratio < 10 else f"x{ratio:.0f}"
+
+
+def is_validated(verdict: str | None) -> bool:
+    """Return whether a verdict lets a job's figures be shown."""
+    return verdict not in (None, DIFFERS, NOT_KNOWN)
+
+
+def figures(job: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the key figures of a job by its last validation; no speed-up where the results differ.
+
+    Parameters
+    ----------
+    job : dict
+        As :meth:`~vispark.migrate.history.History.whole_job` gives it.
+    """
+    if not job["validations"]:
+        return None
+    last = job["validations"][-1]
+    rows: list[tuple[str, str]] = []
+    cpu, gpu = last["document"].get("cpu_seconds"), last["document"].get("gpu_seconds")
+    if is_validated(last["verdict"]) and cpu and gpu:
+        rows.append(("whole program", f"{seconds_text(cpu)} -> {seconds_text(gpu)}, {ratio_text(cpu / gpu)}"))
+    runs = {run["id"]: run for run in job["runs"]}
+    if is_validated(last["verdict"]) and last["cpu"] in runs and last["gpu"] in runs:
+        for one, two in zip(runs[last["cpu"]]["loops"], runs[last["gpu"]]["loops"], strict=False):
+            if one["median"] and two["median"]:
+                rows.append((f"a pass, line {one['line']}", f"{seconds_text(one['median'])} -> "
+                             f"{seconds_text(two['median'])}, {ratio_text(one['median'] / two['median'])}"))
+    return {"verdict": last["verdict"], "rows": rows}
+
+
+def page(job: dict[str, Any]) -> str:
+    """Return a job's page.
+
+    Raises
+    ------
+    MissingPackage
+        Without Jinja2: extra ``report``.
+    """
+    jinja2 = required("jinja2", "report", "an HTML report")
+    environment = jinja2.Environment(loader=jinja2.FileSystemLoader(_TEMPLATES), autoescape=True, trim_blocks=False)
+    environment.filters["seconds"] = seconds_text
+    last = job["validations"][-1]["document"] if job["validations"] else None
+    return str(environment.get_template("job.html").render(
+        job=job, figures=figures(job), validation=last and {"statements": [_statement(each) for each in
+                                                                           last["statements"]]},
+        diff=_diff(job["diff"]), source=_source(job)))
+
+
+def _statement(statement: dict[str, Any]) -> dict[str, Any]:
+    worst = [each["worst"] for each in statement["passes"]]
+    differing = statement["first_pass_that_differs"]
+    one = statement["passes"][differing - 1] if differing else None
+    return {**statement, "worst": "not finite" if None in worst else f"{max(worst, default=0.0):.1e}",
+            "noise": "not finite" if statement["noise"] is None else f"{statement['noise']:.1e}",
+            "first": f"pass {differing}: {one['place']}: {one['reference']} and {one['other']}" if one else ""}
+
+
+def _diff(text: str) -> list[dict[str, str]]:
+    kinds = {"+": "added", "-": "removed"}
+    return [{"kind": kinds.get(line[:1], "same"), "text": line} for line in text.splitlines()]
+
+
+def _source(job: dict[str, Any]) -> list[dict[str, Any]]:
+    advice: dict[int, list[str]] = {}
+    for each in job["advice"]:
+        said = f"{each['verdict']}: {each['why']}" if each["why"] else each["verdict"]
+        if said not in advice.setdefault(each["line"], []):
+            advice[each["line"]].append(said)
+    return [{"number": number, "text": text, "advice": "; ".join(advice.get(number, []))}
+            for number, text in enumerate(job["source"].splitlines(), 1)]
