@@ -126,12 +126,8 @@ class History:
         """Yield a connection that alone writes, until the block ends."""
         with self._connected() as connection:
             connection.execute("BEGIN IMMEDIATE")
-            try:
-                yield connection
-            except BaseException:
-                connection.rollback()
-                raise
-            connection.commit()
+            yield connection
+            connection.commit()     # an error before closes the connection, which takes back what it wrote
 
     def _migrate(self, connection: sqlite3.Connection) -> None:
         if self._version(connection) == len(MIGRATIONS):
