@@ -149,6 +149,9 @@ OPTIONS = (
            "`bounds`: on `host` (which `auto` is then), each read and write of an `exec` kernel is checked against the "
            "buffers that it was given, and one out of their bounds is a `KernelFault`; slow. See "
            "[kernels.md](../guide/kernels.md#out-of-bounds)."),
+    Option("journal", "", str, "",
+           "A file of the driver's, to which each answer of a worker adds a line of JSON: plan, operations, the user's "
+           "line, seconds and bytes; empty: none."),
     Option("logLevel", "info", _choice("debug", "info", "warning", "error"), "",
            "What the device process writes to its log; `debug` has a line per plan."),
 )
@@ -177,6 +180,7 @@ class Options:
     udfBytes: int
     fallback: str
     check: str
+    journal: str
     logLevel: str
 
     @classmethod

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,8 +23,8 @@ REMEMBERED = 8
 
 
 @pytest.fixture(scope="module")
-def sc(local: Topology) -> Iterator[SparkContext]:
-    settings = {"spark.vispark.device": "host", "spark.ui.retainedJobs": REMEMBERED,
+def sc(local: Topology, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkContext]:
+    settings = {"spark.vispark.journal": tmp_path_factory.mktemp("journal") / "plans.jsonl", "spark.vispark.device": "host", "spark.ui.retainedJobs": REMEMBERED,
                 "spark.appStateStore.asyncTracking.enable": False}      # what is too much is forgotten at once
     with local.context(settings) as context:
         warm_up(context)
@@ -48,6 +49,25 @@ def test_a_program_is_broken_down(sc: SparkContext, tmp_path: Path):
     assert {worker, "Spark jobs", "Spark stages", "Spark tasks"} <= {span["track"] for span in spans}
     assert {"vmap lambda: kernel", "parse", "python"} <= {span["name"] for span in spans}
     assert len(found.table().splitlines()) == len(found.seconds) + 1
+
+
+def test_a_journal_has_a_line_for_each_answer(sc: SparkContext):
+    x = sc.parallelize([float(i) for i in range(100)], 3).cache("GPU")
+    x.count()
+    before = len(_journal(sc))
+    assert x.vmap(lambda v: v * v).sum() == 328350
+    assert len(x.vmap(lambda v: 2 * v).collect()) == 100
+    first, second = _journal(sc)[before:]
+    assert first["operations"][0] == "vmap lambda" and "test_profile.py:" in first["line"]
+    assert first["line"].endswith("assert x.vmap(lambda v: v * v).sum() == 328350")
+    assert first["partitions"] == 3 and first["plan"] != second["plan"] and second["bytes"] >= 800
+    assert 0 <= first["worker"] <= first["seconds"] + 1e-6 and time.time() - 600 < first["ended"] <= time.time()
+
+
+def _journal(sc: SparkContext) -> list[dict]:
+    journal = Session.of(sc).journal
+    assert journal is not None and journal.path.stat().st_mode & 0o777 == 0o600
+    return [json.loads(line) for line in journal.path.read_text().splitlines()]
 
 
 def test_what_is_profiled_gives_the_same(sc: SparkContext):

@@ -13,8 +13,10 @@ import pytest
 import vispark
 from gpu_worker.protocol.messages import Times
 from vispark import PlanError, TranslationError
+from vispark.errors import OptionError
 from vispark.profiling import profiler as profiling
 from vispark.profiling.attribution import shares
+from vispark.profiling.journal import Journal
 from vispark.profiling.profiler import KINDS, Profile, parts_of, profile
 from vispark.profiling.spark_jobs import Job, SparkStage, Task, parts_of_task
 
@@ -203,3 +205,13 @@ def test_the_source_without_spark():
         vispark.translate(scaled, np.ones(5, "f4"), schema=((4,), "float32"))
     with pytest.raises(PlanError, match=r'schema= .* of a number it is \(\(\), "float32"\)'):
         vispark.translate(scaled, 2.0, schema="float32")
+
+
+def test_a_journal_that_cannot_be_written_ends_and_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    with pytest.raises(OptionError, match=r"journal=.*No such file or directory; it is a file in a directory"):
+        Journal(str(tmp_path / "nowhere" / "plans"))
+    journal = Journal("/dev/full")
+    for _ in range(2):
+        journal.answered(b"\1", ["vmap f"], "mine.py:3: x", TIMES, time.monotonic(), 2, 16)
+    assert caplog.text.count("the journal /dev/full ends here") == 1
+    journal.close()

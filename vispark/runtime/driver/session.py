@@ -27,6 +27,7 @@ from gpu_worker.client.connection import machine
 from gpu_worker.protocol.errors import KeysRefused
 from gpu_worker.protocol.grids import World
 from gpu_worker.protocol.messages import Save
+from vispark._utils.callers import user_line
 from vispark.errors import Fenced, PartitionMissing, PlanError, VisparkError, WorkerLost, WorkerUnavailable
 from vispark.lower.executable import Executable, Invocation
 from vispark.lower.stages import KEEP, RequestedOutput, after_start
@@ -34,6 +35,7 @@ from vispark.options import Options
 from vispark.plan import ops
 from vispark.plan.ops import DatasetId, LineageWalker, LogicalPlan, PlanNode
 from vispark.profiling import profiler as profiling
+from vispark.profiling.journal import Journal
 from vispark.records.partition_schema import PartitionSchema
 from vispark.runtime.driver import publications
 from vispark.runtime.driver.executor_gpus import assigned, refresh
@@ -94,6 +96,7 @@ class Session:
         self.workers = Workers(self.credentials, self._heard)
         self.worlds = MpiWorlds()
         self.snapshots = Snapshots(options.snapshotShare, options.timeToLoss)
+        self.journal = Journal(options.journal) if options.journal else None
         #: The steps that were computed once more because they were lost.
         self.replayed = 0
         #: The parts of long chains that were computed: after a loss behind one, something has come of the attempts.
@@ -148,6 +151,8 @@ class Session:
     def close(self) -> None:
         """Close the session; the workers free all of its memory."""
         atexit.unregister(self.close)
+        if self.journal is not None:
+            self.journal.close()
         self.released.close()
         self.collector.join()
         self.workers.close()
@@ -618,6 +623,9 @@ class Session:
             self._discover(residency, worker)
             raise
         profiling.answered(prepared.labels, reply.times, began, worker.home.runtime_dir, relayed=bool(sent.relayed))
+        if self.journal is not None:
+            self.journal.answered(prepared.key, prepared.labels, user_line(), reply.times, began,
+                                  len(prepared.results), data.size)
         for target, contents in zip(kept, prepared.kept, strict=True):
             if target:
                 target.bind(worker.home, epoch, contents)
