@@ -24,7 +24,8 @@ REMEMBERED = 8
 
 @pytest.fixture(scope="module")
 def sc(local: Topology, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkContext]:
-    settings = {"spark.vispark.journal": tmp_path_factory.mktemp("journal") / "plans.jsonl", "spark.vispark.device": "host", "spark.ui.retainedJobs": REMEMBERED,
+    settings = {"spark.vispark.journal": tmp_path_factory.mktemp("journal") / "plans.jsonl",
+                "spark.vispark.device": "host", "spark.ui.retainedJobs": REMEMBERED,
                 "spark.appStateStore.asyncTracking.enable": False}      # what is too much is forgotten at once
     with local.context(settings) as context:
         warm_up(context)
@@ -65,9 +66,9 @@ def test_a_journal_has_a_line_for_each_answer(sc: SparkContext):
 
 
 def _journal(sc: SparkContext) -> list[dict]:
-    journal = Session.of(sc).journal
-    assert journal is not None and journal.path.stat().st_mode & 0o777 == 0o600
-    return [json.loads(line) for line in journal.path.read_text().splitlines()]
+    path = Path(Session.of(sc).options.journal)
+    assert path.stat().st_mode & 0o777 == 0o600
+    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def test_what_is_profiled_gives_the_same(sc: SparkContext):

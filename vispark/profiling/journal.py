@@ -20,6 +20,34 @@ from vispark.errors import OptionError
 log = logging.getLogger(__name__)
 
 
+_journals: dict[str, Journal] = {}
+
+
+def begin(path: str) -> None:
+    """Open the journal of a session; there is none where the path is empty.
+
+    Raises
+    ------
+    OptionError
+        If it cannot be opened.
+    """
+    if path:
+        _journals[path] = Journal(path)
+
+
+def end(path: str) -> None:
+    """Close the journal of a session, if it has one."""
+    if path in _journals:
+        _journals.pop(path).close()
+
+
+def answered(path: str, key: bytes, operations: Sequence[str], line: str, times: Times, began: float, partitions: int,
+             nbytes: int) -> None:
+    """Add an answer to the journal of a session that has one; see :meth:`Journal.answered`."""
+    if path in _journals:
+        _journals[path].answered(key, operations, line, times, began, partitions, nbytes)
+
+
 class Journal:
     """File to which a line is added for each answer of a worker; only its owner reads it.
 

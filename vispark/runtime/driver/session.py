@@ -34,8 +34,8 @@ from vispark.lower.stages import KEEP, RequestedOutput, after_start
 from vispark.options import Options
 from vispark.plan import ops
 from vispark.plan.ops import DatasetId, LineageWalker, LogicalPlan, PlanNode
+from vispark.profiling import journal
 from vispark.profiling import profiler as profiling
-from vispark.profiling.journal import Journal
 from vispark.records.partition_schema import PartitionSchema
 from vispark.runtime.driver import publications
 from vispark.runtime.driver.executor_gpus import assigned, refresh
@@ -96,7 +96,7 @@ class Session:
         self.workers = Workers(self.credentials, self._heard)
         self.worlds = MpiWorlds()
         self.snapshots = Snapshots(options.snapshotShare, options.timeToLoss)
-        self.journal = Journal(options.journal) if options.journal else None
+        journal.begin(options.journal)
         #: The steps that were computed once more because they were lost.
         self.replayed = 0
         #: The parts of long chains that were computed: after a loss behind one, something has come of the attempts.
@@ -151,8 +151,7 @@ class Session:
     def close(self) -> None:
         """Close the session; the workers free all of its memory."""
         atexit.unregister(self.close)
-        if self.journal is not None:
-            self.journal.close()
+        journal.end(self.options.journal)
         self.released.close()
         self.collector.join()
         self.workers.close()
@@ -623,8 +622,8 @@ class Session:
             self._discover(residency, worker)
             raise
         profiling.answered(prepared.labels, reply.times, began, worker.home.runtime_dir, relayed=bool(sent.relayed))
-        if self.journal is not None:
-            self.journal.answered(prepared.key, prepared.labels, user_line(), reply.times, began,
+        if self.options.journal:
+            journal.answered(self.options.journal, prepared.key, prepared.labels, user_line(), reply.times, began,
                                   len(prepared.results), data.size)
         for target, contents in zip(kept, prepared.kept, strict=True):
             if target:
