@@ -11,17 +11,19 @@ import pytest
 from py4j.protocol import Py4JError
 from pyspark import SparkContext
 from pyspark.errors import PySparkException
+from pyspark.ml import Pipeline, evaluation, tuning
 from pyspark.ml import classification as mllib_classification
 from pyspark.ml import feature as mllib_feature
 from pyspark.ml import regression as mllib_regression
 from pyspark.ml.linalg import Vectors, VectorUDT
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession, functions
 from pyspark.sql.types import DoubleType, StructField, StructType
 
 from tests.system.topology import Topology
 from tests.system.vrdd_tools import cost, host_context
 from vispark.errors import FallbackWarning
 from vispark.ml import classification, feature, loads, regression
+from vispark.ml import tuning as selection_in_workers
 from vispark.runtime.driver.session import Session
 
 pytest.importorskip("pyarrow")
@@ -212,3 +214,56 @@ def test_bad_input_ends_as_with_mllib(spark: SparkSession, bad: str):
     ours, theirs = [outcome(module.LinearRegression(weightCol="weight"), df)
                     for module in (regression, mllib_regression)]
     assert ours == theirs
+
+
+# -- folds ------------------------------------------------------------------------------------------------------------
+
+def searched(module, estimator, **params):
+    grid = tuning.ParamGridBuilder().addGrid(estimator.regParam, [0.0, .3]).build()
+    names = {"estimator": estimator, "estimatorParamMaps": grid, "seed": 5, "collectSubModels": True, **params}
+    return getattr(module, "CrossValidator" if "numFolds" in names else "TrainValidationSplit")(**names)
+
+
+class EagerPool:
+    """Stand-in for a pool of threads that runs its tasks at once."""
+
+    def __init__(self, processes: int):
+        self.processes = processes
+
+    def imap_unordered(self, function, tasks):
+        return map(function, tasks)
+
+
+SEARCHES = {"linear": (regression, mllib_regression, "LinearRegression", "label", {"numFolds": 3}),
+            "logistic": (classification, mllib_classification, "LogisticRegression", "two", {"trainRatio": .6}),
+            "column": (classification, mllib_classification, "LogisticRegression", "three",
+                       {"numFolds": 2, "foldCol": "fold"})}
+
+
+@pytest.mark.parametrize("case", SEARCHES)
+def test_folds_share_one_load_and_give_mllibs_metrics(classes: DataFrame, case: str, monkeypatch: pytest.MonkeyPatch):
+    ours, theirs, name, label, params = SEARCHES[case]
+    evaluator = evaluation.RegressionEvaluator(labelCol=label)
+    df = classes.withColumn("fold", (functions.rand(1) > .5).cast("int")).cache()
+    loads.unload()
+    made, really = [], loads._loaded
+    monkeypatch.setattr(loads, "_loaded", lambda *load: made.append(load) or really(*load))
+    # pyspark's own search leaves its threads behind.
+    monkeypatch.setattr(tuning, "ThreadPool", EagerPool)
+    found, expected = [searched(selection, getattr(module, name)(labelCol=label, weightCol="weight"), **params,
+                                evaluator=evaluator).fit(df)
+                       for selection, module in ((selection_in_workers, ours), (tuning, theirs))]
+    for one in ("avgMetrics", "validationMetrics"):
+        np.testing.assert_allclose(getattr(found, one, 0), getattr(expected, one, 0), rtol=1e-6)
+    assert found.bestModel.getRegParam() == expected.bestModel.getRegParam()
+    assert len(made) == 1
+    df.unpersist()
+
+
+def test_a_pipeline_fits_in_the_workers(sc: SparkContext, numbers: DataFrame):
+    stages = [feature.PCA(k=2, inputCol="features", outputCol="out"), regression.LinearRegression(featuresCol="out")]
+    theirs = [mllib_feature.PCA(k=2, inputCol="features", outputCol="out"),
+              mllib_regression.LinearRegression(featuresCol="out")]
+    models = [Pipeline(stages=each).fit(numbers) for each in (stages, theirs)]
+    rows = [model.transform(numbers).select("prediction").collect() for model in models]
+    np.testing.assert_allclose(*rows, rtol=1e-6)

@@ -65,11 +65,11 @@ def statistics_of(points: VRDD, most: int) -> ClassStatistics:
 
 
 def _sums(x: Any, y: Any, w: Any) -> Any:
-    return 1, len(x), 1 if w < 0 else 0, 1 if y < 0 or y != np.floor(y) else 0, w, w * w, y, w * x
+    return 1, len(x), 1 if w < 0 else 0, 1 if w > 0 and (y < 0 or y != np.floor(y)) else 0, w, w * w, w * y, w * x
 
 
 def _label(x: Any, y: Any, w: Any) -> Any:
-    return y
+    return y if w > 0 else 0.0
 
 
 def _spread(x: Any, y: Any, w: Any, mean: Any, classes: Any) -> Any:

@@ -43,7 +43,8 @@ class LogisticRegression(DeviceFit, classification.LogisticRegression):
         if named := [name for name in _BOUNDS if self.isSet(name)]:
             raise Unsuited(f"{named[0]} is set")
         points = load(dataset, {"x": plain(self.getFeaturesCol()), "y": number(self.getLabelCol()),
-                                "w": number(weights) if (weights := self._column("weightCol")) else one()})
+                                "w": number(weights) if (weights := self._column("weightCol")) else one()},
+                      can_mask=True)
         statistics = statistics_of(points, 2 if self.getFamily() == "binomial" else _CLASSES)
         classes = self._classes(dataset, statistics)
         is_multinomial = self.getFamily() == "multinomial" or classes > 2

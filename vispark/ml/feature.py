@@ -30,10 +30,10 @@ class PCA(DeviceFit, feature.PCA):
     """
 
     def _train(self, dataset: DataFrame) -> Any:
-        moments = moments_of(load(dataset, {"x": plain(self.getInputCol()), "w": one()}))
+        moments = moments_of(load(dataset, {"x": plain(self.getInputCol()), "w": one()}, can_mask=True))
         k, size = self.getK(), len(moments.mean)
-        if k > size or moments.count < 2:
-            raise Unsuited(f"k={k} of {size} features and {moments.count} rows")
+        if k > size or moments.weight < 2:
+            raise Unsuited(f"k={k} of {size} features and {moments.weight:.0f} rows")
         vectors, values, _ = np.linalg.svd(moments.covariance * moments.unbiased)
         java = JavaObjects(dataset.sparkSession.sparkContext)
         return java.ml.feature.PCAModel(self.uid, java.matrix(vectors[:, :k]),

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import importlib
 
-from vispark.ml import classification, feature, regression
+from vispark.ml import classification, feature, regression, tuning
 
 #: The estimators that fit in the workers.
-ESTIMATORS = (classification.LogisticRegression, feature.PCA, regression.LinearRegression)
+ESTIMATORS = (classification.LogisticRegression, feature.PCA, regression.LinearRegression,
+              tuning.CrossValidator, tuning.TrainValidationSplit)
 
 
 def install() -> list[str]:

@@ -39,7 +39,8 @@ class LinearRegression(DeviceFit, regression.LinearRegression):
         if self.getLoss() != "squaredError":
             raise Unsuited(f"loss={self.getLoss()!r}")
         points = load(dataset, {"x": plain(self.getFeaturesCol()), "y": number(self.getLabelCol()),
-                                "w": number(weights) if (weights := self._column("weightCol")) else one()})
+                                "w": number(weights) if (weights := self._column("weightCol")) else one()},
+                      can_mask=True)
         moments = labelled_moments(points)
         size = len(moments.mean) - 1
         if size > _WIDEST:
