@@ -30,3 +30,7 @@ class ValidationError(VisparkError):
 
 class HistoryError(VisparkError):
     """A store of jobs that cannot be read or written, or that a newer vispark wrote."""
+
+
+class PredictionError(VisparkError):
+    """A file of devices, of prices or of a calibration that cannot be used, or a machine too busy to be measured."""

@@ -1,0 +1,378 @@
+"""Prediction of a pass and of a program on a device, by physics: bytes over bandwidth, operations over rate, latencies.
+
+Every answer is an interval, or says what is not known; nothing is assumed in its place.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from vispark.migrate.errors import PredictionError
+
+#: Measured over predicted passes: 14 of the 18 that were recorded on an H200 are between these.
+CALIBRATED_SPREAD = (0.8, 1.5)
+#: The same where a data sheet stands for the device.
+DATA_SHEET_SPREAD = (0.8, 2.0)
+#: Least part of a device's memory that stays free, and versions of the data that passes hold at most.
+USABLE, VERSIONS, OVERHEAD = 0.85, 2.0, 1.1
+_SHEETS = Path(__file__).with_name("devices.toml")
+
+
+@dataclass(frozen=True)
+class Interval:
+    """Seconds from low to high.
+
+    Examples
+    --------
+    >>> Interval(1.0, 2.0) + Interval(0.5, 0.5), Interval(1.0, 2.0).times(3)
+    (Interval(low=1.5, high=2.5), Interval(low=3.0, high=6.0))
+    """
+
+    low: float
+    high: float
+
+    def __add__(self, other: Interval) -> Interval:
+        return Interval(self.low + other.low, self.high + other.high)
+
+    def times(self, number: float) -> Interval:
+        """Return the interval of a number of these, one after another."""
+        return Interval(self.low * number, self.high * number)
+
+    def __str__(self) -> str:
+        unit, factor = ("ms", 1e3) if self.high < 1 else ("s", 1.0)
+        low, high = (f"{each * factor:.2g}" if each * factor < 99.5 else f"{each * factor:.0f}"
+                     for each in (self.low, self.high))
+        return f"{low} .. {high} {unit}"
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """Answer in place of an interval: what is missing for it."""
+
+    why: str
+
+    def __str__(self) -> str:
+        return f"not known: {self.why}"
+
+
+Answer = Interval | Unknown
+
+
+@dataclass(frozen=True)
+class DeviceRates:
+    """Rates of a device.
+
+    Parameters
+    ----------
+    name : str
+        As it is printed.
+    memory, link : float, optional
+        Bytes a second, of its memory, and from the host; what is reached.
+    rates : mapping
+        Operations a second by dtype, "float64" and "float32".
+    size : float, optional
+        Bytes of its memory.
+    plan : float, optional
+        Seconds for a plan that computes nothing, seen from the driver.
+    calibrated : bool
+        Whether they were measured.
+    """
+
+    name: str
+    memory: float | None = None
+    rates: Mapping[str, float] = field(default_factory=dict)
+    size: float | None = None
+    link: float | None = None
+    plan: float | None = None
+    calibrated: bool = False
+
+    @property
+    def spread(self) -> tuple[float, float]:
+        """What measured passes are of predicted ones."""
+        return CALIBRATED_SPREAD if self.calibrated else DATA_SHEET_SPREAD
+
+
+@dataclass(frozen=True)
+class KernelWork:
+    """Work of one kernel in one pass.
+
+    Parameters
+    ----------
+    bytes : float, optional
+        What it reads and writes, in bytes; None where it is not known.
+    operations : mapping
+        Operations by dtype; an empty one where bytes are what counts.
+    readings : int
+        How often it goes over what it reads: 2 of sums by many keys and of nearest centres in two steps.
+    """
+
+    bytes: float | None
+    operations: Mapping[str, float] = field(default_factory=dict)
+    readings: int = 1
+
+
+@dataclass(frozen=True)
+class PassWork:
+    """Work of one pass of a loop, once it is ported.
+
+    Parameters
+    ----------
+    kernels : sequence of KernelWork
+        Those of its plan.
+    results : float
+        Bytes that come back to the driver.
+    jobs : int
+        Jobs of Spark that stay.
+    job : Interval, optional
+        Seconds of such a job.
+    driver : Interval
+        Seconds of the user's own code between them.
+    """
+
+    kernels: Sequence[KernelWork]
+    results: float = 0.0
+    jobs: int = 0
+    job: Interval | None = None
+    driver: Interval = Interval(0.0, 0.0)
+
+
+def read_devices(sheets: Path = _SHEETS, calibration: Path | None = None) -> dict[str, DeviceRates]:
+    """Return devices by name: those of the data sheets, and the one that was calibrated, which goes before its sheet.
+
+    Parameters
+    ----------
+    sheets : Path
+        A TOML file of the form of ``devices.toml``.
+    calibration : Path, optional
+        What ``vispark calibrate`` wrote.
+
+    Raises
+    ------
+    PredictionError
+        If a file cannot be read, or lacks what it must have.
+
+    Examples
+    --------
+    >>> rates = read_devices()["h200"]
+    >>> round(rates.memory / 1e12, 2), rates.calibrated
+    (4.08, False)
+    """
+    try:
+        document = tomllib.loads(sheets.read_text(encoding="utf-8"))
+        reached, plan = float(document["reached"]), float(document["plan"])
+        found = {key: DeviceRates(
+            each["name"], each["memory"] * reached if "memory" in each else None,
+            {dtype: each[dtype] for dtype in ("float64", "float32") if dtype in each}, each.get("size"),
+            each["link"] * reached if "link" in each else None, plan) for key, each in document["device"].items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise PredictionError(f"{sheets} is no file of devices: {type(error).__name__}: {error}") from error
+    return found | (calibrated_device(calibration) if calibration else {})
+
+
+def calibrated_device(path: Path) -> dict[str, DeviceRates]:
+    """Return the device that a calibration is of, by its name.
+
+    Raises
+    ------
+    PredictionError
+        If the file is none of ``vispark calibrate``.
+    """
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        rates = document["rates"]
+        known = {dtype: rates[dtype] for dtype in ("float64", "float32") if dtype in rates}
+        return {document["device"]: DeviceRates(document["name"], rates["memory"], known, document.get("size"),
+                                                rates.get("link"), rates["plan"], True)}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise PredictionError(f"{path} is no calibration: {type(error).__name__}: {error}") from error
+
+
+def predict_pass(work: PassWork, device: DeviceRates) -> Answer:
+    """Return the seconds of one pass on a device, or what is missing to tell.
+
+    Examples
+    --------
+    >>> work = PassWork([KernelWork(bytes=32e6 * 41 * 4)])
+    >>> str(predict_pass(work, read_devices()["h200"]))
+    '1.1 .. 2.9 ms'
+    >>> str(predict_pass(PassWork([KernelWork(None)]), read_devices()["h200"]))
+    'not known: the bytes of a kernel (a recording has them)'
+    """
+    if device.plan is None:
+        return Unknown(f"the latency of a plan on {device.name}")
+    seconds = device.plan
+    for kernel in work.kernels:
+        one = _kernel_seconds(kernel, device)
+        if isinstance(one, Unknown):
+            return one
+        seconds += one
+    if work.results and device.link is None:
+        return Unknown(f"the link of {device.name}")
+    seconds += work.results / (device.link or 1.0)
+    if work.jobs and work.job is None:
+        return Unknown("the seconds of a Spark job that stays in the loop (an event log has them)")
+    low, high = device.spread
+    total = Interval(seconds * low, seconds * high) + work.driver
+    return total + work.job.times(work.jobs) if work.job else total
+
+
+def _kernel_seconds(kernel: KernelWork, device: DeviceRates) -> float | Unknown:
+    if kernel.bytes is None:
+        return Unknown("the bytes of a kernel (a recording has them)")
+    if device.memory is None:
+        return Unknown(f"the bandwidth of {device.name}")
+    seconds = kernel.bytes * kernel.readings / device.memory
+    computing = 0.0
+    for dtype, operations in kernel.operations.items():
+        if dtype not in device.rates:
+            return Unknown(f"the rate of {dtype} on {device.name}")
+        computing += operations / device.rates[dtype]
+    return max(seconds, computing)
+
+
+@dataclass(frozen=True)
+class ProgramTimes:
+    """Times of a program's loop on the CPU, and on a device.
+
+    Parameters
+    ----------
+    cpu_pass, cpu_rest : Interval
+        Seconds of a pass, and of the rest of the program with its loading.
+    gpu_pass : Interval
+        By :func:`predict_pass`.
+    gpu_load : Interval
+        Seconds that loading and compiling add to the rest.
+    """
+
+    cpu_pass: Interval
+    cpu_rest: Interval
+    gpu_pass: Interval
+    gpu_load: Interval
+
+    def cpu(self, passes: int) -> Interval:
+        """Return the seconds of the whole program on the CPU."""
+        return self.cpu_rest + self.cpu_pass.times(passes)
+
+    def gpu(self, passes: int) -> Interval:
+        """Return the seconds of the whole program on the device."""
+        return self.cpu_rest + self.gpu_load + self.gpu_pass.times(passes)
+
+    def break_even(self) -> tuple[int | None, int | None]:
+        """Return from which pass on the port pays, at best and surely; None for never.
+
+        Examples
+        --------
+        >>> times = ProgramTimes(*[Interval(a, b) for a, b in ((1.0, 1.2), (5.0, 5.0), (0.1, 0.2), (1.0, 2.0))])
+        >>> times.break_even(), str(times.gpu(100))
+        ((1, 3), '16 .. 27 s')
+        """
+        return (_passes(self.gpu_load.low, self.cpu_pass.high - self.gpu_pass.low),
+                _passes(self.gpu_load.high, self.cpu_pass.low - self.gpu_pass.high))
+
+
+def _passes(load: float, gain: float) -> int | None:
+    return max(1, math.ceil(load / gain)) if gain > 0 else None
+
+
+@dataclass(frozen=True)
+class ShapeRow:
+    """Row of the matrix of shapes: GPUs of one type, whether the data fits, times, and a cost if there is a price."""
+
+    device: str
+    gpus: int
+    fits: bool | None
+    seconds: Answer
+    cost: tuple[float, float] | None
+    calibrated: bool
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the row as JSON has it."""
+        is_known = isinstance(self.seconds, Interval)
+        return {"device": self.device, "gpus": self.gpus, "fits": self.fits, "calibrated": self.calibrated,
+                "low": self.seconds.low if isinstance(self.seconds, Interval) else None,
+                "high": self.seconds.high if isinstance(self.seconds, Interval) else None,
+                "why": "" if is_known else str(self.seconds), "cost": self.cost}
+
+
+def least_gpus(data: float, device: DeviceRates) -> int | None:
+    """Return the number of GPUs that hold two versions of data, in bytes; None where their memory is not known.
+
+    Examples
+    --------
+    >>> least_gpus(300e9, read_devices()["h200"])
+    6
+    """
+    return math.ceil(VERSIONS * data * OVERHEAD / (USABLE * device.size)) or 1 if device.size else None
+
+
+def shapes(work: PassWork, passes: int, rest: Interval, data: float, devices: Mapping[str, DeviceRates],
+           prices: Mapping[str, float] | None = None, gpus: Sequence[int] = (1, 2, 4, 8)) -> list[ShapeRow]:
+    """Return the matrix of devices and numbers of GPUs: kernels' work is divided, what is the driver's is not.
+
+    Parameters
+    ----------
+    work : PassWork
+        Of a pass, over all data.
+    passes : int
+        How many.
+    rest : Interval
+        Seconds of the program without its passes, whatever the shape.
+    data : float
+        Bytes of one version of the data on devices.
+    devices : mapping
+        Rates by name.
+    prices : mapping, optional
+        Of an hour of one GPU, by the devices' names; a device without one has no cost.
+    gpus : sequence of int
+        Numbers of GPUs.
+    """
+    rows = []
+    for name, device in devices.items():
+        least = least_gpus(data, device)
+        for number in gpus:
+            parts = PassWork([KernelWork(each.bytes if each.bytes is None else each.bytes / number,
+                                         {dtype: count / number for dtype, count in each.operations.items()},
+                                         each.readings) for each in work.kernels], work.results, work.jobs, work.job,
+                             work.driver)
+            one = predict_pass(parts, device)
+            seconds: Answer = rest + one.times(passes) if isinstance(one, Interval) else one
+            price = (prices or {}).get(name)
+            cost = None if price is None or isinstance(seconds, Unknown) else (
+                seconds.low * price * number / 3600, seconds.high * price * number / 3600)
+            rows.append(ShapeRow(name, number, None if least is None else number >= least, seconds, cost,
+                                 device.calibrated))
+    return rows
+
+
+@dataclass(frozen=True)
+class PriceList:
+    """Prices of an hour of one GPU by device, with the date and the place that they are of."""
+
+    date: str
+    region: str
+    currency: str
+    prices: Mapping[str, float]
+
+
+def read_prices(path: Path) -> PriceList:
+    """Return the prices of a TOML file with ``date``, ``region``, ``currency`` and a table ``price`` by device.
+
+    Raises
+    ------
+    PredictionError
+        If it has no date, or a price that is no number above 0.
+    """
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+        prices = {name: float(price) for name, price in document["price"].items()}
+        if not all(0 < price < math.inf for price in prices.values()):
+            raise ValueError("a price is no number above 0")
+        return PriceList(str(document["date"]), str(document["region"]), str(document["currency"]), prices)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise PredictionError(f"{path} is no price list: {type(error).__name__}: {error}") from error

@@ -1,0 +1,98 @@
+"""``vispark predict``: a pass and a program on devices, from what is known of its work."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from vispark.migrate.cli import emit, json_option
+from vispark.migrate.errors import UNKNOWN, YES
+from vispark.migrate.predict import (
+    DeviceRates,
+    Interval,
+    KernelWork,
+    PassWork,
+    PriceList,
+    ProgramTimes,
+    ShapeRow,
+    least_gpus,
+    predict_pass,
+    read_devices,
+    read_prices,
+    shapes,
+)
+
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+@click.command("predict")
+@click.option("--bytes", "bytes_", type=click.FloatRange(0), default=None, help="Bytes that a pass reads and writes.")
+@click.option("--data", type=click.FloatRange(0), default=None, help="Bytes that are held. [default: --bytes]")
+@click.option("--operations", type=click.FloatRange(0), default=0.0, help="Operations of a pass.")
+@click.option("--dtype", type=click.Choice(["float64", "float32"]), default="float64", show_default=True)
+@click.option("--readings", type=click.IntRange(1), default=1, help="How often a pass goes over its data.")
+@click.option("--passes", type=click.IntRange(1), default=100, show_default=True)
+@click.option("--cpu-pass", type=click.FloatRange(0, min_open=True), default=None, help="Seconds of a pass on the CPU.")
+@click.option("--rest", type=click.FloatRange(0), default=0.0, help="Seconds of the program without its passes.")
+@click.option("--load", type=click.FloatRange(0), nargs=2, default=None, metavar="LOW HIGH",
+              help="Seconds that loading and compiling add.")
+@click.option("--on", default="", help="Devices, with commas between them. [default: all]")
+@click.option("--calibration", type=_FILE, default=None, help="What vispark calibrate wrote.")
+@click.option("--prices", type=_FILE, default=None, help="A dated file of prices; without it no cost is shown.")
+@json_option
+def command(bytes_: float | None, data: float | None, operations: float, dtype: str, readings: int, passes: int,
+            cpu_pass: float | None, rest: float, load: tuple[float, float] | None, on: str, calibration: Path | None,
+            prices: Path | None, as_json: bool) -> None:
+    """Predict a loop's passes, the whole program, and from which pass on a port pays, as intervals.
+
+    Exit status 4 where no device's times are known.
+    """
+    devices = read_devices(calibration=calibration)
+    if on:
+        if unknown := set(on.split(",")) - devices.keys():
+            raise click.BadParameter(f"no device {', '.join(sorted(unknown))}; there are {', '.join(devices)}",
+                                     param_hint="--on")
+        devices = {name: devices[name] for name in on.split(",")}
+    work = PassWork([KernelWork(bytes_, {dtype: operations} if operations else {}, readings)])
+    price_list = read_prices(prices) if prices else None
+    rows = shapes(work, passes, Interval(rest, rest) + Interval(*load or (0.0, 0.0)), data or bytes_ or 0.0, devices,
+                  price_list.prices if price_list else None)
+    known = [_prediction(name, device, work, cpu_pass, rest, load) for name, device in devices.items()]
+    emit({"devices": known, "shapes": [row.as_json() for row in rows], "prices": price_list and price_list.date},
+         as_json, lambda: _text(known, rows, passes, price_list))
+    click.get_current_context().exit(YES if any(each["pass"] for each in known) else UNKNOWN)
+
+
+def _prediction(name: str, device: DeviceRates, work: PassWork, cpu_pass: float | None, rest: float,
+                load: tuple[float, float] | None) -> dict[str, Any]:
+    one = predict_pass(work, device)
+    found: dict[str, Any] = {"device": name, "calibrated": device.calibrated, "pass": None, "why": str(one),
+                             "pays_from": None, "least_gpus": least_gpus(sum(each.bytes or 0 for each in work.kernels),
+                                                                         device)}
+    if isinstance(one, Interval):
+        found |= {"pass": [one.low, one.high], "why": ""}
+        if cpu_pass is None or load is None:
+            found["why"] = "from which pass on it pays needs --cpu-pass and --load"
+        else:
+            cpu = Interval(cpu_pass, cpu_pass)
+            found["pays_from"] = ProgramTimes(cpu, Interval(rest, rest), one, Interval(*load)).break_even()
+    return found
+
+
+def _text(known: list[dict[str, Any]], rows: list[ShapeRow], passes: int, prices: PriceList | None) -> str:
+    lines = []
+    for each in known:
+        said = f"a pass {Interval(*each['pass'])}" if each["pass"] else each["why"]
+        if each["pays_from"]:
+            best, surely = each["pays_from"]
+            said += f"; pays from pass {best or 'never'}, surely from {surely or 'never'}"
+        lines.append(f"{each['device']}: {said}{'' if each['calibrated'] else ' (data sheet, not calibrated)'}")
+    lines.append(f"the program, {passes} passes" + (f"; prices of {prices.date}, {prices.region}, {prices.currency}"
+                                                    if prices else "; no prices, so no cost"))
+    fits = {True: "fits", False: "does not fit", None: "not known whether it fits"}
+    for row in rows:
+        cost = f", {row.cost[0]:.2g} .. {row.cost[1]:.2g}" if row.cost else ""
+        lines.append(f"  {row.gpus} x {row.device}: {row.seconds}, {fits[row.fits]}{cost}")
+    return "\n".join(lines)
