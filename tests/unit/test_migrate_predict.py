@@ -18,7 +18,7 @@ from vispark.migrate.predict import (
     KernelWork,
     PassWork,
     ProgramTimes,
-    Unknown,
+    UnknownTime,
     least_gpus,
     predict_pass,
     read_devices,
@@ -51,7 +51,7 @@ def test_recorded_passes_of_an_h200_lie_in_their_intervals():
     (PassWork([], jobs=1), H200, "Spark job")])
 def test_what_is_missing_is_said_and_nothing_is_assumed(work, device, why):
     found = predict_pass(work, device)
-    assert isinstance(found, Unknown) and why in found.why
+    assert isinstance(found, UnknownTime) and why in found.why
 
 
 def test_operations_count_where_a_card_has_little_float64():

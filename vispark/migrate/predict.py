@@ -52,7 +52,7 @@ class Interval:
 
 
 @dataclass(frozen=True)
-class Unknown:
+class UnknownTime:
     """Answer in place of an interval: what is missing for it."""
 
     why: str
@@ -61,7 +61,7 @@ class Unknown:
         return f"not known: {self.why}"
 
 
-Answer = Interval | Unknown
+Answer = Interval | UnknownTime
 
 
 @dataclass(frozen=True)
@@ -205,33 +205,33 @@ def predict_pass(work: PassWork, device: DeviceRates) -> Answer:
     'not known: the bytes of a kernel (a recording has them)'
     """
     if device.plan is None:
-        return Unknown(f"the latency of a plan on {device.name}")
+        return UnknownTime(f"the latency of a plan on {device.name}")
     seconds = device.plan
     for kernel in work.kernels:
         one = _kernel_seconds(kernel, device)
-        if isinstance(one, Unknown):
+        if isinstance(one, UnknownTime):
             return one
         seconds += one
     if work.results and device.link is None:
-        return Unknown(f"the link of {device.name}")
+        return UnknownTime(f"the link of {device.name}")
     seconds += work.results / (device.link or 1.0)
     if work.jobs and work.job is None:
-        return Unknown("the seconds of a Spark job that stays in the loop (an event log has them)")
+        return UnknownTime("the seconds of a Spark job that stays in the loop (an event log has them)")
     low, high = device.spread
     total = Interval(seconds * low, seconds * high) + work.driver
     return total + work.job.times(work.jobs) if work.job else total
 
 
-def _kernel_seconds(kernel: KernelWork, device: DeviceRates) -> float | Unknown:
+def _kernel_seconds(kernel: KernelWork, device: DeviceRates) -> float | UnknownTime:
     if kernel.bytes is None:
-        return Unknown("the bytes of a kernel (a recording has them)")
+        return UnknownTime("the bytes of a kernel (a recording has them)")
     if device.memory is None:
-        return Unknown(f"the bandwidth of {device.name}")
+        return UnknownTime(f"the bandwidth of {device.name}")
     seconds = kernel.bytes * kernel.readings / device.memory
     computing = 0.0
     for dtype, operations in kernel.operations.items():
         if dtype not in device.rates:
-            return Unknown(f"the rate of {dtype} on {device.name}")
+            return UnknownTime(f"the rate of {dtype} on {device.name}")
         computing += operations / device.rates[dtype]
     return max(seconds, computing)
 
@@ -343,7 +343,7 @@ def shapes(work: PassWork, passes: int, rest: Interval, data: float, devices: Ma
             one = predict_pass(parts, device)
             seconds: Answer = rest + one.times(passes) if isinstance(one, Interval) else one
             price = (prices or {}).get(name)
-            cost = None if price is None or isinstance(seconds, Unknown) else (
+            cost = None if price is None or isinstance(seconds, UnknownTime) else (
                 seconds.low * price * number / 3600, seconds.high * price * number / 3600)
             rows.append(ShapeRow(name, number, None if least is None else number >= least, seconds, cost,
                                  device.calibrated))
