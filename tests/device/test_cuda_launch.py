@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import struct
+import types
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from gpu_worker.device.base import Buffer
-from gpu_worker.device.cuda import device
+from gpu_worker.device.cuda import device, layer, native_driver
 from gpu_worker.device.launch_limits import Limits, Parameters, check_launch, ordinals
 from gpu_worker.protocol.device_kinds import AddressUnknown
 from gpu_worker.protocol.errors import DeviceUnavailable, LaunchError
@@ -105,10 +107,25 @@ def test_addresses_of_no_gpu(addresses: list, visible: str | None, count: int, m
         ordinals(addresses, visible, count)
 
 
-@pytest.mark.skipif(device.pycuda_driver is not None, reason="PyCUDA is installed here")
-def test_absence_of_pycuda_is_one_sentence(tmp_path):
-    with pytest.raises(DeviceUnavailable, match=r"needs PyCUDA.*pip install '[.a-z]+\[cuda\]'"):
+def test_absence_of_packages_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(layer, "bindings", None)
+    with pytest.raises(DeviceUnavailable, match=r"needs cuda-bindings or PyCUDA.*pip install '[.a-z]+\[cuda\]'"):
         device.open_cuda(memory=0, addresses=(), cache_dir=str(tmp_path))
+
+
+@pytest.mark.skipif(layer._pycuda is not None, reason="PyCUDA is installed here")
+def test_a_layer_that_is_not_there_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    unknown = "VISPARK_CUDA_DRIVER is one of auto, pycuda, bindings, not 'cupy'"
+    for name, said in (("pycuda", "pycuda"), ("cupy", unknown)):
+        monkeypatch.setenv("VISPARK_CUDA_DRIVER", name)
+        with pytest.raises(DeviceUnavailable, match=said):
+            device.open_cuda(memory=0, addresses=(), cache_dir=str(tmp_path))
+
+
+def test_a_layer_is_chosen_by_name_and_by_what_is_installed():
+    pycuda = types.ModuleType("pycuda.driver")
+    assert layer.chosen("auto", pycuda) is layer.chosen("pycuda", pycuda) is pycuda
+    assert layer.chosen("bindings", pycuda) is layer.chosen("auto", None) is native_driver
 
 
 def test_fatal_errors_are_cudas():

@@ -117,7 +117,7 @@ def test_copies_and_kernels_of_two_streams_overlap(device: CudaDevice):
     buffer = device.allocate(host.nbytes, stream=copying)
     device.synchronize(stream=copying)
     with device.active():
-        zero, *events = (cuda.pycuda_driver.Event() for _ in range(5))
+        zero, *events = (cuda.cuda_driver.Event() for _ in range(5))
         zero.record(computing.native)
         events[0].record(computing.native)
         device.launch(spin, (1,), (1,), [np.int64(40_000_000)], stream=computing)
@@ -266,7 +266,7 @@ def test_thousands_of_allocations_do_not_grow(device: CudaDevice):
     def free_bytes() -> int:
         device.synchronize(stream=stream)
         with device.active():
-            return cuda.pycuda_driver.mem_get_info()[0]
+            return cuda.cuda_driver.mem_get_info()[0]
 
     def cycle() -> None:
         for _ in range(5000):

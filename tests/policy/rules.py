@@ -13,7 +13,7 @@ _FORBIDDEN = {
     "vispark/": ({"gpu_worker"}, ("gpu_worker.protocol", "gpu_worker.client")),
     "": ({"pycuda", "mpi4py"}, ()),
 }
-_ONLY_IN = {"pycuda": ("gpu_worker/device/cuda/device.py",),
+_ONLY_IN = {"pycuda": ("gpu_worker/device/cuda/layer.py",),
             "mpi4py": ("gpu_worker/mpi/rank.py", "benchmarks/halo_rank.py")}
 
 #: The loops that serve others: each catches everything at one place, logs it with its trace, and goes on, and

@@ -1,8 +1,9 @@
 """The ``cuda`` device: one NVIDIA GPU.
 
-PyCUDA, imported in this file alone, owns contexts, streams, events, modules, launches and copies. What it lacks comes
-through cuda-bindings on PyCUDA's handles: stream-ordered allocation, pinning of memory that is not NumPy's, peer
-copies (PyCUDA 2026.1 dereferences a null context there), the kernels' parameters, and the codes of errors.
+PyCUDA, or the same names by cuda-bindings alone (:mod:`gpu_worker.device.cuda.layer`), owns contexts, streams, events,
+modules, launches and copies. What PyCUDA lacks comes through cuda-bindings on its handles: stream-ordered allocation,
+pinning of memory that is not NumPy's, peer copies (PyCUDA 2026.1 dereferences a null context there), the kernels'
+parameters, and the codes of errors.
 
 PyCUDA keeps a stack of contexts per thread and ends the process if a thread ends with one on it, and it destroys
 streams and modules only while their context is current. So calls run inside :meth:`CudaDevice.active`, and streams and
@@ -42,8 +43,9 @@ from gpu_worker.device.base import (
 from gpu_worker.device.cache import KernelCache
 from gpu_worker.device.cuda import shared_memory
 from gpu_worker.device.cuda.clock import EventClock, wait_asleep
-from gpu_worker.device.cuda.driver import MISSING, PINNED, DriverError, bindings, check, parameter_layout
+from gpu_worker.device.cuda.driver import PINNED, DriverError, bindings, check, parameter_layout
 from gpu_worker.device.cuda.graph import Graph
+from gpu_worker.device.cuda.layer import cuda_driver, missing
 from gpu_worker.device.cuda.module_globals import variables
 from gpu_worker.device.cuda.nvrtc import INSTALL, Cubin, architecture, compile_cubin, cubin_key, nvrtc_version
 from gpu_worker.device.launch_limits import Limits, Multiprocessor, Parameters, check_fits, check_launch, ordinals
@@ -57,13 +59,6 @@ from gpu_worker.protocol.errors import (
     VisparkError,
 )
 from gpu_worker.system.fault_report import reported
-
-try:
-    import pycuda.driver as pycuda_driver
-    _MISSING = MISSING
-except ImportError as _error:
-    pycuda_driver = None
-    _MISSING = str(_error)
 
 log = logging.getLogger(__name__)
 
@@ -129,7 +124,7 @@ class CudaKernel(CompiledKernel):
 
     def __init__(self, device: CudaDevice, source: Source, name: str, function: Any, parameters: Parameters):
         super().__init__(device, source, name)
-        attributes = pycuda_driver.function_attribute
+        attributes = cuda_driver.function_attribute
         self.function = function
         self.parameters = parameters
         self.threads = function.get_attribute(attributes.MAX_THREADS_PER_BLOCK)
@@ -180,15 +175,15 @@ class CudaDevice(Device):
         self._report = np.zeros(4, np.int64)
         try:
             self._open(memory, shared_limit)
-        except (pycuda_driver.Error, VisparkError) as error:
+        except (cuda_driver.Error, VisparkError) as error:
             raise DeviceUnavailable(f"{self.name} cannot be used: {error}") from error
 
     def _open(self, memory: int, shared_limit: int) -> None:
-        native = pycuda_driver.Device(self.ordinal)
+        native = cuda_driver.Device(self.ordinal)
         if native.compute_capability() < OLDEST_CAPABILITY:
             raise DeviceUnavailable("a {} has compute capability {}.{}; {}.{} or later is needed".format(
                 native.name(), *native.compute_capability(), *OLDEST_CAPABILITY))
-        if not native.get_attribute(pycuda_driver.device_attribute.MEMORY_POOLS_SUPPORTED):
+        if not native.get_attribute(cuda_driver.device_attribute.MEMORY_POOLS_SUPPORTED):
             raise DeviceUnavailable(f"a {native.name()} has no memory pools, which vispark allocates from")
         self.arch = architecture(*native.compute_capability())
         self.clusters = self.arch == "sm_90a"
@@ -197,12 +192,12 @@ class CudaDevice(Device):
         self.limits = replace(self.limits, shared=self.shared_limit)
         self._native = native
         self._total = min(memory or native.total_memory(), native.total_memory())
-        self.multiprocessors = native.get_attribute(pycuda_driver.device_attribute.MULTIPROCESSOR_COUNT)
+        self.multiprocessors = native.get_attribute(cuda_driver.device_attribute.MULTIPROCESSOR_COUNT)
         self._multiprocessor = _multiprocessor(native)
         self._context = native.retain_primary_context()
         with self._active:
-            self._home = CudaStream(pycuda_driver.Stream(_NON_BLOCKING), np.zeros(1, np.uint32), None)
-            self._report = pycuda_driver.pagelocked_zeros(4, np.int64)
+            self._home = CudaStream(cuda_driver.Stream(_NON_BLOCKING), np.zeros(1, np.uint32), None)
+            self._report = cuda_driver.pagelocked_zeros(4, np.int64)
             self._pool = check(bindings.cuDeviceGetDefaultMemPool(bindings.CUdevice(self.ordinal)))
             check(bindings.cuMemPoolSetAttribute(
                 self._pool, bindings.CUmemPool_attribute.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD,
@@ -227,8 +222,8 @@ class CudaDevice(Device):
             parts = self._idle.popleft()
         except IndexError:
             with self._active:
-                parts = (pycuda_driver.Stream(_NON_BLOCKING), pycuda_driver.pagelocked_empty(1, np.uint32),
-                         pycuda_driver.Event(pycuda_driver.event_flags.DISABLE_TIMING))
+                parts = (cuda_driver.Stream(_NON_BLOCKING), cuda_driver.pagelocked_empty(1, np.uint32),
+                         cuda_driver.Event(cuda_driver.event_flags.DISABLE_TIMING))
         stream = CudaStream(*parts)
         weakref.finalize(stream, self._idle.append, parts).atexit = False
         return stream
@@ -265,7 +260,7 @@ class CudaDevice(Device):
             check(bindings.cuMemPoolTrimTo(self._pool, 0))
             status, address = bindings.cuMemAllocAsync(nbytes, stream.handle)
         if status == exhausted:
-            free, total = pycuda_driver.mem_get_info()
+            free, total = cuda_driver.mem_get_info()
             raise OutOfMemory(f"{self.name}: {nbytes:,} bytes do not fit, {free:,} of {total:,} are free and "
                               f"{self._used - nbytes:,} in use by this process")
         return int(check((status, address)))
@@ -364,7 +359,7 @@ class CudaDevice(Device):
         stream.note(self.copy_across, target, source)
         if target.device is source.device:
             with self._active, stream.clock:
-                pycuda_driver.memcpy_dtod_async(target.address, source.address, source.nbytes, stream.native)
+                cuda_driver.memcpy_dtod_async(target.address, source.address, source.nbytes, stream.native)
             return
         ends = [(bindings.CUdeviceptr(end.address), end.device.context_handle) for end in (target, source)]
         with self._active:
@@ -425,9 +420,9 @@ class CudaDevice(Device):
     def _load(self, source: Source, name: str, cubin: Cubin) -> CudaKernel:
         if self._unused:
             # A module may only go when no launch of its kernels is under way.
-            pycuda_driver.Context.synchronize()
+            cuda_driver.Context.synchronize()
             self._unused.clear()
-        module = pycuda_driver.module_from_buffer(cubin.code)
+        module = cuda_driver.module_from_buffer(cubin.code)
         function = module.get_function(cubin.symbol)
         self._fill(module, source, dict(cubin.constants))
         kernel = CudaKernel(self, source, name, function, Parameters(name, parameter_layout(cubin)))
@@ -440,7 +435,7 @@ class CudaDevice(Device):
             if len(data) > nbytes:
                 raise CompileError(f"__constant__ {name} of {source.file} holds {nbytes} bytes, {len(data)} were given")
             if data:
-                pycuda_driver.memcpy_htod_async(address, data, self._home.native)
+                cuda_driver.memcpy_htod_async(address, data, self._home.native)
         self._home.native.synchronize()
 
     def check(self, call: PackedLaunch) -> None:
@@ -452,7 +447,7 @@ class CudaDevice(Device):
         check_launch(kernel.name, call.grid, call.block, limits, call.shared)
         with self._active, self.lock:
             if call.shared > kernel.dynamic_shared:
-                attributes = pycuda_driver.function_attribute
+                attributes = cuda_driver.function_attribute
                 kernel.function.set_attribute(attributes.MAX_DYNAMIC_SHARED_SIZE_BYTES, call.shared)
                 kernel.dynamic_shared = call.shared
         kernel.checked = wanted
@@ -527,7 +522,7 @@ class CudaDevice(Device):
             self._fault = (f"{self.name}: CUDA reports {code} ({error}); a kernel has failed, and this process can use "
                            f"the device no more and must end{reported(self._report)}")
             return KernelFault(self._fault)
-        if isinstance(error, pycuda_driver.MemoryError) or code == "CUDA_ERROR_OUT_OF_MEMORY":
+        if isinstance(error, cuda_driver.MemoryError) or code == "CUDA_ERROR_OUT_OF_MEMORY":
             return OutOfMemory(f"{self.name}: {error}; {self._used:,} of {self._total:,} bytes are in use")
         return LaunchError(f"{self.name}: {error}")
 
@@ -537,7 +532,7 @@ class CudaDevice(Device):
         try:
             if not self._fault:
                 with self._active:
-                    pycuda_driver.Context.synchronize()
+                    cuda_driver.Context.synchronize()
                     self._kernels.clear()
                     self._unused.clear()
                     self._idle.clear()
@@ -556,11 +551,11 @@ class CudaDevice(Device):
         try:
             self._context.push()
             bindings.cuCtxPopCurrent()
-        except pycuda_driver.Error as error:
+        except cuda_driver.Error as error:
             log.warning("%s was not released: %s", self.name, error)
         try:
             self._context.detach()
-        except pycuda_driver.Error as error:
+        except cuda_driver.Error as error:
             log.warning("%s was not detached: %s", self.name, error)
 
 
@@ -579,7 +574,7 @@ class _Active:
         if not stack or stack[-1] is not device:
             try:
                 device._context.push()
-            except pycuda_driver.Error as error:
+            except cuda_driver.Error as error:
                 raise device.translated(error) from error
         stack.append(device)
 
@@ -588,10 +583,10 @@ class _Active:
         stack.pop()
         if not stack or stack[-1] is not device:
             try:
-                pycuda_driver.Context.pop()
-            except pycuda_driver.Error as failed:
+                cuda_driver.Context.pop()
+            except cuda_driver.Error as failed:
                 error = failed if error is None else error
-        if isinstance(error, (pycuda_driver.Error, DriverError)):
+        if isinstance(error, (cuda_driver.Error, DriverError)):
             raise device.translated(error) from error
 
 
@@ -629,8 +624,9 @@ def open_cuda(*, memory: int, addresses: Sequence[str], cache_dir: str, shared_l
     DeviceUnavailable
         If PyCUDA, the driver, NVRTC or a device is missing; AddressUnknown if there is none at an address.
     """
-    if pycuda_driver is None or bindings is None:
-        raise DeviceUnavailable(f"the cuda device needs PyCUDA, cuda-core and an NVIDIA driver ({_MISSING}): {INSTALL}")
+    if lacking := missing():
+        raise DeviceUnavailable(f"the cuda device needs cuda-bindings or PyCUDA with it, and an NVIDIA driver "
+                                f"({lacking}): {INSTALL}")
     count = _visible(addresses)
     nvrtc_version()
     cache = KernelCache(cache_dir)
@@ -655,9 +651,9 @@ def _visible(addresses: Sequence[str]) -> int:
     """
     unavailable = AddressUnknown if _show_instance(addresses) else DeviceUnavailable
     try:
-        pycuda_driver.init()
-        count, version = pycuda_driver.Device.count(), pycuda_driver.get_driver_version()
-    except pycuda_driver.Error as error:
+        cuda_driver.init()
+        count, version = cuda_driver.Device.count(), cuda_driver.get_driver_version()
+    except cuda_driver.Error as error:
         named = f" for Spark's addresses {', '.join(map(repr, addresses))}" if addresses else ""
         raise unavailable(f"there is no usable NVIDIA GPU here{named}: {error}") from error
     if version < OLDEST_DRIVER:
@@ -695,7 +691,7 @@ def _uuid_of(ordinal: int) -> str:
 
 
 def _limits(native: Any) -> Limits:
-    attributes = pycuda_driver.device_attribute
+    attributes = cuda_driver.device_attribute
     grid = tuple(native.get_attribute(getattr(attributes, f"MAX_GRID_DIM_{axis}")) for axis in "XYZ")
     block = tuple(native.get_attribute(getattr(attributes, f"MAX_BLOCK_DIM_{axis}")) for axis in "XYZ")
     return Limits(grid, block, native.get_attribute(attributes.MAX_THREADS_PER_BLOCK),
@@ -703,6 +699,6 @@ def _limits(native: Any) -> Limits:
 
 
 def _multiprocessor(native: Any) -> Multiprocessor:
-    attributes = pycuda_driver.device_attribute
+    attributes = cuda_driver.device_attribute
     return Multiprocessor(*(native.get_attribute(getattr(attributes, f"MAX_{what}_PER_MULTIPROCESSOR"))
                             for what in ("REGISTERS", "SHARED_MEMORY", "THREADS")))
