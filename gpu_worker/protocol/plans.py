@@ -247,6 +247,17 @@ class JoinByKeyStep:
 
 
 @dataclass(frozen=True, slots=True)
+class SelectRowsStep:
+    """Step that leaves of each partition the rows whose field ``key`` is above 0, in their order. ``empty`` describes a
+    partition without rows.
+    """
+
+    label: str
+    key: str
+    empty: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class KeepKeyedStep:
     """Step that makes the partitions of a :class:`PartitionByKeyStep` resident on their devices, once complete, under
     the VRDD's number in a slot.
@@ -260,7 +271,7 @@ Step = (PutStep | LoadStep | ToDeviceStep | ToHostStep | ExecStep | FoldStep | K
         | FetchStep | FoldByKeyStep | FoldInsideStep | MapFoldStep
         | ExchangeStep | StencilStep | IterateStep | WindowStep | CheckFiniteStep
         | PartitionByKeyStep | SortByKeyStep | FoldRunsStep | KeepKeyedStep
-        | JoinByKeyStep | OpenKeysStep)
+        | JoinByKeyStep | OpenKeysStep | SelectRowsStep)
 
 
 #: The name, in a compiler's messages, of the assertions that a client may put behind a kernel's source.

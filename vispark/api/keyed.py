@@ -21,7 +21,14 @@ from pyspark.resultiterable import ResultIterable
 
 from gpu_worker.protocol.errors import KeysRefused
 from gpu_worker.protocol.messages import Step
-from gpu_worker.protocol.plans import FoldRunsStep, JoinByKeyStep, OpenKeysStep, PartitionByKeyStep, SortByKeyStep
+from gpu_worker.protocol.plans import (
+    FoldRunsStep,
+    JoinByKeyStep,
+    OpenKeysStep,
+    PartitionByKeyStep,
+    SelectRowsStep,
+    SortByKeyStep,
+)
 from vispark.api.fallback import tell
 from vispark.api.reduced_rdd import DriverRDD
 from vispark.fold.lowering import fold_fields, unlike
@@ -289,6 +296,44 @@ def ordered_by(source: Any, key: Callable[[Any], Any], ascending: bool, partitio
         source._folds["sortBy"] = str(error)
         tell(source.ctx, "sortBy", f"VRDD {source._shown()}", str(error))
         return None
+
+
+def filtered(source: Any, function: Callable[[Any], Any]) -> Any:
+    """Return the VRDD of ``filter``, or None where Spark is to do it, with the reason told."""
+    if not source._is_held():
+        source._folds["filter"] = "nothing is cached"
+        return None
+
+    def with_mark(record):      # type: ignore[no-untyped-def]
+        return bool(function(record)), record
+
+    def without_mark(pair):     # type: ignore[no-untyped-def]
+        return pair[1]
+
+    reason = next(filter(None, [_not_whole(each.layout) for each in source._results() if each.count]), "")
+    try:
+        if not reason:
+            marked = source.vmap(with_mark)
+            found = pairs_of(marked, "filter", not_pairs)
+            step = SelectRowsStep("filter", "0", EMPTY.encode())
+            return None if found is None else exchanged(
+                marked, "filter", (step,), found.layout, source.getNumPartitions(),
+                lambda rdd: RDD.filter(rdd, itemgetter(0))).vmap(without_mark)
+    except TranslationError as error:
+        reason = str(error)
+    source._folds["filter"] = reason
+    tell(source.ctx, "filter", f"VRDD {source._shown()}", reason,
+         "brings the records back to Python, where an action on the result is a Spark job")
+    return None
+
+
+def _not_whole(layout: RecordLayout) -> str:
+    """Return the reason why a function of elements is not one of records; "" if it is."""
+    if layout.keyed or layout.only:
+        return "the records are pairs that were sent, whose keys stay on the host"
+    if layout.kind != "elements":
+        return "the records are blocks, which are taken one by one"
+    return ""
 
 
 # -- groups and joins -------------------------------------------------------------------------------------------------

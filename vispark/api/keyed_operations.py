@@ -11,6 +11,7 @@ from pyspark.rdd import Partitioner, portable_hash
 
 from vispark.api import keyed
 from vispark.api.boundary import brief_errors
+from vispark.api.fallback import is_asked_for_by_user
 from vispark.api.lineage_walk import LineageWalk
 from vispark.plan import ops
 from vispark.records.pairs import not_pairs
@@ -186,6 +187,34 @@ class KeyedOperations(LineageWalk):
         if self.ctx._conf.contains("spark.default.parallelism"):
             return self.ctx.defaultParallelism
         return self.getNumPartitions() + other.getNumPartitions()
+
+    def filter(self, f: Callable[[Any], Any]) -> RDD[Any]:
+        """Return the records for which a function holds.
+
+        Parameters
+        ----------
+        f : callable
+            Of a record; it is translated, as that of a ``vmap``.
+
+        Returns
+        -------
+        RDD
+            A VRDD of cached records that are numbers, arrays or tuples of them, where the function can be translated:
+            the workers keep the chosen records of each partition, in their order. Else Spark's RDD.
+
+        Raises
+        ------
+        OutOfMemory
+            At the action, if the chosen records do not fit on the device beside those before.
+
+        Examples
+        --------
+        >>> chosen = sc.parallelize([3.0, -1.0, 2.0], 2).cache("GPU").filter(lambda x: x > 0)
+        >>> chosen.collect(), chosen.vmap(lambda x: x * x).sum()
+        ([3.0, 2.0], 13.0)
+        """
+        made = keyed.filtered(self, f) if is_asked_for_by_user() else None
+        return super().filter(f) if made is None else made
 
     def distinct(self, numPartitions: int | None = None) -> RDD[Any]:
         """Return each record once.

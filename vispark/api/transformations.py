@@ -17,7 +17,8 @@ _Class = TypeVar("_Class", bound=type)
 
 _HOW = "brings the records back to Python, where an action on the result is a Spark job"
 _MEETS = "records of two RDDs meet in Spark, not in the workers; "
-_DRAWN = "records are drawn in Python; draw them before they are sent"
+_DRAWN = "they are drawn in Python; where they have a number, filter(lambda r: random.uniform(seed, r[0]) < share), " \
+         "with vispark.random, draws them in the workers"
 _COMPARED = "records are compared in Python; do it before they are sent"
 _NUMBERED = "records are numbered in Python; send each with its number, as a field"
 
@@ -25,8 +26,6 @@ _NUMBERED = "records are numbered in Python; send each with its number, as a fie
 _REASONS = {
     "cartesian": _MEETS + "give the smaller one to vmap as an argument, as an array",
     "distinct": _COMPARED,
-    "filter": "how many records stay is not known before a kernel runs; vmap(f).sum() counts them, and "
-              "vmap(lambda x: np.where(f(x), x, 0)) puts a neutral value in the others' places",
     "intersection": _COMPARED,
     "randomSplit": _DRAWN,
     "sample": _DRAWN,

@@ -1,0 +1,76 @@
+"""``filter`` in the workers, against Spark's own result."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+from pyspark import SparkContext
+
+from tests.system.test_fallback import with_fallback
+from tests.system.topology import Topology
+from tests.system.vrdd_tools import connect_threads, exact, host_context
+from vispark import VRDD, FallbackWarning, random
+from vispark.runtime.driver.session import Session
+
+NUMBERS = [float(x * 7 % 31) for x in range(60)]
+RECORDS: dict[str, list] = {
+    "floats": NUMBERS,
+    "ints": [int(x) - 9 for x in NUMBERS],
+    "NumPy": [np.float32(x) for x in NUMBERS],
+    "rows": [np.array([x, -x, x * x]) for x in NUMBERS],
+}
+CHOOSE: dict[str, Callable] = {
+    "some": lambda r: np.sum(r) > 12, "none": lambda r: np.sum(r) > 1e9, "all": lambda r: np.sum(r) < 1e9,
+    "number": lambda r: np.sum(r) % 2,
+}
+
+
+@pytest.fixture(scope="module")
+def sc(local: Topology) -> Iterator[SparkContext]:
+    with host_context(local) as context:
+        yield context
+
+
+@pytest.mark.parametrize("choose", CHOOSE)
+@pytest.mark.parametrize("records", RECORDS)
+def test_the_records_are_those_of_spark(sc: SparkContext, records: str, choose: str):
+    plain = sc.parallelize(RECORDS[records], 4)
+    found, expected = plain.cache("GPU").filter(CHOOSE[choose]), plain.filter(CHOOSE[choose])
+    assert isinstance(found, VRDD) and found.getNumPartitions() == 4
+    assert exact(found.glom().collect()) == exact(expected.glom().collect())
+    assert found.count() == expected.count()
+
+
+def test_what_follows_stays_in_the_workers_and_comes_back_after_a_loss(sc: SparkContext):
+    chosen = sc.parallelize(NUMBERS, 3).cache("GPU").filter(lambda x: x > 12)
+    expected = sum(x * x for x in NUMBERS if x > 12)
+    squares = chosen.vmap(lambda x: x * x)
+    assert squares.sum() == expected
+    worker, = Session.of(sc).workers.known()
+    with worker._borrowed() as lane:
+        os.kill(lane.client.pid, signal.SIGKILL)
+    assert squares.sum() == expected and chosen.filter(lambda x: x < 20).count() == len(
+        [x for x in NUMBERS if 12 < x < 20])
+    connect_threads(worker)
+
+
+def test_records_are_drawn_by_their_number(sc: SparkContext):
+    held = sc.parallelize(range(1000), 3).cache("GPU").vmap(lambda i: (i, 2.0 * i))
+    batch = held.filter(lambda r: random.uniform(5, r[0], 1) < 0.1)
+    assert isinstance(batch, VRDD)
+    assert batch.collect() == [(i, 2.0 * i) for i in range(1000) if random.uniform(5, i, 1) < 0.1]
+
+
+def test_what_is_not_translated_and_pairs_that_were_sent_are_sparks(sc: SparkContext,
+                                                                    monkeypatch: pytest.MonkeyPatch):
+    numbers, pairs = sc.parallelize(NUMBERS, 2), sc.parallelize([(int(x), x) for x in NUMBERS], 2)
+    with_fallback(monkeypatch, sc, "warn")
+    with pytest.warns(FallbackWarning, match=r"filter\(\) of VRDD"):
+        found = numbers.cache("GPU").filter(lambda x: str(x) > "2")
+        assert not isinstance(found, VRDD) and found.collect() == [x for x in NUMBERS if str(x) > "2"]
+    with_fallback(monkeypatch, sc, "silent")
+    assert pairs.cache("GPU").filter(lambda kv: kv[0] > 3).collect() == pairs.filter(lambda kv: kv[0] > 3).collect()
