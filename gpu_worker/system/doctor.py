@@ -158,7 +158,11 @@ def _driver() -> Finding:
     if said is None:
         return Finding("GPU driver", "optional", "nvidia-smi is not there, or finds no GPU",
                        "install NVIDIA's driver for CUDA 12.4 or later, where there is a GPU")
-    return Finding("GPU driver", "ok", "; ".join(said.splitlines()), "")
+    listed = "; ".join(said.splitlines())
+    if len({line.partition(",")[0].strip() for line in said.splitlines()}) > 1:
+        return Finding("GPU driver", "optional", f"{listed}: GPUs of different kinds, and the slowest is waited for",
+                       "name those of one kind by CUDA_VISIBLE_DEVICES, for Spark's workers too")
+    return Finding("GPU driver", "ok", listed, "")
 
 
 def _package(name: str, purpose: str, extra: str) -> Finding:

@@ -49,6 +49,20 @@ def test_a_java_that_is_too_old_is_found(tmp_path: Path, monkeypatch: pytest.Mon
     assert findings["Java"].is_bad and "version 11" in findings["Java"].found
 
 
+@pytest.mark.parametrize(("listed", "state"), [
+    (["NVIDIA H200, 580.1"], "ok"), (["NVIDIA L4, 580.1", "NVIDIA L4, 580.1"], "ok"),
+    (["NVIDIA H200, 580.1", "NVIDIA L4, 580.1"], "optional")])
+def test_gpus_of_different_kinds_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, listed: list[str],
+                                          state: str):
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text("#!/bin/sh\ncat <<END\n" + "\n".join(listed) + "\nEND\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    found = doctor._driver()
+    assert found.state == state and all(line in found.found for line in listed)
+    assert ("CUDA_VISIBLE_DEVICES" in found.mend) == (state == "optional")
+
+
 def _found(tmp_path: Path, name: str) -> doctor.Finding:
     return {one.name: one for one in doctor.examine(str(tmp_path / "run"), str(tmp_path / "kernels"))}[name]
 
