@@ -44,7 +44,7 @@ CONTRACTS: dict[str, tuple[str, ...]] = {
     "vispark.runtime": (*_RUNTIME, "gpu_worker.client"),
     "vispark.api": (*_RUNTIME, "vispark.tables", "vispark.api"),
     "vispark.udfs": (*_RUNTIME, "vispark.tables", "vispark.api"),
-    "vispark.ml": (*_RUNTIME, "vispark.tables", "vispark.api"),
+    "vispark.ml": (*_RUNTIME, "vispark.tables", "vispark.api", "vispark.random"),
     "vispark.migrate": (*_RUNTIME, "vispark.tables", "vispark.api"),
 }
 

@@ -13,6 +13,7 @@ from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.ml import Pipeline, evaluation, tuning
 from pyspark.ml import classification as mllib_classification
+from pyspark.ml import clustering as mllib_clustering
 from pyspark.ml import feature as mllib_feature
 from pyspark.ml import regression as mllib_regression
 from pyspark.ml.linalg import Vectors, VectorUDT
@@ -22,7 +23,7 @@ from pyspark.sql.types import DoubleType, StructField, StructType
 from tests.system.topology import Topology
 from tests.system.vrdd_tools import cost, host_context
 from vispark.errors import FallbackWarning
-from vispark.ml import classification, feature, loads, regression
+from vispark.ml import classification, clustering, feature, loads, regression
 from vispark.ml import tuning as selection_in_workers
 from vispark.runtime.driver.session import Session
 
@@ -267,3 +268,33 @@ def test_a_pipeline_fits_in_the_workers(sc: SparkContext, numbers: DataFrame):
     models = [Pipeline(stages=each).fit(numbers) for each in (stages, theirs)]
     rows = [model.transform(numbers).select("prediction").collect() for model in models]
     np.testing.assert_allclose(*rows, rtol=1e-6)
+
+
+@pytest.mark.parametrize("params", [
+    {"k": 3, "weightCol": "weight"}, {"k": 3, "distanceMeasure": "cosine", "tol": 1e-12}], ids=str)
+def test_k_means(groups: DataFrame, params):
+    theirs, ours = (module.KMeans(seed=4, **params).fit(groups) for module in (mllib_clustering, clustering))
+    assert isinstance(ours, mllib_clustering.KMeansModel)
+    centers = [np.array(sorted(map(tuple, model.clusterCenters()))) for model in (theirs, ours)]
+    assert centers[1] == pytest.approx(centers[0], rel=1e-6, abs=1e-9)
+    assert ours.summary.trainingCost == pytest.approx(theirs.summary.trainingCost, rel=1e-6)
+    assert sorted(ours.summary.clusterSizes) == sorted(theirs.summary.clusterSizes)
+
+
+def test_k_means_of_fewer_rows_than_centers(spark: SparkSession):
+    df = spark.createDataFrame([(Vectors.dense(float(x)),) for x in (1, 1, 5)], ["features"])
+    model = clustering.KMeans(k=4, initMode="random").fit(df)
+    assert sorted(center[0] for center in model.clusterCenters()) == [1, 5] and model.summary.trainingCost == 0
+    with pytest.raises(Py4JError, match="Cosine distance is not defined for zero-length vectors"):
+        clustering.KMeans(k=2, distanceMeasure="cosine").fit(spark.createDataFrame([(Vectors.dense(0.0),)] * 2,
+                                                                                   ["features"]))
+
+
+@pytest.fixture(scope="module")
+def groups(spark: SparkSession) -> DataFrame:
+    """Three groups of rows that are far from each other, by distance and by angle."""
+    rng = np.random.default_rng(3)
+    places = np.repeat([[9.0, 0, 0], [0, 9, 0], [0, 0, 9]], 40, axis=0)
+    rows = [(Vectors.dense(row), float(weight)) for row, weight
+            in zip(places + rng.normal(size=(120, 3)) / 10, rng.integers(1, 4, 120), strict=True)]
+    return spark.createDataFrame(rows, ["features", "weight"]).coalesce(3)

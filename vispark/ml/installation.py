@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import importlib
 
-from vispark.ml import classification, feature, regression, tuning
+from vispark.ml import classification, clustering, feature, regression, tuning
 
 #: The estimators that fit in the workers.
-ESTIMATORS = (classification.LogisticRegression, feature.PCA, regression.LinearRegression,
+ESTIMATORS = (classification.LogisticRegression, clustering.KMeans, feature.PCA, regression.LinearRegression,
               tuning.CrossValidator, tuning.TrainValidationSplit)
 
 
