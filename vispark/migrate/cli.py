@@ -17,6 +17,7 @@ from vispark.migrate.errors import UNKNOWN
 
 #: Name of a command: the module that has it, as ``command``.
 COMMANDS: dict[str, str] = {
+    "calibrate": "vispark.migrate.calibrate_command",
     "predict": "vispark.migrate.predict_command",
     "qualify": "vispark.migrate.qualify_command",
     "report": "vispark.migrate.report_command",

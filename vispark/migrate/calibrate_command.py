@@ -1,0 +1,32 @@
+"""``vispark calibrate``: measures a device, and writes what predictions rest on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+from pyspark import SparkConf, SparkContext
+
+from vispark.migrate.calibrate import machine_load, measure, refuse_busy, written
+from vispark.migrate.cli import emit, json_option
+
+
+@click.command("calibrate")
+@click.option("--device", default="auto", show_default=True, help="As spark.vispark.device.")
+@click.option("--name", default="", help="Its name in predictions, as h200. [default: that of --device]")
+@click.option("--elements", type=click.IntRange(1000), default=32_000_000, show_default=True, help="Numbers held.")
+@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), default=Path("calibration.json"),
+              show_default=True)
+@json_option
+def command(device: str, name: str, elements: int, out: Path, as_json: bool) -> None:
+    """Measure a device by plans of vispark, for vispark predict --calibration.
+
+    Refused, with exit status 4, on a machine of which more than half of the cores were busy in the last minute.
+    """
+    load, cores = machine_load()
+    refuse_busy(load, cores)
+    conf = SparkConf().setMaster("local[1]").setAppName("vispark calibrate").set("spark.vispark.device", device)
+    with SparkContext(conf=conf.set("spark.ui.enabled", "false")) as sc:
+        rates = measure(sc, elements)
+    document = written(out, name or device, name or device, rates, load)
+    emit(document, as_json, lambda: f"{out}: " + ", ".join(f"{key} {value:.3g}" for key, value in rates.items()))
