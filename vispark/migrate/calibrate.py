@@ -116,8 +116,8 @@ def seconds_above(plan: float, whole: float) -> float:
     0.75
     """
     if whole - plan < plan:
-        raise PredictionError(f"a pass of {whole * 1e3:.2g} ms tells nothing beside an empty plan of {plan * 1e3:.2g} ms; "
-                              "give more --elements")
+        raise PredictionError(f"a pass of {whole * 1e3:.2g} ms tells nothing beside an empty plan of {plan * 1e3:.2g} "
+                              "ms; give more --elements")
     return whole - plan
 
 
