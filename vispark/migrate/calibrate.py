@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from pyspark import SparkContext
 
-from vispark import Rows
 from vispark.migrate.errors import PredictionError
+from vispark.records.rows import Rows
 
 #: Processes that want a core, for each core, from which on nothing is measured.
 BUSY = 0.5
