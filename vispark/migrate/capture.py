@@ -78,6 +78,8 @@ class RunCapture:
         The text of each file of the user's that operations are in.
     failed : str
         What ended the program, if it did not end by itself.
+    folder : str
+        Where it ran.
     """
 
     script: str
@@ -90,6 +92,7 @@ class RunCapture:
     calls: list[CapturedCall] = field(default_factory=list)
     arrays: dict[str, np.ndarray] = field(default_factory=dict)
     version: int = VERSION
+    folder: str = ""
 
     def write(self, folder: Path) -> None:
         """Write it into a folder that only its owner can read.

@@ -23,6 +23,7 @@ COMMANDS: dict[str, str] = {
     "report": "vispark.migrate.report_command",
     "validate": "vispark.migrate.validate_command",
     "record": "vispark.migrate.record_command",
+    "port": "vispark.migrate.port_command",
 }
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import PurePath
+from pathlib import Path, PurePath
 
 from vispark.migrate.advice import LoopAdvice, Qualification
-from vispark.migrate.capture import CapturedCall, RunCapture
+from vispark.migrate.capture import CapturedCall, RunCapture, digest_of
 from vispark.migrate.errors import SourceError
 from vispark.migrate.functions import Verdict
 from vispark.migrate.rules import LoopRules
@@ -34,8 +34,10 @@ def qualify_capture(capture: RunCapture) -> Qualification:
 
 def recorded_calls(program: SourceProgram, capture: RunCapture) -> dict[RddCall, CapturedCall]:
     """Return the calls of a program that ran, with their recordings: they end at one place."""
-    places = {(call.end_line, call.end_column, call.method): call for call in capture.calls
-              if call.file == program.file}
+    files = {program.file, str(Path(program.file).resolve())}
+    if digest_of(program.source) == capture.digest:
+        files.add(capture.script)
+    places = {(call.end_line, call.end_column, call.method): call for call in capture.calls if call.file in files}
     return {call: places[place] for call in program.calls
             if (place := (call.node.end_lineno or 0, call.node.end_col_offset or 0, call.method)) in places}
 

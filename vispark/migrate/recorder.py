@@ -7,6 +7,7 @@ and looks at what is cached before it stops for real.
 from __future__ import annotations
 
 import functools
+import os
 import runpy
 import sys
 import threading
@@ -68,7 +69,7 @@ class Recorder:
         except (OSError, UnicodeDecodeError) as error:
             raise SourceError(f"{script} cannot be read: {error}") from error
         self.script, self.samples, self.saves = script, samples, saves
-        self.capture = RunCapture(str(script.resolve()), arguments, digest_of(text))
+        self.capture = RunCapture(str(script.resolve()), arguments, digest_of(text), folder=os.getcwd())
         self._numbers: dict[tuple[str, int, int, str], int] = {}
         self._live: dict[int, _Live] = {}
         self._state = threading.local()

@@ -57,6 +57,8 @@ class LoopRules:
                  details: Mapping[RddCall, str] | None = None):
         self.program, self.loop, self.calls, self.ask, self.certain = program, loop, calls, ask, certain
         self.details = details or {}
+        # What is made of cached data before the loop is part of what each pass may take from the device.
+        self.calls = [*[call for call in self._feeding() if self._is_behind_cache(call)], *calls]
         self._states: dict[RddCall, _State] = {}
         self._advice: dict[RddCall, Advice] = {}
 
@@ -72,6 +74,11 @@ class LoopRules:
         ordered = sorted(self._advice, key=lambda call: (call.line, call.column))
         return LoopAdvice(self.program.file, self.loop.lineno, kind, tuple([self._advice[call] for call in ordered]),
                           tuple(self._warnings()))
+
+    @property
+    def verdicts(self) -> dict[RddCall, Advice]:
+        """The verdicts by the calls, after :meth:`advice`."""
+        return self._advice
 
     def _take_back(self) -> None:
         """Change verdicts of chains that leave the device in the loop: what workers compute would be copied back."""
@@ -190,8 +197,15 @@ class LoopRules:
         """Return the calls outside the loop that its data comes from, back to the source."""
         found: list[RddCall] = []
         for call in self.calls:
-            found += [each for each in self.program.chain(call) if each not in self.calls and each not in found]
+            chain = self.program.chain(call)
+            # X.cache() for its effect on X is behind X, and nothing is behind it.
+            chain += [each for each in self.program.calls if each.method in ("cache", "persist")
+                      and isinstance(each.attribute.value, ast.Name) and self.program.before(each) in chain]
+            found += [each for each in chain if each not in self.calls and each not in found]
         return found
+
+    def _is_behind_cache(self, call: RddCall) -> bool:
+        return call.method in MAPS and any(each.method in ("cache", "persist") for each in self.program.upstream(call))
 
     def _of_feeding(self, call: RddCall, is_gain: bool) -> Advice:
         text = written(self.program, call)

@@ -1,0 +1,186 @@
+"""``vispark port``: edits at places of the syntax tree, and the loops that are left as they are."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import pyspark
+import pytest
+from click.testing import CliRunner
+
+from vispark.migrate.capture import CapturedCall, RunCapture, digest_of, encoded
+from vispark.migrate.cli import main
+from vispark.migrate.edits import Edit, SourceBytes
+from vispark.migrate.errors import NO, UNKNOWN, SourceError
+from vispark.migrate.port import PortedProgram, port
+from vispark.migrate.sites import SourceProgram
+
+EXAMPLES = Path(pyspark.__file__).parent / "examples/src/main/python"
+
+
+def _port(text: str) -> PortedProgram:
+    return port(SourceProgram("job.py", textwrap.dedent(text)))
+
+
+def _changed(text: str) -> list[str]:
+    """The lines of a source that its port has in place of others."""
+    found = _port(text)
+    assert found.refused == (), found.refused
+    return [line[2:].strip() for line in difflib.ndiff(found.program.source.splitlines(), found.text.splitlines())
+            if line.startswith("+ ")]
+
+
+LOOP = "for i in b:\n    w -= data.map(lambda x: x * w).reduce(lambda a, b: a + b)\n"
+
+
+@pytest.mark.parametrize(("before", "wanted"), [
+    ("data = sc.parallelize(a).cache()\n", ['data = sc.parallelize(a).cache("GPU")']),
+    ("data = sc.parallelize(a).persist(StorageLevel.DISK_ONLY)\n", ['data = sc.parallelize(a).cache("GPU")']),
+    ("data = sc.parallelize(a)\ndata.cache()\n", ['data = data.cache("GPU")']),
+    ("data = sc.parallelize(a)\ndata.cache().first()\n", ['data = data.cache("GPU")', "data.first()"]),
+    ("data = sc.parallelize(a)\\\n    .cache( )  # kept\n", ['.cache("GPU")  # kept']),
+    ("é = 'ü'; data = sc.parallelize(é).cache()\n", ["é = 'ü'; data = sc.parallelize(é).cache(\"GPU\")"]),
+])
+def test_ways_to_cache(before: str, wanted: list[str]):
+    assert _changed(before + LOOP) == ["import vispark", *wanted,
+                                       "w -= data.vmap(lambda x: x * w).reduce(lambda a, b: a + b)"]
+
+
+@pytest.mark.parametrize(("before", "line"), [
+    ("'''Doc.'''\nimport os\nimport sys  # last\nx = 1\n", 4), ("'''Doc.'''\n", 2), ("x = 1\n", 1),
+    ("from __future__ import annotations\n", 2), ("import os\nx = 1\nimport sys\n", 2)])
+def test_the_import_comes_behind_the_first_ones(before: str, line: int):
+    text = _port(f"{before}data = sc.parallelize(a).cache()\n{LOOP}").text
+    assert text.splitlines()[line - 1] == "import vispark"
+
+
+def test_an_import_that_is_there_is_enough():
+    assert _port("import vispark\ndata = sc.parallelize(a).cache()\n" + LOOP).text.count("import vispark") == 1
+
+
+def test_few_records_become_a_list_of_the_driver():
+    text = _port("""
+        data = sc.parallelize(a).cache()
+        while t:
+            n = data.map(lambda p: (0, p)).reduceByKey(lambda a, b: a + b).map(lambda s: s[1] / 2).collect()
+        """).text
+    assert 'n = [s[1] / 2 for s in data.vmap(lambda p: (0, p)).reduceByKey(lambda a, b: a + b).collect()]' in text
+
+
+def test_a_map_of_few_records_with_a_comment_behind_it_stays():
+    text = _port("""
+        data = sc.parallelize(a).cache()
+        while t:
+            n = (data.map(lambda p: (0, p)).reduceByKey(lambda a, b: a + b)
+                 .map(lambda s: s[1] / 2)  # means
+                 .collect())
+        """).text
+    assert ".map(lambda s: s[1] / 2)  # means" in text and "data.vmap" in text
+
+
+def test_what_is_made_of_cached_data_before_the_loop_is_ported_too():
+    text = _port("""
+        data = sc.parallelize(a).cache()
+        scaled = data.map(lambda x: x * 2)
+        for i in b:
+            scaled.map(lambda x: x + i).sum()
+        """).text
+    assert "scaled = data.vmap(" in text and "scaled.vmap(" in text
+
+
+@pytest.mark.parametrize(("text", "why"), [
+    ("data = sc.parallelize(a)\n" + LOOP, "is not cached"),
+    ("data = sc.parallelize(a).cache()\nfor i in b:\n    data.map(lambda x: x + i).filter(f).count()\n", "line 3"),
+    ("data = sc.parallelize(a).cache()\n" + LOOP + "for i in b:\n    data.flatMap(f).count()\n", "two copies"),
+    ("data = sc.parallelize(a).cache()\nfor i in b:\n    data.map(lambda s: s.split()).count()\n", "split"),
+    ("data = sc.parallelize(a).cache()\nfor i in b:\n    data.map(lambda p: (0, p)).mapValues(lambda v: v).count()\n",
+     "write a map of the pair"),
+    ("sc.parallelize(a).cache()\nf(g(sc.parallelize(b).cache()))\n" + LOOP.replace("data", "h()"), ""),
+])
+def test_where_it_would_have_to_guess_it_stops(text: str, why: str):
+    found = _port(text)
+    assert found.loops == () and found.text == found.program.source and found.diff == ""
+    assert any(why in each for each in found.refused) or not why
+
+
+def test_stock_kmeans_keeps_every_other_line():
+    program = SourceProgram.read(EXAMPLES / "kmeans.py")
+    found = port(program)
+    ast.parse(found.text)
+    kept = difflib.SequenceMatcher(None, program.source.splitlines(), found.text.splitlines(), autojunk=False)
+    assert sum(block.size for block in kept.get_matching_blocks()) == len(program.source.splitlines()) - 4
+    assert 'data = lines.map(parseVector).cache("GPU")' in found.text
+    assert "newPoints = [(st[0], st[1][0] / st[1][1]) for st in pointStats.collect()]" in found.text
+
+
+def _captured(text: str, sample: list, *calls: tuple[str, dict]) -> RunCapture:
+    """A capture of a program whose calls ran, with a sample of what it caches."""
+    program = SourceProgram("job.py", text)
+    capture = RunCapture("job.py", [], digest_of(text), sources={"job.py": text})
+    known = dict(calls)
+    for number, call in enumerate(program.calls):
+        one = CapturedCall(number, "job.py", call.line, call.node.end_lineno or 0, call.node.end_col_offset or 0,
+                           call.method, is_read=True, times=1, **known.get(call.method, {}))
+        if call.method == "cache":
+            one.sample = encoded(sample, capture.arrays)
+        capture.calls.append(one)
+    return capture
+
+
+KEYED = ("data = sc.parallelize(a).cache()\nfor i in b:\n"
+         "    data.map(lambda p: (near(p, centers), p)).reduceByKey(lambda a, b: a + b{}).collect()\n")
+
+
+@pytest.mark.parametrize(("tail", "wanted"), [("", ", numKeys=len(centers))"), (", 4", ", 4, numKeys=len(centers))"),
+                                              (",\n    ", ", numKeys=len(centers),\n    )")])
+def test_keys_are_promised_by_a_name_of_the_function(tail: str, wanted: str):
+    text = KEYED.format(tail)
+    found = port(SourceProgram("job.py", text), _captured(text, [np.zeros(2)], (
+        "reduceByKey", {"keys": [0, 2], "num_keys": ["K", "len(centers)"], "reason": "add"})))
+    assert wanted in found.text
+
+
+def test_keys_that_no_name_bounds_are_not_promised():
+    text = KEYED.format("")
+    found = port(SourceProgram("job.py", text), _captured(text, [np.zeros(2)], (
+        "reduceByKey", {"keys": [0, 2], "num_keys": ["K"]})))
+    assert "numKeys" not in found.text and "data.vmap" in found.text
+
+
+def test_records_decide_what_a_function_is_of():
+    text = "data = sc.parallelize(a).cache()\nfor i in b:\n    data.map(lambda m: m.sum()).sum()\n"
+    whole = port(SourceProgram("job.py", text), _captured(text, [np.zeros((2, 3)), np.zeros((2, 3))]))
+    assert 'data.vmap(lambda m: m.sum(), of="record")' in whole.text
+    pairs = port(SourceProgram("job.py", text), _captured(text, [("a", 1.0), ("b", 2.0)]))
+    assert not pairs.loops and "decide whether the key is to be a field" in pairs.refused[0]
+
+
+def test_a_recording_of_another_script_is_refused(tmp_path: Path):
+    text = KEYED.format("")
+    (tmp_path / "job.py").write_text(text + "# changed\n")
+    _captured(text, [np.zeros(2)]).write(tmp_path / "c")
+    ended = CliRunner().invoke(main, ["port", str(tmp_path / "job.py"), "--capture", str(tmp_path / "c")])
+    assert ended.exit_code == UNKNOWN and "record it again" in ended.output
+
+
+def test_what_was_not_executed_is_not_called_ported(tmp_path: Path):
+    (tmp_path / "job.py").write_text("data = sc.parallelize(a).cache()\n" + LOOP)
+    ended = CliRunner().invoke(main, ["port", "--write", str(tmp_path / "job.py")])
+    assert ended.exit_code == UNKNOWN and "# not executed" in ended.output and "+import vispark" in ended.output
+    assert "vmap" not in (tmp_path / "job.py").read_text()
+
+
+def test_nothing_to_port_is_no(tmp_path: Path):
+    ended = CliRunner().invoke(main, ["port", str(EXAMPLES / "pagerank.py")])
+    assert ended.exit_code == NO and "# nothing is ported" in ended.output
+
+
+def test_changes_that_meet_are_refused():
+    with pytest.raises(SourceError, match="meet"):
+        SourceBytes("abc").edited([Edit(0, 2, "x"), Edit(1, 3, "y")])
+    with pytest.raises(SourceError, match="no Python"):
+        SourceBytes("a = 1").edited([Edit(2, 3, "= =")])

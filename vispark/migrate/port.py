@@ -1,0 +1,282 @@
+"""Port of a program: the loops that stay on the device are changed, and nothing else of its text."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from vispark.errors import VisparkError
+from vispark.migrate.advice import ON_DEVICE, Advice
+from vispark.migrate.capture import CapturedCall, RunCapture
+from vispark.migrate.edits import Edit, SourceBytes, unified
+from vispark.migrate.from_capture import asking_recorded, recorded_calls
+from vispark.migrate.from_source import asking
+from vispark.migrate.functions import FunctionMaker
+from vispark.migrate.rules import LoopRules
+from vispark.migrate.sites import RddCall, SourceProgram
+from vispark.migrate.typed import schema_of
+
+#: Verdicts with which an operation may be in a loop that is ported.
+_PORTABLE = ON_DEVICE - {"rows of blocks"} | {"driver", "as it is"}
+
+
+@dataclass(frozen=True)
+class PortedProgram:
+    """Changed source of a program.
+
+    Attributes
+    ----------
+    loops : tuple of int
+        The lines of the loops that are ported.
+    refused : tuple of str
+        Why others are not, each with its line, and what is to be decided.
+    """
+
+    program: SourceProgram
+    text: str
+    loops: tuple[int, ...]
+    refused: tuple[str, ...]
+
+    @property
+    def diff(self) -> str:
+        """The unified diff; empty where nothing is ported."""
+        return unified(self.program.source, self.text, self.program.file)
+
+
+class _NotPorted(Exception):
+    """A loop that is not ported, with the reason."""
+
+
+def port(program: SourceProgram, capture: RunCapture | None = None, imports: bool = True) -> PortedProgram:
+    """Return a program with its loops ported, as far as that needs no guess.
+
+    Parameters
+    ----------
+    program : SourceProgram
+    capture : RunCapture, optional
+        A recording of it: types, and names that are above all keys. Without one the source alone decides.
+    imports : bool
+        Whether its imports and definitions may be executed, where there is no recording.
+
+    Raises
+    ------
+    SourceError
+        If the changed source is no Python.
+
+    Examples
+    --------
+    >>> text = '''
+    ... data = sc.textFile(path).map(float).cache()
+    ... for _ in range(9):
+    ...     w -= data.map(lambda x: x * w).reduce(lambda a, b: a + b)
+    ... '''
+    >>> print(port(SourceProgram("job.py", text)).text)
+    import vispark
+    <BLANKLINE>
+    data = sc.textFile(path).map(float).cache("GPU")
+    for _ in range(9):
+        w -= data.vmap(lambda x: x * w).reduce(lambda a, b: a + b)
+    <BLANKLINE>
+    """
+    porter = _Porter(program, capture, imports)
+    edits: list[Edit] = []
+    ported, refused = [], []
+    for loop, calls in program.loops().items():
+        try:
+            edits += porter.loop(loop, calls)
+            ported.append(loop.lineno)
+        except _NotPorted as stop:
+            refused.append(f"line {loop.lineno}: not ported: {stop}")
+    if not ported:
+        return PortedProgram(program, program.source, (), tuple(refused))
+    text = porter.text.edited([*edits, *porter.imported()])
+    return PortedProgram(program, text, tuple(ported), tuple(refused))
+
+
+class _Porter:
+    def __init__(self, program: SourceProgram, capture: RunCapture | None, imports: bool):
+        self.program, self.capture = program, capture
+        self.text = SourceBytes(program.source)
+        self.recorded: Mapping[RddCall, CapturedCall] = recorded_calls(program, capture) if capture else {}
+        self.ask = asking_recorded(dict(self.recorded)) if capture else asking(FunctionMaker(program, imports))
+
+    def verdicts(self, loop: ast.For | ast.While, calls: list[RddCall]) -> dict[RddCall, Advice]:
+        """Return the verdicts on a loop's operations and on those before it."""
+        rules = LoopRules(self.program, loop, calls, self.ask, self.capture is not None)
+        rules.advice()
+        return rules.verdicts
+
+    def loop(self, loop: ast.For | ast.While, calls: list[RddCall]) -> list[Edit]:
+        """Return the edits that port a loop.
+
+        Raises
+        ------
+        _NotPorted
+            If it is not ported.
+        """
+        verdicts = self.verdicts(loop, calls)
+        kept = [call for call, advice in verdicts.items() if advice.verdict == "cache"]
+        calls = calls + [call for call in verdicts if call not in calls and call not in kept
+                         and any(self._base(each, calls) in self.program.upstream(call) for each in kept)]
+        for call in calls:
+            if verdicts[call].verdict not in _PORTABLE:
+                raise _NotPorted(f"line {call.line}, {verdicts[call].call}: {verdicts[call].detail}")
+        if not any(verdicts[call].verdict in ON_DEVICE for call in calls):
+            raise _NotPorted("nothing of it runs on the device")
+        if len(kept) != 1:
+            raise _NotPorted(f"it goes over {len(kept)} cached RDDs; decide which one is to be cached on the GPU"
+                        if kept else 'what it goes over is not cached; decide where .cache("GPU") is to be')
+        base = self._base(kept[0], calls)
+        self._unshared(loop, base)
+        edits = list(self._cache(kept[0]))
+        for call in calls:
+            edits += self._call(call, verdicts[call], kept[0], base)
+        return edits
+
+    def _base(self, kept: RddCall, calls: list[RddCall]) -> RddCall:
+        """Return the call that makes what the loop goes over: where caching is for its effect, the one before it."""
+        before = self.program.before(kept)
+        if before is None or any(kept in self.program.upstream(call) for call in calls):
+            return kept
+        return before
+
+    def _unshared(self, loop: ast.For | ast.While, kept: RddCall) -> None:
+        """Stop where another loop goes over the same RDD and cannot be ported."""
+        for other, calls in self.program.loops().items():
+            if other is loop or not any(kept in self.program.upstream(call) for call in calls):
+                continue
+            verdicts = self.verdicts(other, calls)
+            bad = [call for call in calls if verdicts[call].verdict not in _PORTABLE]
+            if bad:
+                raise _NotPorted(f"the loop at line {other.lineno} goes over the same RDD and stays in Spark, by line "
+                            f"{bad[0].line}; decide whether there are to be two copies of the data")
+
+    def _cache(self, call: RddCall) -> Iterator[Edit]:
+        start = self._name(call)
+        statement = self.program.parent(call.node)
+        on = call.attribute.value
+        effect = statement if isinstance(statement, ast.Expr) else None
+        if isinstance(statement, ast.Attribute):
+            # X.cache().first(), for the effect on X.
+            above = self.program.parent(statement)
+            outer = self.program.parent(above) if above is not None else None
+            if isinstance(on, ast.Name) and isinstance(outer, ast.Expr):
+                indent = " " * outer.col_offset
+                yield Edit(self.text.start(outer), self.text.start(outer), f'{on.id} = {on.id}.cache("GPU")\n{indent}')
+                yield Edit(self.text.end(on), self.text.end(call.node), "")
+                return
+        if effect is not None:
+            if not isinstance(on, ast.Name):
+                raise _NotPorted(f"line {call.line}: the result of {call.method} goes nowhere, and cache(\"GPU\") "
+                                 "gives an RDD of its own; decide what is to have it")
+            yield Edit(self.text.start(effect), self.text.start(effect), f"{on.id} = ")
+        yield Edit(start, self.text.end(call.node), 'cache("GPU")')
+
+    def _call(self, call: RddCall, advice: Advice, kept: RddCall, base: RddCall) -> Iterator[Edit]:
+        if advice.verdict == "vmap":
+            yield from self._map(call, kept, base)
+        elif advice.verdict == "fold" and call.method == "reduceByKey":
+            yield from self._keys(call)
+        elif advice.verdict == "driver":
+            yield from self._driver(call)
+
+    def _map(self, call: RddCall, kept: RddCall, base: RddCall) -> Iterator[Edit]:
+        name = self._name(call)
+        of = "value" if call.method == "mapValues" else ""
+        is_first = self.program.before(call) is base
+        if of and not is_first:
+            raise _NotPorted(f"line {call.line}: mapValues of pairs that a vmap makes; write a map of the pair")
+        sample = self._sample(kept)
+        if is_first and not of and sample:
+            try:
+                layout = schema_of(sample).layout
+            except VisparkError as error:
+                raise _NotPorted(f"line {kept.line}: {error.message.partition(chr(10))[0]}") from error
+            if layout.keyed:
+                raise _NotPorted(f"line {call.line}: its records are pairs with a key, of which vmap takes the value, "
+                                 "where map takes the pair; decide whether the key is to be a field")
+            of = "record" if layout.kind == "blocks" else ""
+        yield Edit(name, name + len(call.method), "vmap")
+        if of:
+            yield self._argument(call, f'of="{of}"')
+
+    def _sample(self, kept: RddCall) -> list[object]:
+        found = self.recorded.get(kept)
+        if found is None or found.sample is None or self.capture is None:
+            return []
+        return list(self.capture.value(found.sample))
+
+    def _keys(self, call: RddCall) -> Iterator[Edit]:
+        found = self.recorded.get(call)
+        if found is None or not found.keys or any(each.arg == "numKeys" for each in call.node.keywords):
+            return
+        before = self.program.before(call)
+        used = {each.id for node in (before.node.args if before else []) for each in ast.walk(node)
+                if isinstance(each, ast.Name)}
+        names = [name for name in found.num_keys if name.removeprefix("len(").removesuffix(")") in used]
+        if names:
+            yield self._argument(call, f"numKeys={names[0]}")
+
+    def _driver(self, call: RddCall) -> Iterator[Edit]:
+        """Yield the edits of ``R.map(g).collect()`` into a list; none where something else comes behind the map."""
+        above = self.program.parent(call.node)
+        collect = self.program.parent(above) if isinstance(above, ast.Attribute) and above.attr == "collect" else None
+        if not isinstance(collect, ast.Call) or collect.args or call.method != "map" or len(call.node.args) != 1:
+            return
+        function, on = call.node.args[0], call.attribute.value
+        tail = self.text.between(self.text.end(on), self.text.end(collect))
+        if "#" in tail:
+            return
+        if isinstance(function, ast.Lambda) and len(function.args.args) == 1 and not (
+                function.args.posonlyargs or function.args.kwonlyargs or function.args.vararg or function.args.kwarg
+                or function.args.defaults):
+            item = function.args.args[0].arg
+            result = self.text.between(self.text.start(function.body), self.text.end(function.body))
+            if isinstance(function.body, ast.Tuple) and not result.startswith("("):
+                result = f"({result})"
+        elif isinstance(function, ast.Name):
+            item, result = "each", f"{function.id}(each)"
+        else:
+            return
+        start = self.text.start(collect)
+        yield Edit(start, start, f"[{result} for {item} in ")
+        yield Edit(self.text.end(on), self.text.end(collect), ".collect()]")
+
+    def _name(self, call: RddCall) -> int:
+        """Return the offset of a method's name."""
+        return self.text.offset(call.line, call.column - 1)
+
+    def _argument(self, call: RddCall, argument: str) -> Edit:
+        """Return the edit that gives a call one more argument, behind those that it has."""
+        last = max(self.text.end(each) for each in [*call.node.args, *call.node.keywords])
+        rest = self.text.between(last, self.text.end(call.node))
+        at = last if rest.count(")") == 1 and "#" not in rest.partition(")")[0] else self.text.end(call.node) - 1
+        return Edit(at, at, f", {argument}")
+
+    def imported(self) -> Iterator[Edit]:
+        """Yield the edit that imports vispark behind the last import at the top; none where it is imported."""
+        body = self.program.tree.body
+        imports = [each for each in body if isinstance(each, ast.Import | ast.ImportFrom)]
+        if any(isinstance(each, ast.Import) and any(name.name == "vispark" for name in each.names) for each in imports):
+            return
+        top = [each for each in imports if not any(not isinstance(before, ast.Import | ast.ImportFrom)
+                                                   and not _is_docstring(before)
+                                                   for before in body[:body.index(each)])]
+        docstring = body[0] if body and _is_docstring(body[0]) else None
+        after = top[-1] if top else docstring
+        if after is None:
+            yield Edit(0, 0, "import vispark\n")
+        else:
+            at = self.text.end(after)
+            line = self.text.data.find(b"\n", at)
+            rest = self.text.data[at:line if line >= 0 else len(self.text.data)]
+            if b";" in rest:
+                yield Edit(self.text.start(after), self.text.start(after), "import vispark; ")
+            else:
+                at += len(rest.rstrip(b"\r"))
+                yield Edit(at, at, "\nimport vispark")
+
+
+def _is_docstring(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)

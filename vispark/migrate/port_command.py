@@ -1,0 +1,110 @@
+"""Command ``vispark port``: a program with its loops on the device, as a diff that was run and compared first."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+
+from vispark.migrate.capture import RunCapture, digest_of
+from vispark.migrate.cli import emit, json_option
+from vispark.migrate.compare import DIFFERS, NOT_KNOWN
+from vispark.migrate.errors import NO, UNKNOWN, YES, CaptureError, ValidationError
+from vispark.migrate.port import PortedProgram, port
+from vispark.migrate.sites import SourceProgram
+from vispark.migrate.validate_command import validate
+
+#: Says of a port that it did not run.
+NOT_EXECUTED = "not executed"
+
+
+@click.command()
+@click.argument("script", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--capture", "folder", type=click.Path(exists=True, file_okay=False, path_type=Path),
+              help="A recording of the script: types and keys, and the arguments with which the port is tried.")
+@click.option("--write", is_flag=True, help="Change the script itself, if the port computes the same.")
+@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Write the port there, if it does.")
+@click.option("--execute/--no-execute", default=True, help="Run script and port with the recording's arguments on the "
+                                                           "host device, and compare. [default: execute]")
+@json_option
+@click.pass_context
+def command(ctx: click.Context, script: Path, folder: Path | None, write: bool, out: Path | None, execute: bool,
+            as_json: bool) -> None:
+    """Print the changes that bring a script's loops onto the device, as a unified diff.
+
+    Exit status: 0 if the port was run and computes the same; 3 if nothing is ported, or it differs; 4 if it was not
+    run.
+    """
+    program = SourceProgram.read(script)
+    capture = RunCapture.read(folder) if folder else None
+    if capture is not None and capture.digest != digest_of(program.source):
+        raise CaptureError(f"{folder} is a recording of another script, or of another version of it "
+                           f"({capture.script}): record it again")
+    found = port(program, capture)
+    verdict = tried(found, capture) if capture is not None and execute and found.loops else NOT_EXECUTED
+    status = NO if not found.loops else YES
+    if found.loops and verdict in (NOT_EXECUTED, NOT_KNOWN):
+        status = UNKNOWN
+    elif found.loops and verdict == DIFFERS:
+        status = NO
+    if status == YES:
+        for path in [*([script] if write else []), *([out] if out else [])]:
+            path.write_text(found.text, encoding="utf-8")
+    document = {"ported": list(found.loops), "refused": list(found.refused), "verdict": verdict, "diff": found.diff}
+    emit(document, as_json, lambda: _text(found, verdict, bool(capture)))
+    ctx.exit(status)
+
+
+def tried(found: PortedProgram, capture: RunCapture) -> str:
+    """Return the verdict on a port: script and port run with a recording's arguments, on the ``host`` device.
+
+    A program that writes is not run a second time: its verdict is :data:`NOT_EXECUTED`.
+    """
+    if any(call.method.startswith("save") for call in capture.calls):
+        return NOT_EXECUTED
+    script = Path(found.program.file).resolve()
+    with tempfile.TemporaryDirectory(prefix="vispark-port-") as folder, _surroundings(script, capture):
+        changed = Path(folder) / script.name
+        changed.write_text(found.text, encoding="utf-8")
+        try:
+            return validate(script, changed, tuple(capture.arguments), noise=False).verdict
+        except ValidationError as error:
+            raise ValidationError(f"the port was not compared: {error.message}") from error
+
+
+@contextmanager
+def _surroundings(script: Path, capture: RunCapture) -> Iterator[None]:
+    """Run programs where the recording ran, with the modules beside the script, on the host device."""
+    names = ("PYSPARK_SUBMIT_ARGS", "PYTHONPATH")
+    before, folder = {name: os.environ.get(name) for name in names}, os.getcwd()
+    paths = [str(script.parent), os.environ.get("PYTHONPATH", "")]
+    os.environ["PYSPARK_SUBMIT_ARGS"] = "--conf spark.vispark.device=host " + os.environ.get("PYSPARK_SUBMIT_ARGS",
+                                                                                           "pyspark-shell")
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+    try:
+        if capture.folder and Path(capture.folder).is_dir():
+            os.chdir(capture.folder)
+        yield
+    finally:
+        os.chdir(folder)
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def _text(found: PortedProgram, verdict: str, has_capture: bool) -> str:
+    lines = [found.diff.rstrip("\n")] if found.loops else []
+    lines += [f"# {each}" for each in found.refused]
+    if not found.loops:
+        lines.append("# nothing is ported")
+    elif verdict == NOT_EXECUTED:
+        lines.append("# not executed" + ("" if has_capture else ": --capture DIR names a recording to try it with"))
+    else:
+        lines.append(f"# executed on the host device with the recording's arguments: {verdict}")
+    return "\n".join(lines)
