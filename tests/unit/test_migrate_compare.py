@@ -7,7 +7,7 @@ import random
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from vispark.migrate.compare import (
@@ -158,7 +158,7 @@ def test_200_correct_runs_with_other_partitions_raise_no_alarm():
 # -- Digests and summaries -------------------------------------------------------------------------------------------
 
 @given(_RECORDS, st.randoms(use_true_random=False))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 def test_digests_are_blind_to_order_and_to_nothing_else(records, rng):
     shuffled = rng.sample(records, len(records))
     assert summarize(shuffled).whole == summarize(records).whole

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from vispark.migrate.cli import main
@@ -68,6 +68,7 @@ def test_a_data_sheet_has_a_wider_interval_than_a_calibration():
 
 
 @given(_SECONDS, _SECONDS, _SECONDS, st.integers(1, 10 ** 6))
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 def test_from_the_sure_pass_on_the_port_is_faster(cpu, gpu, load, passes):
     times = ProgramTimes(Interval(cpu, cpu * 1.1), Interval(1.0, 1.0), Interval(gpu, gpu * 1.5), Interval(load, load))
     best, surely = times.break_even()

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from vispark.migrate.cli import main
@@ -92,7 +92,7 @@ _VALUES = st.recursive(
 
 
 @given(_VALUES)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 def test_values_come_back_with_their_types(value):
     back = decoded(encoded(value))
     assert type(back) is type(value) and digest(back) == digest(value)
