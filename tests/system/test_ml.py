@@ -15,6 +15,7 @@ from pyspark.ml import Pipeline, evaluation, tuning
 from pyspark.ml import classification as mllib_classification
 from pyspark.ml import clustering as mllib_clustering
 from pyspark.ml import feature as mllib_feature
+from pyspark.ml import recommendation as mllib_recommendation
 from pyspark.ml import regression as mllib_regression
 from pyspark.ml.linalg import Vectors, VectorUDT
 from pyspark.sql import DataFrame, SparkSession, functions
@@ -23,7 +24,7 @@ from pyspark.sql.types import DoubleType, StructField, StructType
 from tests.system.topology import Topology
 from tests.system.vrdd_tools import cost, host_context
 from vispark.errors import FallbackWarning
-from vispark.ml import classification, clustering, feature, loads, regression
+from vispark.ml import classification, clustering, feature, loads, recommendation, regression
 from vispark.ml import tuning as selection_in_workers
 from vispark.runtime.driver.session import Session
 
@@ -298,3 +299,18 @@ def groups(spark: SparkSession) -> DataFrame:
     rows = [(Vectors.dense(row), float(weight)) for row, weight
             in zip(places + rng.normal(size=(120, 3)) / 10, rng.integers(1, 4, 120), strict=True)]
     return spark.createDataFrame(rows, ["features", "weight"]).coalesce(3)
+
+
+@pytest.mark.parametrize("params", [{}, {"implicitPrefs": True, "alpha": 2.0}, {"nonnegative": True}], ids=str)
+def test_factors_of_ratings(spark: SparkSession, params):
+    rng = np.random.default_rng(3)
+    rows = [(int(u) - 3, int(i), float(r)) for u, i, r in zip(rng.integers(0, 9, 60), rng.integers(0, 7, 60) * 1000,
+                                                             rng.integers(-1, 6, 60), strict=True)]
+    df = spark.createDataFrame(rows, ["user", "item", "rating"])
+    ours, theirs = [module.ALS(rank=3, maxIter=3, seed=7, **params).fit(df)
+                    for module in (recommendation, mllib_recommendation)]
+    for name in ("userFactors", "itemFactors"):
+        found, expected = [{row.id: row.features for row in getattr(model, name).collect()} for model in (ours, theirs)]
+        assert found.keys() == expected.keys()
+        np.testing.assert_allclose([found[key] for key in sorted(found)], [expected[key] for key in sorted(found)],
+                                   atol=1e-4)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import importlib
 
-from vispark.ml import classification, clustering, feature, regression, tuning
+from vispark.ml import classification, clustering, feature, recommendation, regression, tuning
 
 #: The estimators that fit in the workers.
-ESTIMATORS = (classification.LogisticRegression, clustering.KMeans, feature.PCA, regression.LinearRegression,
+ESTIMATORS = (classification.LogisticRegression, clustering.KMeans, feature.PCA, recommendation.ALS,
+              regression.LinearRegression,
               tuning.CrossValidator, tuning.TrainValidationSplit)
 
 

@@ -54,6 +54,11 @@ class JavaObjects:
         """Return a map of no parameters."""
         return self.ml.param.ParamMap.empty()
 
+    def hashed_seed(self, seed: int) -> int:
+        """Return a seed as Spark's random numbers hash it."""
+        companion = getattr(self._jvm.org.apache.spark.util.random, "XORShiftRandom$")
+        return int(getattr(companion, "MODULE$").hashSeed(seed))
+
     def linear_summary(self, model: Any, dataset: Any, columns: list[str], size: int, fit_intercept: bool,
                        inverse: np.ndarray, history: np.ndarray) -> Any:
         """Return the summary of a linear regression's training.

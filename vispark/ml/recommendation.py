@@ -1,0 +1,134 @@
+"""Estimators of ``pyspark.ml.recommendation`` that fit in the workers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from pyspark.ml import recommendation
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as sql
+
+from vispark.api.vrdd import VRDD
+from vispark.ml.base import DeviceFit, Unsuited
+from vispark.ml.java import JavaObjects
+from vispark.ml.loads import load, number
+from vispark.ml.moments import totals
+from vispark.ml.optim.normal_equations import solve, solve_nonnegative
+from vispark.ml.xorshift import XorShift, spread
+
+#: The most bytes that the normal equations of all users, or of all items, may have.
+_LARGEST = 2**31
+
+
+class ALS(DeviceFit, recommendation.ALS):
+    """Factors of ratings by alternating least squares: pyspark's, fitted in the workers.
+
+    Each half of an iteration is one pass, which sums the normal equations of each user or item; the driver solves
+    them. It begins with MLlib's random factors. Ids that are no whole numbers stay with MLlib, and normal equations of
+    more than 2 GiB.
+
+    Examples
+    --------
+    >>> from pyspark.sql import SparkSession
+    >>> rows = [(0, 0, 4.0), (0, 1, 2.0), (1, 1, 3.0), (1, 2, 4.0), (2, 1, 1.0), (2, 2, 5.0)]
+    >>> df = SparkSession(sc).createDataFrame(rows, ["user", "item", "rating"])
+    >>> model = ALS(rank=2, maxIter=3, seed=0).fit(df)
+    >>> model.rank, model.userFactors.count()
+    (2, 3)
+    """
+
+    def _train(self, dataset: DataFrame) -> Any:
+        rating = self.getRatingCol()
+        value = (f"float({rating})", sql.col(f"`{rating}`").cast("float").cast("double")) if rating else \
+            ("1.0", sql.lit(1.0))
+        ratings = load(dataset, {"u": number(self.getUserCol()), "i": number(self.getItemCol()), "r": value})
+        odd, total = totals(ratings, _sums)
+        if odd or not np.isfinite(total):
+            raise Unsuited("ids are not all whole numbers of 32 bits, or ratings are not all finite")
+        users, items = (np.sort(np.array(ratings.vmap(ids).distinct().collect(), float)) for ids in (_user, _item))
+        rank = self.getRank()
+        if max(len(users), len(items)) * (rank * rank + rank + 1) * 8 > _LARGEST:
+            raise Unsuited(f"the normal equations of {len(users)} users and {len(items)} items have more than 2 GiB")
+        rated = ratings.vmap(_numbered, users, items).cache("GPU")
+        java = JavaObjects(dataset.sparkSession.sparkContext)
+        factors = [self._start(java, users), np.zeros((len(items), rank))]
+        for _ in range(self.getMaxIter()):
+            factors[1] = self._half(rated, _item_equations, factors[0], len(items))
+            factors[0] = self._half(rated, _user_equations, factors[1], len(users))
+        if not self.getMaxIter():
+            raise Unsuited("maxIter is 0")
+        tables = [_table(dataset, ids, table) for ids, table in zip((users, items), factors, strict=True)]
+        return java.ml.recommendation.ALSModel(self.uid, rank, *[table._jdf for table in tables])
+
+    def _start(self, java: JavaObjects, users: np.ndarray) -> np.ndarray:
+        """Return the users' factors that MLlib begins with: by blocks of users, in the order of their ids."""
+        hashed = java.hashed_seed
+        seed = XorShift(hashed(self.getSeed())).long()
+        found = np.empty((len(users), self.getRank()))
+        blocks = self.getNumUserBlocks()
+        for block in range(blocks):
+            draws = XorShift(hashed(spread(seed ^ block)))
+            for index in np.flatnonzero(users % blocks == block):
+                row = np.array([draws.normal() for _ in range(self.getRank())], np.float32)
+                found[index] = row * np.float32(1 / np.sqrt((row * row).sum(dtype=float)))
+        return found.astype(np.float32).astype(float)
+
+    def _half(self, rated: VRDD, equations: Any, others: np.ndarray, size: int) -> np.ndarray:
+        """Return the factors of users or items that suit those of the others best."""
+        alpha = self.getAlpha() if self.getImplicitPrefs() else -1.0
+        found = rated.vmap(equations, others, alpha).reduceByKey(_add, numKeys=size).collect()
+        rank = others.shape[1]
+        matrices, sides, counts = np.zeros((size, rank, rank)), np.zeros((size, rank)), np.zeros(size)
+        for index, (matrix, side, count) in found:
+            matrices[index], sides[index], counts[index] = np.reshape(matrix, (rank, rank)), side, count
+        if self.getImplicitPrefs():
+            matrices += others.T @ others
+        matrices += (self.getRegParam() * counts)[:, None, None] * np.eye(rank)
+        try:
+            table = solve_nonnegative(matrices, sides) if self.getNonnegative() else solve(matrices, sides)
+        except np.linalg.LinAlgError as error:
+            raise Unsuited("the normal equations of a user or an item are singular") from error
+        return table.astype(np.float32).astype(float)
+
+
+def _table(dataset: DataFrame, ids: np.ndarray, factors: np.ndarray) -> DataFrame:
+    rows = [(int(one), row.tolist()) for one, row in zip(ids, factors, strict=True)]
+    return dataset.sparkSession.createDataFrame(rows, "id int, features array<float>")
+
+
+def _add(a: tuple[Any, ...], b: tuple[Any, ...]) -> tuple[Any, ...]:
+    return a[0] + b[0], a[1] + b[1], a[2] + b[2]
+
+
+def _sums(u: Any, i: Any, r: Any) -> Any:
+    far = abs(u) >= 2147483648.0 or abs(i) >= 2147483648.0
+    return 1 if far or u != np.floor(u) or i != np.floor(i) else 0, r
+
+
+def _user(u: Any, i: Any, r: Any) -> Any:
+    return int(u)
+
+
+def _item(u: Any, i: Any, r: Any) -> Any:
+    return int(i)
+
+
+def _numbered(u: Any, i: Any, r: Any, users: Any, items: Any) -> Any:
+    return {"u": np.searchsorted(users, u), "i": np.searchsorted(items, i)}
+
+
+def _user_equations(u: Any, i: Any, r: Any, others: Any, alpha: Any) -> Any:
+    y = others[i]
+    if alpha < 0:
+        return u, (np.outer(y, y), r * y, 1.0)
+    c = alpha * abs(r)
+    return u, (c * np.outer(y, y), (1 + c if r > 0 else 0.0) * y, 1.0 if r > 0 else 0.0)
+
+
+def _item_equations(u: Any, i: Any, r: Any, others: Any, alpha: Any) -> Any:
+    y = others[u]
+    if alpha < 0:
+        return i, (np.outer(y, y), r * y, 1.0)
+    c = alpha * abs(r)
+    return i, (c * np.outer(y, y), (1 + c if r > 0 else 0.0) * y, 1.0 if r > 0 else 0.0)
