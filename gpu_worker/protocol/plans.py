@@ -248,12 +248,13 @@ class JoinByKeyStep:
 
 @dataclass(frozen=True, slots=True)
 class SelectRowsStep:
-    """Step that leaves of each partition the rows whose field ``key`` is above 0, in their order. ``empty`` describes a
-    partition without rows.
+    """Step that leaves of each partition the rows whose field ``key`` is above 0, in their order. ``layout`` describes
+    what comes out, ``empty`` a partition without rows.
     """
 
     label: str
     key: str
+    layout: bytes
     empty: bytes
 
 

@@ -43,6 +43,10 @@ def test_the_records_are_those_of_spark(sc: SparkContext, records: str, choose: 
     assert isinstance(found, VRDD) and found.getNumPartitions() == 4
     assert exact(found.glom().collect()) == exact(expected.glom().collect())
     assert found.count() == expected.count()
+    if expected.count():
+        # What is kept are the marked records, of which later operations take the second item.
+        assert {len(each.layout.parts[0].types) for each in found._before._results() if each.count} == {1}
+        assert all(each.layout.tupled for each in found._before._results() if each.count)
 
 
 def test_what_follows_stays_in_the_workers_and_comes_back_after_a_loss(sc: SparkContext):
@@ -74,3 +78,6 @@ def test_what_is_not_translated_and_pairs_that_were_sent_are_sparks(sc: SparkCon
         assert not isinstance(found, VRDD) and found.collect() == [x for x in NUMBERS if str(x) > "2"]
     with_fallback(monkeypatch, sc, "silent")
     assert pairs.cache("GPU").filter(lambda kv: kv[0] > 3).collect() == pairs.filter(lambda kv: kv[0] > 3).collect()
+    for records in ([(x, int(x), 2.0) for x in NUMBERS], [{"x": x, "n": int(x)} for x in NUMBERS]):
+        others = sc.parallelize(records, 2)
+        assert others.cache("GPU").filter(lambda r: len(r) < 4).collect() == records

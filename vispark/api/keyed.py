@@ -315,8 +315,10 @@ def filtered(source: Any, function: Callable[[Any], Any]) -> Any:
         if not reason:
             marked = source.vmap(with_mark)
             found = pairs_of(marked, "filter", not_pairs)
-            step = SelectRowsStep("filter", "0", EMPTY.encode())
-            return None if found is None else exchanged(
+            if found is None:
+                return None
+            step = SelectRowsStep("filter", "0", found.layout.encode(), EMPTY.encode())
+            return exchanged(
                 marked, "filter", (step,), found.layout, source.getNumPartitions(),
                 lambda rdd: RDD.filter(rdd, itemgetter(0))).vmap(without_mark)
     except TranslationError as error:
@@ -333,6 +335,8 @@ def _not_whole(layout: RecordLayout) -> str:
         return "the records are pairs that were sent, whose keys stay on the host"
     if layout.kind != "elements":
         return "the records are blocks, which are taken one by one"
+    if layout.named or any(part.form == "tuple" for part in layout.parts):
+        return "the records are dicts or tuples that were sent, and a vmap gives them back as others"
     return ""
 
 

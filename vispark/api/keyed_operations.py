@@ -199,8 +199,8 @@ class KeyedOperations(LineageWalk):
         Returns
         -------
         RDD
-            A VRDD of cached records that are numbers, arrays or tuples of them, where the function can be translated:
-            the workers keep the chosen records of each partition, in their order. Else Spark's RDD.
+            A VRDD of cached records that are numbers, arrays or tuples that a ``vmap`` made, where the function can
+            be translated: the workers keep the chosen records of each partition, in their order. Else Spark's RDD.
 
         Raises
         ------

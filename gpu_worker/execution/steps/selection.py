@@ -51,7 +51,7 @@ class SelectRowsHandler(StepHandler[SelectRowsStep]):
                 order.take_rows(array, held.buffer, count)
         order.close()
         context.progress.mark(self.label, (value.index,), value.device, order.stream)
-        made = Partition(value.index, count, None, value.layout if count else self.step.empty,
+        made = Partition(value.index, count, None, self.step.layout if count else self.step.empty,
                          [tuple(block)] if count else [], value.device)
         return context.after(value, made, own=False)
 
