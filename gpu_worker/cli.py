@@ -1,4 +1,4 @@
-"""Command line: ``gpu-worker start | stop | status | publications | unpublish | logs | doctor | gpus | clusters``."""
+"""Command line: ``gpu-worker start | stop | status | top | metrics | publications | unpublish | logs | ...``."""
 
 from __future__ import annotations
 
@@ -15,22 +15,17 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from gpu_worker.cli_options import NO_DAEMON, runtime_dir_option
 from gpu_worker.daemon import service
 from gpu_worker.deployment.commands import clusters
+from gpu_worker.monitor.commands import metrics, top
 from gpu_worker.mpi.cluster import Cluster
 from gpu_worker.protocol.errors import VisparkError, WorkerUnavailable
 from gpu_worker.protocol.messages import ListPublications, SessionStatus, Status, StatusReport, Unpublish
 from gpu_worker.system import admin, doctor, log
-from gpu_worker.system.paths import DISCOVERY_SCRIPT, VARIABLE, locate
-
-#: Exit status of ``status`` and ``stop`` where no daemon runs.
-NO_DAEMON = 3
+from gpu_worker.system.paths import DISCOVERY_SCRIPT, locate
 
 _FOLLOW_SECONDS = 0.2
-
-runtime_dir_option = click.option(
-    "--runtime-dir", type=click.Path(file_okay=False),
-    help=f"Where sockets and logs lie. [default: ${VARIABLE}, $XDG_RUNTIME_DIR/vispark, or a directory per user]")
 
 
 class _Commands(click.Group):
@@ -177,6 +172,8 @@ def gpus(script: bool) -> None:
 
 
 main.add_command(clusters)
+main.add_command(top)
+main.add_command(metrics)
 
 
 def _follow(paths: list[Path]) -> None:

@@ -1,0 +1,181 @@
+"""Metrics of a daemon in Prometheus' text format, and the server that gives them out: ``/metrics`` and ``/health``.
+
+The server only reads. It listens on the loopback interface unless it is told otherwise, and answers only requests whose
+``Host`` is an address, ``localhost`` or the name that it listens on: a page of another site that a browser shows cannot
+read it by a name of its own.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import logging
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from gpu_worker.monitor.samples import SharedSamples, partitions
+from gpu_worker.protocol.errors import WorkerError
+from gpu_worker.protocol.messages import SessionStatus
+
+try:
+    from prometheus_client import CollectorRegistry, generate_latest
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+    from prometheus_client.exposition import CONTENT_TYPE_LATEST
+except ImportError:
+    CollectorRegistry = None  # type: ignore[assignment, misc]
+
+log = logging.getLogger(__name__)
+
+_LABELS = ["application", "session"]
+
+
+class DaemonCollector:
+    """Collector of a daemon's metrics, for a registry of prometheus_client.
+
+    Labels are applications, their sessions and devices: of what is there now, and no more.
+    """
+
+    def __init__(self, samples: SharedSamples):
+        self._samples = samples
+
+    def collect(self) -> Iterator[Any]:
+        """Yield the metrics of the latest sample."""
+        report = self._samples.latest().report
+        yield _gauge("vispark_up", "Whether the node's daemon answers.", float(report is not None))
+        if report is None:
+            return
+        yield _gauge("vispark_uptime_seconds", "How long the daemon has run.", report.uptime)
+        yield _gauge("vispark_sessions", "Sessions of applications on the node.", float(len(report.sessions)))
+        yield from _of_sessions(report.sessions)
+
+
+def _gauge(name: str, meaning: str, value: float) -> Any:
+    return GaugeMetricFamily(name, meaning, value=value)
+
+
+def _of_sessions(sessions: tuple[SessionStatus, ...]) -> Iterator[Any]:
+    clients = GaugeMetricFamily("vispark_clients", "Connections of a session.", labels=_LABELS)
+    held = GaugeMetricFamily("vispark_partitions", "Partitions that a session holds.", labels=_LABELS)
+    host = GaugeMetricFamily("vispark_host_memory_bytes", "Host memory that a session's content takes.", labels=_LABELS)
+    used = GaugeMetricFamily("vispark_device_memory_bytes", "Memory of a device that a session takes.",
+                             labels=[*_LABELS, "device"])
+    limit = GaugeMetricFamily("vispark_device_memory_limit_bytes", "Memory of a device that a session may take.",
+                              labels=[*_LABELS, "device"])
+    requests = CounterMetricFamily("vispark_requests", "Requests that a session's process has answered.",
+                                   labels=_LABELS)
+    replayed = CounterMetricFamily("vispark_replayed_plans", "Plans that were replayed from recordings.",
+                                   labels=_LABELS)
+    sent = CounterMetricFamily("vispark_sent_bytes", "Bytes that a session's worlds sent to other nodes.",
+                               labels=_LABELS)
+    for session in sessions:
+        own = [session.application, session.session]
+        clients.add_metric(own, session.clients)
+        if session.report is None:      # its process is busy or gone
+            continue
+        held.add_metric(own, partitions(session))
+        host.add_metric(own, session.report.host_bytes)
+        for memory in session.report.memory:
+            used.add_metric([*own, memory.device], memory.used)
+            limit.add_metric([*own, memory.device], memory.total)
+        requests.add_metric(own, session.report.requests)
+        replayed.add_metric(own, session.report.repeated)
+        sent.add_metric(own, session.report.sent)
+    yield from (clients, held, host, used, limit, requests, replayed, sent)
+
+
+def text(samples: SharedSamples) -> bytes:
+    """Return the metrics in Prometheus' text format.
+
+    Raises
+    ------
+    WorkerError
+        If prometheus_client is missing.
+    """
+    if CollectorRegistry is None:
+        raise WorkerError("metrics need prometheus_client: pip install 'vispark[metrics]'")
+    registry = CollectorRegistry()
+    registry.register(DaemonCollector(samples))
+    return generate_latest(registry)
+
+
+def server(samples: SharedSamples, host: str, port: int) -> ThreadingHTTPServer:
+    """Return a server of ``/metrics`` and ``/health``, which listens already; ``serve_forever`` runs it.
+
+    Parameters
+    ----------
+    samples : SharedSamples
+        Of the daemon.
+    host, port : str and int
+        Where it listens; 0 is any port.
+
+    Raises
+    ------
+    WorkerError
+        If prometheus_client is missing, or it cannot listen there.
+    """
+    text(samples)
+
+    class Handler(_Handler):
+        """Handler of this server's requests."""
+
+        own_name = host
+        shared = samples
+
+    try:
+        found = ThreadingHTTPServer((host, port), Handler)
+    except OSError as error:
+        raise WorkerError(f"cannot listen on {host}:{port}: {error.strerror}; choose another by --listen") from error
+    found.daemon_threads = True
+    return found
+
+
+class _Handler(BaseHTTPRequestHandler):
+    own_name: str
+    shared: SharedSamples
+    #: Seconds that a client has for its request.
+    timeout = 10
+
+    def do_GET(self) -> None:
+        """Answer a request."""
+        if not is_own_host(self.headers.get("Host", ""), self.own_name):
+            self._answer(403, "text/plain", b"this server has another name\n")
+        elif self.path == "/metrics":
+            self._answer(200, CONTENT_TYPE_LATEST, text(self.shared))
+        elif self.path == "/health":
+            found = self.shared.latest()
+            said = {"up": found.report is not None, "reason": found.reason}
+            self._answer(200 if found.report else 503, "application/json", json.dumps(said).encode() + b"\n")
+        else:
+            self._answer(404, "text/plain", b"there are /metrics and /health\n")
+
+    def _answer(self, status: int, kind: str, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("X-Content-Type-Options", "nosniff")
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Log a request."""
+        log.debug(format, *args)
+
+
+def is_own_host(header: str, name: str) -> bool:
+    """Return whether a request's ``Host`` is an address, localhost, or the name that the server listens on.
+
+    Examples
+    --------
+    >>> [is_own_host(host, "node7") for host in ("127.0.0.1:9464", "[::1]:80", "localhost", "node7:1", "evil.org", "")]
+    [True, True, True, True, False, False]
+    """
+    host = header.rpartition(":")[0] if header.rpartition(":")[2].isdigit() else header
+    host = host.strip("[]").lower()
+    if host in ("localhost", name.lower()):
+        return bool(host)
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,91 @@
+"""Samples of a daemon: its report, and rates between two of them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass
+
+from gpu_worker.protocol.errors import VisparkError
+from gpu_worker.protocol.messages import SessionStatus, Status, StatusReport
+from gpu_worker.system import admin
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Report of a daemon at a moment of ``time.monotonic``; or the reason for which there is none."""
+
+    at: float
+    report: StatusReport | None
+    reason: str = ""
+
+
+def sample(runtime_dir: str | None) -> Sample:
+    """Ask a daemon for its report; no daemon is started."""
+    try:
+        return Sample(time.monotonic(), admin.administer(Status(), runtime_dir=runtime_dir))
+    except VisparkError as error:
+        return Sample(time.monotonic(), None, str(error))
+
+
+class SharedSamples:
+    """Samples for many readers: a daemon is asked at most once in ``seconds``.
+
+    Parameters
+    ----------
+    runtime_dir : str or None
+        Of the daemon.
+    seconds : float
+        How old a sample may be.
+    """
+
+    def __init__(self, runtime_dir: str | None, seconds: float = 1.0):
+        self._runtime_dir, self._seconds = runtime_dir, seconds
+        self._lock = threading.Lock()
+        self._last: Sample | None = None
+
+    def latest(self) -> Sample:
+        """Return the last sample, or a new one where it is too old."""
+        with self._lock:
+            if self._last is None or time.monotonic() - self._last.at >= self._seconds:
+                self._last = sample(self._runtime_dir)
+            return self._last
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Rates of a session between two samples, a second: requests, plans replayed, bytes sent to other nodes."""
+
+    requests: float
+    repeated: float
+    sent: float
+
+
+def rates(before: Sample | None, after: Sample) -> dict[str, Rates]:
+    """Return the rates of the sessions that are in both samples, in the same process of theirs, by their names.
+
+    Examples
+    --------
+    >>> from gpu_worker.protocol.messages import Reported
+    >>> def of(at, requests):
+    ...     report = Reported(0, (), (), 0, requests)
+    ...     return Sample(at, StatusReport(1, "", 1, at, (SessionStatus("s", "app", 7, 1, 1, "held", report),)))
+    >>> rates(of(0.0, 10), of(2.0, 30))["s"].requests
+    10.0
+    """
+    if before is None or before.report is None or after.report is None or after.at <= before.at:
+        return {}
+    earlier = {(each.session, each.epoch): each.report for each in before.report.sessions}
+    found = {}
+    for each in after.report.sessions:
+        first, last = earlier.get((each.session, each.epoch)), each.report
+        if first is not None and last is not None:
+            seconds = after.at - before.at
+            found[each.session] = Rates((last.requests - first.requests) / seconds,
+                                        (last.repeated - first.repeated) / seconds, (last.sent - first.sent) / seconds)
+    return found
+
+
+def partitions(session: SessionStatus) -> int:
+    """Return the number of partitions that a session holds on the node, as far as it says."""
+    return sum(held.partitions for held in session.report.vrdds) if session.report else 0
