@@ -40,15 +40,17 @@ def gpu_context(cluster: Topology, executors: int, gpus: int = 2, device: str = 
 
 def warm_up(sc: SparkContext) -> None:
     """Start what a session keeps open to its end: Python workers, a connection for each thread."""
+    # The list that Spark's UI shows follows what has happened later, on a busy machine by seconds.
+    assert eventually(lambda: len(_addresses_of_executors(sc)) == _registered_executors(sc), 60.0)
     nodes = {executor.rpartition(":")[0] for executor in _addresses_of_executors(sc)}
 
     def is_up() -> bool:
-        numbers = sc.parallelize(range(32), 32).cache("GPU")
-        assert numbers.count() == 32 and numbers.vmap(lambda x: 2 * x).sum() == 2 * sum(range(32))
+        numbers = sc.parallelize(range(16), 16).cache("GPU")
+        assert numbers.count() == 16 and numbers.vmap(lambda x: 2 * x).sum() == 2 * sum(range(16))
         numbers.unpersist()
         return len(Session.of(sc).workers.known()) == len(nodes)
 
-    assert eventually(is_up, 60.0)      # an executor may take tasks before another
+    assert eventually(is_up, 60.0), (nodes, Session.of(sc).workers.known())
     for worker in Session.of(sc).workers.known():
         connect_threads(worker)
 
@@ -57,6 +59,10 @@ def _addresses_of_executors(sc: SparkContext) -> list[str]:
     listed = sc._jsc.sc().statusStore().executorList(True)
     executors = [listed.apply(place) for place in range(listed.size())]
     return [executor.hostPort() for executor in executors if executor.id() != "driver"]
+
+
+def _registered_executors(sc: SparkContext) -> int:
+    return sc._jsc.sc().getExecutorMemoryStatus().size() - 1    # without the driver
 
 
 def copies(sc: SparkContext, cluster: Topology) -> int:

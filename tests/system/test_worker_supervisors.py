@@ -54,7 +54,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
 def running(path: Path) -> Iterator[Daemon]:
     directory = locate()
     directory.ensure()
-    lock = service._acquire(directory)
+    lock = service._acquire(directory, is_activated=False)
     found = Daemon(directory)
     found.open()
     thread = threading.Thread(target=found.run)
