@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 #: The extras of setup.cfg that hints name.
-EXTRAS = ("cuda", "cuda-wheels", "mpi", "files", "text", "dataframe", "aws", "examples")
+EXTRAS = ("cuda", "cuda-wheels", "mpi", "files", "text", "dataframe", "aws", "metrics", "dashboard", "examples")
 
 
 def install(extra: str) -> str:

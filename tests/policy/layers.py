@@ -29,7 +29,8 @@ CONTRACTS: dict[str, tuple[str, ...]] = {
     "gpu_worker.daemon": (*_WORKER, "gpu_worker.mpi"),
     "gpu_worker.deployment": _WORKER,
     "gpu_worker.cli_options": _WORKER,
-    "gpu_worker.monitor": (*_WORKER, "gpu_worker.cli_options"),
+    "gpu_worker.web": _PROTOCOL,
+    "gpu_worker.monitor": (*_WORKER, "gpu_worker.cli_options", "gpu_worker.web"),
     "gpu_worker.cli": (*_WORKER, "gpu_worker.cli_options", "gpu_worker.mpi", "gpu_worker.daemon",
                        "gpu_worker.deployment", "gpu_worker.monitor"),
     "vispark.errors": _PROTOCOL,
@@ -48,7 +49,7 @@ CONTRACTS: dict[str, tuple[str, ...]] = {
     "vispark.api": (*_RUNTIME, "vispark.tables", "vispark.api"),
     "vispark.udfs": (*_RUNTIME, "vispark.tables", "vispark.api"),
     "vispark.ml": (*_RUNTIME, "vispark.tables", "vispark.api", "vispark.random"),
-    "vispark.migrate": (*_RUNTIME, "vispark.tables", "vispark.api"),
+    "vispark.migrate": (*_RUNTIME, "gpu_worker.web", "vispark.tables", "vispark.api"),
 }
 
 #: The same within the translator, in the order in which a function passes.
