@@ -204,11 +204,15 @@ class PartitionByKeyStep:
 
 @dataclass(frozen=True, slots=True)
 class SortByKeyStep:
-    """Step that puts the rows of each partition in the order of the field ``key``, stably."""
+    """Step that puts the rows of each partition in the order of the field ``key``, stably, and leaves the first
+    ``limit`` of them, all if that is below 0. ``layout`` describes what comes out; empty: the rows as they came in.
+    """
 
     label: str
     key: str
     descending: bool
+    layout: bytes = b""
+    limit: int = -1
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from pyspark import RDD
 from pyspark.rdd import Partitioner, portable_hash
 from pyspark.resultiterable import ResultIterable
 
-from gpu_worker.protocol.errors import KeysRefused
+from gpu_worker.protocol.errors import KeysRefused, OutOfMemory
 from gpu_worker.protocol.messages import Step
 from gpu_worker.protocol.plans import (
     FoldRunsStep,
@@ -327,6 +327,42 @@ def filtered(source: Any, function: Callable[[Any], Any]) -> Any:
     tell(source.ctx, "filter", f"VRDD {source._shown()}", reason,
          "brings the records back to Python, where an action on the result is a Spark job")
     return None
+
+
+def least(source: Any, action: str, num: int, key: Callable[[Any], Any] | None, *, descending: bool) -> Any:
+    """Return the first records in the order of their keys, of equal ones the first in the RDD, or None where Spark is
+    to find them: workers sort each partition, and as many of it leave them.
+    """
+    if num < 1 or not source._is_held() or any(_not_whole(each.layout) for each in source._results() if each.count):
+        return None
+
+    def with_itself(record):    # type: ignore[no-untyped-def]
+        return record, record
+
+    try:
+        keyed = source.vmap(with_itself if key is None else _with_key(key))
+        contents = [each for each in keyed._results() if each.count]
+        if not contents or unlike(contents) or not_pairs(contents[0].layout):
+            return None
+        step = SortByKeyStep(action, "0", descending, contents[0].layout.encode(), num)
+        made = exchanged(keyed, action, (step,), contents[0].layout,
+                         source.getNumPartitions(), lambda rdd: rdd.mapPartitions(_in_order, True))
+        if not made._is_exchanged():
+            return None
+        records = made._evaluate(range(made.getNumPartitions()), RequestedOutput(limit=num)).records
+    except (KeysRefused, OutOfMemory, TranslationError) as error:
+        log.info("%s() of VRDD %s is a Spark job: %s", action, source._shown(), error)
+        return None
+    found = sorted([pair for index in sorted(records) for pair in records[index]], key=itemgetter(0),
+                   reverse=descending)
+    return [record for _, record in found[:num]]
+
+
+def _with_key(key: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return the function that gives a record's key beside it."""
+    def with_key(record):       # type: ignore[no-untyped-def]
+        return key(record), record
+    return with_key
 
 
 def _not_whole(layout: RecordLayout) -> str:

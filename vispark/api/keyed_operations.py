@@ -216,6 +216,45 @@ class KeyedOperations(LineageWalk):
         made = keyed.filtered(self, f) if is_asked_for_by_user() else None
         return super().filter(f) if made is None else made
 
+    def takeOrdered(self, num: int, key: Callable[[Any], Any] | None = None) -> list[Any]:
+        """Return the ``num`` records with the least keys, in ascending order.
+
+        Of many cached records that are numbers, arrays or tuples of them, workers sort each partition, and no more than
+        ``num`` of it leave them; few records are looked at in the driver. Else it is a Spark job.
+
+        Parameters
+        ----------
+        num : int
+            How many records.
+        key : callable, optional
+            Of a record; it is translated, as that of a ``vmap``. Left out: the record itself, which is a number.
+
+        Examples
+        --------
+        >>> sc.parallelize([3.0, -1.0, 2.0], 2).cache("GPU").takeOrdered(2, key=lambda x: x * x)
+        [-1.0, 2.0]
+        """
+        return self._extreme("takeOrdered", num, key)
+
+    def top(self, num: int, key: Callable[[Any], Any] | None = None) -> list[Any]:
+        """Return the ``num`` records with the greatest keys, in descending order, as :meth:`takeOrdered` does.
+
+        Examples
+        --------
+        >>> sc.parallelize([3.0, -1.0, 2.0], 2).cache("GPU").top(2)
+        [3.0, 2.0]
+        """
+        return self._extreme("top", num, key)
+
+    def _extreme(self, action: str, num: int, key: Callable[[Any], Any] | None) -> list[Any]:
+        found = None
+        if self._is_held() and not self._is_few():
+            found = keyed.least(self, action, num, key, descending=action == "top")
+        records: list[Any] = self._spark(action, num, key) if found is None else found
+        if found is not None:
+            self._folds[action] = "in the workers, which sort each partition"
+        return records
+
     def distinct(self, numPartitions: int | None = None) -> RDD[Any]:
         """Return each record once.
 
@@ -274,6 +313,13 @@ class KeyedOperations(LineageWalk):
     @abstractmethod
     def _beginning(self, loader: RDD[Any], op: ops.RecordedOperation, partitions: int) -> Any:
         """Return a VRDD that begins with an operation on an RDD."""
+
+    @abstractmethod
+    def _is_few(self) -> bool:
+        """Return whether the records are few enough to be looked at in the driver."""
+
+    @abstractmethod
+    def _is_held(self) -> bool: ...
 
     @abstractmethod
     def _spark(self, action: str, *arguments: Any, **named: Any) -> Any: ...

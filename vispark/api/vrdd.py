@@ -738,13 +738,15 @@ class VRDD(Appearance, EagerExecution, KeyedOperations, FoldActions, GridOperati
 
     def _near(self, action: str, arguments: tuple[Any, ...], named: dict[str, Any]) -> LocalRDD | None:
         """Return an RDD of the records in the driver, if they are few and the action needs no Spark; else None."""
-        if action not in ACTIONS or not all(map(is_harmless, (*arguments, *named.values()))):
+        if action not in ACTIONS or not all(map(is_harmless, (*arguments, *named.values()))) or not self._is_few():
             return None
+        records = self._evaluate(range(self.getNumPartitions()), FETCH).records
+        return LocalRDD(self.ctx, [list(records[index]) for index in sorted(records)])
+
+    def _is_few(self) -> bool:
         results = self._results()
-        if sum(each.count for each in results) > MOST_RECORDS or sum(each.nbytes for each in results) > MOST_BYTES:
-            return None
-        answer = self._evaluate(range(self.getNumPartitions()), FETCH)
-        return LocalRDD(self.ctx, [list(answer.records[index]) for index in sorted(answer.records)])
+        return sum(each.count for each in results) <= MOST_RECORDS \
+            and sum(each.nbytes for each in results) <= MOST_BYTES
 
     def _cut_lineage(self, how: str) -> ReceivedRDD:
         self.is_checkpointed = True
@@ -775,7 +777,7 @@ class VRDD(Appearance, EagerExecution, KeyedOperations, FoldActions, GridOperati
 _SPARK_ACTIONS = (
     "collectAsMap", "countApproxDistinct", "countByValue", "foreach", "foreachPartition", "histogram",
     "lookup", "meanApprox", "reduceByKeyLocally", "sampleStdev", "sampleVariance", "stats", "stdev", "sumApprox",
-    "takeOrdered", "takeSample", "top", "variance",
+    "takeSample", "variance",
 )
 
 #: Those of which nobody is told: a user calls them to have Python run, or they begin with a ``collect``.

@@ -126,17 +126,24 @@ class SortByKeyHandler(_KeyedStep):
             order.by_order(descending=self.step.descending)
             order.sort()        # which waits for the stream
             refuse_nan([order], self.label)
-            if order.order is None:
+            count = value.count if self.step.limit < 0 else min(value.count, self.step.limit)
+            if order.order is None and count == value.count and not self.step.layout:
                 order.close()
                 return value
-            block = []
-            for array in value.blocks[0]:
-                target = context.scratch.allocate(array.nbytes, value.device, order.stream)
-                order.take_rows(array, target)
-                block.append(HeldArray(array.field, buffer=target))
+            places = None if order.order is not None else _in_place(order, count)
+            block = [self._first(context, order, array, count, places) for array in value.blocks[0]]
         order.close()
         context.progress.mark(self.label, (value.index,), value.device, order.stream)
-        return context.after(value, value.with_blocks([tuple(block)]), own=False)
+        made = Partition(value.index, count, value.keys, self.step.layout or value.layout, [tuple(block)], value.device)
+        return context.after(value, made, own=False)
+
+    def _first(self, context: RunContext, order: RowOrder, array: HeldArray, count: int,
+               places: Buffer | None) -> HeldArray:
+        """Return the first rows of an array in an order."""
+        made = HeldArray(replace(array.field, shape=(count, *array.field.shape[1:])))
+        made.buffer = context.scratch.allocate(made.nbytes, order.device, order.stream)
+        order.take_rows(array, made.buffer, count, places)
+        return made
 
 
 @handles(FoldRunsStep)
@@ -318,6 +325,14 @@ def _alike(values: Sequence[Partition]) -> Sequence[HeldArray]:
     if len(kinds) != 1 or any(len(value.blocks) != 1 for value in values):
         raise PlanError("partitions whose records differ in shape or dtype cannot be put together by their keys")
     return values[0].blocks[0]
+
+
+def _in_place(order: RowOrder, count: int) -> Buffer:
+    """Return the numbers of the first rows, which are in their order already."""
+    numbers = np.arange(count, dtype=np.uint32)
+    places = order.take(numbers.nbytes)
+    order.scratch.write(places, numbers, order.device, order.stream)
+    return places
 
 
 def _sample(order: RowOrder, most: int) -> np.ndarray:
