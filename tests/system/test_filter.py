@@ -74,7 +74,7 @@ def test_many_records_are_put_in_order_in_the_workers(sc: SparkContext, monkeypa
         assert spark_jobs(sc, lambda find=find, found=found: found.append(find(held))) == 0
         assert exact(found[0]) == exact(find(plain))
     same = held.vmap(lambda r: (1, r))        # keys that need no sorting
-    assert exact(same.takeOrdered(7, lambda r: r[0])) == exact(same.take(7))
+    assert repr(same.takeOrdered(7, lambda r: r[0])) == repr(same.take(7))
     if records != "rows":
         assert exact((held.top(3), held.takeOrdered(70))) == exact((plain.top(3), plain.takeOrdered(70)))
 

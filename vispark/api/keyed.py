@@ -344,8 +344,9 @@ def least(source: Any, action: str, num: int, key: Callable[[Any], Any] | None, 
         contents = [each for each in keyed._results() if each.count]
         if not contents or unlike(contents) or not_pairs(contents[0].layout):
             return None
-        step = SortByKeyStep(action, "0", descending, contents[0].layout.encode(), num)
-        made = exchanged(keyed, action, (step,), contents[0].layout,
+        layout = _with_types_of(next(each.layout for each in source._results() if each.count), contents[0].layout)
+        step = SortByKeyStep(action, "0", descending, layout.encode(), num)
+        made = exchanged(keyed, action, (step,), layout,
                          source.getNumPartitions(), lambda rdd: rdd.mapPartitions(_in_order, True))
         if not made._is_exchanged():
             return None
@@ -363,6 +364,16 @@ def _with_key(key: Callable[[Any], Any]) -> Callable[[Any], Any]:
     def with_key(record):       # type: ignore[no-untyped-def]
         return key(record), record
     return with_key
+
+
+def _with_types_of(before: RecordLayout, keyed: RecordLayout) -> RecordLayout:
+    """Return the layout of records beside their keys with the types that the records had: Python's numbers beside
+    NumPy's stay Python's.
+    """
+    parts = {f"1.{part.name}" if part.name else "1": part for part in before.parts}
+    return replace(keyed, parts=tuple([
+        replace(part, types=parts[part.name].types) if part.name in parts and parts[part.name].dtype == part.dtype
+        and parts[part.name].form == part.form else part for part in keyed.parts]))
 
 
 def _not_whole(layout: RecordLayout) -> str:
