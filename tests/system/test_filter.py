@@ -15,7 +15,7 @@ from tests.system.test_folds import spark_jobs
 from tests.system.topology import Topology
 from tests.system.vrdd_tools import connect_threads, exact, host_context
 from vispark import VRDD, FallbackWarning, random
-from vispark.api import vrdd as vrdds
+from vispark.api import local_rdd
 from vispark.runtime.driver.session import Session
 
 NUMBERS = [float(x * 7 % 31) for x in range(60)]
@@ -66,13 +66,15 @@ def test_what_follows_stays_in_the_workers_and_comes_back_after_a_loss(sc: Spark
 
 @pytest.mark.parametrize("records", ["floats", "ints", "NumPy", "rows"])
 def test_many_records_are_put_in_order_in_the_workers(sc: SparkContext, monkeypatch: pytest.MonkeyPatch, records: str):
-    monkeypatch.setattr(vrdds, "MOST_RECORDS", 10)
+    monkeypatch.setattr(local_rdd, "MOST_RECORDS", 10)
     plain, key = sc.parallelize(RECORDS[records], 4), lambda r: np.sum(r) % 5       # of which many are equal
     held = plain.cache("GPU")
-    for find in (lambda rdd: rdd.takeOrdered(9, key), lambda rdd: rdd.top(9, key=key)):
+    for find in (lambda rdd: rdd.takeOrdered(9, key), lambda rdd: rdd.top(9, key=key),
+                 lambda rdd: rdd.min(key), lambda rdd: rdd.max(key=key)):
         found: list = []
         assert spark_jobs(sc, lambda find=find, found=found: found.append(find(held))) == 0
         assert exact(found[0]) == exact(find(plain))
+    assert "top: in the workers, which put each partition in order" in held.explanation()
     same = held.vmap(lambda r: (1, r))        # keys that need no sorting
     assert repr(same.takeOrdered(7, lambda r: r[0])) == repr(same.take(7))
     if records != "rows":
@@ -80,7 +82,7 @@ def test_many_records_are_put_in_order_in_the_workers(sc: SparkContext, monkeypa
 
 
 def test_keys_that_are_nan_are_put_in_order_by_spark(sc: SparkContext, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(vrdds, "MOST_RECORDS", 1)
+    monkeypatch.setattr(local_rdd, "MOST_RECORDS", 1)
     with_fallback(monkeypatch, sc, "silent")
     held = sc.parallelize([2.0, float("nan"), 1.0], 2).cache("GPU")
     assert len(held.takeOrdered(2)) == 2

@@ -197,12 +197,18 @@ class FoldActions(Foldable):
         return total.astype(np.float64)[()] if single and dtype is not None else total
 
     def min(self, key: Callable[[Any], Any] | None = None) -> Any:
-        """Return the least record, or the one with the least ``key``."""
-        return self.reduce(min) if key is None else self._spark("min", key)
+        """Return the least record, or the first with the least ``key``; workers find it as ``takeOrdered`` does.
+
+        Examples
+        --------
+        >>> sc.parallelize([3.0, -1.0, 1.0], 2).cache("GPU").min(key=lambda x: x * x)
+        -1.0
+        """
+        return self.reduce(min) if key is None else self._first_by("min", key)
 
     def max(self, key: Callable[[Any], Any] | None = None) -> Any:
-        """Return the greatest record, or the one with the greatest ``key``."""
-        return self.reduce(max) if key is None else self._spark("max", key)
+        """Return the greatest record, or the first with the greatest ``key``; workers find it as ``top`` does."""
+        return self.reduce(max) if key is None else self._first_by("max", key)
 
     def mean(self) -> Any:
         """Return the mean of all records."""
@@ -297,6 +303,9 @@ class FoldActions(Foldable):
     _folds: dict[str, FoldStep | FoldByKeyStep | str]
     #: What was asked for by those that ran in the workers.
     _requests: dict[str, FoldRequest[Any]]
+
+    @abstractmethod
+    def _first_by(self, action: str, key: Callable[[Any], Any]) -> Any: ...
 
     @abstractmethod
     def _recorded(self, spec: MapSpec) -> FoldActions: ...

@@ -353,6 +353,7 @@ def least(source: Any, action: str, num: int, key: Callable[[Any], Any] | None, 
         records = made._evaluate(range(made.getNumPartitions()), RequestedOutput(limit=num)).records
     except (KeysRefused, OutOfMemory, TranslationError) as error:
         log.info("%s() of VRDD %s is a Spark job: %s", action, source._shown(), error)
+        source._folds[action] = str(error)
         return None
     found = sorted([pair for index in sorted(records) for pair in records[index]], key=itemgetter(0),
                    reverse=descending)

@@ -9,12 +9,14 @@ from typing import Any
 from pyspark import RDD
 from pyspark.rdd import Partitioner, portable_hash
 
-from vispark.api import keyed
+from vispark.api import keyed, local_rdd
 from vispark.api.boundary import brief_errors
+from vispark.api.explain import IN_ORDER
 from vispark.api.fallback import is_asked_for_by_user
 from vispark.api.lineage_walk import LineageWalk
 from vispark.plan import ops
 from vispark.records.pairs import not_pairs
+from vispark.records.partition_schema import PartitionSchema
 
 
 @brief_errors
@@ -247,13 +249,30 @@ class KeyedOperations(LineageWalk):
         return self._extreme("top", num, key)
 
     def _extreme(self, action: str, num: int, key: Callable[[Any], Any] | None) -> list[Any]:
-        found = None
-        if self._is_held() and not self._is_few():
-            found = keyed.least(self, action, num, key, descending=action == "top")
+        found = self._in_order(action, num, key)
         records: list[Any] = self._spark(action, num, key) if found is None else found
-        if found is not None:
-            self._folds[action] = "in the workers, which sort each partition"
         return records
+
+    def _first_by(self, action: str, key: Callable[[Any], Any]) -> Any:
+        """Return the first record with the least or the greatest key."""
+        found = self._in_order(action, 1, key)
+        return found[0] if found else self._spark(action, key)
+
+    def _in_order(self, action: str, num: int, key: Callable[[Any], Any] | None) -> list[Any] | None:
+        """Return the first of many records in their order, if workers put them so; else None, with the reason noted."""
+        self._folds.pop(action, None)
+        if not self._is_held() or self._is_few():
+            return None
+        found: list[Any] | None = keyed.least(self, action, num, key, descending=action in ("top", "max"))
+        if found is not None:
+            self._folds[action] = IN_ORDER
+        return found
+
+    def _is_few(self) -> bool:
+        """Return whether the records are few enough to be looked at in the driver."""
+        results = self._results()
+        return (sum(each.count for each in results) <= local_rdd.MOST_RECORDS
+                and sum(each.nbytes for each in results) <= local_rdd.MOST_BYTES)
 
     def distinct(self, numPartitions: int | None = None) -> RDD[Any]:
         """Return each record once.
@@ -315,8 +334,7 @@ class KeyedOperations(LineageWalk):
         """Return a VRDD that begins with an operation on an RDD."""
 
     @abstractmethod
-    def _is_few(self) -> bool:
-        """Return whether the records are few enough to be looked at in the driver."""
+    def _results(self) -> list[PartitionSchema]: ...
 
     @abstractmethod
     def _is_held(self) -> bool: ...

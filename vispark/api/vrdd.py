@@ -32,7 +32,7 @@ from vispark.api.gpu_profile import with_profile
 from vispark.api.grid_ops import GridOperations
 from vispark.api.keyed_operations import KeyedOperations
 from vispark.api.lineage_walk import LineageWalk
-from vispark.api.local_rdd import ACTIONS, MOST_BYTES, MOST_RECORDS, LocalRDD, is_harmless
+from vispark.api.local_rdd import ACTIONS, LocalRDD, is_harmless
 from vispark.api.publishing import Publishing
 from vispark.api.received_rdd import ReceivedRDD
 from vispark.api.transformations import tells_of_transformations
@@ -742,11 +742,6 @@ class VRDD(Appearance, EagerExecution, KeyedOperations, FoldActions, GridOperati
             return None
         records = self._evaluate(range(self.getNumPartitions()), FETCH).records
         return LocalRDD(self.ctx, [list(records[index]) for index in sorted(records)])
-
-    def _is_few(self) -> bool:
-        results = self._results()
-        return sum(each.count for each in results) <= MOST_RECORDS \
-            and sum(each.nbytes for each in results) <= MOST_BYTES
 
     def _cut_lineage(self, how: str) -> ReceivedRDD:
         self.is_checkpointed = True
