@@ -14,7 +14,7 @@ from pyspark import RDD, SparkContext
 from tests.system.test_folds import spark_jobs
 from tests.system.vrdd_tools import exact
 from vispark import VRDD, FallbackWarning, PlanError
-from vispark.api import vrdd as vrdds
+from vispark.api import local_rdd
 from vispark.runtime.driver.session import Session
 
 NUMBERS = [float(x * 7 % 31) for x in range(60)]
@@ -87,15 +87,15 @@ def with_fallback(monkeypatch: pytest.MonkeyPatch, sc: SparkContext, chosen: str
 
 def test_a_spark_job_is_told_of_once_a_line(sc: SparkContext, cached: VRDD, monkeypatch: pytest.MonkeyPatch):
     with_fallback(monkeypatch, sc, "warn")
-    monkeypatch.setattr(vrdds, "MOST_RECORDS", 10)
+    monkeypatch.setattr(local_rdd, "MOST_RECORDS", 10)
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         for _ in range(3):
-            assert cached.top(1) == [30.0]
+            assert cached.stats().max() == 30.0
         cached.reduce(lambda a, b: (a + b) / 2)
         cached.foreach(lambda x: None)
     assert [each.category for each in warned] == [FallbackWarning] * 2 and warned[0].filename == __file__
-    assert "top() of VRDD htod" in str(warned[0].message) and "no kernel" in str(warned[0].message)
+    assert "stats() of VRDD htod" in str(warned[0].message) and "no kernel" in str(warned[0].message)
     assert "does not join its two values" in str(warned[1].message)
 
 
