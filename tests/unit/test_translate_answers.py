@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
@@ -132,6 +133,15 @@ def test_quantiles_of_integers_are_those_of_numpy(dtype: str):
     compare(_shares, far(dtype) if dtype != "int64" else far(dtype)[:1])
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "float16"])
+def test_several_quantiles_are_an_array(dtype: str):
+    p = np.array([[1, 5, 2, 2], [7, 3, 9, 4]], dtype)
+    compare(lambda p: np.quantile(p, [0.25, 0.5]) + np.percentile(p, (10, 99.5)), {"p": p})
+    compare(lambda p: (np.percentile(p, [0, 100, 30]), np.quantile(p, (0.5,)), np.quantile(p, np.array([0.1, 0.7]))),
+            {"p": p})
+    compare(lambda p, q: np.quantile(p, q), {"p": p, "q": np.array([[0.2, 0.4], [0.9, 0.0]])})
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_quantiles_at_shares_from_data(dtype: str):
     p = np.concatenate([awkward("float64")[:-1]] * 3)
@@ -143,6 +153,8 @@ def test_quantiles_at_shares_from_data(dtype: str):
 
 @pytest.mark.parametrize(("fn", "words"), [
     (lambda p: np.quantile(p, 2), r"np.quantile's q is from 0 to 1, and this is 2"),
+    (lambda p: np.quantile(p, [0, 1]), r"np.quantile's q is of floats where it is an array"),
+    (lambda p: np.quantile(p, [0.5, 2.0]), r"np.quantile's q is from 0 to 1"),
     (lambda p: np.quantile(p, 1.5), r"np.quantile's q is from 0 to 1"),
     (lambda p: np.percentile(p, 101), r"np.percentile's q is from 0 to 100"),
     (lambda p: np.quantile(p, np.int32(p[0])), r"write float\(q\)"),
@@ -150,6 +162,16 @@ def test_quantiles_at_shares_from_data(dtype: str):
 def test_shares_that_are_refused(fn: Callable, words: str):
     with pytest.raises(TranslationError, match=words):
         translated(fn, np.ones((2, 3)))
+
+
+@pytest.mark.parametrize("fn", [np.sqrt, math.sqrt, abs, float, np.float32, round, np.square])
+def test_functions_of_libraries_are_taken_as_they_are(fn: Callable):
+    x = np.array([1.0, 4.0, 2.25])
+    assert translated(fn, x) == [fn(each) for each in x]
+
+
+def test_functions_of_libraries_of_more_than_an_element_are_taken_too():
+    assert translated(np.hypot, np.array([3.0, 0.0]), 4.0) == [5.0, 4.0]
 
 
 def test_variances_in_half_precision_are_infinite_where_numpys_are():

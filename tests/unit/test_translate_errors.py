@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import math
-import operator
 import pickle
 import re
 from collections.abc import Callable
@@ -362,15 +361,9 @@ def test_errors_are_plan_errors_and_pickle():
     assert placed.place.operation == "vmap" and placed.line == caught.value.line
 
 
-@pytest.mark.parametrize("fn", [np.exp, len, Model(), 3, functools.partial(math.pow, 2), Model, np.vectorize(abs)])
+@pytest.mark.parametrize("fn", [Model(), 3, functools.partial(math.pow, 2), Model, np.vectorize(abs)])
 def test_what_is_no_function_of_the_users(fn: object):
     with pytest.raises(TranslationError, match="not a function written in Python"):
-        trace(fn)
-
-
-@pytest.mark.parametrize(("fn", "called"), [(np.sum, "np.sum(x)"), (operator.neg, "operator.neg(x)")])
-def test_a_function_of_the_library_is_called_in_one(fn: Callable[..., Any], called: str):
-    with pytest.raises(TranslationError, match=re.escape(f"call it in one: lambda x: {called}")):
         trace(fn)
 
 

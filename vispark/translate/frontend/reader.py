@@ -79,6 +79,7 @@ _recipes = Recipes()
 
 def trace_call(fn: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Function, tuple[form.Constant, ...]]:
     """Trace a function as :func:`trace` does; return the result and the arguments by value."""
+    fn = called(fn, args)
     if (known := _recipes.known(fn)) is None:
         pool = _Pool()
         try:
@@ -91,6 +92,17 @@ def trace_call(fn: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Function,
         known = definition, tuple(pool.captures)
     function = Function(*known)
     return function, _by_value(function.definition, args)
+
+
+def called(fn: Callable[..., Any], args: tuple[Any, ...]) -> Callable[..., Any]:
+    """Return a function of Python's that calls one of a library, which has no source; other functions as they are."""
+    if isinstance(fn, types.FunctionType) or not (registry.name_of(fn) or registry.written(fn)):
+        return fn
+    if not args:
+        return lambda x: fn(x)
+    if len(args) == 1:
+        return lambda x, y: fn(x, y)
+    return lambda x, y, z: fn(x, y, z)
 
 
 def _by_value(definition: Definition, args: tuple[Any, ...]) -> tuple[form.Constant, ...]:
@@ -147,8 +159,7 @@ class _Pool:
             return self.read(getattr(fn, inner), self.recipe.follow(found, getattr, inner))
         if not isinstance(fn, types.FunctionType):
             raise TranslationError(f"{fn!r} cannot be translated: it is a {type(fn).__name__}, not a function written "
-                                   "in Python" + (f"; call it in one: lambda x: {known.replace('numpy.', 'np.')}(x)"
-                                                  if (known := registry.name_of(fn)) else ""))
+                                   "in Python")
         self.recipe.expect_function(found, fn)
         node, text = find(fn)
         self.reading.append(fn.__code__)

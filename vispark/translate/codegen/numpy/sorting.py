@@ -10,13 +10,14 @@ import numpy as np
 from vispark.translate.codegen.arguments import array_argument, items_argument, number_argument, row_argument
 from vispark.translate.codegen.elementwise import elementwise
 from vispark.translate.codegen.emitter import Emitter, Serial
+from vispark.translate.codegen.lowering import call_library
 from vispark.translate.codegen.numpy.reductions import mean, reduces
-from vispark.translate.codegen.operands import plain, static
+from vispark.translate.codegen.operands import as_number, plain, static
 from vispark.translate.codegen.scalar import numbers, scalars
 from vispark.translate.codegen.scalar.casts import cast, literal
 from vispark.translate.ir.errors import Refusal
 from vispark.translate.ir.types import BOOL, FLOAT, INT, Scalar
-from vispark.translate.ir.values import Array, List, Nothing, Number, Value, describe, reindexed
+from vispark.translate.ir.values import Array, List, Nothing, Number, Tuple, Value, describe, reindexed
 from vispark.translate.language.registry import lowers
 
 _KNOWN = "the axis must be known before the kernel runs"
@@ -114,25 +115,53 @@ def median(emit: Emitter, array: Array, less: int = 0) -> Number:
 
 
 @lowers("numpy.quantile", "a q axis! out! overwrite_input! method! keepdims!")
-def quantile(emit: Emitter, a: Value, q: Value) -> Number:
-    """Compute a quantile by linear interpolation; for an int ``q``, 0 or 1, return the minimum or maximum
+def quantile(emit: Emitter, a: Value, q: Value) -> Value:
+    """Compute quantiles by linear interpolation; for an int ``q``, 0 or 1, return the minimum or maximum
     unchanged.
     """
+    row = _sorted_row(emit, a, "np.quantile")
+    shares = _shares(emit, q, "np.quantile", 1)
+    if shares is not None:
+        if any(share.type.kind not in "f" for share in shares):
+            raise Refusal("np.quantile's q is of floats where it is an array")
+        return _array(emit, [_at_share(emit, row, share, "np.quantile") for share in shares])
     share = number_argument(q, "np.quantile")
     if share.type.kind not in "biu":
-        return _at_share(emit, a, share, "np.quantile")
+        return _at_share(emit, row, share, "np.quantile")
     end = static(share, "an int as np.quantile's q must be known before the kernel runs; write float(q)")
-    row = _sorted_row(emit, a, "np.quantile")
     if end not in (0, 1):
         raise Refusal(f"np.quantile's q is from 0 to 1, and this is {end}")
     return _unless_nan(row, row.at(str(end * (row.size - 1))))
 
 
 @lowers("numpy.percentile", "a q axis! out! overwrite_input! method! keepdims!")
-def percentile(emit: Emitter, a: Value, q: Value) -> Number:
+def percentile(emit: Emitter, a: Value, q: Value) -> Value:
     """Return ``np.percentile(a, q)``."""
-    share = number_argument(q, "np.percentile")
-    return _at_share(emit, a, scalars.binary("/", share, literal(100)), "np.percentile")
+    row = _sorted_row(emit, a, "np.percentile")
+
+    def one(share: Number) -> Number:
+        return _at_share(emit, row, scalars.binary("/", share, literal(100)), "np.percentile")
+
+    shares = _shares(emit, q, "np.percentile", 100)
+    return one(number_argument(q, "np.percentile")) if shares is None else _array(emit, [one(each) for each in shares])
+
+
+def _shares(emit: Emitter, q: Value, name: str, most: int) -> list[Number] | None:
+    """Return the numbers of a list, a tuple or an array, in the type that they have as one; None for a number."""
+    if isinstance(q, Tuple | List):
+        kind = row_argument(emit, call_library(emit, "numpy.array", (q,), {}), "q").type
+        items = [as_number(item) for item in q.items]
+        if any(item.known and not 0 <= item.value <= most for item in items):
+            raise Refusal(f"{name}'s q is from 0 to {most}, and one of these is not")
+        return [cast(item, kind) for item in items]
+    if isinstance(q, Array) and q.shape:
+        row = row_argument(emit, q, "q")
+        return [row.at(str(place)) for place in range(row.size)]
+    return None
+
+
+def _array(emit: Emitter, items: list[Number]) -> Value:
+    return call_library(emit, "numpy.array", (List(tuple(items)),), {})
 
 
 def _sorted_row(emit: Emitter, a: Value, name: str) -> Array:
@@ -150,11 +179,10 @@ def _unless_nan(row: Array, found: Number) -> Number:
     return numbers.where(scalars.ufunc("isnan", last), cast(last, found.type), found)
 
 
-def _at_share(emit: Emitter, a: Value, share: Number, name: str) -> Number:
-    """Interpolate between the two numbers of the sorted row next to a share of it."""
+def _at_share(emit: Emitter, row: Array, share: Number, name: str) -> Number:
+    """Interpolate between the two numbers of a sorted row next to a share of it."""
     if share.type.kind == "c" or (share.known and not 0 <= share.value <= 1):
         raise Refusal(f"{name}'s q is from 0 to {1 if name == 'np.quantile' else 100}, and this is not")
-    row = _sorted_row(emit, a, name)
     last = row.size - 1
     place = emit.fixed(scalars.binary("*", literal(last), share), "place")
     low, here = scalars.ufunc("floor", place), cast(place, FLOAT).closed
