@@ -31,6 +31,7 @@ os.environ.update({
     "SPARK_LOCAL_IP": "127.0.0.1",
     "SPARK_LOCAL_HOSTNAME": "127.0.0.1",
     "VISPARK_RUNTIME_DIR": _runtime.name,
+    "VISPARK_HISTORY": os.path.join(_runtime.name, "history.db"),
     # Whatever this run starts, or what that starts, has it: see tests/leaks.py.
     "VISPARK_TEST_RUN": _runtime.name,
 })

@@ -48,13 +48,23 @@ def _vispark(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the program, and with its recording: three passes."""
+    """A folder with the program and what ``vispark run`` made of it: its recording of three passes, port and report."""
     folder = tmp_path_factory.mktemp("migrate")
     (folder / "job.py").write_text(PROGRAM, encoding="utf-8")
-    ended = _vispark(folder, "record", "--out", "capture", "job.py", "3", "0")
+    ended = _vispark(folder, "run", "--json", "--no-noise", "--device", "host", "--out", ".", "job.py", "3", "0")
     assert ended.returncode == 0, ended.stderr
-    assert "centers" in ended.stdout
+    (folder / "answer.json").write_text(ended.stdout, encoding="utf-8")
+    assert "centers" in (folder / "record.log").read_text(encoding="utf-8")
     return folder
+
+
+def test_a_run_ends_with_a_diff_a_verdict_and_a_report(recorded: Path):
+    answer = json.loads((recorded / "answer.json").read_text(encoding="utf-8"))
+    assert answer["ported"] == [12] and answer["verdict"] in ("equal", "within rounding") and answer["stopped"] == ""
+    assert "+++ job.py" in answer["diff"] and "data.vmap(" in (recorded / "job_gpu.py").read_text(encoding="utf-8")
+    report = (recorded / answer["report"]).read_text(encoding="utf-8")
+    assert "data.vmap(" in report and answer["verdict"] in report
+    assert list(answer["seconds"]) == ["record", "qualify", "port", "validate", "report"]
 
 
 def test_a_recording_has_chains_places_types_keys_and_results(recorded: Path):

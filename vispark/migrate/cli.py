@@ -24,6 +24,7 @@ COMMANDS: dict[str, str] = {
     "validate": "vispark.migrate.validate_command",
     "record": "vispark.migrate.record_command",
     "port": "vispark.migrate.port_command",
+    "run": "vispark.migrate.run_command",
 }
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")

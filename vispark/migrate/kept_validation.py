@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import difflib
-import hashlib
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from vispark.migrate.advice import Qualification
 from vispark.migrate.from_source import qualify_source
 from vispark.migrate.history import History
+from vispark.migrate.kept_answers import advice_rows, keep_source
 from vispark.migrate.sites import SourceProgram
 from vispark.migrate.validation import StatementResults, Validation
 
 
-def keep_validation(history: History, cpu: Path, gpu: Path, found: Validation) -> int:
-    """Write a validation, the runs that it rests on and the source's advice to the store, and return the job's id.
+def keep_validation(history: History, cpu: Path, gpu: Path, found: Validation,
+                    answer: Qualification | None = None) -> int:
+    """Write a validation, the runs that it rests on and the advice to the store, and return the job's id.
 
     Parameters
     ----------
@@ -26,11 +28,14 @@ def keep_validation(history: History, cpu: Path, gpu: Path, found: Validation) -
         The program, whose path names the job, and its port.
     found : Validation
         Their comparison.
+    answer : Qualification, optional
+        The advice. [default: that by the source]
     """
     source, port = cpu.read_text(encoding="utf-8"), gpu.read_text(encoding="utf-8")
-    job = history.job(str(cpu.resolve()), source=source, digest=hashlib.sha256(source.encode()).hexdigest(),
-                      diff=diff_of(source, port, cpu.name, gpu.name))
-    history.set_advice(job, _advice(source, cpu))
+    job = keep_source(history, cpu, source)
+    history.job(str(cpu.resolve()), diff=diff_of(source, port, cpu.name, gpu.name))
+    # Of the script, which has run, imports and functions are made once more.
+    history.set_advice(job, advice_rows(answer or qualify_source(SourceProgram(str(cpu), source))))
     runs = []
     for kind, seconds, script in (("cpu", found.cpu_seconds, cpu), ("gpu", found.gpu_seconds, gpu)):
         run = history.add_run(job, kind=kind, state="done", seconds=seconds)
@@ -82,9 +87,3 @@ def _quartiles(seconds: Sequence[float]) -> tuple[float, float, float]:
     low, middle, high = statistics.quantiles(seconds, n=4, method="inclusive")
     return low, middle, high
 
-
-def _advice(source: str, script: Path) -> list[dict[str, Any]]:
-    """Return the verdicts by the source; of the script, which has run, imports and functions are made once more."""
-    answer = qualify_source(SourceProgram(str(script), source))
-    return [{"file": script.name, "line": each.line, "column_": each.column, "call": each.call, "verdict": each.verdict,
-             "why": each.detail} for loop in answer.loops for each in loop.advice]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +15,10 @@ from vispark.migrate.capture import RunCapture, digest_of
 from vispark.migrate.cli import emit, json_option
 from vispark.migrate.compare import DIFFERS, NOT_KNOWN
 from vispark.migrate.errors import NO, UNKNOWN, YES, CaptureError, ValidationError
+from vispark.migrate.from_capture import qualify_capture
+from vispark.migrate.history import History
+from vispark.migrate.kept_answers import keep_port
+from vispark.migrate.kept_validation import keep_validation
 from vispark.migrate.port import PortedProgram, port
 from vispark.migrate.sites import SourceProgram
 from vispark.migrate.validate_command import validate
@@ -30,10 +35,11 @@ NOT_EXECUTED = "not executed"
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Write the port there, if it does.")
 @click.option("--execute/--no-execute", default=True, help="Run script and port with the recording's arguments on the "
                                                            "host device, and compare. [default: execute]")
+@click.option("--history/--no-history", default=True, help="Keep the port for vispark report.")
 @json_option
 @click.pass_context
 def command(ctx: click.Context, script: Path, folder: Path | None, write: bool, out: Path | None, execute: bool,
-            as_json: bool) -> None:
+            history: bool, as_json: bool) -> None:
     """Print the changes that bring a script's loops onto the device, as a unified diff.
 
     Exit status: 0 if the port was run and computes the same; 3 if nothing is ported, or it differs; 4 if it was not
@@ -45,7 +51,10 @@ def command(ctx: click.Context, script: Path, folder: Path | None, write: bool, 
         raise CaptureError(f"{folder} is a recording of another script, or of another version of it "
                            f"({capture.script}): record it again")
     found = port(program, capture)
-    verdict = tried(found, capture) if capture is not None and execute and found.loops else NOT_EXECUTED
+    kept = History() if history else None
+    verdict = tried(found, capture, kept) if capture is not None and execute and found.loops else NOT_EXECUTED
+    if kept is not None and found.loops and verdict == NOT_EXECUTED:
+        keep_port(kept, script, program.source, found.diff)
     status = NO if not found.loops else YES
     if found.loops and verdict in (NOT_EXECUTED, NOT_KNOWN):
         status = UNKNOWN
@@ -59,35 +68,57 @@ def command(ctx: click.Context, script: Path, folder: Path | None, write: bool, 
     ctx.exit(status)
 
 
-def tried(found: PortedProgram, capture: RunCapture) -> str:
+def tried(found: PortedProgram, capture: RunCapture, history: History | None = None) -> str:
     """Return the verdict on a port: script and port run with a recording's arguments, on the ``host`` device.
 
-    A program that writes is not run a second time: its verdict is :data:`NOT_EXECUTED`.
+    A program that writes is not run a second time: its verdict is :data:`NOT_EXECUTED`. The validation goes to the
+    store, where one is given.
     """
-    if any(call.method.startswith("save") for call in capture.calls):
+    if writes(capture):
         return NOT_EXECUTED
     script = Path(found.program.file).resolve()
-    with tempfile.TemporaryDirectory(prefix="vispark-port-") as folder, _surroundings(script, capture):
+    with tempfile.TemporaryDirectory(prefix="vispark-port-") as folder, surroundings(script, capture.folder):
         changed = Path(folder) / script.name
         changed.write_text(found.text, encoding="utf-8")
         try:
-            return validate(script, changed, tuple(capture.arguments), noise=False).verdict
+            validation = validate(script, changed, tuple(capture.arguments), noise=False)
         except ValidationError as error:
             raise ValidationError(f"the port was not compared: {error.message}") from error
+        if history is not None:
+            keep_validation(history, script, changed, validation, qualify_capture(capture))
+        return validation.verdict
+
+
+def writes(capture: RunCapture) -> bool:
+    """Return whether a recorded program has ``save...`` actions, which are not to happen twice."""
+    return any(call.method.startswith("save") for call in capture.calls)
 
 
 @contextmanager
-def _surroundings(script: Path, capture: RunCapture) -> Iterator[None]:
-    """Run programs where the recording ran, with the modules beside the script, on the host device."""
+def surroundings(script: Path, ran_in: str, device: str = "host", **options: str) -> Iterator[None]:
+    """Run programs where the recording ran, with the modules beside the script.
+
+    Parameters
+    ----------
+    script : Path
+        The program.
+    ran_in : str
+        Folder of the recording's run; it is left out where it is no longer there.
+    device : str
+        ``spark.vispark.device`` of what runs.
+    **options : str
+        Further options of vispark, as ``journal``.
+    """
     names = ("PYSPARK_SUBMIT_ARGS", "PYTHONPATH")
     before, folder = {name: os.environ.get(name) for name in names}, os.getcwd()
     paths = [str(script.parent), os.environ.get("PYTHONPATH", "")]
-    os.environ["PYSPARK_SUBMIT_ARGS"] = "--conf spark.vispark.device=host " + os.environ.get("PYSPARK_SUBMIT_ARGS",
-                                                                                           "pyspark-shell")
+    given = " ".join(f"--conf {shlex.quote(f'spark.vispark.{name}={value}')}"
+                     for name, value in {"device": device, **options}.items())
+    os.environ["PYSPARK_SUBMIT_ARGS"] = f"{given} {os.environ.get('PYSPARK_SUBMIT_ARGS', 'pyspark-shell')}"
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     try:
-        if capture.folder and Path(capture.folder).is_dir():
-            os.chdir(capture.folder)
+        if ran_in and Path(ran_in).is_dir():
+            os.chdir(ran_in)
         yield
     finally:
         os.chdir(folder)

@@ -7,12 +7,14 @@ from pathlib import Path
 import click
 
 from vispark.migrate.advice import Qualification
-from vispark.migrate.capture import RunCapture, is_capture
+from vispark.migrate.capture import RunCapture, digest_of, is_capture
 from vispark.migrate.cli import emit, json_option
 from vispark.migrate.errors import NO, UNKNOWN, YES
 from vispark.migrate.from_capture import qualify_capture
 from vispark.migrate.from_log import qualify_log
 from vispark.migrate.from_source import qualify_source
+from vispark.migrate.history import History
+from vispark.migrate.kept_answers import keep_qualification
 from vispark.migrate.sites import SourceProgram
 
 
@@ -23,14 +25,17 @@ from vispark.migrate.sites import SourceProgram
 @click.option("--import/--no-import", "imports", default=True,
               help="Whether the script's imports and definitions may be executed, which the translator needs. The rest "
                    "of the script never is. [default: import]")
+@click.option("--history/--no-history", default=True, help="Keep the answer for vispark report.")
 @json_option
 @click.pass_context
-def command(ctx: click.Context, what: str, source: Path | None, imports: bool, as_json: bool) -> None:
+def command(ctx: click.Context, what: str, source: Path | None, imports: bool, history: bool, as_json: bool) -> None:
     """Say which operations of each loop run on the device, and why the others stay.
 
     Exit status: 0 if a loop gains; 3 if none does; 4 if that is not known.
     """
     answer = qualification(what, source, imports)
+    if history:
+        keep(what, answer)
     emit(answer.document(), as_json, answer.text)
     ctx.exit(status_of(answer))
 
@@ -42,6 +47,16 @@ def qualification(what: str, source: Path | None, imports: bool) -> Qualificatio
     if is_capture(Path(what)):
         return qualify_capture(RunCapture.read(Path(what)))
     return qualify_log(what, source, imports)
+
+
+def keep(what: str, answer: Qualification) -> None:
+    """Write an answer to the store, where it is of a script or a recording; a log's script is on another machine."""
+    if what.endswith((".py", ".ipynb")):
+        keep_qualification(History(), Path(what), SourceProgram.read(Path(what)).source, answer)
+    elif is_capture(Path(what)):
+        capture = RunCapture.read(Path(what))
+        source = next((text for text in capture.sources.values() if digest_of(text) == capture.digest), "")
+        keep_qualification(History(), Path(capture.script), source, answer)
 
 
 def status_of(answer: Qualification) -> int:

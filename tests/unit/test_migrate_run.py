@@ -1,0 +1,127 @@
+"""``vispark run`` and the answers in the store: where it stops, and what a changed script makes of them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from vispark.migrate import run_command
+from vispark.migrate.capture import CapturedCall, RunCapture, digest_of
+from vispark.migrate.cli import main
+from vispark.migrate.compare import NOT_KNOWN, Tolerance
+from vispark.migrate.errors import NO, UNKNOWN, YES, ValidationError
+from vispark.migrate.history import History
+from vispark.migrate.kept_answers import keep_port
+from vispark.migrate.validation import StatementResults, Validation, validated
+
+STAYS = '''
+data = sc.parallelize(words).cache()
+for _ in range(9):
+    n = data.map(lambda w: open(w).read()).count()
+'''
+PORTED = '''
+data = sc.textFile(path).map(float).cache()
+for _ in range(9):
+    w -= data.map(lambda x: x * w).reduce(lambda a, b: a + b)
+'''
+
+
+@pytest.fixture(autouse=True)
+def history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> History:
+    monkeypatch.setenv("VISPARK_HISTORY", str(tmp_path / "history.db"))
+    return History()
+
+
+def _recording(script: Path, monkeypatch: pytest.MonkeyPatch, saves: bool = False) -> None:
+    """Have the recording of a script be one in which all its functions are read."""
+    text = script.read_text()
+    calls = [CapturedCall(number, str(script), call.line, call.node.end_lineno, call.node.end_col_offset, call.method,
+                          times=1, is_read=(call.method in ("map", "reduce") and "open" not in text) or None)
+             for number, call in enumerate(run_command.SourceProgram(str(script), text).calls)]
+    calls += [CapturedCall(99, str(script), 1, 1, 1, "saveAsTextFile", times=1)] if saves else []
+    capture = RunCapture(str(script.resolve()), [], digest_of(text), calls=calls, sources={str(script): text})
+    monkeypatch.setattr(run_command, "recorded", lambda *_: capture)
+
+
+def _verdict(monkeypatch: pytest.MonkeyPatch, other: float) -> None:
+    def validate(*_: object, **__: object) -> Validation:
+        runs = [[StatementResults(("", "w"), 4, (value,))] for value in (1.0, other)]
+        return validated(runs[0], runs[0], runs[1], Tolerance())
+    monkeypatch.setattr(run_command, "validate", validate)
+
+
+def _run(script: Path, text: str, *words: str):
+    script.write_text(text)
+    return CliRunner().invoke(main, ["run", *words, "--out", str(script.parent / "out"), str(script)])
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    path = tmp_path / "job.py"
+    path.write_text(PORTED)
+    return path
+
+
+@pytest.mark.parametrize(("other", "status", "verdict"), [(1.0, YES, "equal"), (2.0, NO, "differs")])
+def test_it_ends_with_a_verdict(script: Path, monkeypatch: pytest.MonkeyPatch, other: float, status: int, verdict: str):
+    _recording(script, monkeypatch)
+    _verdict(monkeypatch, other)
+    ended = _run(script, PORTED, "--json")
+    assert ended.exit_code == status, ended.output
+    answer = json.loads(ended.output)
+    assert (answer["verdict"], answer["ported"], answer["stopped"]) == (verdict, [3], "")
+    assert "data.vmap(" in (script.parent / "out" / "job_gpu.py").read_text()
+    assert verdict in Path(answer["report"]).read_text() and History().jobs()[0]["verdict"] == verdict
+
+
+def test_it_stops_where_nothing_is_ported(script: Path, monkeypatch: pytest.MonkeyPatch):
+    script.write_text(STAYS)
+    _recording(script, monkeypatch)
+    ended = _run(script, STAYS)
+    assert ended.exit_code == NO and ended.output.endswith("stopped: nothing is ported\n")
+    assert "not ported" in ended.output and not (script.parent / "out" / "job_gpu.py").exists()
+
+
+def test_it_does_not_run_a_program_that_writes_again(script: Path, monkeypatch: pytest.MonkeyPatch):
+    _recording(script, monkeypatch, saves=True)
+    ended = _run(script, PORTED)
+    assert ended.exit_code == UNKNOWN and "not to happen again" in ended.output
+    assert "data.vmap(" in History().whole_job(1)["diff"]
+
+
+def test_a_program_that_fails_says_its_last_line(script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def fails(command: list[str], stdout, **_: object) -> subprocess.CompletedProcess[bytes]:
+        stdout.write(b"a\nValueError: no points\n")
+        return subprocess.CompletedProcess(command, 1)
+    monkeypatch.setattr(run_command.subprocess, "run", fails)
+    with pytest.raises(ValidationError, match=r"status 1: ValueError: no points; its output is in .*record\.log"):
+        run_command.recorded(script, (), tmp_path / "capture")
+
+
+def test_qualify_and_port_are_in_the_report(script: Path):
+    assert CliRunner().invoke(main, ["qualify", "--no-history", str(script)]).exit_code == YES
+    assert History().count() == 0
+    assert CliRunner().invoke(main, ["qualify", str(script)]).exit_code == YES
+    assert CliRunner().invoke(main, ["port", str(script)]).exit_code == UNKNOWN
+    job = History().whole_job(1)
+    assert {"vmap", "fold"} <= {each["verdict"] for each in job["advice"]} and "data.vmap(" in job["diff"]
+    assert job["source"] == PORTED
+
+
+def test_a_changed_script_takes_its_verdict_back(script: Path, history: History):
+    job = keep_port(history, script, PORTED, "diff")
+    history.add_validation(job, {"verdict": "equal", "statements": []})
+    keep_port(history, script, PORTED, "diff")
+    assert history.jobs()[0]["verdict"] == "equal"
+    keep_port(history, script, PORTED, "another diff")
+    assert history.jobs()[0]["verdict"] == NOT_KNOWN
+    history.add_validation(job, {"verdict": "equal", "statements": []})
+    assert CliRunner().invoke(main, ["qualify", str(script)]).exit_code == YES
+    assert history.jobs()[0]["verdict"] == "equal"
+    script.write_text(PORTED.replace("9", "8"))
+    assert CliRunner().invoke(main, ["qualify", str(script)]).exit_code == YES
+    assert history.jobs()[0]["verdict"] == NOT_KNOWN and history.whole_job(job)["diff"] == ""

@@ -1,0 +1,176 @@
+"""Command ``vispark run``: a program recorded, qualified, ported, validated and reported, by one command."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import click
+
+from vispark.migrate.capture import RunCapture
+from vispark.migrate.cli import emit, json_option
+from vispark.migrate.compare import DIFFERS, NOT_KNOWN
+from vispark.migrate.errors import NO, UNKNOWN, YES, MissingPackage, ValidationError
+from vispark.migrate.from_capture import qualify_capture
+from vispark.migrate.history import History
+from vispark.migrate.kept_answers import keep_port, keep_qualification
+from vispark.migrate.kept_validation import keep_validation
+from vispark.migrate.port import PortedProgram, port
+from vispark.migrate.port_command import surroundings, writes
+from vispark.migrate.report_page import page
+from vispark.migrate.sites import SourceProgram
+from vispark.migrate.validate_command import validate
+
+
+@dataclass
+class WholeWay:
+    """Answer of ``vispark run``, which grows from step to step; the texts are what the terminal shows.
+
+    Attributes
+    ----------
+    status : int
+        Exit status.
+    stopped : str
+        Why it went no further; empty where it came to its end.
+    seconds : dict
+        Of each step.
+    """
+
+    status: int = UNKNOWN
+    stopped: str = ""
+    texts: list[str] = field(default_factory=list)
+    document: dict[str, Any] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def say(self, step: str, text: str, since: float) -> None:
+        """Add the text of a step that began at ``since``, by ``time.monotonic``."""
+        self.seconds[step] = time.monotonic() - since
+        self.texts.append(f"== {step}: {self.seconds[step]:.1f} s\n{text}")
+
+
+@click.command("run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.option("--out", type=click.Path(file_okay=False, path_type=Path),
+              help="Folder of the recording, the port and the report. [default: SCRIPT.vispark]")
+@click.option("--device", default="auto", show_default=True, help="As spark.vispark.device, for the port.")
+@click.option("--noise/--no-noise", default=True, help="Run the program once more, with other partitions, to see its "
+                                                       "own noise. [default: noise]")
+@click.option("--timeout", type=click.FloatRange(1), default=None, help="Seconds for each run.")
+@json_option
+@click.argument("script", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@click.pass_context
+def command(ctx: click.Context, script: Path, arguments: tuple[str, ...], out: Path | None, device: str, noise: bool,
+            timeout: float | None, as_json: bool) -> None:
+    """Record, qualify, port and validate a program, and write the report; stop where that would need a guess.
+
+    Options of vispark come before SCRIPT; everything behind it is the program's. It runs three or four times: once
+    recorded, once as it was and once ported, and once more with --noise. Exit status: 0 if the port computes the same;
+    3 if nothing is ported, or it differs; 4 if that is not known.
+    """
+    folder = out or Path(f"{script.stem}.vispark")
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    way = whole_way(script, arguments, folder, device, noise, timeout)
+    emit(way.document | {"stopped": way.stopped, "seconds": way.seconds}, as_json, lambda: "\n".join(
+        [*way.texts, *([f"stopped: {way.stopped}"] if way.stopped else [])]))
+    ctx.exit(way.status)
+
+
+def whole_way(script: Path, arguments: tuple[str, ...], folder: Path, device: str = "auto", noise: bool = True,
+              timeout: float | None = None) -> WholeWay:
+    """Take a program from nothing to a validated port, as far as that needs no guess.
+
+    Parameters
+    ----------
+    script, arguments : Path and tuple of str
+        The program.
+    folder : Path
+        What is written goes there: ``capture``, the port ``NAME_gpu.py`` and ``report.html``.
+    device : str
+        ``spark.vispark.device`` of the port's run.
+    noise : bool
+        Whether the program is run once more with its partitions dealt anew.
+    timeout : float, optional
+        Seconds for each run.
+
+    Raises
+    ------
+    ValidationError
+        If a run fails; the message has the last line that it wrote.
+    """
+    way, history, began = WholeWay(), History(), time.monotonic()
+    capture = recorded(script, arguments, folder / "capture", timeout)
+    way.say("record", f"{len(capture.calls)} operations: {folder / 'capture'}", began)
+    began = time.monotonic()
+    program, answer = SourceProgram.read(script), qualify_capture(capture)
+    job = keep_qualification(history, script, program.source, answer)
+    way.document |= {"job": job, "qualification": answer.document()}
+    way.say("qualify", answer.text(), began)
+    began = time.monotonic()
+    ported = port(program, capture)
+    way.document |= {"ported": list(ported.loops), "refused": list(ported.refused), "diff": ported.diff}
+    way.say("port", "\n".join([*([ported.diff.rstrip("\n")] if ported.loops else []), *ported.refused]), began)
+    if not ported.loops:
+        way.status, way.stopped = NO, "nothing is ported"
+    elif writes(capture):
+        keep_port(history, script, program.source, ported.diff)
+        way.stopped = "the program has save... actions, which are not to happen again; vispark validate, with a copy"
+    else:
+        _validate(way, capture, ported, folder, device, noise, timeout, history)
+    _report(way, history, job, folder)
+    return way
+
+
+def _validate(way: WholeWay, capture: RunCapture, ported: PortedProgram, folder: Path, device: str, noise: bool,
+              timeout: float | None, history: History) -> None:
+    """Write the port, run it and the script, and compare them."""
+    began, script = time.monotonic(), Path(ported.program.file).resolve()
+    changed = (folder / f"{script.stem}_gpu.py").resolve()
+    changed.write_text(ported.text, encoding="utf-8")
+    with surroundings(script, capture.folder, device):
+        found = validate(script, changed, tuple(capture.arguments), noise=noise, timeout=timeout)
+    keep_validation(history, script, changed, found, qualify_capture(capture))
+    way.status = {DIFFERS: NO, NOT_KNOWN: UNKNOWN}.get(found.verdict, YES)
+    way.document |= {"port": str(changed), "verdict": found.verdict, "validation": found.as_json()}
+    times = "" if found.cpu_seconds is None or found.gpu_seconds is None else (
+        f"\nthe program: {found.cpu_seconds:.1f} s as it was, {found.gpu_seconds:.1f} s ported")
+    way.say("validate", f"{found.as_text()}{times}\nport: {changed}", began)
+
+
+def _report(way: WholeWay, history: History, job: int, folder: Path) -> None:
+    """Write the report's page; without Jinja2 the store has it all the same."""
+    began, path, text = time.monotonic(), folder / "report.html", f"vispark report job {job}"
+    try:
+        path.write_text(page(history.whole_job(job)), encoding="utf-8")
+        way.document["report"] = str(path)
+        text = f"{path}, or {text}"
+    except MissingPackage as error:
+        text += f"; {error.message}"
+    way.say("report", text, began)
+
+
+def recorded(script: Path, arguments: tuple[str, ...], folder: Path, timeout: float | None = None) -> RunCapture:
+    """Record a run of a script in a process of its own; what it prints goes to ``record.log`` beside the recording.
+
+    Raises
+    ------
+    ValidationError
+        If the script fails, or does not end in time.
+    """
+    log = folder.parent / "record.log"
+    command_line = [sys.executable, "-m", "vispark.migrate", "record", "--out", str(folder), str(script), *arguments]
+    with open(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+        try:
+            ended = subprocess.run(command_line, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT,
+                                   timeout=timeout)
+        except subprocess.TimeoutExpired as error:
+            raise ValidationError(f"{script} did not end within {timeout:g} s") from error
+    if ended.returncode:
+        lines = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
+        raise ValidationError(f"{script} ended with status {ended.returncode}: {lines[-1] if lines else 'no output'}; "
+                              f"its output is in {log}")
+    return RunCapture.read(folder)
