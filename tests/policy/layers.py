@@ -44,7 +44,7 @@ CONTRACTS: dict[str, tuple[str, ...]] = {
     "vispark.fold": (*_LANGUAGE, "vispark.grid", "vispark.records"),
     "vispark.plan": (*_LANGUAGE, "vispark.grid", "vispark.records", "vispark.fold"),
     "vispark.lower": _PLAN,
-    "vispark.profiling": (*_PROTOCOL, "vispark.errors"),
+    "vispark.profiling": (*_PROTOCOL, "vispark.errors", "vispark._utils"),
     "vispark.runtime": (*_RUNTIME, "gpu_worker.client"),
     "vispark.api": (*_RUNTIME, "vispark.tables", "vispark.api"),
     "vispark.udfs": (*_RUNTIME, "vispark.tables", "vispark.api"),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import html
 from abc import abstractmethod
+from collections.abc import Container
+from typing import Any
 
 from gpu_worker.protocol.messages import DISK_TIERS, TIERS
+from vispark._utils import displays
 from vispark.api.lineage_walk import LineageWalk
 from vispark.errors import VisparkError
 from vispark.lower.grid import lowering
@@ -27,12 +29,17 @@ class Appearance(LineageWalk):
     def _shown(self) -> str: ...
 
     def __repr__(self) -> str:
-        return f"VRDD[{self._shown()}]: " + "; ".join(text for _, text in self._facts())
+        return _line(f"VRDD[{self._shown()}]", self._facts())
 
     def _repr_html_(self) -> str:
         """Return the display text as an HTML table, which notebooks show."""
-        rows = "".join(f"<tr><th>{label}</th><td>{html.escape(text)}</td></tr>" for label, text in self._facts())
-        return f"<table><caption>VRDD[{html.escape(self._shown())}]</caption>{rows}</table>"
+        return displays.table(f"VRDD[{self._shown()}]", self._facts())
+
+    def _repr_mimebundle_(self, include: Container[str] | None = None,
+                          exclude: Container[str] | None = None) -> dict[str, Any]:
+        """Return the display text and the same as an HTML table; no job is run."""
+        title, facts = f"VRDD[{self._shown()}]", self._facts()
+        return displays.bundle(_line(title, facts), displays.table(title, facts), include, exclude)
 
     def _facts(self) -> list[tuple[str, str]]:
         """Return the displayed facts of the VRDD, as (label, text): records, partitions and place."""
@@ -91,3 +98,8 @@ class Appearance(LineageWalk):
         nbytes = sum(residency.contents[each].nbytes for each in list(residency.places) if each in residency.contents)
         partly = "" if there == len(residency.contents) else f"{there} of {len(residency.contents)} partitions "
         return f"{partly}cached {prefix} {where}, {size(nbytes)}"
+
+
+def _line(title: str, facts: list[tuple[str, str]]) -> str:
+    """Return the facts on one line."""
+    return f"{title}: " + "; ".join(text for _, text in facts)

@@ -12,6 +12,7 @@ import numpy as np
 
 from gpu_worker.protocol import transport_kinds
 from gpu_worker.protocol.messages import DISK_TIERS, TIERS, Field, FoldByKeyStep, FoldStep, Launch, Signature, Step
+from vispark._utils.displays import Explanation
 from vispark.api.boundary import brief
 from vispark.errors import PlanError, VisparkError
 from vispark.fold.lowering import ByKey, FoldRequest
@@ -71,7 +72,7 @@ class Explained:
     requests: Mapping[str, FoldRequest[Any]] = field(default_factory=dict)
 
 
-def explain(session: Session, wanted: Explained) -> str:
+def explain(session: Session, wanted: Explained) -> Explanation:
     """Return the text that ``VRDD.explain`` and ``ReducedRDD.explain`` print."""
     chain, requested = wanted.chain, FETCH
     folds: dict[str, FoldStep | FoldByKeyStep | str | None] = dict(wanted.folds)
@@ -86,7 +87,7 @@ def explain(session: Session, wanted: Explained) -> str:
         if isinstance(found, str):
             lowering, requested = _lowered(chain, start, FETCH, contents, session.workers.shared_limit), FETCH
         folds["reduceByKey"] = found if isinstance(found, str | FoldByKeyStep) else None
-    return "\n".join([
+    return Explanation("\n".join([
         "== Plan ==", ops.describe(chain),
         "== Rewritten plan ==", *_rewritten(chain, start, requested, lowering),
         *(["== Kernels ==", *_kernels(lowering, wanted)] if lowering and any(lowering.launches) else []),
@@ -101,7 +102,7 @@ def explain(session: Session, wanted: Explained) -> str:
         *_moved(chain, start, lowering, contents),
         *(["== Folds =="] if folds else []), *map(_fold, folds, folds.values()),
         "== Way ==", *_way(session, chain),
-    ])
+    ]))
 
 
 def content_of(schema: Any) -> PartitionSchema | None:

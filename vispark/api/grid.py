@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 from numbers import Integral
 from typing import TYPE_CHECKING, Any
@@ -11,6 +11,7 @@ import numpy as np
 from pyspark import RDD, SparkContext
 
 from gpu_worker.protocol.errors import PlanError
+from vispark._utils import displays
 from vispark._utils.lazy import LazyModule
 from vispark.api import gather as gathering
 from vispark.api import scatter as scattering
@@ -103,9 +104,21 @@ class Grid:
         return hash((self.shape, self.splits, self.halo))
 
     def __repr__(self) -> str:
+        (_, shape), *others = self._facts()
+        return f"Grid({shape}, " + ", ".join(f"{name}={words}" for name, words in others) + ")"
+
+    def _repr_mimebundle_(self, include: Container[str] | None = None,
+                          exclude: Container[str] | None = None) -> dict[str, Any]:
+        """Return the repr, and the same as an HTML table, which notebooks show."""
+        (_, shape), *others = self._facts()
+        return displays.bundle(repr(self), displays.table(f"Grid {shape}", others), include, exclude)
+
+    def _facts(self) -> list[tuple[str, str]]:
+        """Return the parameters of the grid with their values, as text."""
         fields = {name: np.dtype(dtype).name for name, dtype in self.fields}
-        return (f"Grid({self.shape}, splits={self.splits}, halo={self.halo}, "
-                f"boundary={boundary_words(self.description)}" + (f", fields={fields})" if fields else ")"))
+        found = [("shape", str(self.shape)), ("splits", str(self.splits)), ("halo", str(self.halo)),
+                 ("boundary", str(boundary_words(self.description)))]
+        return [*found, ("fields", str(fields))] if fields else found
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -18,6 +18,7 @@ from pyspark import RDD, StorageLevel
 from pyspark.rdd import Partitioner, portable_hash
 from pyspark.serializers import Serializer
 
+from vispark._utils.displays import Explanation
 from vispark.api.boundary import brief_errors
 from vispark.errors import PlanError
 from vispark.fold import fold_of
@@ -186,11 +187,11 @@ class ReducedRDD(DriverRDD):
         """Print the plan as ``VRDD.explain`` does, with the fold, where the fold runs, and why."""
         print(self.explanation(schema=schema, sources=sources))
 
-    def explanation(self, *, schema: Any = None, sources: bool = False) -> str:
+    def explanation(self, *, schema: Any = None, sources: bool = False) -> Explanation:
         """Return the text that :meth:`explain` prints."""
         if self._in_workers is not None:
             made: Any = self._in_workers
-            return str(made.explanation(schema=schema, sources=sources))
+            return Explanation(made.explanation(schema=schema, sources=sources))
         return self._source._explained(self._request, schema, sources)
 
     @cached_property

@@ -20,6 +20,7 @@ from pyspark.resource import ResourceProfile
 from pyspark.serializers import Serializer
 
 from gpu_worker.protocol.messages import FoldByKeyStep, FoldStep
+from vispark._utils.displays import Explanation
 from vispark._utils.lazy import LazyModule
 from vispark.api.appearance import Appearance
 from vispark.api.boundary import brief, brief_errors
@@ -501,11 +502,9 @@ class VRDD(Appearance, EagerExecution, KeyedOperations, FoldActions, GridOperati
         """
         print(self.explanation(schema=schema, sources=sources))
 
-    def explanation(self, *, schema: Any = None, sources: bool = False) -> str:
-        """Return the text that :meth:`explain` prints.
+    def explanation(self, *, schema: Any = None, sources: bool = False) -> Explanation:
+        """Return the text that :meth:`explain` prints; notebooks show it with its sections.
 
-        Examples
-        --------
         >>> "lambda" in sc.parallelize([1.0]).cache("GPU").vmap(lambda x: 2 * x).explanation()
         True
         """
@@ -775,7 +774,7 @@ _SPARK_ACTIONS = (
     "takeSample", "variance",
 )
 
-#: Those of which nobody is told: a user calls them to have Python run, or they begin with a ``collect``.
+#: Those of which nobody is told: users call them to have Python run, or they begin with a ``collect``.
 _EXPECTED = ("collectAsMap", "foreach", "foreachPartition")
 _NO_KERNEL = "it has no kernel; what has one: sum, mean, min, max, reduce, fold, aggregate and reduceByKey(numKeys=)"
 _UNTRUSTED = "the result may not be Python's: an integer overflows, or floats that are compared are NaN"

@@ -18,7 +18,7 @@ import os
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -28,6 +28,7 @@ from typing import Any
 from pyspark import SparkContext
 
 from gpu_worker.protocol.messages import Times
+from vispark._utils import displays
 from vispark.errors import PlanError
 from vispark.profiling.attribution import shares, tracks
 from vispark.profiling.spark_jobs import Job, SparkStage, Task, jobs_since, jobs_so_far
@@ -157,6 +158,19 @@ class Profile:
         lines = [f"{kind:<16}{seconds:>12.6f} s {100 * seconds / whole:>6.1f} %  {KINDS[kind]}"
                  for kind, seconds in self.seconds.items()]
         return "\n".join([*lines, f"{'in all':<16}{self.total:>12.6f} s"])
+
+    def __repr__(self) -> str:
+        spent = sorted(self.seconds.items(), key=lambda each: -each[1])
+        shares = ", ".join(f"{kind} {seconds:.3f} s" for kind, seconds in spent[:3] if seconds)
+        return f"Profile({self.total:.3f} s{': ' * bool(shares)}{shares})"
+
+    def _repr_mimebundle_(self, include: Container[str] | None = None,
+                          exclude: Container[str] | None = None) -> dict[str, Any]:
+        """Return the break-down as :meth:`table` writes it, and the same as an HTML table."""
+        whole, seconds = self.total or 1.0, self.seconds
+        rows = [(kind, f"{each:.6f} s {100 * each / whole:.1f} % {KINDS[kind]}") for kind, each in seconds.items()]
+        markup = displays.table("Profile", [*rows, ("in all", f"{self.total:.6f} s")])
+        return displays.bundle(f"Profile\n{self.table()}", markup, include, exclude)
 
     def save(self, path: str | Path) -> None:
         """Write the trace, for https://ui.perfetto.dev or chrome://tracing: the Trace Event Format's JSON object."""

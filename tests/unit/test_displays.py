@@ -1,0 +1,68 @@
+"""Displays in notebooks: the text says all that the HTML says, and nothing of the user's is taken for markup."""
+
+from __future__ import annotations
+
+import html
+import re
+import subprocess
+import sys
+
+import pytest
+
+import vispark
+from vispark._utils.displays import Explanation
+
+#: Objects that are shown without a session, each with something to escape.
+SHOWN = {
+    "grid": vispark.Grid((4, 6), splits=(2, 1), boundary=("periodic", (0.0, "mirrored")), fields={"<u>": "f4"}),
+    "plan": Explanation('before\n== Plan ==\nvmap a < b & "c"\n  send\n== Way ==\ndirect: <none>'),
+    "profile": vispark.Profile(total=2.0),
+}
+
+
+def words(text: str) -> list[str]:
+    """What a reader sees of HTML, by words."""
+    return html.unescape(re.sub(r"<[^>]*>", " ", text)).split()
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_the_text_says_all_that_the_html_says(name: str):
+    data = SHOWN[name]._repr_mimebundle_()
+    assert set(data) == {"text/plain", "text/html"}
+    # A repr has "halo=(1, 1)", and a table "halo" and "(1, 1)".
+    text = data["text/plain"]
+    missing = [word for word in words(data["text/html"]) if word not in text]
+    assert not missing, missing
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_text_of_the_user_is_escaped(name: str):
+    markup = SHOWN[name]._repr_mimebundle_()["text/html"]
+    assert set(re.findall(r"</?([a-z]+)", markup)) <= {"table", "caption", "tr", "th", "td", "details", "summary", "pre"}
+    assert "<u>" not in markup and "<none>" not in markup
+
+
+def test_only_what_is_asked_for_is_given():
+    grid = SHOWN["grid"]
+    assert grid._repr_mimebundle_(include={"text/plain"}) == {"text/plain": repr(grid)}
+    assert set(grid._repr_mimebundle_(exclude={"text/plain"})) == {"text/html"}
+
+
+def test_an_explanation_is_a_string():
+    text = Explanation("== Plan ==\nsend")
+    assert text == "== Plan ==\nsend" and isinstance(text, str) and hash(text) == hash(str(text))
+    assert text._repr_mimebundle_()["text/plain"] == text
+
+
+def test_a_profile_has_a_short_repr():
+    found = vispark.Profile(total=2.0)
+    assert repr(found) == "Profile(2.000 s: driver 2.000 s)"
+    found.add("reduce", {"kernel": 1.5}, found.started, "worker")
+    assert repr(found) == "Profile(2.000 s: kernel 1.500 s, driver 0.500 s)"
+
+
+def test_displays_import_nothing():
+    code = "import sys, vispark; vispark.Grid((4, 4))._repr_mimebundle_(); " \
+           "print([each for each in ('IPython', 'matplotlib', 'ipywidgets') if each in sys.modules])"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
+    assert found.stdout == "[]\n"
