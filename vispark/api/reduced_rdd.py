@@ -135,7 +135,7 @@ class Foldable(RDD[Any]):
         """Return the reason why an action is a Spark job."""
 
     @abstractmethod
-    def _explained(self, by_key: ByKey | str, schema: Any, sources: bool) -> str:
+    def _explained(self, by_key: ByKey | str, schema: Any, sources: bool) -> Explanation:
         """Return the text of ``explain``, with the ``reduceByKey`` behind this VRDD or why it is a Spark job."""
 
 

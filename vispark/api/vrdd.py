@@ -607,7 +607,7 @@ class VRDD(Appearance, EagerExecution, KeyedOperations, FoldActions, GridOperati
 
     # -- inside -------------------------------------------------------------------------------------------------------
 
-    def _explained(self, by_key: ByKey | str, schema: Any, sources: bool) -> str:
+    def _explained(self, by_key: ByKey | str, schema: Any, sources: bool) -> Explanation:
         """Return the text of ``explain`` for this VRDD, as :class:`FoldActions` declares it."""
         folds, requests = ({}, {}) if by_key else (self._folds, self._requests)
         wanted = Explained(self._chain(), self.getNumPartitions(), folds, content_of(schema), sources, by_key, requests)
