@@ -42,7 +42,7 @@ def sections(text: str) -> str:
 
 def bundle(text: str, markup: str, include: Container[str] | None = None,
            exclude: Container[str] | None = None) -> dict[str, Any]:
-    """Return what ``_repr_mimebundle_`` returns: data by MIME type, of the types that are asked for.
+    """Return the data by MIME type for ``_repr_mimebundle_``, of the types that are asked for.
 
     Examples
     --------
