@@ -1,4 +1,4 @@
-"""Command line: ``gpu-worker start | stop | status | top | metrics | publications | unpublish | logs | ...``."""
+"""Command line: ``gpu-worker start | stop | status | top | metrics | dashboard | ...``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rich.table import Table
 from gpu_worker.cli_options import NO_DAEMON, runtime_dir_option
 from gpu_worker.daemon import service
 from gpu_worker.deployment.commands import clusters
-from gpu_worker.monitor.commands import metrics, top
+from gpu_worker.monitor.commands import dashboard, metrics, top
 from gpu_worker.mpi.cluster import Cluster
 from gpu_worker.protocol.errors import VisparkError, WorkerUnavailable
 from gpu_worker.protocol.messages import ListPublications, SessionStatus, Status, StatusReport, Unpublish
@@ -174,6 +174,7 @@ def gpus(script: bool) -> None:
 main.add_command(clusters)
 main.add_command(top)
 main.add_command(metrics)
+main.add_command(dashboard)
 
 
 def _follow(paths: list[Path]) -> None:

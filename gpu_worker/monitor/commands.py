@@ -1,15 +1,18 @@
-"""Commands ``top`` and ``metrics`` of ``gpu-worker``."""
+"""Commands ``top``, ``metrics`` and ``dashboard`` of ``gpu-worker``."""
 
 from __future__ import annotations
 
 import contextlib
 import importlib
+from pathlib import Path
 
 import click
 
 from gpu_worker.cli_options import NO_DAEMON, runtime_dir_option
 from gpu_worker.monitor import top as terminal
 from gpu_worker.monitor.samples import SharedSamples
+from gpu_worker.system.paths import locate
+from gpu_worker.web import server
 
 
 @click.command()
@@ -52,3 +55,30 @@ def metrics(runtime_dir: str | None, listen: str, once: bool) -> None:
         click.echo(f"metrics at http://{host}:{server.server_address[1]}/metrics")
         with contextlib.suppress(KeyboardInterrupt):
             server.serve_forever()
+
+
+@click.command()
+@runtime_dir_option
+@click.option("--listen", default="127.0.0.1", show_default=True, help="Address of this machine.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8050, show_default=True, help="0 is any that is free.")
+@click.option("--uds", type=click.Path(dir_okay=False, path_type=Path), help="Listen at a Unix socket instead.")
+@click.option("--certificate", type=click.Path(exists=True, dir_okay=False), help="TLS certificate, in PEM.")
+@click.option("--key", type=click.Path(exists=True, dir_okay=False), help="Its key, if it is in a file of its own.")
+@click.option("--host-name", "names", multiple=True, help="A name under which browsers reach it; may be repeated.")
+@click.option("--link", "only_link", is_flag=True, help="Print another link to the dashboard that runs.")
+def dashboard(runtime_dir: str | None, listen: str, port: int, uds: Path | None, certificate: str | None,
+              key: str | None, names: tuple[str, ...], only_link: bool) -> None:
+    """Serve a page with sessions, memory and rates of this node, until Ctrl-C; it changes nothing.
+
+    The link that it prints opens once, within five minutes.
+    """
+    # No other command needs a web server.
+    pages = importlib.import_module("gpu_worker.monitor.dashboard")
+    directory = locate(runtime_dir).ensure()
+    if only_link:
+        click.echo(pages.another_link(directory))
+        return
+    with server.listen_at_path(uds) if uds else server.listen(listen, port, bool(certificate)) as sock:
+        found = pages.Dashboard(directory, sock, names, certificate, key)
+        click.echo(found.link())
+        found.run()

@@ -7,7 +7,6 @@ read it by a name of its own.
 
 from __future__ import annotations
 
-import ipaddress
 import json
 import logging
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from typing import Any
 from gpu_worker.monitor.samples import SharedSamples, partitions
 from gpu_worker.protocol.errors import WorkerError
 from gpu_worker.protocol.messages import SessionStatus
+from gpu_worker.web.access import is_own_host
 
 try:
     from prometheus_client import CollectorRegistry, generate_latest
@@ -24,10 +24,24 @@ try:
     from prometheus_client.exposition import CONTENT_TYPE_LATEST
 except ImportError:
     CollectorRegistry = None  # type: ignore[assignment, misc]
+    CONTENT_TYPE_LATEST = ""
 
 log = logging.getLogger(__name__)
 
 _LABELS = ["application", "session"]
+
+#: Counters of a session's report, with their names and meanings.
+_COUNTERS = {
+    "requests": ("requests", "Requests that a session's process has answered."),
+    "plans": ("plans", "Plans of actions that a session's process has begun."),
+    "repeated": ("replayed_plans", "Plans that were replayed from recordings."),
+    "failed": ("failed_plans", "Plans that ended with an error."),
+    "lowered": ("new_plans", "Plans that a client sent in full, as the session's process had not met them."),
+    "snapshots": ("snapshots", "Snapshots that were completed."),
+    "received": ("received_bytes", "Bytes of partitions and arguments that a session's process took in."),
+    "returned": ("returned_bytes", "Bytes of results that a session's process gave back."),
+    "sent": ("sent_bytes", "Bytes that a session's worlds sent to other nodes."),
+}
 
 
 class DaemonCollector:
@@ -62,12 +76,8 @@ def _of_sessions(sessions: tuple[SessionStatus, ...]) -> Iterator[Any]:
                              labels=[*_LABELS, "device"])
     limit = GaugeMetricFamily("vispark_device_memory_limit_bytes", "Memory of a device that a session may take.",
                               labels=[*_LABELS, "device"])
-    requests = CounterMetricFamily("vispark_requests", "Requests that a session's process has answered.",
-                                   labels=_LABELS)
-    replayed = CounterMetricFamily("vispark_replayed_plans", "Plans that were replayed from recordings.",
-                                   labels=_LABELS)
-    sent = CounterMetricFamily("vispark_sent_bytes", "Bytes that a session's worlds sent to other nodes.",
-                               labels=_LABELS)
+    counters = {name: CounterMetricFamily(f"vispark_{title}", meaning, labels=_LABELS)
+                for name, (title, meaning) in _COUNTERS.items()}
     for session in sessions:
         own = [session.application, session.session]
         clients.add_metric(own, session.clients)
@@ -78,10 +88,9 @@ def _of_sessions(sessions: tuple[SessionStatus, ...]) -> Iterator[Any]:
         for memory in session.report.memory:
             used.add_metric([*own, memory.device], memory.used)
             limit.add_metric([*own, memory.device], memory.total)
-        requests.add_metric(own, session.report.requests)
-        replayed.add_metric(own, session.report.repeated)
-        sent.add_metric(own, session.report.sent)
-    yield from (clients, held, host, used, limit, requests, replayed, sent)
+        for name, family in counters.items():
+            family.add_metric(own, getattr(session.report, name))
+    yield from (clients, held, host, used, limit, *counters.values())
 
 
 def text(samples: SharedSamples) -> bytes:
@@ -138,7 +147,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Answer a request."""
-        if not is_own_host(self.headers.get("Host", ""), self.own_name):
+        if not is_own_host(self.headers.get("Host", ""), [self.own_name]):
             self._answer(403, "text/plain", b"this server has another name\n")
         elif self.path == "/metrics":
             self._answer(200, CONTENT_TYPE_LATEST, text(self.shared))
@@ -160,22 +169,3 @@ class _Handler(BaseHTTPRequestHandler):
     def log_message(self, format: str, *args: Any) -> None:
         """Log a request."""
         log.debug(format, *args)
-
-
-def is_own_host(header: str, name: str) -> bool:
-    """Return whether a request's ``Host`` is an address, localhost, or the name that the server listens on.
-
-    Examples
-    --------
-    >>> [is_own_host(host, "node7") for host in ("127.0.0.1:9464", "[::1]:80", "localhost", "node7:1", "evil.org", "")]
-    [True, True, True, True, False, False]
-    """
-    host = header.rpartition(":")[0] if header.rpartition(":")[2].isdigit() else header
-    host = host.strip("[]").lower()
-    if host in ("localhost", name.lower()):
-        return bool(host)
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True

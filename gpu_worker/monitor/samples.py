@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from gpu_worker.protocol.errors import VisparkError
 from gpu_worker.protocol.messages import SessionStatus, Status, StatusReport
@@ -51,14 +51,24 @@ class SharedSamples:
                 self._last = sample(self._runtime_dir)
             return self._last
 
+    def refresh(self) -> Sample:
+        """Return a new sample, which is the last one from then on."""
+        found = sample(self._runtime_dir)
+        with self._lock:
+            self._last = found
+        return found
+
 
 @dataclass(frozen=True)
 class Rates:
-    """Rates of a session between two samples, a second: requests, plans replayed, bytes sent to other nodes."""
+    """Rates of a session between two samples, a second, each of the counter of its name in the session's report."""
 
     requests: float
     repeated: float
     sent: float
+    plans: float = 0.0
+    received: float = 0.0
+    returned: float = 0.0
 
 
 def rates(before: Sample | None, after: Sample) -> dict[str, Rates]:
@@ -81,8 +91,8 @@ def rates(before: Sample | None, after: Sample) -> dict[str, Rates]:
         first, last = earlier.get((each.session, each.epoch)), each.report
         if first is not None and last is not None:
             seconds = after.at - before.at
-            found[each.session] = Rates((last.requests - first.requests) / seconds,
-                                        (last.repeated - first.repeated) / seconds, (last.sent - first.sent) / seconds)
+            found[each.session] = Rates(*((getattr(last, field.name) - getattr(first, field.name)) / seconds
+                                          for field in fields(Rates)))
     return found
 
 

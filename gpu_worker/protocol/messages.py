@@ -420,7 +420,9 @@ class DeviceMemory:
 @dataclass(frozen=True, slots=True)
 class Reported:
     """Report of a session's content on this node; ``sent`` counts bytes that its MPI world sent to other nodes,
-    ``repeated`` the plans that were replayed from recordings.
+    ``repeated`` the plans that were replayed from recordings. ``plans`` were begun, ``failed`` of them ended with an
+    error, ``lowered`` were sent in full; ``snapshots`` are complete; ``received`` and ``returned`` are bytes
+    of payloads. Counters only rise, from 0 when the session's process begins.
     """
 
     number: int
@@ -430,6 +432,12 @@ class Reported:
     requests: int
     sent: int = 0
     repeated: int = 0
+    plans: int = 0
+    failed: int = 0
+    lowered: int = 0
+    snapshots: int = 0
+    received: int = 0
+    returned: int = 0
 
 
 Reply = Ran | DescribedVrdd | Done | Reported | Failure | AttachedVrdd

@@ -70,6 +70,7 @@ from gpu_worker.protocol.messages import (
 )
 from gpu_worker.protocol.payload import Payload
 from gpu_worker.protocol.wire import close_all, failure_of
+from gpu_worker.server.counters import Counters
 from gpu_worker.server.payload_cache import KEPT_SECONDS, Payloads
 from gpu_worker.server.publications import ProcessPublications
 from gpu_worker.server.snapshots import ProcessSnapshots
@@ -127,6 +128,7 @@ class SessionWorker:
         self._box = box
         self._line = InFlightQueue(box)
         self._requests = self._repeated = 0
+        self._counters = Counters()
         #: The numbers of the plans that are under way.
         self._running: set[int] = set()
         self._handlers: dict[type, Callable] = {Describe: self._describe, Release: self._release,
@@ -262,10 +264,12 @@ class SessionWorker:
     def report(self, number: int = 0) -> Reported:
         """Return a report of the session's content and memory on this node."""
         lines, host_bytes = self._names.report()
+        counters = self._counters
         figures = [(device.name, device.memory()) for device in self._pool.devices]
         memory = tuple(DeviceMemory(name, figure.used, figure.total) for name, figure in figures)
-        return Reported(number, lines, memory, host_bytes, self._requests, self._grids.sent,
-                        self._repeated)
+        return Reported(number, lines, memory, host_bytes, self._requests, self._grids.sent, self._repeated,
+                        counters.begun, counters.failed, counters.lowered, self._snapshots.completed,
+                        counters.received, counters.returned)
 
     def close(self) -> None:
         """Free all memory."""
@@ -287,6 +291,7 @@ class SessionWorker:
         return ChunkedInput(piece.key, plan, self._pool, memory, piece.vrdd, self._admission.leave)
 
     def _run(self, request: Run, payloads: Payloads, descriptor: int | None = None) -> Answer | Submission:
+        self._counters.begun += 1
         number = request.memory
         payload = payloads.find(number) if descriptor is None else payloads.receive(descriptor, number)
         again = False
@@ -298,14 +303,17 @@ class SessionWorker:
                 raise PlanUnknown("the memory of a plan's values is not here any more, and has to be sent again")
             intake = payloads.blocks(request)
             self._plans.tidy(KEPT_SECONDS)
+            self._counters.lowered += bool(request.plan)
             plan = intake.prepared if intake else self._plans.get(request.key, request.plan)
             verify_request(request, plan.slots)
             self._publications.check_kept([vrdd for slot, vrdd in enumerate(request.vrdds) if slot != plan.source])
             found = self._admitted(request, plan, payload, intake)
             again = isinstance(found, Submission) or not found[0].retained
+            self._counters.received += payload.size if payload is not None else 0
             if request.save is not None:
                 self._save(request.save, found)
         except VisparkError as error:
+            self._counters.failed += 1
             self._grids.failed(request.world, request.vrdds, error)
             log.info("plan %d refused: %s", request.number, error.message)
             raise
@@ -316,6 +324,7 @@ class SessionWorker:
         if isinstance(found, Submission):
             return found
         reply, fetched = found
+        self._counters.returned += fetched.size if fetched is not None else 0
         log.debug("plan %d: %d partitions, %.6f s", request.number, len(plan.plan.inputs), reply.times.total)
         return self._with_snapshots(reply), [] if fetched is None else [fetched.release()]
 

@@ -144,6 +144,8 @@ class ProcessSnapshots:
     _memory: dict[int, Kept] = field(default_factory=dict)
     #: The newest complete and failed ones; only the background thread sets it.
     _saved: tuple[Saved, ...] = ()
+    #: Number of those that were completed; only the background thread sets it.
+    completed: int = 0
     #: Memory of one that no loop needs any more, pinned as it is, for the next one of a loop that goes on.
     _spare: Payload | None = None
     #: What other nodes gave us, by number and owner: held beside the daemon, so that it is not lost with that.
@@ -192,6 +194,7 @@ class ProcessSnapshots:
                 kept = self._memory[save.number] = replace(self._memory[save.number], is_complete=True)
             copied = save.copy is not None and self._sent(save, save.copy, kept)
             failed = ""
+            self.completed += 1
         except (VisparkError, OSError, MemoryError) as error:
             failed = as_error(error).message
             log.warning("snapshot %d of VRDD %d failed: %s", save.number, save.vrdd, failed)

@@ -14,14 +14,13 @@ from collections.abc import Callable, Collection
 _BYTES = 24
 #: Seconds in which a link has to be opened.
 LINK_SECONDS = 300.0
-#: Links that may wait to be opened at one time; the oldest one goes for a new one.
-_MOST_LINKS = 100
 
 
 class Access:
     """Rights to one server's pages, kept in its memory; any thread may call it.
 
-    A browser opens a link, whose token holds once and for ``seconds``, and has a cookie from then on. A program, such
+    A browser opens a link, whose token is signed with ``secret``, so that another process that has it makes links, too,
+    and holds once and for ``seconds``, and has a cookie from then on. A program, such
     as Prometheus, sends ``secret`` as a bearer token.
 
     Parameters
@@ -31,7 +30,7 @@ class Access:
     seconds : float, optional
         How long a link can be opened.
     clock : callable, optional
-        Seconds of a clock that never goes back.
+        Seconds since 1970, as of all processes that make links.
 
     Examples
     --------
@@ -41,7 +40,7 @@ class Access:
     (True, False, False)
     """
 
-    def __init__(self, secret: str = "", seconds: float = LINK_SECONDS, clock: Callable[[], float] = time.monotonic):
+    def __init__(self, secret: str = "", seconds: float = LINK_SECONDS, clock: Callable[[], float] = time.time):
         self.secret = secret or secrets.token_urlsafe(_BYTES)
         #: Value of the cookie of browsers that opened a link.
         self.cookie = secrets.token_urlsafe(_BYTES)
@@ -49,23 +48,28 @@ class Access:
         self.cookie_name = "vispark_" + hashlib.sha256(self.secret.encode()).hexdigest()[:12]
         self._seconds, self._clock = seconds, clock
         self._lock = threading.Lock()
-        self._ends: dict[str, float] = {}
+        #: Links that were opened, and when they would be too old.
+        self._used: dict[str, float] = {}
 
     def new_token(self) -> str:
         """Return the token of a new link."""
-        token, now = secrets.token_urlsafe(_BYTES), self._clock()
-        with self._lock:
-            self._ends = {old: end for old, end in self._ends.items() if end > now}
-            while len(self._ends) >= _MOST_LINKS:
-                del self._ends[next(iter(self._ends))]
-            self._ends[token] = now + self._seconds
-        return token
+        said = f"{self._clock() + self._seconds:.0f}.{secrets.token_urlsafe(_BYTES)}"
+        return f"{said}.{self._signature(said)}"
 
     def redeem(self, token: str) -> bool:
         """Return whether a link's token holds; it holds no more after this."""
+        said, _, signature = token.rpartition(".")
+        if not hmac.compare_digest(signature.encode(), self._signature(said).encode()):
+            return False
+        now, end = self._clock(), float(said.partition(".")[0])
         with self._lock:
-            end = self._ends.pop(token, None)
-        return end is not None and end > self._clock()
+            self._used = {old: its_end for old, its_end in self._used.items() if its_end > now}
+            is_new = said not in self._used
+            self._used[said] = end
+        return is_new and end > now
+
+    def _signature(self, said: str) -> str:
+        return hmac.new(self.secret.encode(), said.encode(), "sha256").hexdigest()
 
     def is_known_browser(self, cookie: str) -> bool:
         """Return whether a cookie's value is that of this server."""

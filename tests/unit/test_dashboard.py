@@ -1,0 +1,47 @@
+"""Dashboard of a daemon: what its page is given, who may read it, and how often the daemon is asked."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gpu_worker.monitor.samples import Sample, SharedSamples, rates
+from gpu_worker.protocol.messages import DeviceMemory, Reported, SessionStatus, StatusReport
+from gpu_worker.web.access import Access
+
+testclient = pytest.importorskip("starlette.testclient")
+dashboard = pytest.importorskip("gpu_worker.monitor.dashboard")
+sampler = pytest.importorskip("gpu_worker.monitor.sampler")
+
+
+def _sample(at: float, plans: int) -> Sample:
+    report = Reported(0, (), (DeviceMemory("host:0", 8, 100),), 5, plans, plans=plans)
+    return Sample(at, StatusReport(1, "node", 1, at, (SessionStatus("s", "app", 7, 1, 1, "held", report),)))
+
+
+def test_points_have_sums_and_rates():
+    first, last = _sample(0.0, 10), _sample(2.0, 30)
+    found = sampler.point(sampler.described(last, rates(first, last)), 5.0)
+    assert found["devices"] == {"host:0": 8} and found["rates"]["plans"] == 10.0 and found["up"]
+
+
+def test_a_slow_viewer_has_what_it_missed_at_once():
+    taken = sampler.Sampler(SharedSamples(None))
+    for at in range(700):
+        taken._take(_sample(float(at), at), {})
+    event, seen = taken.after(697)
+    assert len(json.loads(event[6:])["points"]) == 3 and seen == 700
+    assert len(json.loads(taken.after(0)[0][6:])["points"]) == sampler.HISTORY
+
+
+def test_a_daemon_that_is_down_is_shown_as_down(tmp_path: Path):
+    access = Access()
+    application = dashboard.application(SharedSamples(str(tmp_path)), access)
+    with testclient.TestClient(application, base_url="http://127.0.0.1") as browser:
+        assert browser.get("/").status_code == browser.get("/pages/page.js").status_code == 403
+        assert browser.get("/health").status_code == 503
+        browser.get(f"/?token={access.new_token()}")
+        assert "<table" in browser.get("/").text and browser.get("/pages/vendor/uplot/LICENSE").status_code == 200
+        assert "vispark_up 0.0" in browser.get("/metrics").text
