@@ -23,15 +23,21 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark import SparkContext
 
 from gpu_worker.protocol.messages import Times
-from vispark._utils import displays
+from vispark._utils.lazy import LazyModule
 from vispark.errors import PlanError
 from vispark.profiling.attribution import shares, tracks
 from vispark.profiling.spark_jobs import Job, SparkStage, Task, jobs_since, jobs_so_far
+
+if TYPE_CHECKING:
+    from vispark._utils import displays
+else:
+    # Spark's tasks take times with this module, and show nothing.
+    displays = LazyModule("vispark._utils.displays")
 
 log = logging.getLogger(__name__)
 
