@@ -108,6 +108,26 @@ def test_a_logistic_regression_is_one_job(sc: SparkContext, classes: DataFrame):
     assert cost(sc, lambda: estimator.fit(classes)).jobs == 0
 
 
+@pytest.mark.parametrize("params", [{"regParam": .1, "weightCol": "weight"},
+                                    {"fitIntercept": False, "standardization": False, "regParam": .3}], ids=str)
+def test_linear_support_vectors(classes: DataFrame, params):
+    params = {"labelCol": "two", "maxIter": 8, **params}
+    ours, theirs = (module.LinearSVC(**params).fit(classes) for module in (classification, mllib_classification))
+    np.testing.assert_allclose(ours.coefficients.toArray(), theirs.coefficients.toArray(), rtol=1e-6, atol=1e-8)
+    assert ours.intercept == pytest.approx(theirs.intercept, rel=1e-6, abs=1e-8)
+    np.testing.assert_allclose(ours.summary().objectiveHistory, theirs.summary().objectiveHistory, rtol=1e-9)
+
+
+@pytest.mark.parametrize(("name", "attributes"), [
+    ("StandardScaler", ("mean", "std")), ("MinMaxScaler", ("originalMin", "originalMax")),
+    ("MaxAbsScaler", ("maxAbs",))])
+def test_scalers(numbers: DataFrame, name: str, attributes):
+    ours, theirs = (getattr(module, name)(inputCol="features", outputCol="out").fit(numbers)
+                    for module in (feature, mllib_feature))
+    for one in attributes:
+        np.testing.assert_allclose(getattr(ours, one).toArray(), getattr(theirs, one).toArray(), rtol=1e-9, atol=1e-12)
+
+
 def test_principal_components(numbers: DataFrame):
     names = {"k": 3, "inputCol": "features", "outputCol": "out"}
     ours, theirs = feature.PCA(**names).fit(numbers), mllib_feature.PCA(**names).fit(numbers)

@@ -19,7 +19,8 @@ from tests.system.vrdd_tools import host_context
 pytest.importorskip("pyarrow")
 
 #: The classes, by the module's name in both packages.
-CLASSES = {"classification": ["LogisticRegression"], "regression": ["LinearRegression"], "feature": ["PCA"],
+CLASSES = {"classification": ["LogisticRegression"], "regression": ["LinearRegression"],
+           "feature": ["PCA", "StandardScaler"],
            "recommendation": ["ALS"]}
 
 #: Examples that differ, by class: how they begin, and why.

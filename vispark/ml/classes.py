@@ -152,6 +152,14 @@ def logistic(x: Any, y: Any, w: Any, coefficients: Any, intercept: Any) -> Any:
     return w * np.logaddexp(0, margin if y == 0 else -margin), rest * x, rest
 
 
+def hinge(x: Any, y: Any, w: Any, coefficients: Any, intercept: Any) -> Any:
+    """Return the hinge loss of a row of class 0 or 1, and its derivatives by coefficients and margin."""
+    sign = 2 * y - 1
+    rest = 1 - sign * (np.dot(coefficients, x) + intercept)
+    slope = -sign * w if rest > 0 else 0.0
+    return w * rest if rest > 0 else 0.0, slope * x, slope
+
+
 def softmax(x: Any, y: Any, w: Any, coefficients: Any, intercepts: Any) -> Any:
     """Return the multinomial loss of a row, and its derivatives by coefficients and margins."""
     margins = coefficients @ x + intercepts

@@ -9,7 +9,7 @@ from pyspark.ml import classification
 from pyspark.sql import DataFrame
 
 from vispark.ml.base import DeviceFit, Unsuited
-from vispark.ml.classes import ClassStatistics, StandardizedModel, logistic, softmax, statistics_of
+from vispark.ml.classes import ClassStatistics, StandardizedModel, hinge, logistic, softmax, statistics_of
 from vispark.ml.java import JavaObjects
 from vispark.ml.loads import load, number, one, plain
 from vispark.ml.optim.least_squares import Penalty
@@ -67,12 +67,7 @@ class LogisticRegression(DeviceFit, classification.LogisticRegression):
 
     def _classes(self, dataset: DataFrame, statistics: ClassStatistics) -> int:
         """Return the number of classes, which are those of the labels."""
-        classes = len(statistics.histogram)
-        if (statistics.histogram > 0).sum() < 2:
-            raise Unsuited("all rows are of one class")
-        declared = dataset.schema[self.getLabelCol()].metadata.get("ml_attr", {})
-        if declared and len(declared.get("vals", ())) != classes:
-            raise Unsuited("the label column declares other classes than there are")
+        classes = _present(dataset, self.getLabelCol(), statistics)
         if self.isSet("thresholds") and len(self.getThresholds()) != classes:
             raise Unsuited(f"thresholds are not {classes}")
         return classes
@@ -89,3 +84,58 @@ class LogisticRegression(DeviceFit, classification.LogisticRegression):
         return model.setSummary(java.some(kind(
             found._1().transform(dataset._jdf), found._2(), found._3(), self.getLabelCol(), self.getFeaturesCol(),
             self._column("weightCol") or "weightCol", java.doubles(history))))
+
+
+class LinearSVC(DeviceFit, classification.LinearSVC):
+    """Linear support vector machine for two classes: pyspark's, fitted in the workers.
+
+    The hinge loss, over standardized features, with an L2 term. Each evaluation is one pass, without a Spark job;
+    OWL-QN runs in the driver, as in MLlib. Data of one class stays with MLlib.
+
+    Examples
+    --------
+    >>> from pyspark.ml.linalg import Vectors
+    >>> from pyspark.sql import SparkSession
+    >>> rows = [(float(x > 2), Vectors.dense(float(x))) for x in range(6)]
+    >>> df = SparkSession(sc).createDataFrame(rows, ["label", "features"])
+    >>> model = LinearSVC(regParam=0.01).fit(df)
+    >>> model.predict(Vectors.dense(0.0)), model.predict(Vectors.dense(5.0))
+    (0.0, 1.0)
+    """
+
+    def _train(self, dataset: DataFrame) -> Any:
+        points = load(dataset, {"x": plain(self.getFeaturesCol()), "y": number(self.getLabelCol()),
+                                "w": number(weights) if (weights := self._column("weightCol")) else one()},
+                      can_mask=True)
+        statistics = statistics_of(points, 2)
+        _present(dataset, self.getLabelCol(), statistics)
+        penalty = Penalty(self.getRegParam(), 0.0, self.getStandardization(), self.getMaxIter(), self.getTol())
+        model = StandardizedModel(points, statistics, penalty, 1, self.getFitIntercept())
+        start = model.start(np.zeros(1))
+        minimum = minimize(model.objective(hinge), start, l1=np.zeros(len(start)), iterations=penalty.iterations,
+                           tolerance=penalty.tolerance)
+        coefficients, intercepts = model.raw(minimum.x)
+        java = JavaObjects(dataset.sparkSession.sparkContext)
+        svm = self._with_params(dataset, java.ml.classification.LinearSVCModel(
+            self.uid, java.vector(coefficients[0]), float(intercepts[0])))
+        found = svm.findSummaryModel()
+        return svm.setSummary(java.some(java.ml.classification.LinearSVCTrainingSummaryImpl(
+            found._1().transform(dataset._jdf), found._2(), found._3(), self.getLabelCol(),
+            self._column("weightCol") or "weightCol", java.doubles(minimum.history))))
+
+
+def _present(dataset: DataFrame, label: str, statistics: ClassStatistics) -> int:
+    """Return the number of classes of the labels.
+
+    Raises
+    ------
+    Unsuited
+        If all rows are of one class, or the label column declares other classes than there are.
+    """
+    classes = len(statistics.histogram)
+    if (statistics.histogram > 0).sum() < 2:
+        raise Unsuited("all rows are of one class")
+    declared = dataset.schema[label].metadata.get("ml_attr", {})
+    if declared and len(declared.get("vals", ())) != classes:
+        raise Unsuited("the label column declares other classes than there are")
+    return classes

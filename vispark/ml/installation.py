@@ -7,7 +7,8 @@ import importlib
 from vispark.ml import classification, clustering, feature, recommendation, regression, tuning
 
 #: The estimators that fit in the workers.
-ESTIMATORS = (classification.LogisticRegression, clustering.KMeans, feature.PCA, recommendation.ALS,
+ESTIMATORS = (classification.LinearSVC, classification.LogisticRegression, clustering.KMeans, feature.MaxAbsScaler,
+              feature.MinMaxScaler, feature.PCA, feature.StandardScaler, recommendation.ALS,
               regression.LinearRegression,
               tuning.CrossValidator, tuning.TrainValidationSplit)
 
