@@ -311,6 +311,36 @@ def test_k_means_of_fewer_rows_than_centers(spark: SparkSession):
                                                                                    ["features"]))
 
 
+@pytest.mark.parametrize("params", [{}, {"weightCol": "weight"}], ids=str)
+def test_a_mixture_of_densities(groups: DataFrame, params):
+    ours, theirs = (module.GaussianMixture(k=3, seed=2, maxIter=6, **params).fit(groups)
+                    for module in (clustering, mllib_clustering))
+    np.testing.assert_allclose(ours.weights, theirs.weights, rtol=1e-6)
+    for found, expected in zip(ours.gaussians, theirs.gaussians, strict=True):
+        np.testing.assert_allclose(found.mean.toArray(), expected.mean.toArray(), rtol=1e-6, atol=1e-9)
+        np.testing.assert_allclose(found.cov.toArray(), expected.cov.toArray(), rtol=1e-6, atol=1e-9)
+    assert ours.summary.logLikelihood == pytest.approx(theirs.summary.logLikelihood, rel=1e-9)
+    assert ours.summary.numIter == theirs.summary.numIter
+
+
+GENERALIZED = [{"family": "poisson", "weightCol": "weight"}, {"family": "gamma", "link": "log", "regParam": .1},
+               {"family": "binomial", "labelCol": "two", "link": "cloglog", "regParam": .01},
+               {"family": "tweedie", "variancePower": 1.5, "linkPower": 0.0, "fitIntercept": False},
+               {"family": "gaussian", "offsetCol": "weight", "regParam": .2}, {"family": "poisson", "link": "sqrt"}]
+
+
+@pytest.mark.parametrize("params", GENERALIZED, ids=str)
+def test_generalized_linear_regression(classes: DataFrame, params):
+    df = classes.withColumn("positive", functions.abs("label") / 10 + .5)
+    params = {"labelCol": "positive", **params}
+    ours, theirs = (module.GeneralizedLinearRegression(**params).fit(df) for module in (regression, mllib_regression))
+    np.testing.assert_allclose(ours.coefficients.toArray(), theirs.coefficients.toArray(), rtol=1e-6, atol=1e-8)
+    assert ours.intercept == pytest.approx(theirs.intercept, rel=1e-6, abs=1e-8)
+    # Where a feature is constant, MLlib's own least squares are a quasi-Newton method's.
+    assert abs(ours.summary.numIterations - theirs.summary.numIterations) <= 1
+    assert ours.summary.deviance == pytest.approx(theirs.summary.deviance, rel=1e-6)
+
+
 @pytest.fixture(scope="module")
 def groups(spark: SparkSession) -> DataFrame:
     """Three groups of rows that are far from each other, by distance and by angle."""

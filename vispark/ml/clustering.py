@@ -6,12 +6,15 @@ from typing import Any
 
 import numpy as np
 from pyspark.ml import clustering
+from pyspark.ml.common import _java2py
+from pyspark.ml.linalg import VectorUDT
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 
 from vispark import random
 from vispark.api.vrdd import VRDD
 from vispark.ml.base import DeviceFit, Unsuited
+from vispark.ml.gaussians import Mixture, first_mixture
 from vispark.ml.java import JavaObjects
 from vispark.ml.loads import load, number, one, plain
 from vispark.ml.moments import check, totals
@@ -93,6 +96,63 @@ class KMeans(DeviceFit, clustering.KMeans):
         return model.setSummary(java.some(java.ml.clustering.KMeansSummary(
             model.transform(dataset._jdf), self.getPredictionCol(), self.getFeaturesCol(), self.getK(), iterations,
             cost)))
+
+
+class GaussianMixture(DeviceFit, clustering.GaussianMixture):
+    """Mixture of Gaussian densities by expectation and maximization: pyspark's, fitted in the workers.
+
+    Each iteration is one pass. It begins with the rows that MLlib draws, by Spark jobs of its own.
+
+    Examples
+    --------
+    >>> from pyspark.ml.linalg import Vectors
+    >>> from pyspark.sql import SparkSession
+    >>> rows = [(Vectors.dense(x),) for x in (0.0, 0.1, 0.2, 8.0, 8.1, 8.2)]
+    >>> model = GaussianMixture(k=2, seed=3).fit(SparkSession(sc).createDataFrame(rows, ["features"]))
+    >>> len(model.weights), round(sum(model.weights), 6)
+    (2, 1.0)
+    """
+
+    def _train(self, dataset: DataFrame) -> Any:
+        weights, features = self._column("weightCol"), self.getFeaturesCol()
+        if not isinstance(dataset.schema[features].dataType, VectorUDT):
+            raise Unsuited("the features are no vectors")
+        points = load(dataset, {"x": plain(features), "w": number(weights) if weights else one()})
+        count, width, negative, _, weight, total = totals(points, _sums)
+        if width != count * len(total):
+            raise Unsuited("the vectors are of several lengths")
+        check(np.append(total, weight), negative)
+        mixture = first_mixture(*self._drawn(dataset, features, weights), self.getK())
+        likelihood, before, done = -np.finfo(float).max, 0.0, 0
+        while done < self.getMaxIter() and abs(likelihood - before) > self.getTol():
+            try:
+                mixture, after = mixture.after(points, total / weight)
+            except np.linalg.LinAlgError as error:
+                raise Unsuited("a covariance is singular") from error
+            if not np.isfinite(mixture.covariances).all():
+                raise Unsuited("a density lost all its rows")
+            before, likelihood, done = likelihood, after, done + 1
+        return self._model(dataset, mixture, likelihood, done)
+
+    def _drawn(self, dataset: DataFrame, features: str, weights: str | None) -> tuple[np.ndarray, np.ndarray]:
+        """Return the rows that MLlib draws, five for each density, and their weights."""
+        chosen = dataset.select(sql.col(f"`{features}`"),
+                                sql.col(f"`{weights}`").cast("double") if weights else sql.lit(1.0))
+        drawn = chosen._jdf.rdd().takeSample(True, 5 * self.getK(), self.getSeed())
+        context = dataset.sparkSession.sparkContext
+        rows = np.array([_java2py(context, row.get(0)).toArray() for row in drawn])
+        return rows, np.array([row.getDouble(1) for row in drawn])
+
+    def _model(self, dataset: DataFrame, mixture: Mixture, likelihood: float, iterations: int) -> Any:
+        java = JavaObjects(dataset.sparkSession.sparkContext)
+        kind = java.ml.stat.distribution.MultivariateGaussian
+        densities = [kind(java.vector(mean), java.matrix((covariance + covariance.T) / 2))
+                     for mean, covariance in zip(mixture.means, mixture.covariances, strict=True)]
+        model = self._with_params(dataset, java.ml.clustering.GaussianMixtureModel(
+            self.uid, java.doubles(mixture.shares), java.array(kind, densities)))
+        return model.setSummary(java.some(java.ml.clustering.GaussianMixtureSummary(
+            model.transform(dataset._jdf), self.getPredictionCol(), self.getProbabilityCol(), self.getFeaturesCol(),
+            self.getK(), likelihood, iterations)))
 
 
 def _sums(x: Any, w: Any) -> Any:

@@ -7,9 +7,9 @@ import importlib
 from vispark.ml import classification, clustering, feature, recommendation, regression, tuning
 
 #: The estimators that fit in the workers.
-ESTIMATORS = (classification.LinearSVC, classification.LogisticRegression, clustering.KMeans, feature.MaxAbsScaler,
-              feature.MinMaxScaler, feature.PCA, feature.StandardScaler, recommendation.ALS,
-              regression.LinearRegression,
+ESTIMATORS = (classification.LinearSVC, classification.LogisticRegression, clustering.GaussianMixture,
+              clustering.KMeans, feature.MaxAbsScaler, feature.MinMaxScaler, feature.PCA, feature.StandardScaler,
+              recommendation.ALS, regression.GeneralizedLinearRegression, regression.LinearRegression,
               tuning.CrossValidator, tuning.TrainValidationSplit)
 
 

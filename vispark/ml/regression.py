@@ -7,12 +7,14 @@ from typing import Any
 import numpy as np
 from pyspark.ml import regression
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as sql
 
+from vispark.ml import families
 from vispark.ml.base import DeviceFit, Unsuited
 from vispark.ml.java import JavaObjects
 from vispark.ml.loads import load, number, one, plain
-from vispark.ml.moments import labelled_moments
-from vispark.ml.optim.least_squares import Penalty, constant_label, normal_equations, quasi_newton
+from vispark.ml.moments import Moments, check, labelled_moments, totals
+from vispark.ml.optim.least_squares import LinearFit, Penalty, constant_label, normal_equations, quasi_newton
 
 #: The most features of which the products of all pairs are summed; MLlib's limit for normal equations.
 _WIDEST = 4096
@@ -66,3 +68,75 @@ class LinearRegression(DeviceFit, regression.LinearRegression):
         summary = java.linear_summary(model, dataset._jdf, columns, len(coefficients), self.getFitIntercept(), inverse,
                                       history)
         return model.setSummary(java.some(summary))
+
+
+class GeneralizedLinearRegression(DeviceFit, regression.GeneralizedLinearRegression):
+    """Generalized linear regression by reweighted least squares: pyspark's, fitted in the workers.
+
+    Two passes over the data for each iteration. ``link="probit"`` stays with MLlib.
+
+    Examples
+    --------
+    >>> from pyspark.ml.linalg import Vectors
+    >>> from pyspark.sql import SparkSession
+    >>> rows = [(1.0, Vectors.dense(0.0)), (2.0, Vectors.dense(1.0)), (4.0, Vectors.dense(2.0))]
+    >>> df = SparkSession(sc).createDataFrame(rows, ["label", "features"])
+    >>> model = GeneralizedLinearRegression(family="poisson").fit(df)
+    >>> round(model.coefficients[0] / np.log(2), 6)
+    1.0
+    """
+
+    def _train(self, dataset: DataFrame) -> Any:
+        family, link = self._powers()
+        offset = self._column("offsetCol")
+        points = load(dataset, {"x": plain(self.getFeaturesCol()), "y": number(self.getLabelCol()),
+                                "w": number(weights) if (weights := self._column("weightCol")) else one(),
+                                "o": number(offset) if offset else ("0.0", sql.lit(0.0))}, can_mask=True)
+        outside, count, width, negative, weight, label, offsets, linear = totals(points, families.is_outside, family)
+        if outside or width != count * len(linear) or len(linear) > _WIDEST:
+            raise Unsuited("labels are outside the family's range, or there are too many features, or several lengths")
+        check(np.append(linear, [label, offsets, weight]), negative)
+        if (family, link) == (0.0, 1.0):
+            return self._model(dataset, self._solved(labelled_moments(points.vmap(families.shifted)), is_first=True), 1)
+        fit = self._solved(labelled_moments(points.vmap(families.started, family, link)), is_first=True)
+        done = 0
+        while done < self.getMaxIter():
+            done += 1
+            moments = labelled_moments(points.vmap(families.reweighted, fit.coefficients, fit.intercept, family, link))
+            before, fit = fit, self._solved(moments, is_first=False)
+            change = np.append(fit.coefficients - before.coefficients, fit.intercept - before.intercept)
+            if np.abs(change).max() < self.getTol():
+                break
+        return self._model(dataset, fit, done)
+
+    def _powers(self) -> tuple[float, float]:
+        """Return the family and the link, as numbers of :mod:`vispark.ml.families`."""
+        name = self.getFamily().lower()
+        if name == "tweedie":
+            family = float(self.getVariancePower())
+            return family, float(self.getLinkPower()) if self.isSet("linkPower") else 1 - family
+        family, link = families.FAMILIES[name]
+        if self.isSet("link"):
+            if self.getLink().lower() not in families.LINKS:
+                raise Unsuited(f"link={self.getLink()!r}")
+            link = families.LINKS[self.getLink().lower()]
+        return family, link
+
+    def _solved(self, moments: Moments, *, is_first: bool) -> LinearFit:
+        """Return the fit of moments; MLlib standardizes features and label for the first one alone."""
+        fit_intercept, strength = self.getFitIntercept(), self.getRegParam()
+        fit = constant_label(moments, fit_intercept=fit_intercept)
+        if fit is not None:
+            return fit
+        if not moments.covariance[-1, -1] > 0 and strength:
+            raise Unsuited("all working labels are the same, without an intercept and with regularisation")
+        if not is_first:
+            strength *= float(np.sqrt(moments.covariance[-1, -1]))
+        return normal_equations(moments, Penalty(strength, 0.0, is_first, 100, 1e-6), fit_intercept=fit_intercept)
+
+    def _model(self, dataset: DataFrame, fit: LinearFit, iterations: int) -> Any:
+        java = JavaObjects(dataset.sparkSession.sparkContext)
+        model = self._with_params(dataset, java.ml.regression.GeneralizedLinearRegressionModel(
+            self.uid, java.vector(fit.coefficients), fit.intercept))
+        return model.setSummary(java.some(java.ml.regression.GeneralizedLinearRegressionTrainingSummary(
+            dataset._jdf, model, java.doubles(fit.inverse), iterations, self.getSolver())))
