@@ -123,7 +123,7 @@ class GaussianMixture(DeviceFit, clustering.GaussianMixture):
             raise Unsuited("the vectors are of several lengths")
         check(np.append(total, weight), negative)
         mixture = first_mixture(*self._drawn(dataset, features, weights), self.getK())
-        likelihood, before, done = -np.finfo(float).max, 0.0, 0
+        likelihood, before, done = -float(np.finfo(float).max), 0.0, 0
         while done < self.getMaxIter() and abs(likelihood - before) > self.getTol():
             try:
                 mixture, after = mixture.after(points, total / weight)
