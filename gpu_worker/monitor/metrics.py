@@ -15,6 +15,7 @@ from typing import Any
 
 from gpu_worker.monitor.samples import SharedSamples, partitions
 from gpu_worker.protocol.errors import WorkerError
+from gpu_worker.protocol.extras import install
 from gpu_worker.protocol.messages import SessionStatus
 from gpu_worker.web.access import is_own_host
 
@@ -102,7 +103,7 @@ def text(samples: SharedSamples) -> bytes:
         If prometheus_client is missing.
     """
     if CollectorRegistry is None:
-        raise WorkerError("metrics need prometheus_client: pip install 'vispark[metrics]'")
+        raise WorkerError(f"metrics need prometheus_client: {install('metrics')}")
     registry = CollectorRegistry()
     registry.register(DaemonCollector(samples))
     return generate_latest(registry)

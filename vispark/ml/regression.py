@@ -82,7 +82,7 @@ class GeneralizedLinearRegression(DeviceFit, regression.GeneralizedLinearRegress
     >>> rows = [(1.0, Vectors.dense(0.0)), (2.0, Vectors.dense(1.0)), (4.0, Vectors.dense(2.0))]
     >>> df = SparkSession(sc).createDataFrame(rows, ["label", "features"])
     >>> model = GeneralizedLinearRegression(family="poisson").fit(df)
-    >>> round(model.coefficients[0] / np.log(2), 6)
+    >>> round(float(model.coefficients[0] / np.log(2)), 6)
     1.0
     """
 
