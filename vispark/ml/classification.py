@@ -42,9 +42,7 @@ class LogisticRegression(DeviceFit, classification.LogisticRegression):
     def _train(self, dataset: DataFrame) -> Any:
         if named := [name for name in _BOUNDS if self.isSet(name)]:
             raise Unsuited(f"{named[0]} is set")
-        points = load(dataset, {"x": plain(self.getFeaturesCol()), "y": number(self.getLabelCol()),
-                                "w": number(weights) if (weights := self._column("weightCol")) else one()},
-                      can_mask=True)
+        points = _points(self, dataset)
         statistics = statistics_of(points, 2 if self.getFamily() == "binomial" else _CLASSES)
         classes = self._classes(dataset, statistics)
         is_multinomial = self.getFamily() == "multinomial" or classes > 2
@@ -104,9 +102,7 @@ class LinearSVC(DeviceFit, classification.LinearSVC):
     """
 
     def _train(self, dataset: DataFrame) -> Any:
-        points = load(dataset, {"x": plain(self.getFeaturesCol()), "y": number(self.getLabelCol()),
-                                "w": number(weights) if (weights := self._column("weightCol")) else one()},
-                      can_mask=True)
+        points = _points(self, dataset)
         statistics = statistics_of(points, 2)
         _present(dataset, self.getLabelCol(), statistics)
         penalty = Penalty(self.getRegParam(), 0.0, self.getStandardization(), self.getMaxIter(), self.getTol())
@@ -122,6 +118,13 @@ class LinearSVC(DeviceFit, classification.LinearSVC):
         return svm.setSummary(java.some(java.ml.classification.LinearSVCTrainingSummaryImpl(
             found._1().transform(dataset._jdf), found._2(), found._3(), self.getLabelCol(),
             self._column("weightCol") or "weightCol", java.doubles(minimum.history))))
+
+
+def _points(learner: Any, dataset: DataFrame) -> Any:
+    """Return the rows as records of features ``x``, label ``y`` and weight ``w``."""
+    weights = learner._column("weightCol")
+    return load(dataset, {"x": plain(learner.getFeaturesCol()), "y": number(learner.getLabelCol()),
+                          "w": number(weights) if weights else one()}, can_mask=True)
 
 
 def _present(dataset: DataFrame, label: str, statistics: ClassStatistics) -> int:
