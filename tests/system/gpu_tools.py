@@ -44,9 +44,13 @@ def warm_up(sc: SparkContext) -> None:
     assert eventually(lambda: len(_addresses_of_executors(sc)) == _registered_executors(sc), 60.0)
     nodes = {executor.rpartition(":")[0] for executor in _addresses_of_executors(sc)}
 
+    # A barrier's tasks run at once, in all slots, and have no twins. With speculation, tasks of a node that is up would
+    # win over the others' each time, and Spark ends the Python workers of those that lost before they are up.
+    slots = sc.defaultParallelism
+
     def is_up() -> bool:
-        numbers = sc.parallelize(range(16), 16).cache("GPU")
-        assert numbers.count() == 16 and numbers.vmap(lambda x: 2 * x).sum() == 2 * sum(range(16))
+        numbers = sc.parallelize(range(slots), slots).barrier().mapPartitions(lambda records: records).cache("GPU")
+        assert numbers.count() == slots and numbers.vmap(lambda x: 2 * x).sum() == 2 * sum(range(slots))
         numbers.unpersist()
         return len(Session.of(sc).workers.known()) == len(nodes)
 
