@@ -16,11 +16,8 @@ from dataclasses import dataclass, field
 from vispark.translate.codegen.scalar.interface import PreparingKernel
 from vispark.translate.ir.folding import ACCUMULATOR_BYTES, Accumulated
 from vispark.translate.kernels.row_function import Port
-from vispark.translate.kernels.row_kernel import IndentedText, RowKernel, at_row, slots_of
+from vispark.translate.kernels.row_kernel import IndentedText, RowKernel, at_row, slots_of, unrolled
 from vispark.translate.kernels.schedule import KeyCells
-
-#: The most numbers of a thread that are folded by code for each; more would take minutes to compile.
-_WRITTEN_OUT = 64
 
 
 @dataclass(frozen=True)
@@ -219,7 +216,7 @@ class KeyedFrame(RowKernel):
                 guard = f"if ({column} < {port.count}) " if port.count % lanes else ""
                 cell = f"(key * {port.count} + {column}){apart}" if apart else f"key * {port.count} + {column}"
                 slots = slots_of(port.count, lanes)
-                text.add(*(["VISPARK_UNROLL"] if slots <= _WRITTEN_OUT else []),
+                text.add(*unrolled(slots),
                          f"for (int j = 0; j < {slots}; ++j) {guard}"
                          + self._taken(one, name, cell, f"{port.local}[j]", together))
 

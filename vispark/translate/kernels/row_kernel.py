@@ -25,6 +25,9 @@ from vispark.translate.kernels.schedule import (
     stride_of,
 )
 
+#: The most numbers of a thread that are folded by code for each; more would take minutes to compile.
+_WRITTEN_OUT = 64
+
 
 @dataclass
 class IndentedText:
@@ -241,13 +244,13 @@ class RowKernel:
                     continue
                 slots = slots_of(port.count, lanes)
                 guard = f"if (j * {lanes} + lane < {port.count}) " if port.count % lanes else ""
-                text.add("VISPARK_UNROLL", f"for (int j = 0; j < {slots}; ++j) {guard}{name}[j].take({port.local}[j]);")
+                text.add(*unrolled(slots), f"for (int j = 0; j < {slots}; ++j) {guard}{name}[j].take({port.local}[j]);")
 
     def _flush(self, text: IndentedText, lanes: int) -> None:
         for folded in self.folded:
             for one in folded.accumulated:
                 slots = slots_of(one.width, lanes)
-                text.add("VISPARK_UNROLL", f"for (int j = 0; j < {slots}; ++j) {folded.name(one)}[j].flush();")
+                text.add(*unrolled(slots), f"for (int j = 0; j < {slots}; ++j) {folded.name(one)}[j].flush();")
 
     @property
     def _flushes(self) -> bool:
@@ -544,6 +547,13 @@ def _matrix(product: Product) -> str:
 
 def slots_of(width: int, lanes: int) -> int:
     return max(1, -(-width // lanes))
+
+
+def unrolled(slots: int) -> tuple[str, ...]:
+    """Return the line before a loop over a thread's numbers: with few of them it is written out, so that they are in
+    registers.
+    """
+    return ("VISPARK_UNROLL",) if slots <= _WRITTEN_OUT else ()
 
 
 def at_row(port: Port, row: str) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from vispark.translate.ir.folding import Accumulated
 from vispark.translate.kernels.keyed_fold import KeyedFrame
 from vispark.translate.kernels.row_function import RowFunction
-from vispark.translate.kernels.row_kernel import IndentedText, at_row, function_of_row, slots_of
+from vispark.translate.kernels.row_kernel import IndentedText, at_row, function_of_row, slots_of, unrolled
 from vispark.translate.kernels.schedule import WARP, Table, usable
 
 _THREADS, _ROWS, _TILE = 256, 16384, 1024
@@ -77,8 +77,8 @@ class SortedFold(KeyedFrame):
     def _flush(self, text: IndentedText, lanes: int) -> None:
         for folded in self.folded:
             for one in folded.accumulated:
-                text.add("VISPARK_UNROLL", f"for (int j = 0; j < {slots_of(folded.port.count, lanes)}; ++j) "
-                                           f"{folded.name(one)}[j].flush();")
+                slots = slots_of(folded.port.count, lanes)
+                text.add(*unrolled(slots), f"for (int j = 0; j < {slots}; ++j) {folded.name(one)}[j].flush();")
 
     def _keys(self, text: IndentedText) -> None:
         text.add(f"for (int place = threadIdx.x; place < count; place += {_THREADS}) {{",

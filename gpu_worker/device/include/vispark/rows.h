@@ -154,7 +154,7 @@ __device__ __forceinline__ void leave(A* partial, A* memory, F* folds)
     constexpr int slots = (width + L - 1) / L, warps = (threads + 31) / 32;
     const int lane = threadIdx.x % L, warp = threadIdx.x / 32;
     barrier();
-    VISPARK_UNROLL
+    VISPARK_UNROLL_SOME(slots <= 64 ? slots : 1)
     for (int slot = 0; slot < slots; ++slot) {
         folds[slot].flush();
         A value = (A)folds[slot].value;

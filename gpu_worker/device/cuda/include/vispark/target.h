@@ -21,10 +21,12 @@
 
 #define VISPARK_REPORT(name) extern "C" { __device__ long long* name; }
 
-// Before loops: to be written out; some turns to be, which read before any of them goes on; turns in any order; turns in
-// any order but for what they add to a sum. Of a long sum that one thread has, the numbers of a block.
+// Before loops: to be written out; so many turns of it; some turns to be, which read before any of them goes on; turns
+// in any order; turns in any order but for what they add to a sum. Of a long sum that one thread has, the numbers of a
+// block.
 #define VISPARK_PRAGMA(words) _Pragma(#words)
 #define VISPARK_UNROLL VISPARK_PRAGMA(unroll)
+#define VISPARK_UNROLL_SOME(turns) VISPARK_PRAGMA(unroll turns)
 #define VISPARK_BATCH VISPARK_PRAGMA(unroll 15)
 #define VISPARK_EACH
 #define VISPARK_SUM(total) VISPARK_PRAGMA(unroll 64)

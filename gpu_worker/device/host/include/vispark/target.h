@@ -16,6 +16,7 @@
 // Of a long sum the numbers of a block: a few for each lane of the vectors.
 #define VISPARK_PRAGMA(words) _Pragma(#words)
 #define VISPARK_UNROLL
+#define VISPARK_UNROLL_SOME(turns)
 #define VISPARK_BATCH
 #define VISPARK_EACH VISPARK_PRAGMA(GCC ivdep)
 #define VISPARK_SUM(total) VISPARK_PRAGMA(omp simd reduction(+:total))
