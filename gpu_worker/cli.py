@@ -206,7 +206,8 @@ def _print_status(report: StatusReport, console: Console) -> None:
 
 
 def _print_session(session: SessionStatus, console: Console) -> None:
-    console.print(f"\nsession {session.session} ({session.application}): process {session.pid}, "
+    process = f"process {session.pid}" if session.pid else "no process"
+    console.print(f"\nsession {session.session} ({session.application}): {process}, "
                   f"epoch {session.epoch}, {session.clients} clients, lease: {session.lease}", highlight=False,
                   markup=False)
     if session.report is None:

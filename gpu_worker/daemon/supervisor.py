@@ -538,7 +538,7 @@ class Supervisor:
 
     def _status(self, session: SessionState, coming: Future[DeviceProcess] | None) -> SessionStatus:
         pid, clients, report = 0, 0, None
-        if coming is not None and coming.done() and coming.exception() is None:
+        if coming is not None and coming.done() and coming.exception() is None and not coming.result().reaped:
             pid = coming.result().found.pid
             try:
                 clients, report = _report(coming.result())

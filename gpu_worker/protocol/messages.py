@@ -608,7 +608,9 @@ AdminRequest = Status | Stop | GetExitStatus | StartPrted | PutSnapshot | GetSna
 
 @dataclass(frozen=True, slots=True)
 class SessionStatus:
-    """Status of a session in the daemon; ``report`` is missing while its process is busy or gone."""
+    """Status of a session in the daemon; ``report`` is missing while its process is busy or gone, ``pid`` is 0 while it
+    is gone.
+    """
 
     session: str
     application: str

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import operator
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -39,6 +40,7 @@ from vispark import (
     WorkerUnavailable,
 )
 from vispark.runtime.driver.session import Session
+from vispark.runtime.executor.relay_tasks import CollectTask
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -115,6 +117,25 @@ def test_a_kernel_that_never_ends(local: Topology):
                     "exec never_ends", "partition 0", "host:0", *words)
         assert points.count() == 1 == len(points.collect())
         assert len(other.vrdd.collect()) == 4
+
+
+def test_housekeeping_starts_no_process(local: Topology, monkeypatch: pytest.MonkeyPatch):
+    """A session whose process has ended, as where its executors' GPUs were given back, holds nothing to be told of."""
+    with host_context(local) as sc:
+        points = sc.parallelize([1.0, 2.0], 2).cache("GPU")
+        assert points.count() == 2
+        credentials, node = Session.of(sc).credentials, str(local.nodes[0].runtime_dir)
+
+        def process() -> int:
+            return next(each.pid for each in administer(Status(), runtime_dir=node).sessions
+                        if each.session == credentials.session)
+
+        os.kill(process(), signal.SIGKILL)
+        assert eventually(lambda: not process())
+        monkeypatch.setenv("VISPARK_RUNTIME_DIR", node)
+        assert len(list(CollectTask(credentials, {}, {1: {}})(0, []))) == 1
+        assert not process()
+        assert points.sum() == 3.0 and process()
 
 
 def scaled(p, many):

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from gpu_worker.client.connection import Client, locate, machine
+from gpu_worker.client.connection import Client, administer, locate, machine
 from gpu_worker.protocol import messages
-from gpu_worker.protocol.messages import Reply, Request
+from gpu_worker.protocol.messages import Reply, Request, Status
 from gpu_worker.protocol.wire import close_all
 from vispark.errors import VisparkError
 from vispark.lower.executable import Invocation
 from vispark.runtime.executor.client import answered, local_client, run
 from vispark.runtime.identity import Credentials, WorkerAddress
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -113,8 +116,21 @@ class CollectTask:
         deferred = self.deferred.get(home, Deferred((), {}))
         retained = deferred.retained | {number: places.get(home, ()) for number, places in self.keep.items()}
         if (deferred.released or retained) and directory.session_socket(self.credentials.session).exists():
-            answered(self.credentials, None, Deferred(deferred.released, retained).tell)
+            # A process that has ended holds nothing; told of this, the daemon would start another, with GPUs that were
+            # given back.
+            if _has_process(self.credentials.session, home.runtime_dir):
+                answered(self.credentials, None, Deferred(deferred.released, retained).tell)
             yield home
+
+
+def _has_process(session: str, runtime_dir: str) -> bool:
+    """Return whether the session has a device process on this node."""
+    try:
+        status = administer(Status(), runtime_dir=runtime_dir)
+    except VisparkError as error:
+        log.info("no daemon says whether session %s has a process: %s", session, error)
+        return False
+    return any(each.session == session and each.pid for each in status.sessions)
 
 
 def _use_up(records: Iterable) -> None:
