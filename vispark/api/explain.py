@@ -39,6 +39,8 @@ from vispark.translate.nearest.two_pass import is_matrix_work
 IN_DRIVER = "the driver had the records"
 #: The same of one that workers ran by sorting each partition.
 IN_ORDER = "in the workers, which put each partition in order"
+#: The same of one by a function that is no operator.
+IN_PASSES = "in the workers, which join neighbouring records by the function"
 
 
 @dataclass(frozen=True)
@@ -371,7 +373,7 @@ def _fold(action: str, fold: FoldStep | FoldByKeyStep | str | None) -> str:
     if isinstance(fold, str):
         if fold is IN_DRIVER:
             return f"{action}: in the driver, which the records were brought to"
-        return f"{action}: {fold}" if fold is IN_ORDER else f"{action}: a Spark job over recv(), as {fold}"
+        return f"{action}: {fold}" if fold in (IN_ORDER, IN_PASSES) else f"{action}: a Spark job over recv(), as {fold}"
     folds = ", ".join(f"{each.operator} of {each.field!r}" if each.field else each.operator for each in fold.fields)
     over = f", over {fold.groups} keys from field {fold.key!r}" if isinstance(fold, FoldByKeyStep) else ""
     return f"{action}: in the workers{over}: {folds}"

@@ -14,6 +14,7 @@ from pyspark.rdd import portable_hash
 from gpu_worker.protocol.messages import FoldByKeyStep, FoldStep
 from vispark.api.boundary import brief_errors
 from vispark.api.fallback import tell
+from vispark.api.joins import is_neutral, joined
 from vispark.api.reduced_rdd import Foldable, ReducedRDD
 from vispark.errors import PlanError
 from vispark.fold import FoldSpec, fold_of
@@ -54,14 +55,16 @@ class FoldActions(Foldable):
     def reduce(self, f: Callable[[Any, Any], Any], dtype: Any = None) -> Any:
         """Fold all records into one.
 
-        On cached data the fold runs in the workers where ``f`` is an associative operator (``operator.add``,
-        ``np.maximum`` and the like) or a Python function that joins its two values so, tuples part by part; else it is
-        a Spark job over ``recv``.
+        On cached data the fold runs in the workers: by an associative operator (``operator.add``, ``np.maximum`` and
+        the like), by a Python function that joins its two values so, tuples part by part, and by any other function
+        that the translator takes, which gives a record like those that it takes: neighbours are joined by it until one
+        record of each partition is left. Else it is a Spark job over ``recv``.
 
         Parameters
         ----------
         f : callable
-            Joins two records, of any number that were joined before.
+            Joins two records, of any number that were joined before; associative. Where it is no operator, it is first
+            called on the first seven records, to see whether it is associative; if not, Spark folds.
         dtype : dtype, optional
             ``np.float64`` gives sums of float32 as they are added up, as line searches need them; without it they are
             float32, as PySpark's are.
@@ -75,6 +78,8 @@ class FoldActions(Foldable):
         --------
         >>> sc.parallelize([3.0, 1.0, 2.0]).cache("GPU").reduce(lambda a, b: a if a < b else b)
         1.0
+        >>> sc.parallelize([3.0, -4.0, 2.0]).cache("GPU").reduce(lambda a, b: a if abs(a) > abs(b) else b)
+        -4.0
         >>> import numpy as np
         >>> rows = sc.parallelize([np.float32([1, 2]), np.float32([2**-30, 1])]).cache("GPU")
         >>> rows.reduce(lambda a, b: a + b, dtype=np.float64).tolist()
@@ -86,9 +91,22 @@ class FoldActions(Foldable):
             return widened(self._spark("reduce", InDouble(f))) if double else self._spark("reduce", f)
 
         spec = fold_of(f)
+        if isinstance(spec, str) and not double:
+            joined = self._joined("reduce", f, spec)
+            return spark() if joined is None else joined[0]
         request: Reduce | str = spec if isinstance(spec, str) else reduce_by(spec, double)
         found = self.folded(request, "reduce")
         return spark() if found is None else finish(*found, spark)
+
+    def _joined(self, action: str, f: Callable[[Any, Any], Any], reason: str) -> tuple[Any] | None:
+        """Return the fold by a function that is no operator, in the workers; None, with the reason recorded, if Spark
+        is to fold.
+        """
+        found = joined(self, action, f)
+        if not isinstance(found, str):
+            return found
+        self.folded(f"{reason}; and it is not run as a function: {found}" if self._is_held() else reason, action)
+        return None
 
     def treeReduce(self, f: Callable[[Any, Any], Any], depth: int = 2) -> Any:
         """Fold all records into one as :meth:`reduce` does; if Spark does the fold, in ``depth`` steps."""
@@ -97,6 +115,10 @@ class FoldActions(Foldable):
     def fold(self, zeroValue: Any, op: Callable[[Any, Any], Any]) -> Any:
         """Fold all records into one, each partition from ``zeroValue`` on; in the workers where :meth:`reduce` is."""
         spec = fold_of(op)
+        if isinstance(spec, str) and is_neutral(self, zeroValue, op):
+            joined = self._joined("fold", op, spec)
+            if joined is not None:
+                return op(zeroValue, joined[0])
         return self._total("fold", zeroValue, op, self, spec, lambda: self._spark("fold", zeroValue, op))
 
     def aggregate(self, zeroValue: Any, seqOp: Callable[[Any, Any], Any], combOp: Callable[[Any, Any], Any]) -> Any:

@@ -31,6 +31,7 @@ from vispark.api.fallback import tell
 from vispark.api.folds import FoldActions
 from vispark.api.gpu_profile import with_profile
 from vispark.api.grid_ops import GridOperations
+from vispark.api.joins import inside
 from vispark.api.keyed_operations import KeyedOperations
 from vispark.api.lineage_walk import LineageWalk
 from vispark.api.local_rdd import ACTIONS, LocalRDD, is_harmless
@@ -38,7 +39,7 @@ from vispark.api.publishing import Publishing
 from vispark.api.received_rdd import ReceivedRDD
 from vispark.api.transformations import tells_of_transformations
 from vispark.errors import PlanError
-from vispark.fold import fold_for_kernel
+from vispark.fold import fold_for_kernel, fold_of
 from vispark.fold.lowering import ByKey, FoldRequest
 from vispark.lower.grid import lowering
 from vispark.lower.stages import FETCH, RequestedOutput
@@ -223,8 +224,9 @@ class VRDD(Appearance, EagerExecution, KeyedOperations, FoldActions, GridOperati
         Parameters
         ----------
         f : callable
-            Of two elements of a record: one of ``operator``'s or NumPy's associative functions, ``min``, ``max``, or a
-            Python function that joins its two values by such an operator, tuples part by part. It is never called.
+            Of two elements of a record: one of ``operator``'s or NumPy's associative functions, ``min``, ``max``, a
+            Python function that joins its two values by such an operator, tuples part by part, or another associative
+            function that the translator takes and that gives what it takes; it joins neighbours, in three passes.
 
         Returns
         -------
@@ -235,7 +237,8 @@ class VRDD(Appearance, EagerExecution, KeyedOperations, FoldActions, GridOperati
         Raises
         ------
         PlanError
-            If the function cannot be lowered; at the action, if the records have no axis or no kernel.
+            If the function cannot be lowered, or is not associative for three numbers; at the action, if the records
+            have no axis or no kernel.
 
         Examples
         --------
@@ -244,7 +247,8 @@ class VRDD(Appearance, EagerExecution, KeyedOperations, FoldActions, GridOperati
         >>> blocks.vreduce(lambda a, b: a + b).collect()
         [array([4., 6.])]
         """
-        return self._then(ops.FoldInside(fold_for_kernel(f, "vreduce()")))
+        passes = inside(f) if isinstance(fold_of(f), str) else ()
+        return functools.reduce(VRDD._then, passes or (ops.FoldInside(fold_for_kernel(f, "vreduce()")),), self)
 
     def check_finite(self) -> VRDD:
         """Return the records as they are; the device looks for NaN and infinities when it computes them.

@@ -79,7 +79,7 @@ def aggregation_of(step: Callable[[Any, Any], Any], combine: Callable[[Any, Any]
     if {leaf.place: leaf for leaf in found.leaves} != {leaf.place: leaf for leaf in joined.leaves}:
         return "the two functions of aggregate() join by different operators"
     mapped = Function(found.definition, function.captures)
-    return Aggregation(mapped, joined, *_risks(found.definition))
+    return Aggregation(mapped, joined, *risks(found.definition))
 
 
 # -- what joins the total ---------------------------------------------------------------------------------------------
@@ -247,7 +247,7 @@ def _item(value: _Value, index: int) -> _Value:
 
 # -- what Python would compute ----------------------------------------------------------------------------------------
 
-def _risks(definition: Definition) -> tuple[bool, bool]:
+def risks(definition: Definition) -> tuple[bool, bool]:
     """Return whether a function has arithmetic, and whether it has operations that may raise for Python's numbers."""
     calculates = divides = False
     for node in nodes.nodes_of(definition.body):

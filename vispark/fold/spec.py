@@ -45,7 +45,8 @@ _CODES = 256
 
 #: What can be lowered, for errors.
 LOWERED = ("a fold runs on the device with +, *, &, |, ^, min, max, operator's or NumPy's functions of these, or a "
-           "function of two values that joins them so, tuples part by part: lambda p, q: (p[0] + q[0], p[1] + q[1])")
+           "function of two values that joins them so, tuples part by part: lambda p, q: (p[0] + q[0], p[1] + q[1]); "
+           "and with another associative function that the translator takes: lambda p, q: p if p[0] < q[0] else q")
 
 
 @hashed_once
