@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from vispark.api.grid import Grid
     from vispark.api.vrdd import VRDD
     from vispark.grid.key import BlockKey
+    from vispark.notebook.extension import load_ipython_extension
     from vispark.plan.cuda_source import Kernel, Kernels
     from vispark.plan.symbols import IN, OUT
     from vispark.profiling.profiler import Profile, profile
@@ -98,6 +99,7 @@ __all__ = [
     "extent",
     "from_dataframe",
     "gpu_profile",
+    "load_ipython_extension",
     "profile",
     "publications",
     "read_csv",
@@ -117,6 +119,7 @@ __getattr__, __dir__ = _names_of(__name__, {
     "vispark.api.grid": ("Grid",),
     "vispark.api.vrdd": ("VRDD",),
     "vispark.grid.key": ("BlockKey",),
+    "vispark.notebook.extension": ("load_ipython_extension",),
     "vispark.plan.cuda_source": ("Kernel", "Kernels"),
     "vispark.plan.symbols": ("IN", "OUT"),
     "vispark.profiling.profiler": ("Profile", "profile"),

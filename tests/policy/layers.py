@@ -48,7 +48,8 @@ CONTRACTS: dict[str, tuple[str, ...]] = {
     "vispark.runtime": (*_RUNTIME, "gpu_worker.client"),
     "vispark.api": (*_RUNTIME, "vispark.tables", "vispark.api"),
     "vispark.udfs": (*_RUNTIME, "vispark.tables", "vispark.api"),
-    "vispark.ml": (*_RUNTIME, "vispark.tables", "vispark.api", "vispark.random"),
+    "vispark.ml": (*_RUNTIME, "vispark.tables", "vispark.api", "vispark.random", "vispark.udfs"),
+    "vispark.notebook": ("vispark.errors", "vispark._utils", "vispark.profiling"),
     "vispark.migrate": (*_RUNTIME, "gpu_worker.web", "vispark.tables", "vispark.api"),
 }
 

@@ -1,0 +1,58 @@
+"""Magics of a notebook, on a shell of IPython's, and that nothing imports IPython before."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from vispark.errors import PlanError
+from vispark.notebook import extension
+from vispark.profiling.profiler import Profile, current
+
+interactive = pytest.importorskip("IPython.core.interactiveshell")
+traitlets = pytest.importorskip("traitlets.config")
+
+
+@pytest.fixture
+def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
+    # Without a history, whose thread and file would outlive the test.
+    found = interactive.InteractiveShell(config=traitlets.Config({"HistoryManager": {"enabled": False}}))
+    extension.load_ipython_extension(found)
+    return found
+
+
+def test_a_cell_is_profiled_in_the_notebooks_names(shell):
+    found = shell.run_cell_magic("vispark_profile", "", "answer = 6 * 7")
+    assert isinstance(found, Profile) and found.total > 0
+    assert shell.user_ns["answer"] == 42 and current() is None
+
+
+def test_a_profile_writes_its_trace(shell, tmp_path: Path):
+    shell.run_cell_magic("vispark_profile", str(tmp_path / "trace.json"), "1 + 1")
+    assert "traceEvents" in (tmp_path / "trace.json").read_text()
+
+
+def test_the_error_of_a_profiled_cell_ends_the_profile(shell, capsys):
+    with pytest.raises(ZeroDivisionError):
+        shell.run_cell_magic("vispark_profile", "", "1 / 0")
+    assert current() is None
+
+
+def test_status_tells_of_a_worker_that_is_down(shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("VISPARK_RUNTIME_DIR", str(tmp_path / "none"))
+    assert shell.run_line_magic("vispark", "status").startswith("down: ")
+
+
+def test_an_unknown_magic_word_is_named(shell):
+    with pytest.raises(PlanError, match="%vispark stats: there is %vispark status alone"):
+        shell.run_line_magic("vispark", "stats")
+
+
+def test_the_package_is_an_extension_and_imports_no_ipython():
+    code = "import sys, vispark; vispark.load_ipython_extension; print('IPython' in sys.modules)"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
+    assert found.stdout == "False\n"

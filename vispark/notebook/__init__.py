@@ -1,0 +1,1 @@
+"""Extension of IPython, loaded by ``%load_ext vispark``: a profile of a cell, and the sessions of a worker."""
