@@ -25,6 +25,7 @@ COMMANDS: dict[str, str] = {
     "record": "vispark.migrate.record_command",
     "port": "vispark.migrate.port_command",
     "run": "vispark.migrate.run_command",
+    "tune": "vispark.migrate.tune_command",
 }
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
