@@ -17,15 +17,27 @@ from pyspark.ml import clustering as mllib_clustering
 from pyspark.ml import feature as mllib_feature
 from pyspark.ml import recommendation as mllib_recommendation
 from pyspark.ml import regression as mllib_regression
-from pyspark.ml.linalg import Vectors, VectorUDT
+from pyspark.ml.linalg import Matrices, Vectors, VectorUDT
+from pyspark.mllib.classification import LogisticRegressionWithLBFGS
+from pyspark.mllib.regression import LabeledPoint
 from pyspark.sql import DataFrame, SparkSession, functions
 from pyspark.sql.types import DoubleType, StructField, StructType
 
 from tests.system.topology import Topology
 from tests.system.vrdd_tools import cost, host_context
-from vispark.errors import FallbackWarning
-from vispark.ml import classification, clustering, feature, loads, recommendation, regression
+from vispark.errors import FallbackWarning, RecordError
+from vispark.ml import (
+    classification,
+    clustering,
+    decomposition,
+    feature,
+    loads,
+    neighbors,
+    recommendation,
+    regression,
+)
 from vispark.ml import tuning as selection_in_workers
+from vispark.ml.optim.normal_equations import solve_nonnegative
 from vispark.runtime.driver.session import Session
 
 pytest.importorskip("pyarrow")
@@ -80,6 +92,17 @@ def test_linear_regression(numbers: DataFrame, params):
     assert ours.summary.r2 == pytest.approx(theirs.summary.r2, rel=1e-9)
 
 
+@pytest.mark.parametrize("params", [{"fitIntercept": False, "epsilon": 2.0, "weightCol": "weight"},
+                                    {"regParam": .3, "standardization": False}], ids=str)
+def test_huber_regression(numbers: DataFrame, params):
+    params = {"loss": "huber", "tol": 1e-12, **params}
+    ours, theirs = (module.LinearRegression(**params).fit(numbers) for module in (regression, mllib_regression))
+    # MLlib's own optimiser ends before the optimum.
+    np.testing.assert_allclose(ours.coefficients.toArray(), theirs.coefficients.toArray(), atol=1e-3)
+    assert [ours.intercept, ours.scale] == pytest.approx([theirs.intercept, theirs.scale], abs=1e-3)
+    assert ours.summary.objectiveHistory[-1] <= theirs.summary.objectiveHistory[-1] * (1 + 1e-9)
+
+
 @pytest.fixture(scope="module")
 def classes(numbers: DataFrame) -> DataFrame:
     return numbers.withColumn("two", (numbers.label > 5).cast("double")) \
@@ -101,6 +124,35 @@ def test_logistic_regression(classes: DataFrame, params):
     np.testing.assert_allclose(ours.summary.objectiveHistory, theirs.summary.objectiveHistory, rtol=1e-9)
 
 
+def constant_bounds(rows: int, number: float):
+    return Matrices.dense(rows, 5, [number] * (rows * 5))
+
+
+BOUNDED = [{"lowerBoundsOnCoefficients": constant_bounds(1, 0.0), "regParam": .01, "weightCol": "weight"},
+           {"labelCol": "three", "lowerBoundsOnCoefficients": constant_bounds(3, -.02), "standardization": False,
+            "upperBoundsOnCoefficients": constant_bounds(3, .05), "regParam": .05,
+            "upperBoundsOnIntercepts": Vectors.dense(0, 0, 0)}]
+
+
+@pytest.mark.parametrize("params", BOUNDED, ids=["non-negative", "multinomial"])
+def test_bounds_on_coefficients(classes: DataFrame, params):
+    params = {"labelCol": "two", "tol": 1e-10, **params}
+    ours, theirs = (module.LogisticRegression(**params).fit(classes)
+                    for module in (classification, mllib_classification))
+    for name in ("coefficientMatrix", "interceptVector"):
+        # MLlib's own optimiser ends before the optimum.
+        np.testing.assert_allclose(getattr(ours, name).toArray(), getattr(theirs, name).toArray(), rtol=1e-3, atol=1e-3)
+    assert ours.summary.objectiveHistory[-1] <= theirs.summary.objectiveHistory[-1] * (1 + 1e-9)
+
+
+def test_bounds_that_mllib_refuses_end_with_its_words(classes: DataFrame):
+    for rows, params, reason in ((2, {}, "shape of LowerBounds"),
+                                 (1, {"regParam": .1, "elasticNetParam": .5}, "only supports L2|L2 regularization")):
+        estimator = classification.LogisticRegression(lowerBoundsOnCoefficients=constant_bounds(rows, 0.0), **params)
+        with pytest.raises(PySparkException, match=reason):
+            estimator.setLabelCol("two").fit(classes)
+
+
 def test_a_logistic_regression_is_one_job(sc: SparkContext, classes: DataFrame):
     loads.unload()
     estimator = classification.LogisticRegression(labelCol="two", maxIter=5)
@@ -116,6 +168,29 @@ def test_linear_support_vectors(classes: DataFrame, params):
     np.testing.assert_allclose(ours.coefficients.toArray(), theirs.coefficients.toArray(), rtol=1e-6, atol=1e-8)
     assert ours.intercept == pytest.approx(theirs.intercept, rel=1e-6, abs=1e-8)
     np.testing.assert_allclose(ours.summary().objectiveHistory, theirs.summary().objectiveHistory, rtol=1e-9)
+
+
+MACHINES = [("FMRegressor", {"solver": "gd", "stepSize": 1e-4, "fitIntercept": False}),
+            ("FMClassifier", {"regParam": .01, "fitLinear": False})]
+
+
+@pytest.mark.parametrize(("name", "params"), MACHINES, ids=str)
+def test_factorization_machines(classes: DataFrame, name: str, params):
+    modules = (regression, mllib_regression) if name == "FMRegressor" else (classification, mllib_classification)
+    params = {"labelCol": "label" if name == "FMRegressor" else "two", "maxIter": 4, "seed": 3, "factorSize": 3,
+              "stepSize": .1, **params}
+    ours, theirs = (getattr(module, name)(**params).fit(classes) for module in modules)
+    np.testing.assert_allclose(ours.factors.toArray(), theirs.factors.toArray(), rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(ours.linear.toArray(), theirs.linear.toArray(), rtol=1e-6, atol=1e-9)
+    assert ours.intercept == pytest.approx(theirs.intercept, rel=1e-6)
+    if name == "FMClassifier":
+        np.testing.assert_allclose(ours.summary().objectiveHistory, theirs.summary().objectiveHistory, rtol=1e-6)
+
+
+def test_mini_batches_are_chosen_by_the_seed(numbers: DataFrame):
+    whole, part, again = (regression.FMRegressor(maxIter=1, seed=3, miniBatchFraction=fraction).fit(numbers).factors
+                          for fraction in (1.0, .3, .3))
+    assert part == again and part != whole
 
 
 @pytest.mark.parametrize(("name", "attributes"), [
@@ -184,13 +259,28 @@ def test_estimators_are_saved_and_loaded(numbers: DataFrame, tmp_path):
     assert read.coefficients == model.coefficients and read.intercept == model.intercept
 
 
+MODELS = {"BisectingKMeans": (clustering, mllib_clustering, {"k": 2, "maxIter": 2}),
+          "FMRegressor": (regression, mllib_regression, {"factorSize": 2, "maxIter": 2, "fitLinear": False}),
+          "BucketedRandomProjectionLSH": (feature, mllib_feature, {"inputCol": "features", "bucketLength": 2.0})}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_models_are_saved_for_mllib_and_loaded(numbers: DataFrame, tmp_path, name: str):
+    module, theirs, params = MODELS[name]
+    model = getattr(module, name)(**params).fit(numbers)
+    model.save(str(tmp_path / "model"))
+    read = getattr(theirs, type(model).__name__).load(str(tmp_path / "model"))
+    assert read.transform(numbers).collect() == model.transform(numbers).collect()
+    assert [read.getOrDefault(param) for param in params] == list(params.values())
+
+
 def test_what_mllib_does_is_named(sc: SparkContext, numbers: DataFrame, monkeypatch: pytest.MonkeyPatch):
     session = Session.of(sc)
     options = replace(session.options, fallback="warn")
     monkeypatch.setattr(session, "credentials", replace(session.credentials, options=options))
-    estimator = regression.LinearRegression(loss="huber", maxIter=2)
-    with pytest.warns(FallbackWarning, match=r"fit\(\) of LinearRegression is done by MLlib.*loss='huber'"):
-        estimator.fit(numbers)
+    estimator = regression.GeneralizedLinearRegression(family="binomial", link="probit", maxIter=1, labelCol="zero")
+    with pytest.warns(FallbackWarning, match=r"fit\(\) of GeneralizedLinearRegression is done by MLlib.*link='probit'"):
+        estimator.fit(numbers.withColumn("zero", functions.lit(0.5)))
 
 
 NAN = float("nan")
@@ -215,7 +305,8 @@ def outcome(estimator, df: DataFrame) -> object:
             # Spark 3.5 names the stage and the task before its own words.
             lines = [line.strip().rpartition("Exception: ")[2] for line in str(error).splitlines()]
             return [line for line in lines if "requirement failed" in line or "MUST" in line][:1]
-    return np.round([*model.coefficients.toArray(), model.intercept], 6).tolist()
+    coefficients = model.linear if hasattr(model, "linear") else model.coefficients
+    return np.round([*coefficients.toArray(), model.intercept], 6).tolist()
 
 
 LABELS = {"fractions": [.5, 1.0, 0.0], "negative": [-1.0, 0.0, 1.0], "one class": [1.0, 1.0, 1.0],
@@ -226,7 +317,8 @@ LABELS = {"fractions": [.5, 1.0, 0.0], "negative": [-1.0, 0.0, 1.0], "one class"
 def test_bad_labels_end_as_with_mllib(spark: SparkSession, bad: str):
     rows = [(label, 1.0, Vectors.dense(float(number))) for number, label in enumerate(LABELS[bad])]
     df = spark.createDataFrame(spark.sparkContext.parallelize(rows, 2), SCHEMA)
-    ours, theirs = [outcome(module.LogisticRegression(), df) for module in (classification, mllib_classification)]
+    name, params = ("FMClassifier", {"maxIter": 1, "seed": 1}) if bad == "fractions" else ("LogisticRegression", {})
+    ours, theirs = [outcome(getattr(module, name)(**params), df) for module in (classification, mllib_classification)]
     assert ours == theirs
 
 
@@ -311,6 +403,22 @@ def test_k_means_of_fewer_rows_than_centers(spark: SparkSession):
                                                                                    ["features"]))
 
 
+@pytest.mark.parametrize("params", [{"k": 5, "minDivisibleClusterSize": .3, "weightCol": "weight"},
+                                    {"k": 2, "distanceMeasure": "cosine"}], ids=str)
+def test_bisected_clusters(groups: DataFrame, params):
+    ours, theirs = (module.BisectingKMeans(seed=4, maxIter=3, **params).fit(groups)
+                    for module in (clustering, mllib_clustering))
+    assert np.array(ours.clusterCenters()) == pytest.approx(np.array(theirs.clusterCenters()), rel=1e-6, abs=1e-9)
+    assert ours.summary.trainingCost == pytest.approx(theirs.summary.trainingCost, rel=1e-9)
+    assert ours.summary.clusterSizes == theirs.summary.clusterSizes
+
+
+def test_clusters_are_not_bisected_beyond_their_rows(spark: SparkSession):
+    df = spark.createDataFrame([(Vectors.dense(float(x)),) for x in (1, 1, 5)], ["features"])
+    model = clustering.BisectingKMeans(k=9, maxIter=2).fit(df)
+    assert [center[0] for center in model.clusterCenters()] == [1, 5] and model.summary.trainingCost == 0
+
+
 @pytest.mark.parametrize("params", [{}, {"weightCol": "weight"}], ids=str)
 def test_a_mixture_of_densities(groups: DataFrame, params):
     ours, theirs = (module.GaussianMixture(k=3, seed=2, maxIter=6, **params).fit(groups)
@@ -364,3 +472,109 @@ def test_factors_of_ratings(spark: SparkSession, params):
         assert found.keys() == expected.keys()
         np.testing.assert_allclose([found[key] for key in sorted(found)], [expected[key] for key in sorted(found)],
                                    atol=1e-4)
+
+
+def test_components_without_negative_numbers(sc: SparkContext, spark: SparkSession, tmp_path):
+    rng = np.random.default_rng(3)
+    x = rng.random((60, 2)) @ rng.random((2, 6))
+    df = spark.createDataFrame([(Vectors.dense(row),) for row in x], ["x"]).coalesce(2)
+    estimator = decomposition.NMF(k=2, inputCol="x", outputCol="weights", seed=5, tol=1e-5)
+    estimator.save(str(tmp_path / "estimator"))
+    model = decomposition.NMF.load(str(tmp_path / "estimator")).fit(df)
+    history = model.objectiveHistory
+    assert max(np.diff(history)) < 1e-9 and history[-1] < 1e-3 * (x ** 2).sum()
+    weights = np.array([row.weights.toArray() for row in model.transform(df).collect()])
+    gram = np.broadcast_to(model.components @ model.components.T, (60, 2, 2))
+    np.testing.assert_allclose(weights, solve_nonnegative(gram, x @ model.components.T), rtol=1e-6, atol=1e-7)
+    model.save(str(tmp_path / "model"))
+    read = decomposition.NMFModel.load(str(tmp_path / "model"))
+    assert read.getOutputCol() == "weights" and read.objectiveHistory == history
+    assert read.transform(df).collect() == model.transform(df).collect()
+
+
+@pytest.mark.parametrize(("rows", "reason"), [
+    ([[1.0, -2.0]], "1 rows have negative ones"), ([[1.0, NAN]], "NaN or infinite"),
+    ([[1.0], [1.0, 2.0]], "must be of one length"), ([], "no rows")], ids=str)
+def test_what_has_no_components_is_named(spark: SparkSession, rows, reason: str):
+    df = spark.createDataFrame([(Vectors.dense(row),) for row in rows], StructType([StructField("x", VectorUDT())]))
+    with pytest.raises(RecordError, match=reason):
+        decomposition.NMF(k=1, inputCol="x").fit(df.coalesce(1))
+
+
+SEARCHES_OF_ROWS = {"BucketedRandomProjectionLSH": ({"bucketLength": .4, "numHashTables": 3}, [1.0, 0.5, 0.0, 1.0]),
+                    "MinHashLSH": ({"numHashTables": 2}, [1.0, 0.0, 0.0, 1.0])}
+
+
+@pytest.mark.parametrize("name", SEARCHES_OF_ROWS)
+def test_nearest_rows_of_shared_buckets(spark: SparkSession, name: str):
+    rng = np.random.default_rng(4)
+    x = np.maximum(rng.normal(size=(80, 4)), 0) + np.eye(4)[rng.integers(0, 4, 80)]
+    df = spark.createDataFrame([(number, _vector(row, number)) for number, row in enumerate(np.append(x, x[:4], 0))],
+                               ["id", "x"]).repartition(3, "id").cache()
+    params, key = SEARCHES_OF_ROWS[name]
+    ours, theirs = (getattr(module, name)(inputCol="x", outputCol="hashes", seed=3, **params).fit(df)
+                    for module in (feature, mllib_feature))
+    assert type(ours).__module__ == "vispark.ml.feature"
+    found, expected = ([row.distCol for row in model.approxNearestNeighbors(df, Vectors.dense(key), 7).collect()]
+                       for model in (ours, theirs))
+    assert found == pytest.approx(expected, rel=1e-12) and len(found) == 7
+    assert ours.approxNearestNeighbors(df, Vectors.dense(key), 3).columns == ["id", "x", "hashes", "distCol"]
+    df.unpersist()
+
+
+def test_sets_without_members_are_mllibs(spark: SparkSession):
+    df = spark.createDataFrame([(Vectors.dense(0.0, 0.0),), (Vectors.dense(1.0, 0.0),)], ["x"])
+    model = feature.MinHashLSH(inputCol="x", outputCol="hashes", seed=3).fit(df)
+    with pytest.raises(Py4JError, match="at least 1 non zero"):
+        model.approxNearestNeighbors(df, Vectors.dense(1.0, 0.0), 1).collect()
+
+
+def test_nearest_rows_of_all(sc: SparkContext, spark: SparkSession):
+    x = np.random.default_rng(4).normal(size=(50, 3))
+    df = spark.createDataFrame([(number, Vectors.dense(row)) for number, row in enumerate(x)], ["id", "x"])
+    model = neighbors.NearestNeighbors(k=4, inputCol="x").fit(df)
+    distances = np.linalg.norm(x[:, None] - x[None, :2], axis=2)
+    order = np.argsort(distances, axis=0)[:4]
+    assert cost(sc, lambda: model.search(x[:2])).jobs == 1
+    np.testing.assert_allclose(model.search(x[:2])[0], np.sort(distances, axis=0)[:4].T, rtol=1e-12)
+    np.testing.assert_array_equal(model.search(x[:2])[1], x[order.T])
+    assert [row.id for row in model.nearest(Vectors.dense(x[1])).collect()] == order[:, 1].tolist()
+    for queries, reason in (([[1.0]], "a query has 1 numbers, and the rows 3"),):
+        with pytest.raises(RecordError, match=reason):
+            model.search(queries)
+    nothing = neighbors.NearestNeighbors(k=4, inputCol="x").fit(df.limit(0))
+    with pytest.raises(RecordError, match="nothing to search: there are no rows"):
+        nothing.search([[1.0, 2.0, 3.0]])
+
+
+def test_rdds_are_fitted_as_by_mllib(sc: SparkContext):
+    rng = np.random.default_rng(5)
+    x = rng.normal(size=(60, 3))
+    y = (x @ [1, -2, 0] + rng.normal(size=60) > 0).astype(float)
+    data = sc.parallelize([LabeledPoint(*row) for row in zip(y, x, strict=True)], 3)
+    ours, theirs = (learner.train(data, intercept=True, regParam=.1) for learner in
+                    (classification.LogisticRegression, LogisticRegressionWithLBFGS))
+    np.testing.assert_allclose([*ours.weights, ours.intercept], [*theirs.weights, theirs.intercept], rtol=1e-5)
+    three = sc.parallelize([(float(label), row) for label, row in zip(np.digitize(x[:, 0], [-.3, .6]), x, strict=True)])
+    ours = classification.LogisticRegression.train(three, numClasses=3, intercept=True, regParam=.001)
+    assert np.mean([ours.predict(row) == label for label, row in three.collect()]) > .95
+    model = clustering.KMeans.train(sc.parallelize([*(x + 9), *(x - 9)], 3), 2, seed=1)
+    np.testing.assert_allclose(sorted(map(tuple, model.clusterCenters)), [x.mean(axis=0) - 9, x.mean(axis=0) + 9])
+    with pytest.raises(RecordError, match="the records cannot be fitted: there are no rows"):
+        clustering.KMeans.train(sc.parallelize([], 2), 2)
+
+
+def test_ratings_of_rdds(sc: SparkContext, spark: SparkSession):
+    rows = [(u, 10 * i, float((u * i) % 5)) for u in range(6) for i in range(5) if (u + i) % 3]
+    model = recommendation.ALS.train(sc.parallelize(rows, 3), 3, 4, .05, seed=2)
+    fitted = recommendation.ALS(rank=3, maxIter=4, regParam=.05, seed=2).fit(
+        spark.createDataFrame(rows, ["user", "item", "rating"]))
+    expected = {row.id: row.features for row in fitted.userFactors.collect()}
+    for user, factors in model.userFeatures().collect():
+        np.testing.assert_allclose(factors, expected[user], atol=1e-6)
+    best, = model.recommendProducts(2, 1)
+    assert model.predict(best.user, best.product) == best.rating
+    assert model.predictAll(sc.parallelize([(2, best.product), (2, 11)])).collect() == [best]
+    assert [each.product for each in model.recommendUsers(10, 2)] == [10, 10] and model.rank == 3
+    with pytest.raises(KeyError, match="user 77 has no ratings"):
+        model.predict(77, 10)

@@ -19,14 +19,17 @@ from tests.system.vrdd_tools import host_context
 pytest.importorskip("pyarrow")
 
 #: The classes, by the module's name in both packages.
-CLASSES = {"classification": ["LogisticRegression"], "regression": ["LinearRegression"],
-           "feature": ["PCA", "StandardScaler"],
-           "recommendation": ["ALS"]}
+CLASSES = {"classification": ["LogisticRegression", "LinearSVC", "FMClassifier"],
+           "regression": ["LinearRegression", "GeneralizedLinearRegression", "FMRegressor"],
+           "feature": ["PCA", "StandardScaler", "MinMaxScaler", "MaxAbsScaler", "BucketedRandomProjectionLSH",
+                       "MinHashLSH"],
+           "clustering": ["KMeans", "BisectingKMeans", "GaussianMixture"], "recommendation": ["ALS"]}
 
 #: Examples that differ, by class: how they begin, and why.
 DIFFERENCES: dict[str, dict[str, str]] = {
     "LogisticRegression": dict.fromkeys(["mdf = ", "mlorModel = ", "mlorModel.coefficientMatrix",
-                                         "mlorModel.interceptVector"], "a data file that wheels do not have")}
+                                         "mlorModel.interceptVector"], "a data file that wheels do not have"),
+    "BisectingKMeans": {"summary.trainingCost": "4.0: squares of large numbers are not subtracted"}}
 
 CASES = [(module, name) for module, names in CLASSES.items() for name in names]
 
@@ -49,10 +52,10 @@ def printed() -> Iterator[None]:
 def test_examples_of_pyspark(sc: SparkContext, tmp_path, module: str, name: str):
     theirs = importlib.import_module(f"pyspark.ml.{module}")
     ours = importlib.import_module(f"vispark.ml.{module}")
-    names = {**vars(theirs), **{one: getattr(ours, one) for one in CLASSES[module]},
+    names = {**vars(theirs), **{one: vars(ours)[one] for one in (name, f"{name}Model") if one in vars(ours)},
              "spark": SparkSession(sc), "sc": sc, "temp_path": str(tmp_path)}
     test = doctest.DocTestParser().get_doctest(getattr(theirs, name).__doc__, names, name, None, 0)
-    runner = _Noting(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
+    runner = _Noting(optionflags=doctest.ELLIPSIS)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         runner.run(test, out=lambda text: None)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pyspark.ml.classification
+from pyspark.ml import Estimator
 
 from vispark.ml import classification
-from vispark.ml.installation import install, uninstall
+from vispark.ml.installation import BY_MLLIB, ESTIMATORS, install, uninstall
 
 
 def test_names_are_replaced_and_put_back():
@@ -21,6 +25,19 @@ def test_names_are_replaced_and_put_back():
     finally:
         uninstall()
     assert pyspark.ml.classification.LogisticRegression is theirs
+
+
+def test_each_estimator_of_pyspark_is_ours_or_named_with_a_reason():
+    ours, named = {each.__name__ for each in ESTIMATORS}, {*BY_MLLIB, "OneVsRest", "Pipeline"}
+    guide = (Path(__file__).parents[2] / "docs/guide/ml.md").read_text(encoding="utf-8")
+    theirs = set()
+    for name in ("classification", "clustering", "feature", "fpm", "pipeline", "recommendation", "regression",
+                 "tuning"):
+        module = importlib.import_module(f"pyspark.ml.{name}")
+        theirs |= {one for one, kind in vars(module).items() if inspect.isclass(kind) and issubclass(kind, Estimator)
+                   and kind.__module__ == module.__name__ and not inspect.isabstract(kind) and one[0] != "_"}
+    assert theirs <= ours | named and not ours & named
+    assert not [one for one in BY_MLLIB if one not in guide]
 
 
 def test_a_program_runs_with_its_arguments(tmp_path):

@@ -6,6 +6,7 @@ from abc import abstractmethod
 from typing import Any
 
 from pyspark.ml.util import JavaMLReader
+from pyspark.ml.wrapper import JavaModel
 from pyspark.sql import DataFrame
 
 from vispark.api import fallback
@@ -19,7 +20,26 @@ class Unsuited(Exception):
     """Reason for which MLlib is to do a fit."""
 
 
-class DeviceFit:
+class StageOfMLlib:
+    """Estimator or model of MLlib's whose files are read as the subclass; it comes before pyspark's class."""
+
+    @classmethod
+    def read(cls) -> Any:
+        """Return a reader of saved estimators or models, MLlib's own among them."""
+        return StageReader(cls)
+
+    @classmethod
+    def _from_java(cls, java_stage: Any) -> Any:
+        stage: Any = cls()
+        stage._java_obj = java_stage
+        if isinstance(stage, JavaModel):
+            stage._create_params_from_java()
+        stage._resetUid(java_stage.uid())
+        stage._transfer_params_from_java()
+        return stage
+
+
+class DeviceFit(StageOfMLlib):
     """Estimator of ``pyspark.ml`` that fits in the workers; it comes before pyspark's class among the bases.
 
     All but the fit is inherited: parameters, defaults, their checks, persistence. What a fit gives is MLlib's own Java
@@ -27,8 +47,6 @@ class DeviceFit:
     """
 
     _java_obj: Any
-    _resetUid: Any
-    _transfer_params_from_java: Any
     _transfer_params_to_java: Any
     isSet: Any
     getOrDefault: Any
@@ -65,24 +83,9 @@ class DeviceFit:
         """Return the value of a parameter that names a column, or None where it is not set."""
         return self.getOrDefault(name) or None if self.isSet(name) else None
 
-    # -- persistence: what pyspark finds by the name of the class's module ---------------------------------------------
 
-    @classmethod
-    def read(cls) -> Any:
-        """Return a reader of saved estimators, MLlib's own among them."""
-        return EstimatorReader(cls)
-
-    @classmethod
-    def _from_java(cls, java_stage: Any) -> Any:
-        estimator = cls()
-        estimator._java_obj = java_stage
-        estimator._resetUid(java_stage.uid())
-        estimator._transfer_params_from_java()
-        return estimator
-
-
-class EstimatorReader(_Reader):
-    """Reader of estimators that MLlib saved under the name of pyspark's class."""
+class StageReader(_Reader):
+    """Reader of what MLlib saved under the name of pyspark's class."""
 
     @classmethod
     def _java_loader_class(cls, clazz: Any) -> str:

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from pyspark.ml import classification
+from pyspark.mllib import classification as mllib
+from pyspark.mllib.linalg import DenseVector
 from pyspark.sql import DataFrame
 
+from vispark.ml import rdds
 from vispark.ml.base import DeviceFit, Unsuited
 from vispark.ml.classes import ClassStatistics, StandardizedModel, hinge, logistic, softmax, statistics_of
+from vispark.ml.factorization import fit_machine
 from vispark.ml.java import JavaObjects
 from vispark.ml.loads import load, number, one, plain
+from vispark.ml.optim.bounded import minimize_within
 from vispark.ml.optim.least_squares import Penalty
 from vispark.ml.optim.quasi_newton import minimize
 
@@ -22,11 +29,23 @@ _BOUNDS = ("lowerBoundsOnCoefficients", "upperBoundsOnCoefficients", "lowerBound
 _CLASSES = 1000
 
 
+@dataclass(frozen=True)
+class LogisticFit:
+    """Coefficients with a row for each set, intercepts, the objective's history, and the kind of the model."""
+
+    coefficients: np.ndarray
+    intercepts: np.ndarray
+    history: np.ndarray
+    classes: int
+    is_multinomial: bool
+
+
 class LogisticRegression(DeviceFit, classification.LogisticRegression):
     """Logistic regression, binomial and multinomial, with an elastic net: pyspark's, fitted in the workers.
 
     Each evaluation of the objective is one pass, without a Spark job; L-BFGS and OWL-QN run in the driver and stop as
-    MLlib's do. Bounds stay with MLlib, and data of one class.
+    MLlib's do. With bounds a fit that ``maxIter`` ends before its optimum ends elsewhere. Data of one class
+    stays with MLlib.
 
     Examples
     --------
@@ -39,49 +58,125 @@ class LogisticRegression(DeviceFit, classification.LogisticRegression):
     (0.0, 1.0)
     """
 
+    @classmethod
+    def train(cls, data: Any, iterations: int = 100, *, regParam: float = 0.0, regType: str | None = "l2",
+              intercept: bool = False, tolerance: float = 1e-6, numClasses: int = 2) -> mllib.LogisticRegressionModel:
+        """Return ``pyspark.mllib``'s model of an RDD, as its LogisticRegressionWithLBFGS.train does.
+
+        Parameters
+        ----------
+        data : RDD
+            LabeledPoints, or pairs of a label and a vector.
+        iterations, regParam, regType, intercept, tolerance, numClasses
+            As there: the most steps; strength and kind (``"l1"``, ``"l2"`` or None) of the regularisation; whether
+            there is an intercept; when it ends; the number of classes.
+
+        Raises
+        ------
+        RecordError
+            If labels are others than 0 to ``numClasses - 1``, or numbers are not finite.
+
+        Examples
+        --------
+        >>> rows = sc.parallelize([(0.0, [-1.0]), (0.0, [-2.0]), (1.0, [1.0]), (1.0, [2.0])], 2)
+        >>> LogisticRegression.train(rows, regParam=0.1).predict([3.0])
+        1
+        """
+        family = "binomial" if numClasses == 2 else "multinomial"
+        learner = cls(maxIter=iterations, regParam=regParam if regType else 0.0, tol=tolerance, fitIntercept=intercept,
+                      elasticNetParam=float(regType == "l1"), family=family)
+        with rdds.held(rdds.labelled(data)) as points:
+            fit = learner._fitted(points, {"vals": range(numClasses)})
+        table, row = fit.coefficients, fit.intercepts
+        if numClasses == 2:
+            return mllib.LogisticRegressionModel(DenseVector(table[0]), float(row[0]), table.shape[1], 2)
+        # The model's first class has the margin 0.
+        table, row = table[1:] - table[0], row[1:] - row[0]
+        weights = np.column_stack([table, row]) if intercept else table
+        return mllib.LogisticRegressionModel(DenseVector(weights.ravel()), 0.0, table.shape[1], numClasses)
+
     def _train(self, dataset: DataFrame) -> Any:
-        if named := [name for name in _BOUNDS if self.isSet(name)]:
-            raise Unsuited(f"{named[0]} is set")
-        points = _points(self, dataset)
+        fit = self._fitted(_points(self, dataset), dataset.schema[self.getLabelCol()].metadata.get("ml_attr", {}))
+        return self._model(dataset, fit)
+
+    def _fitted(self, points: Any, declared: Mapping[str, Any]) -> LogisticFit:
+        """Return the fit of records of features, label and weight, whose label column declares some classes."""
         statistics = statistics_of(points, 2 if self.getFamily() == "binomial" else _CLASSES)
-        classes = self._classes(dataset, statistics)
+        classes = self._classes(declared, statistics)
         is_multinomial = self.getFamily() == "multinomial" or classes > 2
         penalty = Penalty(self.getRegParam(), self.getElasticNetParam(), self.getStandardization(), self.getMaxIter(),
                           self.getTol())
+        if any(self.isSet(name) for name in _BOUNDS[2:]):
+            # Bounds are on intercepts of features as they are, not of centred ones.
+            statistics = replace(statistics, mean=np.zeros(len(statistics.mean)))
         model = StandardizedModel(points, statistics, penalty, classes if is_multinomial else 1, self.getFitIntercept())
         histogram = statistics.histogram
         if is_multinomial:
             start = np.log1p(histogram) - np.log1p(histogram).mean()
         else:
             start = np.log(histogram[1:] / histogram[:1])
-        minimum = minimize(model.objective(softmax if is_multinomial else logistic), model.start(start), l1=model.l1(),
-                           iterations=penalty.iterations, tolerance=penalty.tolerance)
+        objective = model.objective(softmax if is_multinomial else logistic)
+        bounds = self._bounds(statistics.deviation, model.sets)
+        if bounds:
+            minimum = minimize_within(objective, model.start(start), *bounds, iterations=penalty.iterations,
+                                      tolerance=penalty.tolerance)
+        else:
+            minimum = minimize(objective, model.start(start), l1=model.l1(), iterations=penalty.iterations,
+                               tolerance=penalty.tolerance)
         coefficients, intercepts = model.raw(minimum.x)
-        if is_multinomial:
+        if is_multinomial and not bounds:
             if not penalty.strength:
                 coefficients = coefficients - coefficients.mean(axis=0)
             intercepts = intercepts - intercepts.mean()
-        return self._model(dataset, coefficients, intercepts, minimum.history, classes, is_multinomial)
+        return LogisticFit(coefficients, intercepts, minimum.history, classes, is_multinomial)
 
-    def _classes(self, dataset: DataFrame, statistics: ClassStatistics) -> int:
+    def _bounds(self, deviation: np.ndarray, sets: int) -> tuple[np.ndarray, np.ndarray] | None:
+        """Return the bounds of the optimiser's vector, or None where there are none.
+
+        Raises
+        ------
+        Unsuited
+            If they have another shape, or go with what MLlib refuses.
+        """
+        if not any(self.isSet(name) for name in _BOUNDS):
+            return None
+        if self.getElasticNetParam() and self.getRegParam():
+            raise Unsuited("bounds go with L2 regularization alone")
+        found = []
+        for of_coefficients, of_intercepts, default in ((_BOUNDS[0], _BOUNDS[2], -np.inf),
+                                                        (_BOUNDS[1], _BOUNDS[3], np.inf)):
+            table, row = np.full((sets, len(deviation)), default), np.full(sets, default)
+            if self.isSet(of_coefficients):
+                table = self.getOrDefault(of_coefficients).toArray()
+            if self.isSet(of_intercepts):
+                row = self.getOrDefault(of_intercepts).toArray()
+            if table.shape != (sets, len(deviation)) or row.shape != (sets,) or \
+                    (self.isSet(of_intercepts) and not self.getFitIntercept()):
+                raise Unsuited("bounds are of another shape than the coefficients")
+            scaled = np.multiply(table, deviation, out=np.zeros_like(table), where=deviation > 0)
+            found.append(np.append(scaled, row if self.getFitIntercept() else []))
+        if (found[0] > found[1]).any():
+            raise Unsuited("a lower bound is above the upper one")
+        return found[0], found[1]
+
+    def _classes(self, declared: Mapping[str, Any], statistics: ClassStatistics) -> int:
         """Return the number of classes, which are those of the labels."""
-        classes = _present(dataset, self.getLabelCol(), statistics)
+        classes = _present(declared, statistics)
         if self.isSet("thresholds") and len(self.getThresholds()) != classes:
             raise Unsuited(f"thresholds are not {classes}")
         return classes
 
-    def _model(self, dataset: DataFrame, coefficients: np.ndarray, intercepts: np.ndarray, history: np.ndarray,
-               classes: int, is_multinomial: bool) -> Any:
+    def _model(self, dataset: DataFrame, fit: LogisticFit) -> Any:
         java = JavaObjects(dataset.sparkSession.sparkContext)
         model = self._with_params(dataset, java.ml.classification.LogisticRegressionModel(
-            self.uid, java.matrix(coefficients, by_rows=True).compressed(), java.vector(intercepts).compressed(),
-            classes, is_multinomial))
+            self.uid, java.matrix(fit.coefficients, by_rows=True).compressed(),
+            java.vector(fit.intercepts).compressed(), fit.classes, fit.is_multinomial))
         found = model.findSummaryModel()
-        kind = java.ml.classification.LogisticRegressionTrainingSummaryImpl if classes > 2 else \
+        kind = java.ml.classification.LogisticRegressionTrainingSummaryImpl if fit.classes > 2 else \
             java.ml.classification.BinaryLogisticRegressionTrainingSummaryImpl
         return model.setSummary(java.some(kind(
             found._1().transform(dataset._jdf), found._2(), found._3(), self.getLabelCol(), self.getFeaturesCol(),
-            self._column("weightCol") or "weightCol", java.doubles(history))))
+            self._column("weightCol") or "weightCol", java.doubles(fit.history))))
 
 
 class LinearSVC(DeviceFit, classification.LinearSVC):
@@ -94,17 +189,16 @@ class LinearSVC(DeviceFit, classification.LinearSVC):
     --------
     >>> from pyspark.ml.linalg import Vectors
     >>> from pyspark.sql import SparkSession
-    >>> rows = [(float(x > 2), Vectors.dense(float(x))) for x in range(6)]
-    >>> df = SparkSession(sc).createDataFrame(rows, ["label", "features"])
-    >>> model = LinearSVC(regParam=0.01).fit(df)
-    >>> model.predict(Vectors.dense(0.0)), model.predict(Vectors.dense(5.0))
-    (0.0, 1.0)
+    >>> df = SparkSession(sc).createDataFrame([(0.0, Vectors.dense(-1.0)), (1.0, Vectors.dense(1.0))],
+    ...                                       ["label", "features"])
+    >>> LinearSVC().fit(df).predict(Vectors.dense(5.0))
+    1.0
     """
 
     def _train(self, dataset: DataFrame) -> Any:
         points = _points(self, dataset)
         statistics = statistics_of(points, 2)
-        _present(dataset, self.getLabelCol(), statistics)
+        _present(dataset.schema[self.getLabelCol()].metadata.get("ml_attr", {}), statistics)
         penalty = Penalty(self.getRegParam(), 0.0, self.getStandardization(), self.getMaxIter(), self.getTol())
         model = StandardizedModel(points, statistics, penalty, 1, self.getFitIntercept())
         start = model.start(np.zeros(1))
@@ -120,6 +214,36 @@ class LinearSVC(DeviceFit, classification.LinearSVC):
             self._column("weightCol") or "weightCol", java.doubles(minimum.history))))
 
 
+class FMClassifier(DeviceFit, classification.FMClassifier):
+    """Factorization machine for two classes: pyspark's, fitted in the workers.
+
+    Each step of AdamW or gradient descent is one pass, from MLlib's random factors. Mini-batches are other rows than
+    MLlib's.
+
+    Examples
+    --------
+    >>> from pyspark.ml.linalg import Vectors
+    >>> from pyspark.sql import SparkSession
+    >>> rows = [(float(a != b), Vectors.dense(a, b)) for a in (-1.0, 1.0) for b in (-1.0, 1.0)]
+    >>> df = SparkSession(sc).createDataFrame(rows, ["label", "features"])
+    >>> model = FMClassifier(factorSize=2, stepSize=0.1, seed=1).fit(df)
+    >>> [row.prediction for row in model.transform(df).select("prediction").collect()]
+    [0.0, 1.0, 1.0, 0.0]
+    """
+
+    def _train(self, dataset: DataFrame) -> Any:
+        if self.isSet("thresholds") and len(self.getThresholds()) != 2:
+            raise Unsuited("thresholds are not 2")
+        fit = fit_machine(self, dataset, is_classifier=True)
+        java = JavaObjects(dataset.sparkSession.sparkContext)
+        model = self._with_params(dataset, java.ml.classification.FMClassificationModel(
+            self.uid, *java.machine(fit)))
+        found = model.findSummaryModel()
+        return model.setSummary(java.some(java.ml.classification.FMClassificationTrainingSummaryImpl(
+            found._1().transform(dataset._jdf), found._2(), found._3(), self.getLabelCol(),
+            self._column("weightCol") or "weightCol", java.doubles(fit.history))))
+
+
 def _points(learner: Any, dataset: DataFrame) -> Any:
     """Return the rows as records of features ``x``, label ``y`` and weight ``w``."""
     weights = learner._column("weightCol")
@@ -127,7 +251,7 @@ def _points(learner: Any, dataset: DataFrame) -> Any:
                           "w": number(weights) if weights else one()}, can_mask=True)
 
 
-def _present(dataset: DataFrame, label: str, statistics: ClassStatistics) -> int:
+def _present(declared: Mapping[str, Any], statistics: ClassStatistics) -> int:
     """Return the number of classes of the labels.
 
     Raises
@@ -138,7 +262,6 @@ def _present(dataset: DataFrame, label: str, statistics: ClassStatistics) -> int
     classes = len(statistics.histogram)
     if (statistics.histogram > 0).sum() < 2:
         raise Unsuited("all rows are of one class")
-    declared = dataset.schema[label].metadata.get("ml_attr", {})
     if declared and len(declared.get("vals", ())) != classes:
         raise Unsuited("the label column declares other classes than there are")
     return classes

@@ -8,12 +8,15 @@ import numpy as np
 from pyspark.ml import clustering
 from pyspark.ml.common import _java2py
 from pyspark.ml.linalg import VectorUDT
+from pyspark.mllib import clustering as mllib
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 
 from vispark import random
 from vispark.api.vrdd import VRDD
+from vispark.ml import rdds
 from vispark.ml.base import DeviceFit, Unsuited
+from vispark.ml.bisection import ClusterTree, Growth
 from vispark.ml.gaussians import Mixture, first_mixture
 from vispark.ml.java import JavaObjects
 from vispark.ml.loads import load, number, one, plain
@@ -41,16 +44,45 @@ class KMeans(DeviceFit, clustering.KMeans):
         points = load(dataset, {"x": plain(self.getFeaturesCol()),
                                 "w": number(weights) if (weights := self._column("weightCol")) else one(),
                                 "i": ("monotonically_increasing_id()", sql.monotonically_increasing_id())})
+        return self._model(dataset, *self._fitted(points))
+
+    def _fitted(self, points: VRDD, start: np.ndarray | None = None) -> tuple[np.ndarray, float, int]:
+        """Return the centres of records of fields x, w and i, their cost, and the number of steps to them."""
         by_cosine = self.getDistanceMeasure() == "cosine"
-        count, width, negative, zero, weight, total = totals(points, _sums)
-        if width != count * len(total):
-            raise Unsuited("the vectors are of several lengths")
-        check(np.append(total, weight), negative)
-        if by_cosine and zero:
-            raise Unsuited("cosine distance is not defined for vectors of length 0")
-        centers = self._first(points, by_cosine)
-        centers, cost, iterations = self._moved(points, centers, by_cosine)
-        return self._model(dataset, centers, cost, iterations)
+        _checked_sums(points, by_cosine=by_cosine)
+        return self._moved(points, self._first(points, by_cosine) if start is None else start, by_cosine)
+
+    @classmethod
+    def train(cls, rdd: Any, k: int, maxIterations: int = 100, initializationMode: str = "k-means||", *,
+              seed: int | None = None, epsilon: float = 1e-4, initialModel: Any = None,
+              distanceMeasure: str = "euclidean") -> mllib.KMeansModel:
+        """Return ``pyspark.mllib``'s model of an RDD of vectors, as its KMeans.train does.
+
+        Parameters
+        ----------
+        rdd : RDD
+            Vectors: of pyspark, arrays, or lists of numbers.
+        k, maxIterations, initializationMode, seed, epsilon, initialModel, distanceMeasure
+            As there: the number of centres; the most steps; how first centres are drawn, and by which seed; the change
+            of the centres at which it ends; a model whose centres are the first ones; ``"euclidean"`` or ``"cosine"``.
+
+        Raises
+        ------
+        RecordError
+            If numbers are not finite, or vectors of length 0 go with ``"cosine"``.
+
+        Examples
+        --------
+        >>> model = KMeans.train(sc.parallelize([[0.0], [1.0], [8.0], [9.0]], 2), 2, seed=1)
+        >>> sorted(center.tolist() for center in model.clusterCenters)
+        [[0.5], [8.5]]
+        """
+        learner = cls(k=k, maxIter=maxIterations, initMode=initializationMode, seed=seed, tol=epsilon,
+                      distanceMeasure=distanceMeasure)
+        start = None if initialModel is None else np.array([np.asarray(each) for each in initialModel.clusterCenters])
+        with rdds.held(rdds.numbered(rdd)) as points:
+            centers, _, _ = learner._fitted(points, start)
+        return mllib.KMeansModel([*centers])
 
     def _first(self, points: VRDD, by_cosine: bool) -> np.ndarray:
         """Return the first centres, at most ``k``: no two are equal.
@@ -59,10 +91,12 @@ class KMeans(DeviceFit, clustering.KMeans):
         """
         by_distance = self.getInitMode() == "k-means||"
         found: list[np.ndarray] = []
-        seed = self.getSeed() % 2 ** 63
+        seed, size = self.getSeed() % 2 ** 63, len(points.first()["x"])
         while len(found) < self.getK():
-            centers = np.asarray(found) if found else np.zeros((1, len(points.first()["x"])))
-            arguments = (centers, len(found) > 0, by_distance, by_cosine, seed, len(found))
+            # Always as many rows, so that kernels are compiled once.
+            centers = np.zeros((self.getK(), size))
+            centers[:len(found)] = found if found else 0
+            arguments = (centers, np.arange(self.getK()), by_distance, by_cosine, seed, len(found))
             least = points.vmap(_drawn, *arguments).min()
             if not np.isfinite(least):
                 break
@@ -98,6 +132,39 @@ class KMeans(DeviceFit, clustering.KMeans):
             cost)))
 
 
+class BisectingKMeans(DeviceFit, clustering.BisectingKMeans):
+    """Tree of clusters by bisection, by Euclidean distance or by cosine: pyspark's, fitted in the workers.
+
+    Each step of a level's bisections is one pass. They begin with MLlib's random offsets, dealt to the clusters of a
+    level by number.
+
+    Examples
+    --------
+    >>> from pyspark.ml.linalg import Vectors
+    >>> from pyspark.sql import SparkSession
+    >>> rows = [(Vectors.dense(x, x),) for x in (0.0, 1.0, 8.0, 9.0)]
+    >>> model = BisectingKMeans(k=2, seed=1).fit(SparkSession(sc).createDataFrame(rows, ["features"]))
+    >>> [center.tolist() for center in model.clusterCenters()], model.summary.trainingCost
+    ([[0.5, 0.5], [8.5, 8.5]], 2.0)
+    """
+
+    def _train(self, dataset: DataFrame) -> Any:
+        points = load(dataset, {"x": plain(self.getFeaturesCol()),
+                                "w": number(weights) if (weights := self._column("weightCol")) else one()})
+        by_cosine = self.getDistanceMeasure() == "cosine"
+        weight, total = _checked_sums(points, by_cosine=by_cosine)
+        tree = ClusterTree(points, total / weight, by_cosine=by_cosine)
+        tree.grow(Growth(self.getK(), self.getMinDivisibleClusterSize(), self.getMaxIter(), self.getSeed()))
+        java = JavaObjects(dataset.sparkSession.sparkContext)
+        cost = sum(cluster.cost for number, cluster in tree.clusters.items() if 2 * number not in tree.clusters)
+        inner = java.mllib.clustering.BisectingKMeansModel(
+            java.cluster_tree(tree.clusters, by_cosine=by_cosine), self.getDistanceMeasure(), cost)
+        model = self._with_params(dataset, java.ml.clustering.BisectingKMeansModel(self.uid, inner))
+        return model.setSummary(java.some(java.ml.clustering.BisectingKMeansSummary(
+            model.transform(dataset._jdf), self.getPredictionCol(), self.getFeaturesCol(), self.getK(),
+            self.getMaxIter(), cost)))
+
+
 class GaussianMixture(DeviceFit, clustering.GaussianMixture):
     """Mixture of Gaussian densities by expectation and maximization: pyspark's, fitted in the workers.
 
@@ -118,10 +185,7 @@ class GaussianMixture(DeviceFit, clustering.GaussianMixture):
         if not isinstance(dataset.schema[features].dataType, VectorUDT):
             raise Unsuited("the features are no vectors")
         points = load(dataset, {"x": plain(features), "w": number(weights) if weights else one()})
-        count, width, negative, _, weight, total = totals(points, _sums)
-        if width != count * len(total):
-            raise Unsuited("the vectors are of several lengths")
-        check(np.append(total, weight), negative)
+        weight, total = _checked_sums(points)
         mixture = first_mixture(*self._drawn(dataset, features, weights), self.getK())
         likelihood, before, done = -float(np.finfo(float).max), 0.0, 0
         while done < self.getMaxIter() and abs(likelihood - before) > self.getTol():
@@ -155,6 +219,23 @@ class GaussianMixture(DeviceFit, clustering.GaussianMixture):
             self.getK(), likelihood, iterations)))
 
 
+def _checked_sums(points: VRDD, *, by_cosine: bool = False) -> tuple[float, np.ndarray]:
+    """Return the sums of the weights and of the weighted rows.
+
+    Raises
+    ------
+    Unsuited
+        If the rows are none that can be clustered.
+    """
+    count, width, negative, zero, weight, total = totals(points, _sums)
+    if width != count * len(total):
+        raise Unsuited("the vectors are of several lengths")
+    check(np.append(total, weight), negative)
+    if by_cosine and zero:
+        raise Unsuited("cosine distance is not defined for vectors of length 0")
+    return float(weight), np.asarray(total)
+
+
 def _sums(x: Any, w: Any) -> Any:
     return 1, len(x), 1 if w < 0 else 0, 1 if np.dot(x, x) == 0 else 0, w, w * x
 
@@ -166,18 +247,18 @@ def _distances(x: Any, centers: Any, by_cosine: Any) -> Any:
     return ((centers - x) ** 2).sum(axis=1)
 
 
-def _drawn(x: Any, w: Any, i: Any, centers: Any, has_centers: Any, by_distance: Any, by_cosine: Any, seed: Any,
+def _drawn(x: Any, w: Any, i: Any, centers: Any, places: Any, by_distance: Any, by_cosine: Any, seed: Any,
            call: Any) -> Any:
     """Return the number by which a row is drawn; infinite where it is not to be."""
-    nearest = _distances(x, centers, by_cosine).min() if has_centers else 1.0
+    nearest = np.where(places < call, _distances(x, centers, by_cosine), np.inf).min() if call > 0 else 1.0
     share = w * nearest if by_distance else (w if nearest > 0 else 0.0)
     return -np.log(1 - random.uniform(seed, i, call)) / share if share > 0 else np.inf
 
 
-def _at(x: Any, w: Any, i: Any, centers: Any, has_centers: Any, by_distance: Any, by_cosine: Any, seed: Any, call: Any,
+def _at(x: Any, w: Any, i: Any, centers: Any, places: Any, by_distance: Any, by_cosine: Any, seed: Any, call: Any,
         least: Any) -> Any:
     """Return 1 and a row, of unit length for cosines, where it was drawn, and zeros elsewhere."""
-    chosen = 1.0 if _drawn(x, w, i, centers, has_centers, by_distance, by_cosine, seed, call) == least else 0.0
+    chosen = 1.0 if _drawn(x, w, i, centers, places, by_distance, by_cosine, seed, call) == least else 0.0
     return chosen, chosen * x / (np.sqrt(np.dot(x, x)) if by_cosine else 1.0)
 
 

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Any
 
 import numpy as np
 from pyspark.ml import feature
+from pyspark.ml.common import _java2py
 from pyspark.sql import DataFrame
 
+from vispark.api import fallback
 from vispark.api.vrdd import VRDD
-from vispark.ml.base import DeviceFit, Unsuited
+from vispark.errors import RecordError
+from vispark.ml import hashing
+from vispark.ml.base import DeviceFit, StageOfMLlib, Unsuited
 from vispark.ml.java import JavaObjects
 from vispark.ml.loads import load, one, plain
 from vispark.ml.moments import check, moments_of, totals
+from vispark.ml.neighbors import nearest_vectors, numbered_rows, rows_with
 
 
 class PCA(DeviceFit, feature.PCA):
@@ -56,10 +62,7 @@ class StandardScaler(DeviceFit, feature.StandardScaler):
 
     def _train(self, dataset: DataFrame) -> Any:
         points = load(dataset, {"x": plain(self.getInputCol()), "w": one()}, can_mask=True)
-        count, width, weight, total = totals(points, _sums)
-        if width != count * len(total):
-            raise Unsuited("the vectors are of several lengths")
-        check(np.append(total, weight), 0)
+        weight, total = _checked_sums(points)
         mean = total / weight
         squares, = totals(points, _spread, mean)
         deviation = np.sqrt(squares / max(weight - 1, 1))
@@ -81,8 +84,7 @@ class MinMaxScaler(DeviceFit, feature.MinMaxScaler):
     """
 
     def _train(self, dataset: DataFrame) -> Any:
-        least, greatest = _ranges(load(dataset, {"x": plain(self.getInputCol()), "w": one()}, can_mask=True))
-        java = JavaObjects(dataset.sparkSession.sparkContext)
+        least, greatest, java = _ranges(self, dataset)
         return java.ml.feature.MinMaxScalerModel(self.uid, java.vector(least), java.vector(greatest))
 
 
@@ -99,19 +101,140 @@ class MaxAbsScaler(DeviceFit, feature.MaxAbsScaler):
     """
 
     def _train(self, dataset: DataFrame) -> Any:
-        least, greatest = _ranges(load(dataset, {"x": plain(self.getInputCol()), "w": one()}, can_mask=True))
-        java = JavaObjects(dataset.sparkSession.sparkContext)
+        least, greatest, java = _ranges(self, dataset)
         return java.ml.feature.MaxAbsScalerModel(self.uid, java.vector(np.maximum(abs(least), abs(greatest))))
 
 
-def _ranges(points: VRDD) -> tuple[np.ndarray, np.ndarray]:
-    """Return the least and the greatest number of each feature, in two passes."""
+class _BucketSearch(StageOfMLlib):
+    """Model of MLlib's locality-sensitive hashes that searches for the nearest rows in the workers."""
+
+    _java_obj: Any
+    getInputCol: Any
+    getOutputCol: Any
+    transform: Any
+    #: Whether a vector may have no number but 0.
+    _takes_zeros: bool
+
+    @abstractmethod
+    def _hashed(self, context: Any, key: np.ndarray) -> tuple[Any, tuple[Any, ...]]:
+        """Return the function of a row's distance, and its arguments behind the key."""
+
+    def approxNearestNeighbors(self, dataset: DataFrame, key: Any, numNearestNeighbors: int,
+                               distCol: str = "distCol") -> DataFrame:
+        """Return the rows nearest to a vector among those that share a bucket with it, by distance.
+
+        The search is two passes over the loaded vectors; the rows that have the nearest ones are Spark's to find.
+
+        Parameters
+        ----------
+        dataset : pyspark.sql.DataFrame
+            The rows.
+        key : pyspark.ml.linalg.Vector
+            What to search for.
+        numNearestNeighbors : int
+            The most rows.
+        distCol : str
+            Column of the distances that is added.
+        """
+        try:
+            if numNearestNeighbors < 1:
+                raise Unsuited("the number of neighbours is below 1")
+            rows, vector = numbered_rows(dataset, self.getInputCol()), key.toArray()
+            empty, count, width = totals(rows, hashing.is_empty)
+            if width != count * len(vector) or ((empty or not vector.any()) and not self._takes_zeros):
+                raise Unsuited("vectors are of several lengths, or without any number but 0")
+            function, arguments = self._hashed(dataset.sparkSession.sparkContext, vector)
+            distances, vectors = nearest_vectors(rows, function, (vector, *arguments), numNearestNeighbors)
+        except (Unsuited, RecordError) as reason:
+            fallback.tell(dataset.sparkSession.sparkContext, "approxNearestNeighbors", type(self).__name__,
+                          str(reason), "is done by MLlib, in Spark jobs")
+            theirs: Any = super()
+            return theirs.approxNearestNeighbors(dataset, key, numNearestNeighbors, distCol)
+        whole = dataset if self.getOutputCol() in dataset.columns else self.transform(dataset)
+        return rows_with(whole, self.getInputCol(), vectors, distances, distCol, numNearestNeighbors)
+
+
+class BucketedRandomProjectionLSHModel(_BucketSearch, feature.BucketedRandomProjectionLSHModel):
+    """Hashes of projections: pyspark's, whose search for the nearest rows is in the workers."""
+
+    _takes_zeros = True
+
+    def _hashed(self, context: Any, key: np.ndarray) -> tuple[Any, tuple[Any, ...]]:
+        directions = _java2py(context, self._java_obj.randMatrix()).toArray()
+        width = float(self.getBucketLength())
+        return hashing.projected, (hashing.projection_hashes(key, directions, width), directions, width)
+
+
+class BucketedRandomProjectionLSH(StageOfMLlib, feature.BucketedRandomProjectionLSH):
+    """Hashes of vectors by random projections: pyspark's, whose models search for the nearest rows in the workers.
+
+    A fit looks at one row's length alone, and is MLlib's.
+
+    Examples
+    --------
+    >>> from pyspark.ml.linalg import Vectors
+    >>> from pyspark.sql import SparkSession
+    >>> df = SparkSession(sc).createDataFrame([(x, Vectors.dense(float(x))) for x in range(9)], ["id", "x"])
+    >>> model = BucketedRandomProjectionLSH(inputCol="x", outputCol="hashes", bucketLength=4.0, seed=1).fit(df)
+    >>> [row.id for row in model.approxNearestNeighbors(df, Vectors.dense(1.25), 2).collect()]
+    [1, 2]
+    """
+
+    def _create_model(self, java_model: Any) -> Any:
+        return BucketedRandomProjectionLSHModel(java_model)
+
+
+class MinHashLSHModel(_BucketSearch, feature.MinHashLSHModel):
+    """Hashes of sets of indices: pyspark's, whose search for the nearest rows is in the workers."""
+
+    _takes_zeros = False
+
+    def _hashed(self, context: Any, key: np.ndarray) -> tuple[Any, tuple[Any, ...]]:
+        pairs = np.array([(pair._1(), pair._2()) for pair in self._java_obj.randCoefficients()])
+        return hashing.permuted, (hashing.permutation_hashes(key, *pairs.T), *pairs.T)
+
+
+class MinHashLSH(StageOfMLlib, feature.MinHashLSH):
+    """Hashes of sets by random permutations: pyspark's, whose models search for the nearest rows in the workers.
+
+    A fit looks at one row's length alone, and is MLlib's.
+
+    Examples
+    --------
+    >>> from pyspark.ml.linalg import Vectors
+    >>> from pyspark.sql import SparkSession
+    >>> rows = [(0, Vectors.sparse(4, [0, 1], [1.0, 1.0])), (1, Vectors.sparse(4, [2, 3], [1.0, 1.0]))]
+    >>> df = SparkSession(sc).createDataFrame(rows, ["id", "x"])
+    >>> model = MinHashLSH(inputCol="x", outputCol="hashes", numHashTables=3, seed=1).fit(df)
+    >>> [row.id for row in model.approxNearestNeighbors(df, Vectors.sparse(4, [0, 1], [1.0, 1.0]), 1).collect()]
+    [0]
+    """
+
+    def _create_model(self, java_model: Any) -> Any:
+        return MinHashLSHModel(java_model)
+
+
+def _checked_sums(points: VRDD) -> tuple[float, np.ndarray]:
+    """Return the sum of the weights and of each feature.
+
+    Raises
+    ------
+    Unsuited
+        If vectors are of several lengths, or a number is not finite.
+    """
     count, width, weight, total = totals(points, _sums)
     if width != count * len(total):
         raise Unsuited("the vectors are of several lengths")
     check(np.append(total, weight), 0)
+    return float(weight), np.asarray(total)
+
+
+def _ranges(scaler: Any, dataset: DataFrame) -> tuple[np.ndarray, np.ndarray, JavaObjects]:
+    """Return the least and the greatest number of each feature, in two passes, and the maker of Java objects."""
+    points = load(dataset, {"x": plain(scaler.getInputCol()), "w": one()}, can_mask=True)
+    _checked_sums(points)
     least, greatest = points.vmap(_both).reduce(_extremes)
-    return np.asarray(least), np.asarray(greatest)
+    return np.asarray(least), np.asarray(greatest), JavaObjects(dataset.sparkSession.sparkContext)
 
 
 def _both(x: Any, w: Any) -> Any:

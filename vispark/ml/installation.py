@@ -6,11 +6,40 @@ import importlib
 
 from vispark.ml import classification, clustering, feature, recommendation, regression, tuning
 
-#: The estimators that fit in the workers.
-ESTIMATORS = (classification.LinearSVC, classification.LogisticRegression, clustering.GaussianMixture,
-              clustering.KMeans, feature.MaxAbsScaler, feature.MinMaxScaler, feature.PCA, feature.StandardScaler,
-              recommendation.ALS, regression.GeneralizedLinearRegression, regression.LinearRegression,
-              tuning.CrossValidator, tuning.TrainValidationSplit)
+#: The estimators that fit in the workers, and the models that search there.
+ESTIMATORS = (classification.FMClassifier, classification.LinearSVC, classification.LogisticRegression,
+              clustering.BisectingKMeans, clustering.GaussianMixture, clustering.KMeans,
+              feature.BucketedRandomProjectionLSH, feature.BucketedRandomProjectionLSHModel, feature.MaxAbsScaler,
+              feature.MinHashLSH, feature.MinHashLSHModel, feature.MinMaxScaler, feature.PCA, feature.StandardScaler,
+              recommendation.ALS, regression.FMRegressor, regression.GeneralizedLinearRegression,
+              regression.LinearRegression, tuning.CrossValidator, tuning.TrainValidationSplit)
+
+#: The estimators that stay with MLlib as a whole, and why.
+BY_MLLIB = {
+    **dict.fromkeys([
+        "DecisionTreeClassifier", "DecisionTreeRegressor", "GBTClassifier", "GBTRegressor",
+        "RandomForestClassifier", "RandomForestRegressor"],
+        "trees need histograms of nodes that a device keeps from level to level"),
+    **dict.fromkeys([
+        "CountVectorizer", "IDF", "LDA", "Word2Vec"],
+        "words and sentences are no numbers of one length"),
+    **dict.fromkeys([
+        "ChiSqSelector", "FPGrowth", "NaiveBayes", "OneHotEncoder", "RFormula", "StringIndexer",
+        "TargetEncoder", "VectorIndexer"],
+        "items and labels are strings, or counted by value"),
+    **dict.fromkeys([
+        "Imputer", "QuantileDiscretizer", "RobustScaler"],
+        "quantiles are found by Spark's sketches of columns"),
+    **dict.fromkeys([
+        "UnivariateFeatureSelector", "VarianceThresholdSelector"],
+        "statistics are Spark's aggregates of columns"),
+    **dict.fromkeys([
+        "IsotonicRegression"],
+        "rows are taken in order"),
+    **dict.fromkeys([
+        "AFTSurvivalRegression", "MultilayerPerceptronClassifier"],
+        "not begun: a pass for each evaluation would do"),
+}
 
 
 def install() -> list[str]:

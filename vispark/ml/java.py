@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -53,6 +54,38 @@ class JavaObjects:
     def empty_params(self) -> Any:
         """Return a map of no parameters."""
         return self.ml.param.ParamMap.empty()
+
+    def cluster_tree(self, clusters: Any, *, by_cosine: bool) -> Any:
+        """Return the tree of bisected clusters, by number in a heap, with leaves numbered from the left.
+
+        Parameters
+        ----------
+        clusters : dict of int to TreeCluster
+            The root is number 1.
+        by_cosine : bool
+            Whether heights are one less a cosine, in place of Euclidean distances.
+        """
+        kinds = self.mllib.clustering
+        leaves, inner = itertools.count(), itertools.count(-1, -1)
+
+        def node(number: int) -> Any:
+            cluster = clusters[number]
+            # MLlib takes a cluster without a left child for a leaf.
+            below = [child for child in (2 * number, 2 * number + 1) if child in clusters and 2 * number in clusters]
+            index = next(inner) if below else next(leaves)
+            height = max((distance(cluster.center, clusters[child].center) for child in below), default=0.0)
+            children = self.array(kinds.ClusteringTreeNode, [node(child) for child in below])
+            center = kinds.VectorWithNorm(self.mllib.linalg.Vectors.fromML(self.vector(cluster.center)))
+            return kinds.ClusteringTreeNode(index, cluster.size, center, cluster.cost, height, children)
+
+        def distance(a: np.ndarray, b: np.ndarray) -> float:
+            return float(1 - a @ b / np.linalg.norm(a) / np.linalg.norm(b) if by_cosine else np.linalg.norm(a - b))
+
+        return node(1)
+
+    def machine(self, fit: Any) -> tuple[Any, Any, Any]:
+        """Return the intercept, the coefficients and the factors of a factorization machine."""
+        return fit.intercept, self.vector(fit.linear).compressed(), self.matrix(fit.factors, by_rows=True)
 
     def hashed_seed(self, seed: int) -> int:
         """Return a seed as Spark's random numbers hash it."""

@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 
 from vispark.api.vrdd import VRDD
+from vispark.ml import rdds
 from vispark.ml.base import DeviceFit, Unsuited
 from vispark.ml.java import JavaObjects
 from vispark.ml.loads import load, number
@@ -43,23 +44,81 @@ class ALS(DeviceFit, recommendation.ALS):
         value = (f"float({rating})", sql.col(f"`{rating}`").cast("float").cast("double")) if rating else \
             ("1.0", sql.lit(1.0))
         ratings = load(dataset, {"u": number(self.getUserCol()), "i": number(self.getItemCol()), "r": value})
+        users, items, factors = self._fitted(ratings, JavaObjects(dataset.sparkSession.sparkContext))
+        tables = [_table(dataset, ids, table) for ids, table in zip((users, items), factors, strict=True)]
+        java = JavaObjects(dataset.sparkSession.sparkContext)
+        return java.ml.recommendation.ALSModel(self.uid, self.getRank(), *[table._jdf for table in tables])
+
+    @classmethod
+    def train(cls, ratings: Any, rank: int, iterations: int = 5, lambda_: float = 0.01, *, nonnegative: bool = False,
+              seed: int | None = None) -> rdds.RatingFactors:
+        """Return the factors of an RDD of ratings, as ``pyspark.mllib``'s ALS.train does.
+
+        Parameters
+        ----------
+        ratings : RDD
+            Ratings, or tuples of user, product and rating; ids are of 32 bits.
+        rank, iterations, lambda_, nonnegative, seed
+            As there: the number of factors; of iterations; the strength of the regularisation; whether factors are not
+            to be negative; the seed of the first factors.
+
+        Raises
+        ------
+        RecordError
+            If ids are no whole numbers of 32 bits, or ratings are not finite.
+
+        Examples
+        --------
+        >>> ratings = sc.parallelize([(0, 0, 4.0), (0, 1, 2.0), (1, 1, 3.0), (1, 0, 6.0)], 2)
+        >>> round(ALS.train(ratings, 1, 10, seed=1).predict(1, 0))
+        6
+        """
+        return cls(rank=rank, maxIter=iterations, regParam=lambda_, nonnegative=nonnegative, seed=seed)._of(ratings)
+
+    @classmethod
+    def trainImplicit(cls, ratings: Any, rank: int, iterations: int = 5, lambda_: float = 0.01, *, alpha: float = 0.01,
+                      nonnegative: bool = False, seed: int | None = None) -> rdds.RatingFactors:
+        """Return the factors of an RDD of how often users chose products, as ``pyspark.mllib``'s does.
+
+        Parameters
+        ----------
+        ratings, rank, iterations, lambda_, nonnegative, seed
+            As for :meth:`train`.
+        alpha : float
+            By how much a rating raises the confidence.
+
+        Examples
+        --------
+        >>> ratings = sc.parallelize([(0, 0, 4.0), (0, 1, 2.0), (1, 1, 3.0)], 2)
+        >>> model = ALS.trainImplicit(ratings, 2, alpha=40.0, seed=1)
+        >>> model.predict(0, 0) > model.predict(1, 0)
+        True
+        """
+        return cls(rank=rank, maxIter=iterations, regParam=lambda_, nonnegative=nonnegative, seed=seed,
+                   implicitPrefs=True, alpha=alpha)._of(ratings)
+
+    def _of(self, ratings: Any) -> rdds.RatingFactors:
+        with rdds.held(rdds.rated(ratings)) as records:
+            users, items, factors = self._fitted(records, JavaObjects(ratings.context))
+        return rdds.RatingFactors(ratings.context, users, items, (factors[0], factors[1]))
+
+    def _fitted(self, ratings: VRDD, java: JavaObjects) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
+        """Return the ids of users and items, in ascending order, and the factors of both."""
         odd, total = totals(ratings, _sums)
         if odd or not np.isfinite(total):
             raise Unsuited("ids are not all whole numbers of 32 bits, or ratings are not all finite")
+        if not self.getMaxIter():
+            raise Unsuited("maxIter is 0")
         users, items = (np.sort(np.array(ratings.vmap(ids).distinct().collect(), float)) for ids in (_user, _item))
         rank = self.getRank()
         if max(len(users), len(items)) * (rank * rank + rank + 1) * 8 > _LARGEST:
             raise Unsuited(f"the normal equations of {len(users)} users and {len(items)} items have more than 2 GiB")
         rated = ratings.vmap(_numbered, users, items).cache("GPU")
-        java = JavaObjects(dataset.sparkSession.sparkContext)
         factors = [self._start(java, users), np.zeros((len(items), rank))]
         for _ in range(self.getMaxIter()):
             factors[1] = self._half(rated, _item_equations, factors[0], len(items))
             factors[0] = self._half(rated, _user_equations, factors[1], len(users))
-        if not self.getMaxIter():
-            raise Unsuited("maxIter is 0")
-        tables = [_table(dataset, ids, table) for ids, table in zip((users, items), factors, strict=True)]
-        return java.ml.recommendation.ALSModel(self.uid, rank, *[table._jdf for table in tables])
+        return users, items, factors
 
     def _start(self, java: JavaObjects, users: np.ndarray) -> np.ndarray:
         """Return the users' factors that MLlib begins with: by blocks of users, in the order of their ids."""

@@ -11,20 +11,23 @@ from pyspark.sql import functions as sql
 
 from vispark.ml import families
 from vispark.ml.base import DeviceFit, Unsuited
+from vispark.ml.factorization import fit_machine
 from vispark.ml.java import JavaObjects
 from vispark.ml.loads import load, number, one, plain
 from vispark.ml.moments import Moments, check, labelled_moments, totals
 from vispark.ml.optim.least_squares import LinearFit, Penalty, constant_label, normal_equations, quasi_newton
+from vispark.ml.robust import huber_fit
 
 #: The most features of which the products of all pairs are summed; MLlib's limit for normal equations.
 _WIDEST = 4096
 
 
 class LinearRegression(DeviceFit, regression.LinearRegression):
-    """Linear regression by least squares, with an elastic net: pyspark's, fitted in the workers.
+    """Linear regression by least squares with an elastic net, or by Huber's loss: pyspark's, fitted in the workers.
 
     Two passes over the data sum the products of all pairs of columns; the driver does the rest on these, whatever the
-    solver. ``loss="huber"`` and more than 4,096 features stay with MLlib.
+    solver. With ``loss="huber"`` each evaluation is a pass more; a fit that ``maxIter`` ends before its optimum ends
+    elsewhere than MLlib's. More than 4,096 features stay with MLlib.
 
     Examples
     --------
@@ -38,8 +41,6 @@ class LinearRegression(DeviceFit, regression.LinearRegression):
     """
 
     def _train(self, dataset: DataFrame) -> Any:
-        if self.getLoss() != "squaredError":
-            raise Unsuited(f"loss={self.getLoss()!r}")
         points = load(dataset, {"x": plain(self.getFeaturesCol()), "y": number(self.getLabelCol()),
                                 "w": number(weights) if (weights := self._column("weightCol")) else one()},
                       can_mask=True)
@@ -50,23 +51,24 @@ class LinearRegression(DeviceFit, regression.LinearRegression):
         intercept = self.getFitIntercept()
         penalty = Penalty(self.getRegParam(), self.getElasticNetParam(), self.getStandardization(), self.getMaxIter(),
                           self.getTol())
-        fit = constant_label(moments, fit_intercept=intercept)
+        fit, scale = constant_label(moments, fit_intercept=intercept), 1.0
+        if fit is None and self.getLoss() == "huber":
+            fit, scale = huber_fit(points, moments, penalty, self.getEpsilon(), fit_intercept=intercept)
         if fit is None and not moments.covariance[-1, -1] > 0 and penalty.strength:
             raise Unsuited("all labels are the same, without an intercept and with regularisation")
         if fit is None:
             solve = quasi_newton if self.getSolver() == "l-bfgs" else normal_equations
             fit = solve(moments, penalty, fit_intercept=intercept)
-        return self._model(dataset, fit.coefficients, fit.intercept, fit.inverse, fit.history)
+        return self._model(dataset, fit, scale)
 
-    def _model(self, dataset: DataFrame, coefficients: np.ndarray, intercept: float, inverse: np.ndarray,
-               history: np.ndarray) -> Any:
+    def _model(self, dataset: DataFrame, fit: LinearFit, scale: float) -> Any:
         java = JavaObjects(dataset.sparkSession.sparkContext)
-        vector = java.vector(coefficients)
+        vector = java.vector(fit.coefficients)
         model = self._with_params(dataset, java.ml.regression.LinearRegressionModel(
-            self.uid, vector.compressed() if self.getSolver() == "l-bfgs" else vector, intercept))
+            self.uid, vector.compressed() if self.getSolver() == "l-bfgs" else vector, fit.intercept, scale))
         columns = [self.getLabelCol(), self.getFeaturesCol(), self._column("weightCol") or ""]
-        summary = java.linear_summary(model, dataset._jdf, columns, len(coefficients), self.getFitIntercept(), inverse,
-                                      history)
+        summary = java.linear_summary(model, dataset._jdf, columns, len(fit.coefficients), self.getFitIntercept(),
+                                      fit.inverse, fit.history)
         return model.setSummary(java.some(summary))
 
 
@@ -140,3 +142,25 @@ class GeneralizedLinearRegression(DeviceFit, regression.GeneralizedLinearRegress
             self.uid, java.vector(fit.coefficients), fit.intercept))
         return model.setSummary(java.some(java.ml.regression.GeneralizedLinearRegressionTrainingSummary(
             dataset._jdf, model, java.doubles(fit.inverse), iterations, self.getSolver())))
+
+
+class FMRegressor(DeviceFit, regression.FMRegressor):
+    """Factorization machine for numbers: pyspark's, fitted in the workers.
+
+    Each step of AdamW or gradient descent is one pass, from MLlib's random factors. Mini-batches are other rows than
+    MLlib's.
+
+    Examples
+    --------
+    >>> from pyspark.ml.linalg import Vectors
+    >>> from pyspark.sql import SparkSession
+    >>> rows = [(a * b, Vectors.dense(a, b)) for a in (-1.0, 1.0) for b in (-1.0, 1.0)]
+    >>> df = SparkSession(sc).createDataFrame(rows, ["label", "features"])
+    >>> round(FMRegressor(factorSize=2, stepSize=0.1, seed=1).fit(df).predict(Vectors.dense(1.0, 1.0)), 2)
+    1.0
+    """
+
+    def _train(self, dataset: DataFrame) -> Any:
+        fit = fit_machine(self, dataset, is_classifier=False)
+        java = JavaObjects(dataset.sparkSession.sparkContext)
+        return java.ml.regression.FMRegressionModel(self.uid, *java.machine(fit))

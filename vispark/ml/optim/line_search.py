@@ -88,27 +88,29 @@ def backtracking(along: Along, first: float, shrink: float, claimed: float) -> f
     """Return a step length that meets the strong Wolfe conditions, by shrinking and growing the first one.
 
     The first length is judged by its slope and a ``claimed`` value, as Breeze does, which takes there the smooth part
-    at the start.
+    at the start. Of 20 lengths of which none meets the conditions, as at a kink, the last one is taken, as Breeze does.
 
     Raises
     ------
     LineSearchFailed
-        If none is found in 20 trials.
+        If the lengths leave 1e-10 to 1e10.
     """
     value, slope = along(0.0)
     length = first
-    for trial in range(21):
+    for trial in range(2 * _TRIALS):
         there, steepness = along(length)
         if trial == 0:
             there = claimed
         if there > value + length * slope * _DECREASE:
-            length *= shrink
+            factor = shrink
         elif steepness < _CURVATURE * slope:
-            length *= 2.1
+            factor = 2.1
         elif abs(steepness) > _CURVATURE * abs(slope):
-            length *= shrink
+            factor = shrink
         else:
-            return length
-        if not 1e-10 <= length <= 1e10:
             break
-    raise LineSearchFailed("no step was found")
+        if not 1e-10 <= length * factor <= 1e10:
+            raise LineSearchFailed("no step was found")
+        if trial < 2 * _TRIALS - 1:
+            length *= factor
+    return length
