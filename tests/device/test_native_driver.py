@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from gpu_worker.device.base import Source
-from gpu_worker.device.cuda import clock, device, driver, graph, layer, native_driver, nvrtc, shared_memory
+from gpu_worker.device.cuda import clock, device, driver, graph, layer, native_driver, nvrtc, pool, shared_memory
 from gpu_worker.protocol.errors import DeviceUnavailable, KernelFault, OutOfMemory
 from tests.device.recording_driver import RecordingDriver
 
@@ -31,7 +31,7 @@ SOURCE = Source('__constant__ float factor[2];\nextern "C" __global__ void scale
 def cuda(monkeypatch: pytest.MonkeyPatch) -> RecordingDriver:
     """The recording driver in place of CUDA's, in all modules of the device."""
     stand_in = RecordingDriver(real, [(0, 8), (8, 4), (16, 8)])
-    for module in (clock, device, driver, graph, layer, native_driver, shared_memory):
+    for module in (clock, device, driver, graph, layer, native_driver, pool, shared_memory):
         if hasattr(module, "bindings"):
             monkeypatch.setattr(module, "bindings", stand_in)
     monkeypatch.setattr(device, "cuda_driver", native_driver)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from gpu_worker.device.base import Act, BufferCopy
+from gpu_worker.device.cuda.device import CudaDevice
 from gpu_worker.device.cuda.graph import Graph
 from gpu_worker.protocol.messages import Release
 from tests.unit.plans import Bench, bench
@@ -88,3 +91,26 @@ def test_a_pass_of_a_loop_is_one_launch_of_a_graph(host: Bench):
                       and known.recordings._known)
     assert all(isinstance(work, Graph) and work._handle is not None
                for recording in recordings._known.values() for work in recording._work)
+
+
+def test_what_another_thread_frees_during_a_capture_is_free_after_it(device: CudaDevice):
+    """A buffer goes back on the stream that it was allocated on, which may be one that a recording is made on now."""
+    stream, rows = device.stream(), np.arange(512, dtype=np.int64)
+    dropped, source, target = (device.allocate(rows.nbytes, stream=stream) for _ in range(3))
+    device.copy_in(source, rows, stream=stream)
+    device.synchronize(stream=stream)
+
+    def drop() -> None:
+        with ThreadPoolExecutor(1) as other:
+            other.submit(dropped.close).result()
+
+    work = Graph(device, stream, [(stream, Act(drop)), (stream, BufferCopy(device.copy_across, target, source))])
+    assert work._handle is not None and device.memory().used == 2 * rows.nbytes
+    work.start()
+    found = np.zeros_like(rows)
+    device.copy_out(found, target, stream=stream)
+    device.synchronize(stream=stream)
+    np.testing.assert_array_equal(found, rows)
+    work.close()
+    source.close()
+    target.close()

@@ -48,6 +48,7 @@ from gpu_worker.device.cuda.graph import Graph
 from gpu_worker.device.cuda.layer import cuda_driver, missing
 from gpu_worker.device.cuda.module_globals import variables
 from gpu_worker.device.cuda.nvrtc import INSTALL, Cubin, architecture, compile_cubin, cubin_key, nvrtc_version
+from gpu_worker.device.cuda.pool import MemoryPool
 from gpu_worker.device.launch_limits import Limits, Multiprocessor, Parameters, check_fits, check_launch, ordinals
 from gpu_worker.protocol.device_kinds import AddressUnknown
 from gpu_worker.protocol.errors import (
@@ -198,10 +199,7 @@ class CudaDevice(Device):
         with self._active:
             self._home = CudaStream(cuda_driver.Stream(_NON_BLOCKING), np.zeros(1, np.uint32), None)
             self._report = cuda_driver.pagelocked_zeros(4, np.int64)
-            self._pool = check(bindings.cuDeviceGetDefaultMemPool(bindings.CUdevice(self.ordinal)))
-            check(bindings.cuMemPoolSetAttribute(
-                self._pool, bindings.CUmemPool_attribute.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD,
-                bindings.cuuint64_t(2**64 - 1)))
+            self.pool = MemoryPool(self.ordinal)
 
     @classmethod
     def among(cls, devices: Sequence[Device], addresses: Sequence[str]) -> Sequence[Device]:
@@ -257,7 +255,7 @@ class CudaDevice(Device):
         if status == exhausted:
             # What was freed on streams that are still busy, and gaps too small for this one, come back so.
             check(bindings.cuCtxSynchronize())
-            check(bindings.cuMemPoolTrimTo(self._pool, 0))
+            self.pool.trim()
             status, address = bindings.cuMemAllocAsync(nbytes, stream.handle)
         if status == exhausted:
             free, total = cuda_driver.mem_get_info()
@@ -278,7 +276,7 @@ class CudaDevice(Device):
                 if is_shared:
                     shared_memory.unmap(buffer)
                 else:
-                    check(bindings.cuMemFreeAsync(bindings.CUdeviceptr(buffer.address), buffer.home))
+                    self.pool.free(buffer.address, buffer.home)
         except KernelFault as error:
             # The memory goes with the process; whoever uses the device next is told.
             log.warning("%s", error)
@@ -302,7 +300,7 @@ class CudaDevice(Device):
             with self._active:
                 # What the pool keeps ready is free memory to nobody else.
                 check(bindings.cuCtxSynchronize())
-                check(bindings.cuMemPoolTrimTo(self._pool, 0))
+                self.pool.trim()
                 buffer, descriptor = shared_memory.created(self, nbytes)
             undo.pop_all()
         return SharedMemory(buffer, descriptor, partial(self._protect, buffer))
@@ -388,7 +386,7 @@ class CudaDevice(Device):
         access.location.type = bindings.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
         access.location.id = self.ordinal
         access.flags = bindings.CUmemAccess_flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
-        check(bindings.cuMemPoolSetAccess(other._pool, [access], 1))
+        other.pool.let(access)
         self._reached.add(other.ordinal)
 
     # -- kernels ------------------------------------------------------------------------------------------------------
@@ -536,7 +534,7 @@ class CudaDevice(Device):
                     self._kernels.clear()
                     self._unused.clear()
                     self._idle.clear()
-                    check(bindings.cuMemPoolTrimTo(self._pool, 0))
+                    self.pool.trim()
         except VisparkError as error:
             log.warning("%s was not closed in order: %s", self.name, error)
         self._closed = True

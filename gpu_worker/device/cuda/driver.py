@@ -33,11 +33,12 @@ class DriverError(Exception):
 
 def check(outcome: tuple) -> Any:
     """Return the values of a cuda-bindings call; raise DriverError unless its status is success."""
-    status, *values = outcome
-    if status != bindings.CUresult.CUDA_SUCCESS:
+    status = outcome[0]
+    # CUDA_SUCCESS is 0: after each launch, the name's look-up would take longer than this.
+    if status:
         words = bindings.cuGetErrorString(status)[1]
         raise DriverError(status.name, words.decode() if words else "no words")
-    return values[0] if values else None
+    return outcome[1] if len(outcome) > 1 else None
 
 
 def parameter_layout(cubin: Cubin) -> list[tuple[int, int]]:

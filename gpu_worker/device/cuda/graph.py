@@ -35,11 +35,12 @@ class Graph(RecordedWork):
         device, stream = self.device, self.stream
         with device.active():
             mode = bindings.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
-            check(bindings.cuStreamBeginCapture(stream.handle, mode))
-            try:
-                super().start()
-            finally:
-                status, graph = bindings.cuStreamEndCapture(stream.handle)
+            with device.pool.capture(stream.handle):
+                check(bindings.cuStreamBeginCapture(stream.handle, mode))
+                try:
+                    super().start()
+                finally:
+                    status, graph = bindings.cuStreamEndCapture(stream.handle)
             check((status,))
             try:
                 self._handle = check(bindings.cuGraphInstantiate(graph, 0))

@@ -7,6 +7,7 @@ holds the object any more, as PyCUDA's do; a call that fails is a :class:`Driver
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -229,14 +230,31 @@ class DriverFunction:
     def _launch_kernel(self, grid: tuple[int, ...], block: tuple[int, ...], packed: bytes, shared: int,
                        stream: DriverStream) -> None:
         """Launch with packed arguments, which the driver has copied when this returns."""
-        extents = (*grid, 1, 1)[:3], (*block, 1, 1)[:3]
-        nbytes = ctypes.c_size_t(len(packed))
-        values = ctypes.c_char_p(packed)
-        # CU_LAUNCH_PARAM_BUFFER_POINTER, _BUFFER_SIZE and _END; the block lives until the call returns.
-        block_of_five = (ctypes.c_void_p * 5)(1, ctypes.cast(values, ctypes.c_void_p).value, 2,
-                                              ctypes.addressof(nbytes), 0)
-        extra = ctypes.addressof(block_of_five) if packed else 0
-        check(bindings.cuLaunchKernel(self.raw, *extents[0], *extents[1], shared, stream.raw, 0, extra))
+        extra = 0
+        if packed:
+            values = _PACKED.values
+            values.address, values.nbytes = packed, len(packed)
+            extra = _PACKED.place
+        check(bindings.cuLaunchKernel(self.raw, *(*grid, 1, 1)[:3], *(*block, 1, 1)[:3], shared, stream.raw, 0, extra))
+
+
+class PackedValues(ctypes.Structure):
+    """Arguments of a launch as one block of bytes: CU_LAUNCH_PARAM_BUFFER_POINTER, _BUFFER_SIZE, _END, and the size."""
+
+    _fields_ = (("pointer_key", ctypes.c_size_t), ("address", ctypes.c_char_p), ("size_key", ctypes.c_size_t),
+                ("size", ctypes.c_size_t), ("end", ctypes.c_size_t), ("nbytes", ctypes.c_size_t))
+
+
+class _PackedByThread(threading.local):
+    """A thread's block of values, made once, as making one takes longer than the launch."""
+
+    def __init__(self) -> None:
+        self.values = PackedValues(1, None, 2, 0, 0, 0)
+        self.place = ctypes.addressof(self.values)
+        self.values.size = self.place + PackedValues.nbytes.offset
+
+
+_PACKED = _PackedByThread()
 
 
 class PageLocked(DriverHandle):
