@@ -213,3 +213,50 @@ def to_one_side(a, b, k):
 @stencil
 def wide_numbers(z):
     return z[-1, 0] - z[1, 0]
+
+
+AROUND = ((-1, 0), (1, 0), (0, -1), (0, 1))
+SHARES = (0.1, 0.2, 0.3, 0.4)
+REACH = 2
+
+
+@case(values((9, 37)), (1, 1))
+@stencil
+def offsets_of_a_loop(u):
+    total = 0.0
+    for d in (-1, 1):
+        total += u[d, 0] + u[0, d]
+    return total
+
+
+@case(values((9, 37)), (2, 2), np.arange(25.0, dtype="float32").reshape(5, 5))
+@stencil
+def offsets_of_ranges(u, weights):
+    return sum(weights[i + REACH, j + REACH] * u[i, j] for i in range(-REACH, REACH + 1)
+               for j in range(-REACH, REACH + 1) if i != j)
+
+
+@case(values((9, 37)), (1, 1))
+@stencil
+def offsets_from_around(u):
+    total = u[0, 0]
+    for (y, x), share in zip(AROUND, SHARES, strict=True):
+        if u[y, x] > 0:
+            total += share * u[y, x]
+    return total
+
+
+@case(values((9, 37)), (2, 2))
+@stencil
+def offsets_times_numbers(u):
+    total = u[0, 0]
+    for k, d in enumerate(AROUND):
+        for n in range(1, 3):
+            total = total + (k + 1) * u[d[0] * n, d[1] * n]
+    return total + k
+
+
+@case(values((9, 37)), (1, 1))
+@stencil
+def offsets_of_lists(u):
+    return max(u[d] for d in AROUND) - min([u[d] for d in AROUND]), sorted([u[i, 0] for i in range(-1, 2)])[1]

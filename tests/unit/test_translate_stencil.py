@@ -365,6 +365,41 @@ def test_offsets_that_do_not_fit_the_grid():
         weighted, (ElementField("u", "f4"), ElementField("w", "f4")), (0,), dims=2)
 
 
+def test_offsets_from_around_are_read_again_when_they_change():
+    def of(reach, places):
+        def wide(u):
+            return sum(u[i, 0] for i in range(-reach, reach + 1)) + sum(u[at] for at in places) * reach
+
+        return trace(stencil(wide)).definition.halo
+
+    assert of(1, ((0, 1),)) == ((1, 1), (0, 1))
+    assert of(2, ((0, 1),)) == ((2, 2), (0, 1))
+    assert of(2, ((0, -3),)) == ((2, 2), (3, 0))
+    assert of(1, ((0, 1),)) == ((1, 1), (0, 1))
+
+
+def test_loops_over_offsets_that_are_not_known():
+    @stencil
+    def computed(u, n):
+        total = 0.0
+        for i in range(n):
+            total += u[i, 0]
+        return total
+
+    @stencil
+    def left(u):
+        total = 0.0
+        for i in range(3):
+            if u[i, 0] > 0:
+                break
+            total += u[i, 0]
+        return total
+
+    for function, args in ((computed, (2,)), (left, ())):
+        with pytest.raises(TranslationError, match="a stencil's offsets are whole numbers written out"):
+            trace(function, args)
+
+
 def test_a_field_is_read_at_offsets_only():
     @stencil
     def bare(u):

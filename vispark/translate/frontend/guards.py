@@ -49,6 +49,7 @@ class Recipe:
     def __init__(self) -> None:
         self._steps: list[tuple[int, Callable[[Any, Any], Any], Any]] = [(0, lambda value, _: value, None)]
         self._checks: dict[int, Check] = {}
+        self._fixed: dict[int, Any] = {}
         self._known: dict[tuple[int, Callable[[Any, Any], Any], Any], int] = {}
         self._spaces: list[tuple[dict[str, Any], int]] = []
 
@@ -108,9 +109,20 @@ class Recipe:
         """Any number or array, or list of them, will do; it is captured."""
         self._checks[number] = functools.partial(_take_number, name)
 
+    def fix(self, number: int, value: Any) -> None:
+        """Require that a lookup gives an equal number or tuple, beside what else is required of it."""
+        self._fixed[number] = value
+
     def finished(self) -> tuple[_Step, ...]:
         """Return the lookups with their checks."""
-        return tuple((*step, self._checks.get(number, _anything)) for number, step in enumerate(self._steps))
+        return tuple((*step, self._check(number)) for number, step in enumerate(self._steps))
+
+    def _check(self, number: int) -> Check:
+        check = self._checks.get(number, _anything)
+        if number not in self._fixed:
+            return check
+        value = self._fixed[number]
+        return lambda found, walk: type(found) is type(value) and found == value and check(found, walk)
 
 
 #: What is captured by value.

@@ -16,6 +16,7 @@ from vispark.translate.frontend import guards as recipe
 from vispark.translate.frontend.arguments import constants, defaults, of_decorated, spelled
 from vispark.translate.frontend.capture import Unbound, constant, lookup
 from vispark.translate.frontend.guards import Recipe, Recipes
+from vispark.translate.frontend.offset_loops import NotKnown, is_known, unrolled
 from vispark.translate.frontend.walrus import spelled_out
 from vispark.translate.ir import nodes as form
 from vispark.translate.ir.errors import Refusal, TranslationError
@@ -123,6 +124,8 @@ class _Pool:
     captures: list[form.Capture] = field(default_factory=list)
     known: dict[int, tuple[Definition, object, int]] = field(default_factory=dict)
     reading: list[types.CodeType] = field(default_factory=list)
+    #: Whether a stencil is read: loops over offsets are unrolled then.
+    is_stencil: bool = False
     recipe: Recipe = field(default_factory=Recipe)
     _numbers: dict[int, int] = field(default_factory=dict)
 
@@ -147,6 +150,7 @@ class _Pool:
             return self._partial(fn, found)
         if isinstance(fn, Stencil):
             self.recipe.expect_kind(found, fn)
+            self.is_stencil = True
             return halo_of(self.read(fn.function, self.recipe.follow(found, getattr, "function")))
         if isinstance(fn, functools._lru_cache_wrapper):
             self.recipe.expect_kind(found, fn)
@@ -240,6 +244,8 @@ class _Reader:
         if isinstance(node, ast.AsyncFunctionDef):
             raise self.error(node, LACKING[ast.AsyncFunctionDef])
         self.rest = node.args.kwarg.arg if node.args.kwarg else ""
+        if self.pool.is_stencil and self.outer is None and self.function is not None:
+            node = self._with_offsets(node, self.function)
         self.locals = bound_names(node)
         parameters = self._parameters(node, defaults)
         if self.owner is not None:
@@ -251,6 +257,25 @@ class _Reader:
             body = self.block(node.body)
         self._check_stores(node, {parameter.name for parameter in parameters})
         return Definition(self.name, parameters, body, tuple(sorted(self.free)), None, self.text, heading(node))
+
+    def _with_offsets(self, node: FunctionNode, function: types.FunctionType) -> FunctionNode:
+        """Return a function whose loops over offsets are unrolled; what these were read from is not to change."""
+        bound = {part.id for part in ast.walk(node) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)}
+        bound |= {part.arg for part in ast.walk(node) if isinstance(part, ast.arg)}
+
+        def value(name: str) -> Any:
+            try:
+                known = None if name in bound else lookup(function, name)
+            except Unbound:
+                known = None
+            if not is_known(known):
+                raise NotKnown
+            return known
+
+        node, used = unrolled(node, value)
+        for name in used:
+            self.pool.recipe.fix(self.pool.recipe.name(function, self.number, name), value(name))
+        return node
 
     def _parameters(self, node: FunctionNode, defaults: dict[str, Any] | None) -> tuple[Parameter, ...]:
         positional = [*node.args.posonlyargs, *node.args.args]

@@ -19,8 +19,9 @@ from vispark.translate.ir.source_text import at_definition, complain
 Halo = tuple[tuple[int, int], ...]
 
 #: What is wrong with an offset that is computed.
-COMPUTED = ("a stencil's offsets are whole numbers written out, as in u[0, -1]; an array that is indexed otherwise is "
-            "captured, or an argument behind the grid's fields")
+COMPUTED = ("a stencil's offsets are whole numbers written out, as in u[0, -1], or those of a loop over such numbers "
+            "without break and continue: for d in (-1, 1); an array that is indexed otherwise is captured, or an "
+            "argument behind the grid's fields")
 
 
 class Stencil:
