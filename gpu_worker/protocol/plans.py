@@ -263,6 +263,39 @@ class SelectRowsStep:
 
 
 @dataclass(frozen=True, slots=True)
+class SampleRowsStep:
+    """Step that leaves of each partition the rows that PySpark's sampler draws, in their order.
+
+    A generator of ``seed`` and the partition's index draws a number for each row: a row stays if it is from ``lower``
+    to below ``upper``, or, where ``replaces``, as often as a Poisson number of mean ``upper`` says. ``layout``
+    describes what comes out, ``empty`` a partition without rows.
+    """
+
+    label: str
+    seed: int
+    lower: float
+    upper: float
+    replaces: bool
+    layout: bytes
+    empty: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class NumberRowsStep:
+    """Step that puts a field ``number`` beside the others, which are called ``names`` then, in their order.
+
+    Row i of partition k has the number ``starts[k] + i * stride``, of 64 bits. ``layout`` describes what comes out.
+    """
+
+    label: str
+    starts: tuple[int, ...]
+    stride: int
+    names: tuple[str, ...]
+    number: str
+    layout: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class KeepKeyedStep:
     """Step that makes the partitions of a :class:`PartitionByKeyStep` resident on their devices, once complete, under
     the VRDD's number in a slot.
@@ -276,7 +309,7 @@ Step = (PutStep | LoadStep | ToDeviceStep | ToHostStep | ExecStep | FoldStep | K
         | FetchStep | FoldByKeyStep | FoldInsideStep | MapFoldStep
         | ExchangeStep | StencilStep | IterateStep | WindowStep | CheckFiniteStep
         | PartitionByKeyStep | SortByKeyStep | FoldRunsStep | KeepKeyedStep
-        | JoinByKeyStep | OpenKeysStep | SelectRowsStep)
+        | JoinByKeyStep | OpenKeysStep | SelectRowsStep | SampleRowsStep | NumberRowsStep)
 
 
 #: The name, in a compiler's messages, of the assertions that a client may put behind a kernel's source.

@@ -137,6 +137,8 @@ STEPS = [
     Step("flatMap", lambda rdd, _: rdd.flatMap(lambda record: [record] * (digest(record) % 3))),
     Step("mapPartitions", lambda rdd, _: rdd.mapPartitions(lambda records: list(records)[::-1])),
     Step("sample", lambda rdd, _: rdd.sample(True, 0.8, seed=11)),
+    Step("drawn", lambda rdd, _: rdd.sample(False, 0.6, seed=5)),
+    Step("split", lambda rdd, _: rdd.randomSplit([3, 1, 2], seed=7)[0]),
     Step("union", lambda rdd, _: rdd.union(rdd)),
     Step("coalesce", lambda rdd, _: rdd.coalesce(2)),
     Step("cache", lambda rdd, _: rdd if isinstance(rdd, VRDD) else rdd.cache()),
@@ -207,6 +209,8 @@ ACTIONS: dict[str, Callable[[RDD, Data], object]] = {
     "groupByKey": lambda rdd, _: multiset(rdd.keyBy(lambda record: digest(record) % 2).groupByKey(2).collect()),
     "sortBy": lambda rdd, _: exact(rdd.sortBy(digest, numPartitions=2).collect()),
     "zipWithIndex": lambda rdd, _: exact(rdd.zipWithIndex().collect()),
+    "zipWithUniqueId": lambda rdd, _: exact(rdd.zipWithUniqueId().collect()),
+    "takeSample": lambda rdd, _: exact([rdd.takeSample(False, 2, seed=3), rdd.takeSample(True, 5, seed=3)]),
     "toLocalIterator": lambda rdd, _: exact(list(rdd.toLocalIterator())),
 }
 

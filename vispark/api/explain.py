@@ -42,6 +42,11 @@ IN_ORDER = "in the workers, which put each partition in order"
 #: The same of one by a function that is no operator.
 IN_PASSES = "in the workers, which join neighbouring records by the function"
 
+#: The same of records that workers draw, knowing how many there are.
+BY_INDEX = "in the workers, which draw from the number of each partition's records"
+#: Those of actions that are no fold, and run in the workers.
+_IN_WORKERS = (IN_ORDER, IN_PASSES, BY_INDEX)
+
 
 @dataclass(frozen=True)
 class Explained:
@@ -373,7 +378,7 @@ def _fold(action: str, fold: FoldStep | FoldByKeyStep | str | None) -> str:
     if isinstance(fold, str):
         if fold is IN_DRIVER:
             return f"{action}: in the driver, which the records were brought to"
-        return f"{action}: {fold}" if fold in (IN_ORDER, IN_PASSES) else f"{action}: a Spark job over recv(), as {fold}"
+        return f"{action}: {fold}" if fold in _IN_WORKERS else f"{action}: a Spark job over recv(), as {fold}"
     folds = ", ".join(f"{each.operator} of {each.field!r}" if each.field else each.operator for each in fold.fields)
     over = f", over {fold.groups} keys from field {fold.key!r}" if isinstance(fold, FoldByKeyStep) else ""
     return f"{action}: in the workers{over}: {folds}"

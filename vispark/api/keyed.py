@@ -44,6 +44,9 @@ from vispark.translate import TranslationError
 
 log = logging.getLogger(__name__)
 
+#: What becomes of records that a transformation gives to Spark.
+IN_PYTHON = "brings the records back to Python, where an action on the result is a Spark job"
+
 #: What Spark does instead, of an RDD of the same records.
 SparkWay = Callable[[RDD[Any]], RDD[Any]]
 
@@ -147,7 +150,7 @@ class Keyed:
 
 
 def pairs_of(source: Any, action: str, not_those: Callable[[RecordLayout], str],
-             reason: str = "") -> Keyed | None:
+             reason: str = "", how: str = "brings the records back to Python, and is a Spark job") -> Keyed | None:
     """Return the layout of a VRDD's records if workers can exchange them by their keys; else None, with the reason
     noted for ``explain`` and, unless keys are objects or nothing is cached, told.
     """
@@ -165,7 +168,7 @@ def pairs_of(source: Any, action: str, not_those: Callable[[RecordLayout], str],
     log.info("%s() of VRDD %s is a Spark job: %s", action, source._shown(), reason)
     source._folds[action] = reason
     if contents and not layout.keyed:
-        tell(source.ctx, action, f"VRDD {source._shown()}", reason)
+        tell(source.ctx, action, f"VRDD {source._shown()}", reason, how)
     return None
 
 
@@ -310,7 +313,7 @@ def filtered(source: Any, function: Callable[[Any], Any]) -> Any:
     def without_mark(pair):     # type: ignore[no-untyped-def]
         return pair[1]
 
-    reason = next(filter(None, [_not_whole(each.layout) for each in source._results() if each.count]), "")
+    reason = next(filter(None, [not_whole(each.layout) for each in source._results() if each.count]), "")
     try:
         if not reason:
             marked = source.vmap(with_mark)
@@ -324,8 +327,7 @@ def filtered(source: Any, function: Callable[[Any], Any]) -> Any:
     except TranslationError as error:
         reason = str(error)
     source._folds["filter"] = reason
-    tell(source.ctx, "filter", f"VRDD {source._shown()}", reason,
-         "brings the records back to Python, where an action on the result is a Spark job")
+    tell(source.ctx, "filter", f"VRDD {source._shown()}", reason, IN_PYTHON)
     return None
 
 
@@ -333,7 +335,7 @@ def least(source: Any, action: str, num: int, key: Callable[[Any], Any] | None, 
     """Return the first records in the order of their keys, of equal ones the first in the RDD, or None where Spark is
     to find them: workers sort each partition, and as many of it leave them.
     """
-    if num < 1 or not source._is_held() or any(_not_whole(each.layout) for each in source._results() if each.count):
+    if num < 1 or not source._is_held() or any(not_whole(each.layout) for each in source._results() if each.count):
         return None
 
     def with_itself(record):    # type: ignore[no-untyped-def]
@@ -377,7 +379,7 @@ def _with_types_of(before: RecordLayout, keyed: RecordLayout) -> RecordLayout:
         and parts[part.name].form == part.form else part for part in keyed.parts]))
 
 
-def _not_whole(layout: RecordLayout) -> str:
+def not_whole(layout: RecordLayout) -> str:
     """Return the reason why a function of elements is not one of records; "" if it is."""
     if layout.keyed or layout.only:
         return "the records are pairs that were sent, whose keys stay on the host"

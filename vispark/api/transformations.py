@@ -17,23 +17,16 @@ _Class = TypeVar("_Class", bound=type)
 
 _HOW = "brings the records back to Python, where an action on the result is a Spark job"
 _MEETS = "records of two RDDs meet in Spark, not in the workers; "
-_DRAWN = "they are drawn in Python; where they have a number, filter(lambda r: random.uniform(seed, r[0]) < share), " \
-         "with vispark.random, draws them in the workers"
 _COMPARED = "records are compared in Python; do it before they are sent"
-_NUMBERED = "records are numbered in Python; send each with its number, as a field"
 
 #: Why each is not done in the workers, and what is written instead where the data is to stay there.
 _REASONS = {
     "cartesian": _MEETS + "give the smaller one to vmap as an argument, as an array",
     "distinct": _COMPARED,
     "intersection": _COMPARED,
-    "randomSplit": _DRAWN,
-    "sample": _DRAWN,
     "subtract": _COMPARED,
     "union": _MEETS + 'send their union: a.union(b).cache("GPU")',
     "zip": _MEETS + 'send both as one record: a.zip(b).map(lambda r: {"a": r[0], "b": r[1]}).cache("GPU")',
-    "zipWithIndex": _NUMBERED,
-    "zipWithUniqueId": _NUMBERED,
 }
 
 
