@@ -10,9 +10,10 @@ from tests.policy import rules
 _PROTOCOL = ("gpu_worker.protocol",)
 _WORKER = (*_PROTOCOL, "gpu_worker.system")
 _DEVICE = (*_WORKER, "gpu_worker.device")
+_GRID = (*_PROTOCOL, "vispark.errors", "vispark._utils", "vispark.storage")
 _LANGUAGE = (*_PROTOCOL, "vispark.errors", "vispark._utils", "vispark.translate")
-_PLAN = (*_LANGUAGE, "vispark.grid", "vispark.records", "vispark.fold", "vispark.plan")
-_RECORDS = (*_PROTOCOL, "vispark.errors", "vispark._utils", "vispark.grid", "vispark.records")
+_PLAN = (*_LANGUAGE, "vispark.storage", "vispark.grid", "vispark.records", "vispark.fold", "vispark.plan")
+_RECORDS = (*_GRID, "vispark.grid", "vispark.records")
 _RUNTIME = (*_PLAN, "vispark.lower", "vispark.options", "vispark.profiling", "vispark.runtime")
 
 #: Package or module: the packages that it may import. The driver and Spark's tasks run vispark; daemons and device
@@ -38,11 +39,12 @@ CONTRACTS: dict[str, tuple[str, ...]] = {
     "vispark._utils": (*_PROTOCOL, "vispark.errors"),
     "vispark.random": (),
     "vispark.translate": _LANGUAGE,
-    "vispark.grid": (*_PROTOCOL, "vispark.errors", "vispark._utils"),
-    "vispark.records": (*_PROTOCOL, "vispark.errors", "vispark._utils", "vispark.grid"),
+    "vispark.storage": (*_PROTOCOL, "vispark.errors", "vispark._utils"),
+    "vispark.grid": _GRID,
+    "vispark.records": (*_GRID, "vispark.grid"),
     "vispark.tables": _RECORDS,
-    "vispark.fold": (*_LANGUAGE, "vispark.grid", "vispark.records"),
-    "vispark.plan": (*_LANGUAGE, "vispark.grid", "vispark.records", "vispark.fold"),
+    "vispark.fold": (*_LANGUAGE, "vispark.storage", "vispark.grid", "vispark.records"),
+    "vispark.plan": (*_LANGUAGE, "vispark.storage", "vispark.grid", "vispark.records", "vispark.fold"),
     "vispark.lower": _PLAN,
     "vispark.profiling": (*_PROTOCOL, "vispark.errors", "vispark._utils"),
     "vispark.runtime": (*_RUNTIME, "gpu_worker.client"),

@@ -142,9 +142,11 @@ def test_a_kernel_without_fresh_halos_is_refused(sc: SparkContext):
 
 
 def test_a_file_at_fault_is_said_by_the_action(sc: SparkContext, tmp_path: Path):
-    (tmp_path / "text.npy").write_text("text")
-    with pytest.raises(PlanError, match=r"text\.npy cannot be read as \.npy"):
-        Grid.gather(Grid((4, 6), (2, 2)).scatter(sc, tmp_path / "text.npy").cache("GPU"))
+    np.save(tmp_path / "u.npy", np.zeros((4, 6)))
+    blocks = Grid((4, 6), (2, 2)).scatter(sc, tmp_path / "u.npy").cache("GPU")
+    np.save(tmp_path / "u.npy", np.zeros((4, 7)))
+    with pytest.raises(PlanError, match=r"u\.npy has changed since it was first looked at"):
+        Grid.gather(blocks)
 
 
 def test_what_is_no_whole_grid_has_no_halos(sc: SparkContext):

@@ -131,10 +131,13 @@ def test_files_of_a_grid_and_of_its_blocks(sc: SparkContext, tmp_path: Path):
         with pytest.raises(PlanError, match=r"there is no file .*nowhere"):
             grid.scatter(sc, nowhere)
     (tmp_path / "text.npy").write_text("text")
-    with pytest.raises(SPARK_JOB_FAILED, match=r"errors\.PlanError: .*text\.npy cannot be read as \.npy"):
-        grid.scatter(sc, tmp_path / "text.npy").collect()
-    with pytest.raises(Exception, match=r"has shape \(5, 7, 6\); block \(0, 0, 0\) has"):
-        Grid((5, 7, 5), (1, 1, 1)).scatter(sc, tmp_path / "whole" / "u.npy").collect()
+    with pytest.raises(PlanError, match=r"text\.npy cannot be read as \.npy"):
+        grid.scatter(sc, tmp_path / "text.npy")
+    with pytest.raises(PlanError, match=r"has shape \(5, 7, 6\), and the grid \(5, 7, 5\)"):
+        Grid((5, 7, 5), (1, 1, 1)).scatter(sc, tmp_path / "whole" / "u.npy")
+    np.save(tmp_path / "parts" / "block-0-0-0.npy", np.zeros((3, 3, 4)))
+    with pytest.raises(SPARK_JOB_FAILED, match=r"errors\.PlanError: .*block-0-0-0\.npy has shape \(3, 3, 4\)"):
+        grid.scatter(sc, tmp_path / "parts").collect()
 
 
 def test_files_of_fields(sc: SparkContext, tmp_path: Path):

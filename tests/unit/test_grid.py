@@ -263,12 +263,14 @@ def test_a_key_shows_its_place():
 def test_a_directory_of_blocks_is_that_of_a_grid_with_its_splits(tmp_path):
     for position in Grid((4, 6), (2, 3)).description.positions():
         npy.write_block(npy.block_path(tmp_path, position), np.zeros((2, 2)))
-    npy.check_splits(str(tmp_path), (2, 3))
+    npy.check_blocks(str(tmp_path), (2, 3), np.ndindex(2, 3))
     for splits in [(3, 2), (2, 2), (2,)]:
         with pytest.raises(PlanError, match=re.escape(f"splits=(2, 3), and this grid has splits={splits}")):
-            npy.check_splits(str(tmp_path), splits)
+            npy.check_blocks(str(tmp_path), splits, np.ndindex(*splits))
     (tmp_path / "block-1-1.npy").unlink()
-    npy.check_splits(str(tmp_path), (2, 2))       # of which nothing is known: a block is missing
+    npy.check_blocks(str(tmp_path), (1, 1), np.ndindex(1, 1))     # of which nothing is known: a block is missing
+    with pytest.raises(PlanError, match=r"there is no file .*block-1-1\.npy"):
+        npy.check_blocks(str(tmp_path), (2, 3), np.ndindex(2, 3))
 
 
 def test_splits_and_halo_may_be_one_number_for_all_axes():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -16,6 +16,7 @@ from vispark.grid import npy
 from vispark.grid.key import BlockKey
 from vispark.grid.selection import CellSelection
 from vispark.grid.spec import GridSpec
+from vispark.storage.opening import Locations
 
 
 def gather(blocks: RDD[Any], cells: Any = ...) -> Any:
@@ -93,7 +94,7 @@ def save(blocks: RDD[Any], path: Any, *, per_block: bool = False) -> None:
     path = os.fspath(path)
     if per_block:
         _description(blocks)
-        blocks.foreach(lambda record: _save_block(path, *record))
+        blocks.foreachPartition(lambda records: _save_blocks(path, records))
         return
     grid = blocks.keys().first().grid
     first = _windowed(blocks, CellSelection.of(tuple(slice(0, 0) for _ in grid.shape), grid.shape)).values().first()
@@ -107,12 +108,14 @@ def save(blocks: RDD[Any], path: Any, *, per_block: bool = False) -> None:
         _save_field(blocks, grid.description, f"{path}/{name}.npy", name, block.dtype)
 
 
-def _save_block(path: str, key: BlockKey, block: Any) -> None:
-    if not isinstance(block, dict):
-        npy.write_block(npy.block_path(path, key.position), block)
-        return
-    for name, array in block.items():
-        npy.write_block(npy.block_path(npy.field_path(path, name), key.position), array)
+def _save_blocks(path: str, records: Iterable[tuple[BlockKey, Any]]) -> None:
+    """Write the blocks of a partition, each to a file of its own."""
+    locations = Locations()
+    for key, block in records:
+        named = block.items() if isinstance(block, dict) else [("", block)]
+        for name, array in named:
+            directory = npy.field_path(path, name) if name else path
+            npy.write_block(npy.block_path(directory, key.position), array, locations)
 
 
 def _save_field(blocks: RDD[Any], description: GridSpec, path: str, name: str | None, dtype: np.dtype) -> None:

@@ -168,8 +168,9 @@ class Grid:
         what : array, function, number, path, or dict of them by field
             The cells' values: an array of the grid's shape; a function of the coordinates, called for each block with
             one integer array for each axis, which broadcast against each other; a number for all; a ``.npy`` file of
-            the grid's shape; or a directory with a ``.npy`` file for each block, as :meth:`save` writes them. Files
-            are read by the tasks, so that every node must see them.
+            the grid's shape; or a directory with a ``.npy`` file for each block, as :meth:`save` writes them; paths,
+            or URLs such as ``s3://bucket/u.npy``. Files are read by the tasks, each block its part, so that every node
+            must see them.
         partitions : int, optional
             Of the RDD, each a box of neighbouring blocks. Left out: as many as Spark runs tasks at once, and no more
             than blocks.
@@ -183,10 +184,11 @@ class Grid:
         Raises
         ------
         PlanError
-            If an array is not of the grid's shape or a field's dtype, a number is none of that dtype, or, where tasks
-            run in this process's machine alone (a master ``local``), a file is missing. Where a function or a file is
-            at fault otherwise, at the action: behind ``cache("GPU")`` as this error, of the RDD itself as Spark's own
-            error with this one in its text.
+            If an array or a file is not of the grid's shape, an array not of a field's dtype, a number none of that
+            dtype, or a file missing, not readable or too short. Files without a URL are looked at here where tasks run
+            on this machine alone (a master ``local``). Where a function is at fault, or a file has changed since, at
+            the action: behind ``cache("GPU")`` as this error, of the RDD itself as Spark's own error with this one in
+            its text.
         NotFinite
             If ``check`` finds a cell that is NaN or infinite: at once in an array or a number, and in what functions
             and files give as above. The message names field, cell and block.
@@ -241,7 +243,8 @@ class Grid:
             All blocks of a grid.
         path : str or path
             One ``.npy`` file for the whole grid, or a directory with one for each field or, with ``per_block``, for
-            each block, below a directory for each field. A URL such as ``s3://bucket/u.npy`` is written through fsspec.
+            each block, below a directory for each field; or a URL such as ``s3://bucket/u.npy``. Files appear and
+            are replaced as a whole.
         per_block : bool
             Whether Spark's tasks write a file for each block, rather than the driver one file in pieces.
 

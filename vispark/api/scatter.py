@@ -13,9 +13,10 @@ from pyspark import RDD, SparkContext
 
 from gpu_worker.protocol.errors import NotFinite, PlanError
 from vispark._utils.closures import UserFunction, capture
-from vispark.grid import npy
+from vispark.grid.files import FilesOf, StoredField, opened
 from vispark.grid.key import BlockKey, GridLike
 from vispark.grid.values import called, evaluate, first_cell, fitted, held
+from vispark.storage.opening import Locations
 
 
 class Scattered(GridLike, Protocol):
@@ -35,17 +36,13 @@ class Scattered(GridLike, Protocol):
 
 def scatter(grid: Scattered, sc: SparkContext, what: Any, partitions: int | None, check: bool) -> RDD[Any]:
     """See :meth:`vispark.Grid.scatter`."""
-    sources = _sources(grid, what, check)
+    files = FilesOf(grid.shape, grid.splits, [name for name, _ in grid.fields], str(sc.master).startswith("local"))
+    sources = _sources(grid, what, files, check)
     count = min(grid.description.blocks, sc.defaultParallelism) if partitions is None else partitions
     if not 1 <= count <= grid.description.blocks:
         raise PlanError(f"partitions={count}; a grid of {grid.description.blocks} blocks has 1 to that many")
     shares = [[(key, [source.piece(key) for source in sources]) for key in map(grid.block, *zip(*box, strict=True))]
               for box in boxes(grid.shape, grid.splits, count)]
-    for source in sources:
-        if isinstance(source.given, str) and not source.given.endswith(".npy"):
-            npy.check_splits(source.given, grid.splits)
-    if str(sc.master).startswith("local"):
-        npy.check_there(sorted({piece.path for share in shares for _, pieces in share for piece in pieces}))
     named = tuple(source.name for source in sources)
     return sc.parallelize(shares, len(shares)).flatMap(_Blocks(named))
 
@@ -57,8 +54,9 @@ class _Blocks:
     names: tuple[str, ...]
 
     def __call__(self, share: list[tuple[BlockKey, list[Any]]]) -> Iterator[tuple[BlockKey, Any]]:
+        locations = Locations()
         for key, pieces in share:
-            arrays = [piece.block(key) for piece in pieces]
+            arrays = [piece.block(key, locations) for piece in pieces]
             yield key, arrays[0] if self.names == ("",) else dict(zip(self.names, arrays, strict=True))
 
 
@@ -72,11 +70,11 @@ class _Piece:
     dtype: str | None
     array: np.ndarray | None = None
     function: UserFunction | None = None
-    path: str = ""
+    stored: StoredField | None = None
     checked: bool = False
 
-    def block(self, key: BlockKey) -> np.ndarray:
-        """Return the block's array, contiguous.
+    def block(self, key: BlockKey, locations: Locations) -> np.ndarray:
+        """Return the block's array, contiguous; a task's ``locations`` open what is in files.
 
         Raises
         ------
@@ -92,19 +90,12 @@ class _Piece:
             found = evaluate(self.function.function, coordinates, key.shape, self.dtype,
                              f"{called(self.name)} in block {key.position}")
         else:
-            found = self._read(key, coordinates)
+            assert self.stored is not None
+            found = fitted(self.stored.block(key, locations), key.shape, self.dtype,
+                           f"{called(self.name)} in {self.stored.path}", coordinates)
         if self.checked:
             _check_finite(found, key, self.name)
         return found
-
-    def _read(self, key: BlockKey, coordinates: tuple[np.ndarray, ...]) -> np.ndarray:
-        found = npy.read(self.path)
-        if found.shape == key.grid.shape and found.shape != key.shape:
-            found = found[key.slices]
-        if found.shape != key.shape:
-            raise PlanError(f"{self.path} has shape {found.shape}; block {key.position} has {key.shape}. "
-                            "It was saved from a grid of another shape or with other splits")
-        return fitted(found, key.shape, self.dtype, f"{called(self.name)} in {self.path}", coordinates)
 
 
 @dataclass(frozen=True)
@@ -132,8 +123,7 @@ class _Source:
             return _Piece(self.name, self.dtype, part)
         if isinstance(self.given, UserFunction):
             return _Piece(self.name, self.dtype, function=self.given, checked=self.checked)
-        path = self.given if self.given.endswith(".npy") else npy.block_path(self.given, key.position)
-        return _Piece(self.name, self.dtype, path=path, checked=self.checked)
+        return _Piece(self.name, self.dtype, stored=self.given, checked=self.checked)
 
 
 def _check_finite(values: np.ndarray, key: BlockKey, field: str) -> None:
@@ -149,15 +139,14 @@ def _coordinates(key: BlockKey) -> tuple[np.ndarray, ...]:
     return np.ix_(*(np.arange(part.start, part.stop) for part in key.slices))
 
 
-def _sources(grid: Scattered, what: Any, check: bool) -> list[_Source]:
+def _sources(grid: Scattered, what: Any, files: FilesOf, check: bool) -> list[_Source]:
     dtypes = dict(grid.fields)
-    if isinstance(what, str | os.PathLike) and not os.fspath(what).endswith(".npy"):
-        names = list(dtypes) or npy.saved_fields(what, (0,) * len(grid.splits))
-        what = {name: npy.saved_field(what, name) for name in names} or what
+    if isinstance(what, str | os.PathLike):
+        what = opened(what, files)
     if not isinstance(what, Mapping):
         if dtypes:
             raise PlanError(f"the grid has the fields {', '.join(dtypes)}; scatter a dict with a value for each")
-        return [_Source("", None, _given(grid, "", what, None), check)]
+        return [_Source("", None, _given(grid, "", what, None, files), check)]
     if not what:
         raise PlanError("scatter was given a dict without fields")
     for name in what:
@@ -165,15 +154,17 @@ def _sources(grid: Scattered, what: Any, check: bool) -> list[_Source]:
             raise PlanError(f"scatter was given a dict with the key {name!r}; fields must have names of type str")
     if dtypes and set(dtypes) != set(what):
         raise PlanError(f"the grid has the fields {', '.join(dtypes)}, and what is scattered has {', '.join(what)}")
-    return [_Source(name, dtypes.get(name), _given(grid, name, what[name], dtypes.get(name)), check)
+    return [_Source(name, dtypes.get(name), _given(grid, name, what[name], dtypes.get(name), files), check)
             for name in dtypes or what]
 
 
-def _given(grid: Scattered, name: str, value: Any, dtype: str | None) -> Any:
+def _given(grid: Scattered, name: str, value: Any, dtype: str | None, files: FilesOf) -> Any:
     """Return a field's values, as far as they can be checked here."""
     what = f"field {name!r}" if name else "the array"
     if isinstance(value, str | os.PathLike):
-        return os.fspath(value)
+        return opened(value, files, name)
+    if isinstance(value, StoredField):
+        return value
     if isinstance(value, Number | np.generic):
         number = np.asarray(value)
         if number.dtype.kind not in "biufc":

@@ -98,7 +98,7 @@ def _word(edge: Edge) -> str:
     if edge.rule == NUMBER:
         return str(edge.number.item())
     if edge.rule == FUNCTION:
-        return getattr(_known.get(edge.function), "__name__", "function")
+        return function_name(edge.function)
     return repr(edge.rule)
 
 
@@ -116,6 +116,11 @@ def functions_of(description: GridSpec) -> dict[str, Callable[..., Any]]:
     """Return the functions that a description refers to, by digest."""
     edges = [edge for each in description.edges for edge in each.edges if edge.rule == FUNCTION]
     return {edge.function: _function(edge.function) for edge in edges}
+
+
+def function_name(digest: str) -> str:
+    """Return the name of a function, as its author called it."""
+    return str(getattr(_known.get(digest), "__name__", "function"))
 
 
 def learn(functions: Mapping[str, Callable[..., Any]]) -> None:

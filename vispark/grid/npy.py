@@ -1,37 +1,45 @@
-"""Grids in ``.npy`` files: one for the whole grid, or one for each block. URLs go through fsspec."""
+"""Grids in ``.npy`` files: one for the whole grid, or one for each block."""
 
 from __future__ import annotations
 
+import io
+import itertools
 import math
 import os
 import re
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from typing import Any, BinaryIO
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from gpu_worker.protocol.errors import PlanError
-from gpu_worker.protocol.extras import install
-
-try:
-    import fsspec
-except ImportError:
-    fsspec = None
-
+from vispark.storage.location import FileState, Location
+from vispark.storage.opening import Locations, is_url, located
 
 #: The name of a block's file, and its place.
 _BLOCK = re.compile(r"block-(\d+(?:-\d+)*)\.npy")
 
+#: What is read first of a file, in bytes: NumPy's own headers have 128 of up to 3 axes.
+_HEADER = 128
+#: By how much what is read of a URL may exceed what is wanted, so that rows close to each other come by one request.
+_SLACK = 1.05
+#: The most ranges that are asked for at once.
+_AT_ONCE = 1024
+
 
 def block_path(directory: Any, position: tuple[int, ...]) -> str:
     """Return the file of a block in a directory."""
-    return f"{os.fspath(directory)}/block-{'-'.join(map(str, position))}.npy"
+    return f"{os.fspath(directory)}/{_block_name(position)}"
 
 
 def field_path(directory: Any, field: str) -> str:
     """Return the directory of a field's blocks."""
     return f"{os.fspath(directory)}/{field}"
+
+
+def _block_name(position: tuple[int, ...]) -> str:
+    return f"block-{'-'.join(map(str, position))}.npy"
 
 
 def saved_field(directory: Any, field: str) -> str:
@@ -44,126 +52,235 @@ def saved_field(directory: Any, field: str) -> str:
     """
     blocks = field_path(directory, field)
     whole = f"{blocks}.npy"
-    if not _is_there(whole):
+    place = located(directory)
+    if not (place / f"{field}.npy").is_there():
         return blocks
-    if _is_there(blocks):
+    if (place / field).is_there():
         raise PlanError(f"field {field!r} is there twice, as {whole} and as blocks in {blocks}; give scatter the one "
                         f"that counts, as {{{field!r}: path}}")
     return whole
 
 
 def saved_fields(directory: Any, first: tuple[int, ...]) -> list[str]:
-    """Return the fields in a local directory that a grid was saved in; none where it has files of blocks, the ``first``
-    one's
+    """Return the fields in a directory that a grid was saved in; none where it has files of blocks, the ``first`` one's
     among them.
     """
-    path = os.fspath(directory)
-    if _is_url(path) or not os.path.isdir(path) or os.path.isfile(block_path(path, first)):
+    place = located(directory)
+    entries = place.names()
+    if _block_name(first) in entries:
         return []
-    names = {entry.name.removesuffix(".npy") for entry in os.scandir(path)
-             if (entry.is_file() and entry.name.endswith(".npy")) or os.path.isfile(block_path(entry.path, first))}
-    return sorted(names)
+    return sorted({name.removesuffix(".npy") for name, is_file in entries.items()
+                   if (name.endswith(".npy") if is_file else _block_name(first) in (place / name).names())})
 
 
-def check_splits(directory: str, splits: tuple[int, ...]) -> None:
-    """Check that a local directory with all blocks of a grid has those of a grid with these splits.
+def check_blocks(directory: str, splits: tuple[int, ...], wanted: Iterable[tuple[int, ...]]) -> None:
+    """Check that a directory has the blocks of a grid with these splits.
+
+    Parameters
+    ----------
+    directory : str
+        Where they should be.
+    splits : tuple of int
+        The grid's.
+    wanted : iterable of tuple of int
+        The places of the blocks.
 
     Raises
     ------
     PlanError
-        If they were saved with others.
+        If they were saved with other splits, or one is missing.
     """
-    if _is_url(directory) or not os.path.isdir(directory):
-        return
-    names = [match[1] for name in os.listdir(directory) if (match := _BLOCK.fullmatch(name))]
-    found = {tuple(map(int, name.split("-"))) for name in names}
+    names = located(directory).names()
+    found = {tuple(map(int, match[1].split("-"))) for name in names if (match := _BLOCK.fullmatch(name))}
     saved = tuple(max(places) + 1 for places in zip(*found, strict=False))
     if found and saved != splits and len(found) == math.prod(saved):
         raise PlanError(f"the blocks in {directory} were saved with splits={saved}, and this grid has splits={splits}: "
                         "make it with those, or save the whole grid as one .npy file, which any splits can read")
+    missing = next((position for position in wanted if position not in found), None)
+    if missing is not None:
+        raise PlanError(f"there is no file {block_path(directory, missing)}; a grid is scattered from one .npy file of "
+                        "its shape, or from a directory with a file for each field or block, as Grid.save writes them")
 
 
-def check_there(paths: Iterable[str]) -> None:
-    """Check that local files exist; missing files at URLs are found when they are read.
+# -- reading ----------------------------------------------------------------------------------------------------------
 
-    Raises
-    ------
-    PlanError
-        If one is missing.
+@dataclass(frozen=True)
+class NpyFile:
+    """Header of a ``.npy`` file, and the state that the file had.
+
+    Parameters
+    ----------
+    path : str
+        Of the file.
+    shape, dtype, fortran : tuple of int, dtype, bool
+        Of the array; ``fortran`` where its first axis is contiguous.
+    offset : int
+        Bytes before the first cell.
+    state : FileState
+        Size and version of the file.
     """
-    for path in paths:
-        if path and not _is_url(path) and not os.path.isfile(path):
-            raise PlanError(f"there is no file {path}; a grid is scattered from one .npy file of its shape, or from a "
-                            "directory with a file for each field or block, as Grid.save writes them")
 
+    path: str
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    fortran: bool
+    offset: int
+    state: FileState
 
-def read(path: str) -> np.ndarray:
-    """Return the array in a file; a local file is mapped, and read as far as it is used.
+    @classmethod
+    def at(cls, place: Location) -> NpyFile:
+        """Return the header of a file.
 
-    Raises
-    ------
-    PlanError
-        If there is no such file, or it holds no array of numbers.
-    """
-    try:
-        if _is_url(path):
-            with _opened(path, "rb") as file:
-                found = np.load(file, allow_pickle=False)
+        Raises
+        ------
+        PlanError
+            If there is no such file, it cannot be read, it holds no array of numbers, or ends before the array does.
+        """
+        state = place.state()
+        try:
+            shape, fortran, dtype, offset = _header(place, state)
+        except ValueError as error:
+            raise PlanError(f"{place.path} cannot be read as .npy: {error}") from error
+        if dtype.hasobject:
+            raise PlanError(f"{place.path} cannot be read as .npy: its cells are Python objects; cells hold numbers")
+        least = offset + math.prod(shape) * dtype.itemsize
+        if state.size < least:
+            raise PlanError(f"{place.path} ends early: it has {state.size} bytes, and an array of shape {shape} and "
+                            f"dtype {dtype} takes {least}")
+        return cls(place.path, shape, dtype, fortran, offset, state)
+
+    def part(self, place: Location, slices: tuple[slice, ...]) -> np.ndarray:
+        """Return some of the cells, for which no more is read than a little beyond them.
+
+        Raises
+        ------
+        PlanError
+            If they cannot be read, or the file is no longer as it was.
+        """
+        if is_url(self.path):
+            array = self._ranges(place, slices)
         else:
-            found = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError) as error:
-        raise PlanError(f"{path} cannot be read as .npy: {error}; a grid's files must be within reach of every node "
-                        "that reads them") from error
-    if not isinstance(found, np.ndarray):
-        found.close()
-        raise PlanError(f"{path} holds several arrays; a grid's file is .npy, one for each field")
-    return found
+            with place.naming("read"):
+                array = np.array(np.memmap(place.name, self.dtype, "r", self.offset, self.shape, "F" if self.fortran
+                                           else "C")[slices], order="C") if math.prod(self.shape) else self._empty()
+        place.check(self.state)
+        return array
+
+    def _empty(self) -> np.ndarray:
+        return np.empty(self.shape, self.dtype)
+
+    def _ranges(self, place: Location, slices: tuple[slice, ...]) -> np.ndarray:
+        """Read cells by ranges, each the longest along the last axes that has little in it that is not wanted."""
+        backwards = -1 if self.fortran else 1
+        shape, wanted = self.shape[::backwards], slices[::backwards]
+        extents = tuple(one.stop - one.start for one in wanted)
+        strides = [math.prod(shape[axis + 1:]) * self.dtype.itemsize for axis in range(len(shape))]
+        level, span = _longest(extents, strides, self.dtype.itemsize)
+        start = self.offset + sum(one.start * stride for one, stride in zip(wanted, strides, strict=True))
+        array = np.empty(extents, self.dtype)
+        places = np.ndindex(*extents[:level])
+        while batch := list(itertools.islice(places, _AT_ONCE)):
+            starts = [start + sum(at * stride for at, stride in zip(each, strides, strict=False)) for each in batch]
+            for each, piece in zip(batch, place.read([(first, first + span) for first in starts]), strict=True):
+                array[each] = np.ndarray(extents[level:], self.dtype, memoryview(piece), strides=strides[level:])
+        return np.ascontiguousarray(array.T) if self.fortran else array
 
 
-def write_block(path: str, block: np.ndarray) -> None:
-    """Write one array; an existing file is replaced as a whole."""
-    if _is_url(path):
-        with _opened(path, "wb") as file:
-            np.save(file, block)
-        return
-    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-    # Of its own name, so that a repeated task and its twin do not write into one file.
-    partial = f"{path}.{os.getpid()}.partial"
-    with open(partial, "wb") as file:
-        np.save(file, block)
-    os.replace(partial, path)
+def _longest(extents: tuple[int, ...], strides: list[int], itemsize: int) -> tuple[int, int]:
+    """Return the first axis that one range goes along, and the range's bytes."""
+    for level in range(len(extents)):
+        span = itemsize + sum((extent - 1) * stride for extent, stride in zip(extents[level:], strides[level:],
+                                                                             strict=True))
+        if span <= _SLACK * itemsize * math.prod(extents[level:]):
+            return level, span
+    return len(extents), itemsize
 
 
-def write_slabs(path: str, shape: tuple[int, ...], dtype: np.dtype, slabs: Iterable[np.ndarray]) -> None:
-    """Write an array whose parts along the first axis come one after the other."""
-    header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
-    if not _is_url(path):
-        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-    with _opened(path, "wb") if _is_url(path) else open(path, "wb") as file:
-        np.lib.format.write_array_header_2_0(file, header)
-        for slab in slabs:
-            file.write(np.ascontiguousarray(slab, dtype).data)
+def _header(place: Location, state: FileState) -> tuple[tuple[int, ...], bool, np.dtype, int]:
+    """Return shape, order, dtype and bytes of a header; ValueError if it is none."""
+    head = bytes(place.read([(0, min(_HEADER, state.size))])[0])
+    version = np.lib.format.read_magic(io.BytesIO(head))
+    width = 2 if version == (1, 0) else 4
+    offset = 8 + width + int.from_bytes(head[8:8 + width], "little")
+    if offset > state.size:
+        raise ValueError(f"it ends within its header, at {state.size} bytes")
+    if offset > len(head):
+        head += bytes(place.read([(len(head), offset)])[0])
+    file = io.BytesIO(head[:offset])
+    np.lib.format.read_magic(file)
+    if version not in ((1, 0), (2, 0)):
+        raise ValueError(f"it is of version {version}, which arrays of numbers have not")
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, fortran, dtype = read(file)
+    return shape, fortran, dtype, offset
 
 
-def _is_url(path: str) -> bool:
-    return "://" in path
+def read_block(path: str, shape: tuple[int, ...], locations: Locations) -> np.ndarray:
+    """Return the array of a block's own file.
+
+    Raises
+    ------
+    PlanError
+        If it cannot be read, or has another shape.
+    """
+    place = locations(path)
+    file = NpyFile.at(place)
+    if file.shape != shape:
+        raise PlanError(f"{path} has shape {file.shape}, and its block {shape}. It was saved from a grid of another "
+                        "shape or with other splits")
+    return file.part(place, tuple(slice(0, extent) for extent in shape))
 
 
-def _is_there(path: str) -> bool:
-    if not _is_url(path):
-        return os.path.exists(path)
-    _need_fsspec(path)
-    system, name = fsspec.core.url_to_fs(path)
-    return system.exists(name)
+def read_part(file: NpyFile | str, shape: tuple[int, ...], slices: tuple[slice, ...],
+              locations: Locations) -> np.ndarray:
+    """Return a block from the file of a whole grid.
+
+    Parameters
+    ----------
+    file : NpyFile or str
+        The file as the driver saw it, or where it did not see it, its path.
+    shape : tuple of int
+        The grid's.
+    slices : tuple of slice
+        Where in the grid the block is.
+    locations : Locations
+        Opens the file.
+
+    Raises
+    ------
+    PlanError
+        If it cannot be read, or has another shape.
+    """
+    place = locations(file.path if isinstance(file, NpyFile) else file)
+    if not isinstance(file, NpyFile):
+        file = NpyFile.at(place)
+        check_shape(file, shape)
+    return file.part(place, slices)
 
 
-def _need_fsspec(path: str) -> None:
-    if fsspec is None:
-        raise PlanError(f"{path} is a URL, which needs fsspec: {install('files')}")
+def check_shape(file: NpyFile, shape: tuple[int, ...]) -> None:
+    """Raise PlanError where a file is of a grid of another shape."""
+    if file.shape != shape:
+        raise PlanError(f"{file.path} has shape {file.shape}, and the grid {shape}. It was saved from a grid of "
+                        "another shape")
 
 
-@contextmanager
-def _opened(path: str, mode: str) -> Iterator[BinaryIO]:
-    _need_fsspec(path)
-    with fsspec.open(path, mode) as file:
-        yield file
+# -- writing ----------------------------------------------------------------------------------------------------------
+
+def write_block(path: str, block: np.ndarray, locations: Locations | None = None) -> None:
+    """Write one array as a file; an existing one is replaced as a whole."""
+    array = np.ascontiguousarray(block)
+    write_slabs(path, array.shape, array.dtype, [array], locations)
+
+
+def write_slabs(path: str, shape: tuple[int, ...], dtype: np.dtype, slabs: Iterable[np.ndarray],
+                locations: Locations | None = None) -> None:
+    """Write an array whose parts along the first axis come one after the other, as a whole: a fault leaves nothing."""
+    file = io.BytesIO()
+    np.lib.format.write_array_header_2_0(
+        file, {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape})
+    header = file.getvalue()
+    # As bytes, since not every store takes arrays of several axes.
+    pieces = (np.ascontiguousarray(slab, dtype).reshape(-1).view(np.uint8).data for slab in slabs)
+    (locations or Locations())(path).write(itertools.chain([header], pieces),
+                                           len(header) + math.prod(shape) * dtype.itemsize)

@@ -1,0 +1,104 @@
+"""Grids in S3, against moto's server, which counts what is read of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from pyspark import SparkContext
+
+from tests.system.object_store import ObjectStore, serving
+from tests.system.topology import Topology
+from vispark import Grid
+from vispark.errors import PlanError
+from vispark.grid import npy
+from vispark.runtime.driver.spark_errors import SPARK_JOB_FAILED
+from vispark.storage.opening import located
+
+obstore = pytest.importorskip("obstore")
+stores = pytest.importorskip("obstore.store")
+pytest.importorskip("moto.server")
+
+ARRAY = np.random.default_rng(1).random((24, 20, 600)).astype("f4")
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[ObjectStore]:
+    """S3, which this process finds."""
+    # From its first use on, obstore keeps an event queue of its own.
+    obstore.put(stores.MemoryStore(), "first", b"use")
+    with serving() as server, pytest.MonkeyPatch.context() as patch:
+        for name, value in server.environment.items():
+            patch.setenv(name, value)
+        yield server
+
+
+@pytest.fixture(scope="module")
+def sc(s3: ObjectStore, local: Topology) -> Iterator[SparkContext]:
+    """A context whose tasks find S3 too."""
+    with local.context({f"spark.executorEnv.{name}": value for name, value in s3.environment.items()}) as context:
+        yield context
+
+
+@pytest.mark.parametrize("splits", [(5, 1, 1), (2, 1, 2)], ids=str)
+def test_no_more_is_read_of_a_file_than_the_grid(s3: ObjectStore, sc: SparkContext, splits: tuple[int, ...]):
+    if splits[-1] == 1:
+        Grid.save(Grid(ARRAY.shape, splits).scatter(sc, ARRAY), "s3://bucket/whole/u.npy")
+    before = len(s3.requests())
+    np.testing.assert_array_equal(Grid.gather(Grid(ARRAY.shape, splits).scatter(sc, "s3://bucket/whole/u.npy")), ARRAY)
+    assert s3.read_since(before) <= 1.1 * ARRAY.nbytes
+
+
+def test_blocks_and_fields_in_directories(s3: ObjectStore, sc: SparkContext):
+    grid = Grid((9, 7), (4, 2), fields={"u": "f4", "n": "i8"})
+    n = np.arange(63).reshape(9, 7)
+    blocks = grid.scatter(sc, {"u": lambda y, x: y - x, "n": n})
+    Grid.save(blocks, "s3://bucket/fields")
+    Grid.save(blocks, "s3://bucket/parts", per_block=True)
+    for where in ("fields", "parts"):
+        for reader in (grid, Grid((9, 7), (4, 2))):
+            again = Grid.gather(reader.scatter(sc, f"s3://bucket/{where}"))
+            np.testing.assert_array_equal(again["n"], n)
+            assert again["u"].dtype == np.float32
+    with pytest.raises(PlanError, match=r"saved with splits=\(4, 2\), and this grid has splits=\(2, 2\)"):
+        Grid((9, 7), (2, 2)).scatter(sc, {"n": "s3://bucket/parts/n"})
+
+
+def test_what_cannot_be_read_is_said_before_tasks_run(s3: ObjectStore, sc: SparkContext):
+    grid, array = Grid((8, 6), (2, 2)), np.arange(48.0).reshape(8, 6)
+    with pytest.raises(PlanError, match=r"there is no file s3://bucket/none\.npy"):
+        grid.scatter(sc, "s3://bucket/none.npy")
+    with pytest.raises(PlanError, match=r"there is no file s3://bucket/none/block-0-0\.npy"):
+        grid.scatter(sc, "s3://bucket/none")
+    npy.write_block("s3://bucket/u.npy", array)
+    with pytest.raises(PlanError, match=r"u\.npy has shape \(8, 6\), and the grid \(6, 8\)"):
+        Grid((6, 8), (2, 2)).scatter(sc, "s3://bucket/u.npy")
+    with s3.refusing(), pytest.raises(PlanError, match=r"u\.npy cannot be read: there is no permission"):
+        grid.scatter(sc, "s3://bucket/u.npy")
+    place = located("s3://bucket/short.npy")
+    content = located("s3://bucket/u.npy").content()
+    place.write([content[:-100]], len(content) - 100)
+    with pytest.raises(PlanError, match=r"short\.npy ends early: it has 412 bytes"):
+        grid.scatter(sc, "s3://bucket/short.npy")
+
+
+def test_a_file_that_changes_meanwhile_is_said(s3: ObjectStore, sc: SparkContext):
+    grid, array = Grid((8, 6), (2, 2)), np.arange(48.0).reshape(8, 6)
+    npy.write_block("s3://bucket/u.npy", array)
+    blocks = grid.scatter(sc, "s3://bucket/u.npy")
+    npy.write_block("s3://bucket/u.npy", array + 1)
+    with pytest.raises(SPARK_JOB_FAILED, match=r"u\.npy has changed since it was first looked at"):
+        blocks.collect()
+
+
+@pytest.mark.parametrize("nbytes", [1 << 10, 80 << 20], ids=["one put", "parts"])
+def test_a_fault_leaves_nothing(s3: ObjectStore, nbytes: int):
+    def broken() -> Iterator[np.ndarray]:
+        yield np.zeros(nbytes // 2, "u1")
+        raise KeyError("the task was lost")
+
+    with pytest.raises(KeyError):
+        npy.write_slabs("s3://bucket/half/u.npy", (nbytes,), np.dtype("u1"), broken())
+    assert located("s3://bucket/half").names() == {}
+    assert not any("half" in each.path and each.method == "POST" and "uploadId" in each.path for each in s3.requests())

@@ -1,0 +1,153 @@
+"""Stores: what is written is read, by ranges, whole or not at all, and what cannot be is said."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gpu_worker.protocol.errors import PlanError
+from vispark.grid import npy
+from vispark.storage import objects, systems
+from vispark.storage.opening import Locations, located
+
+fsspec = pytest.importorskip("fsspec")
+
+
+@pytest.fixture(params=["path", "file", "memory"])
+def directory(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """A directory of this machine, as a path and as a URL, and one of an fsspec file system."""
+    memory = f"memory://storage{os.getpid()}"
+    yield {"path": str(tmp_path), "file": f"file://{tmp_path}", "memory": memory}[request.param]
+    systems.FileSystem(memory).remove(f"/storage{os.getpid()}")
+
+
+def test_a_file_is_written_listed_and_read_by_ranges(directory: str):
+    place = located(directory) / "deep" / "letters"
+    assert not place.is_there() and located(f"{directory}/deep").names() == {}
+    place.write([b"abc", memoryview(b"defgh")], 8)
+    assert [bytes(piece) for piece in place.read([(0, 2), (3, 8)])] == [b"ab", b"defgh"]
+    assert place.is_there() and place.content() == b"abcdefgh" and place.state().size == 8
+    assert located(directory).names() == {"deep": False} and located(f"{directory}/deep").names() == {"letters": True}
+
+
+def test_a_file_is_replaced_as_a_whole_or_stays(directory: str):
+    place = located(directory) / "u"
+    place.write([b"before"], 6)
+
+    def broken() -> Iterator[bytes]:
+        yield b"half"
+        raise KeyError("the task was lost")
+
+    for each in (place, located(directory) / "new" / "u"):
+        with pytest.raises(KeyError):
+            each.write(broken(), 8)
+    assert place.content() == b"before" and located(directory).names().keys() <= {"u", "new"}
+    assert located(f"{directory}/new").names() == {}
+    state = place.state()
+    place.write([b"after!"], 6)
+    assert place.content() == b"after!"
+    with pytest.raises(PlanError, match="has changed since it was first looked at"):
+        place.check(state)
+
+
+def test_what_cannot_be_read_is_said(directory: str):
+    place = located(directory) / "u"
+    with pytest.raises(PlanError, match=r"there is no file .*/u"):
+        place.state()
+    place.write([b"abc"], 3)
+    with pytest.raises(PlanError, match=r"/u ends early: 2 of the 9 bytes from 1 on are there"):
+        place.read([(1, 10)])
+
+
+def test_directories_take_other_names_and_go(directory: str):
+    place = located(directory)
+    (place / "old" / "u").write([b"abc"], 3)
+    place.store.rename((place / "old").name, (place / "new").name)
+    assert place.names() == {"new": False} and (place / "new" / "u").content() == b"abc"
+    place.store.remove((place / "new").name)
+    place.store.remove((place / "new").name)
+    assert place.names() == {}
+
+
+def test_refusals_are_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    place = located(tmp_path / "u")
+    (tmp_path / "u").write_bytes(b"abc")
+
+    def refuse(*_: object) -> None:
+        raise PermissionError("not yours")
+
+    monkeypatch.setattr(type(place.store), "read", refuse)
+    with pytest.raises(PlanError, match=r"/u cannot be read: there is no permission: not yours"):
+        place.read([(0, 3)])
+
+
+def test_schemes_and_what_they_need_are_said(monkeypatch: pytest.MonkeyPatch):
+    with pytest.raises(PlanError, match=r"has the scheme 'foo', which is not known; known are file, s3, gs, az, hdfs"):
+        located("foo://bucket/u.npy")
+    with pytest.raises(PlanError, match="names no bucket; such URLs are s3://bucket/name"):
+        located("s3:///u.npy")
+    monkeypatch.setattr(objects, "obstore", None)
+    for scheme in objects.SCHEMES:
+        with pytest.raises(PlanError, match=rf"{scheme}://bucket is an object store, which needs .*\[s3\]"):
+            located(f"{scheme}://bucket/u.npy")
+    monkeypatch.setitem(sys.modules, "hdfs_native.fsspec", None)
+    fsspec.register_implementation("hdfs", "hdfs_native.fsspec.HdfsFileSystem", clobber=True)
+    with pytest.raises(PlanError, match=r"hdfs://host/u needs more than fsspec: .*\[hdfs\]"):
+        located("hdfs://host/u")
+    monkeypatch.setattr(systems, "fsspec", None)
+    for url, extra in (("hdfs://host/u", "hdfs"), ("memory://u", "files")):
+        with pytest.raises(PlanError, match=rf"which needs fsspec: .*\[{extra}\]"):
+            located(url)
+
+
+# -- .npy -------------------------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("order", "CF")
+@pytest.mark.parametrize("shape", [(7,), (6, 5), (5, 6, 7), (4, 40, 50)])
+def test_parts_are_read_by_ranges(shape: tuple[int, ...], order: str, directory: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(npy, "_AT_ONCE", 7)
+    array = np.asarray(np.random.default_rng(1).random(shape).astype("f4"), order=order)
+    place = located(directory) / "u.npy"
+    file = np.lib.format
+    with fsspec.open(place.path if "://" in place.path else f"file://{place.path}", "wb") as written:
+        file.write_array(written, array)
+    found = npy.NpyFile.at(place)
+    assert found.shape == shape and found.offset == 128
+    read: list[int] = []
+    store_read = place.store.read
+    monkeypatch.setattr(place.store, "read", lambda name, ranges: (
+        read.extend(stop - start for start, stop in ranges) or store_read(name, ranges)))
+    for box in itertools.product(*[[(0, extent), (0, 2), (1, extent - 1)] for extent in shape]):
+        slices = tuple(slice(low, high) for low, high in box)
+        read.clear()
+        np.testing.assert_array_equal(found.part(place, slices), array[slices])
+        assert sum(read) <= 1.05 * array[slices].nbytes
+    assert read or "memory" not in directory
+
+
+def test_files_that_hold_no_array_are_said(directory: str):
+    place = located(directory) / "u.npy"
+    array = np.arange(12.0).reshape(3, 4)
+    npy.write_block(place.path, array, Locations())
+    whole = place.content()
+    for content, said in ((b"", "cannot be read as .npy"), (b"text", "cannot be read as .npy"),
+                          (whole[:60], "it ends within"),
+                          (whole[:-8], r"ends early: it has 216 bytes, and an array of shape \(3, 4\)"),
+                          (whole[:6] + b"\x09" + whole[7:], "cannot be read as .npy")):
+        place.write([content], len(content))
+        with pytest.raises(PlanError, match=said):
+            npy.NpyFile.at(place)
+
+
+def test_slabs_of_any_shape_and_dtype_are_written_as_bytes(directory: str):
+    for array in (np.ones((4, 3, 2), "c8"), np.zeros((3, 0)), np.ones((2, 2), bool), np.arange(6.0).reshape(2, 3).T):
+        npy.write_slabs(f"{directory}/u.npy", array.shape, array.dtype, [array[:1], array[1:]])
+        place = located(f"{directory}/u.npy")
+        found = npy.NpyFile.at(place)
+        np.testing.assert_array_equal(found.part(place, tuple(slice(0, extent) for extent in array.shape)), array)

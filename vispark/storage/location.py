@@ -1,0 +1,157 @@
+"""Locations of files in stores, and what a store has to do for them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from gpu_worker.protocol.errors import PlanError
+
+
+@dataclass(frozen=True)
+class FileState:
+    """Size of a file in bytes, and a version, which another content has not."""
+
+    size: int
+    version: str
+
+
+class Store(ABC):
+    """Interface of a store. Names are those within it; methods raise the store's own errors."""
+
+    #: What it raises beside OSError and ValueError.
+    errors: tuple[type[Exception], ...] = ()
+    #: Those of its errors that say that one may not.
+    refusals: tuple[type[Exception], ...] = ()
+    #: Whether a directory can take another name at once. Object stores have no directories.
+    renames = True
+
+    @abstractmethod
+    def state(self, name: str) -> FileState:
+        """Return a file's size and version; FileNotFoundError where there is none."""
+
+    @abstractmethod
+    def read(self, name: str, ranges: Sequence[tuple[int, int]]) -> list[Any]:
+        """Return the bytes of ranges of a file, each of (first, last + 1), as objects with the buffer protocol."""
+
+    @abstractmethod
+    def content(self, name: str) -> Any:
+        """Return all bytes of a file."""
+
+    @abstractmethod
+    def write(self, name: str, pieces: Iterable[Any], nbytes: int) -> None:
+        """Write ``nbytes`` bytes, which come in pieces, as one file: whole or, where a piece raises, not at all."""
+
+    @abstractmethod
+    def names(self, name: str) -> dict[str, bool]:
+        """Return the names in a directory, and whether each is a file; empty where there is no directory."""
+
+    @abstractmethod
+    def remove(self, name: str) -> None:
+        """Remove a directory and all below it, as far as it is there."""
+
+    def rename(self, name: str, new: str) -> None:
+        """Give a directory a name that is free."""
+        raise NotImplementedError
+
+    def is_there(self, name: str) -> bool:
+        """Return whether there is a file or a directory of this name."""
+        try:
+            self.state(name)
+        except (FileNotFoundError, IsADirectoryError):
+            return bool(self.names(name))
+        return True
+
+
+@dataclass(frozen=True)
+class Location:
+    """Place of a file or a directory: the path that a user knows, the store and the name in it."""
+
+    path: str
+    store: Store
+    name: str
+
+    def __truediv__(self, child: str) -> Location:
+        name = f"{self.name.rstrip('/')}/{child}" if self.name else child
+        return Location(f"{self.path.rstrip('/')}/{child}", self.store, name)
+
+    def state(self) -> FileState:
+        """Return the file's size and version."""
+        with self.naming("read"):
+            return self.store.state(self.name)
+
+    def read(self, ranges: Sequence[tuple[int, int]]) -> list[Any]:
+        """Return ranges of the file's bytes.
+
+        Raises
+        ------
+        PlanError
+            If the file cannot be read, or ends before the last of the ranges does.
+        """
+        with self.naming("read"):
+            pieces = self.store.read(self.name, ranges)
+        for (start, stop), piece in zip(ranges, pieces, strict=True):
+            got = memoryview(piece).nbytes
+            if got != stop - start:
+                raise PlanError(f"{self.path} ends early: {got} of the {stop - start} bytes from {start} on are there")
+        return pieces
+
+    def content(self) -> Any:
+        """Return all bytes of the file, as an object with the buffer protocol."""
+        with self.naming("read"):
+            return self.store.content(self.name)
+
+    def remove(self) -> None:
+        """Remove the directory and all below it."""
+        with self.naming("removed"):
+            self.store.remove(self.name)
+
+    def rename(self, new: Location) -> None:
+        """Give the directory a name that is free."""
+        with self.naming("renamed"):
+            self.store.rename(self.name, new.name)
+
+    def check(self, state: FileState) -> None:
+        """Raise PlanError where the file is no longer as it was."""
+        now = self.state()
+        if now != state:
+            raise PlanError(f"{self.path} has changed since it was first looked at: it had {state.size} bytes then and "
+                            f"has {now.size} now. Scatter it again, and write new data under another name")
+
+    def write(self, pieces: Iterable[Any], nbytes: int) -> None:
+        """Write a file as a whole; an existing one is replaced at once."""
+        with self.naming("written"):
+            self.store.write(self.name, pieces, nbytes)
+
+    def names(self) -> dict[str, bool]:
+        """Return the names in the directory, and whether each is a file."""
+        with self.naming("listed"):
+            return self.store.names(self.name)
+
+    def is_there(self) -> bool:
+        """Return whether there is a file or a directory."""
+        with self.naming("looked for"):
+            return self.store.is_there(self.name)
+
+    @contextmanager
+    def naming(self, done: str) -> Iterator[None]:
+        """Turn what the store raises into a PlanError; ``done`` says what cannot be."""
+        refusals: tuple[type[Exception], ...] = (PermissionError, *self.store.refusals)
+        errors: tuple[type[Exception], ...] = (OSError, *self.store.errors)
+        try:
+            yield
+        except FileNotFoundError as error:
+            raise PlanError(f"there is no file {self.path}; a grid's files must be within reach of every node that "
+                            "reads them") from error
+        except refusals as error:
+            raise PlanError(f"{self.path} cannot be {done}: there is no permission: {_first_line(error)}") from error
+        except errors as error:
+            raise PlanError(f"{self.path} cannot be {done}: {_first_line(error)}") from error
+
+
+def _first_line(error: Exception) -> str:
+    """Return the message of an error, without the lines that a library adds for its own authors."""
+    return str(error).strip().partition("\n")[0] or type(error).__name__

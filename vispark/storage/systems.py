@@ -1,0 +1,122 @@
+"""Files in what else has URLs, HDFS among them, by fsspec."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from gpu_worker.protocol.errors import PlanError
+from gpu_worker.protocol.extras import install
+from vispark.storage.local import partial_name
+from vispark.storage.location import FileState, Store
+
+try:
+    import fsspec
+except ImportError:
+    fsspec = None
+
+#: What tells one content of a file from another, by the names that file systems have for it.
+_VERSIONS = ("etag", "ETag", "generation", "mtime", "modification_time", "LastModified", "last_modified", "modified",
+             "created")
+#: The extras of schemes.
+_EXTRAS = {"hdfs": "hdfs", "viewfs": "hdfs"}
+#: HDFS's default, in bytes. Files are written as one block each: a second one may not be allocated in time.
+_BLOCK, _UNIT = 128 << 20, 512
+
+
+def opened(url: str) -> tuple[Any, str]:
+    """Return fsspec's file system of a URL, and the path in it.
+
+    Raises
+    ------
+    PlanError
+        If fsspec or what it needs for the scheme is not installed, nobody knows the scheme, or the system is not there.
+    """
+    scheme = url.partition("://")[0]
+    extra = _EXTRAS.get(scheme, "files")
+    if fsspec is None:
+        raise PlanError(f"{url} is a URL, which needs fsspec: {install(extra)}")
+    try:
+        system, name = fsspec.core.url_to_fs(url)
+    except ImportError as error:
+        more = install(extra) if scheme in _EXTRAS else "install that"
+        raise PlanError(f"{url} needs more than fsspec: {error}; {more}") from error
+    except (ValueError, OSError, RuntimeError) as error:
+        if scheme in fsspec.available_protocols():
+            raise PlanError(f"{url} cannot be opened: {error}") from error
+        raise PlanError(f"{url} has the scheme {scheme!r}, which is not known; known are file, s3, gs, az, hdfs and "
+                        f"those of fsspec: {', '.join(sorted(fsspec.available_protocols()))}") from error
+    return system, name
+
+
+class FileSystem(Store):
+    """Store of the files of an fsspec file system."""
+
+    errors = (ValueError, RuntimeError)
+
+    def __init__(self, url: str) -> None:
+        self.system = opened(url)[0]
+
+    def state(self, name: str) -> FileState:
+        """Return a file's size, and its version as the system has it."""
+        found = self.system.info(name)
+        if found["type"] == "directory":
+            raise IsADirectoryError(f"{name} is a directory")
+        return FileState(found["size"], " ".join(str(found[key]) for key in _VERSIONS if key in found))
+
+    def read(self, name: str, ranges: Sequence[tuple[int, int]]) -> list[Any]:
+        """Return ranges of a file."""
+        return list(self.system.cat_ranges([name] * len(ranges), [start for start, _ in ranges],
+                                           [stop for _, stop in ranges], on_error="raise"))
+
+    def content(self, name: str) -> Any:
+        """Return all bytes of a file."""
+        return self.system.cat_file(name)
+
+    def write(self, name: str, pieces: Iterable[Any], nbytes: int) -> None:
+        """Write beside, and rename."""
+        with contextlib.suppress(FileExistsError):
+            self.system.makedirs(self.system._parent(name), exist_ok=True)
+        partial = partial_name(name)
+        with contextlib.ExitStack() as undo:
+            undo.callback(self._remove_file, partial)
+            with self.system.open(partial, "wb", **self._block(nbytes)) as file:
+                for piece in pieces:
+                    file.write(piece)
+            self.system.mv(partial, name, **({"overwrite": True} if self._is_hdfs else {}))
+            undo.pop_all()
+
+    def _remove_file(self, name: str) -> None:
+        with contextlib.suppress(OSError, *self.errors):
+            self.system.rm(name)
+
+    def names(self, name: str) -> dict[str, bool]:
+        """Return the names in a directory."""
+        try:
+            entries = self.system.ls(name, detail=True)
+        except (FileNotFoundError, NotADirectoryError):
+            return {}
+        inside = name.strip("/")
+        return {entry["name"].rstrip("/").rpartition("/")[2]: entry["type"] == "file" for entry in entries
+                if entry["name"].strip("/") != inside}
+
+    def remove(self, name: str) -> None:
+        """Remove a directory."""
+        with contextlib.suppress(FileNotFoundError):
+            self.system.rm(name, recursive=True)
+
+    def rename(self, name: str, new: str) -> None:
+        """Rename a directory."""
+        if self._is_hdfs:
+            self.system.mv(name, new)
+        else:
+            self.system.mv(name, new, recursive=True)
+
+    @property
+    def _is_hdfs(self) -> bool:
+        return self.system.protocol in _EXTRAS
+
+    def _block(self, nbytes: int) -> dict[str, int]:
+        """Return the length that a block of HDFS needs, where one of the usual length does not hold a file."""
+        return {"block_size": -(-nbytes // _UNIT) * _UNIT} if self._is_hdfs and nbytes > _BLOCK else {}
