@@ -46,6 +46,8 @@ class CapturedCall:
         Encoded results of an action, as many as are kept.
     sample : Any
         Encoded records of what is cached; None where there are none.
+    ranks : dict
+        How many axes the numbers and arrays have that its function finds around it.
     """
 
     number: int
@@ -66,6 +68,7 @@ class CapturedCall:
     sample: Any = None
     keys: list[int] | None = None
     num_keys: list[str] = field(default_factory=list)
+    ranks: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass

@@ -6,6 +6,8 @@ A new command is a module with a click command called ``command``, and a line of
 from __future__ import annotations
 
 import json
+import os
+import sys
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
@@ -78,3 +80,5 @@ def main() -> None:
 
     Exit status: 0 yes; 2 wrong use; 3 does not qualify, or differs; 4 not known.
     """
+    # Spark would start its tasks with the first python3 on PATH, which need not have vispark and what the program uses.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

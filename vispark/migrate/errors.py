@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 from vispark.errors import VisparkError
 
 #: Exit statuses of every command: yes; wrong use; does not qualify, or differs; not known.
 YES, USAGE, NO, UNKNOWN = 0, 2, 3, 4
+#: Line that names an error, as a traceback ends.
+_ERROR = re.compile(r"[\w.]*(Error|Exception|Interrupt|Exit|Warning)\b.*")
 
 
 class SourceError(VisparkError):
@@ -34,3 +38,16 @@ class HistoryError(VisparkError):
 
 class PredictionError(VisparkError):
     """A file of devices, of prices or of a calibration that cannot be used, or a machine too busy to be measured."""
+
+
+def last_words(output: str) -> str:
+    """Return the last line of a program's output that names an error, or the last line where none does.
+
+    Examples
+    --------
+    >>> last_words("Traceback\\n  File job.py\\nKeyError: 3\\n    w = p[3]\\n        ^^^^")
+    'KeyError: 3'
+    """
+    lines = [line for line in output.splitlines() if line.strip(" ^~")]
+    named = [line for line in lines if _ERROR.match(line)]
+    return (named or lines or ["no output"])[-1]

@@ -11,6 +11,7 @@ from vispark.migrate.advice import LoopAdvice, Qualification
 from vispark.migrate.capture import CapturedCall, RunCapture, digest_of
 from vispark.migrate.errors import SourceError
 from vispark.migrate.functions import Verdict
+from vispark.migrate.row_functions import FunctionOfRow, rows_of
 from vispark.migrate.rules import LoopRules
 from vispark.migrate.sites import RddCall, SourceProgram
 
@@ -26,7 +27,8 @@ def qualify_capture(capture: RunCapture) -> Qualification:
             continue
         recorded = recorded_calls(program, capture)
         for loop, calls in program.loops().items():
-            rules = LoopRules(program, loop, calls, asking_recorded(recorded), True, dict(_details(recorded)))
+            rules = LoopRules(program, loop, calls, asking_recorded(recorded), True, dict(_details(recorded)),
+                              asking_rows(program, recorded, capture))
             loops.append(_timed(rules.advice(), [recorded[call] for call in calls if call in recorded]))
     return Qualification("recording", PurePath(capture.script).name, tuple(loops), tuple(notes), capture.seconds,
                          bool(capture.calls), {"failed": capture.failed})
@@ -49,6 +51,20 @@ def asking_recorded(recorded: dict[RddCall, CapturedCall]) -> Callable[[RddCall]
         if found is None:
             return Verdict(False, "it did not run")
         return None if found.is_read is None else Verdict(found.is_read, found.reason, found.reason_line)
+    return ask
+
+
+def asking_rows(program: SourceProgram, recorded: dict[RddCall, CapturedCall],
+                capture: RunCapture) -> Callable[[RddCall], FunctionOfRow | str]:
+    """Return a function that gives the row function of a call on recorded blocks, or the reason why there is none."""
+    def ask(call: RddCall) -> FunctionOfRow | str:
+        if call not in recorded:
+            return "it did not run"
+        kept = [one for one in program.chain(call)[:-1] if one in recorded and recorded[one].sample is not None]
+        kept += [one for one in recorded if recorded[one].sample is not None
+                 and program.before(one) in program.chain(call)]
+        records = capture.value(recorded[kept[-1]].sample) if kept else []
+        return rows_of(program, call, recorded[call].ranks, records if isinstance(records, list) else [])
     return ask
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -10,15 +11,15 @@ from vispark.errors import VisparkError
 from vispark.migrate.advice import ON_DEVICE, Advice
 from vispark.migrate.capture import CapturedCall, RunCapture
 from vispark.migrate.edits import Edit, SourceBytes, unified
-from vispark.migrate.from_capture import asking_recorded, recorded_calls
+from vispark.migrate.from_capture import asking_recorded, asking_rows, recorded_calls
 from vispark.migrate.from_source import asking
 from vispark.migrate.functions import FunctionMaker
-from vispark.migrate.rules import LoopRules
+from vispark.migrate.rules import MAPS, LoopRules
 from vispark.migrate.sites import RddCall, SourceProgram
 from vispark.migrate.typed import schema_of
 
 #: Verdicts with which an operation may be in a loop that is ported.
-_PORTABLE = ON_DEVICE - {"rows of blocks"} | {"driver", "as it is"}
+_PORTABLE = ON_DEVICE | {"driver", "as it is"}
 
 
 @dataclass(frozen=True)
@@ -100,10 +101,11 @@ class _Porter:
         self.text = SourceBytes(program.source)
         self.recorded: Mapping[RddCall, CapturedCall] = recorded_calls(program, capture) if capture else {}
         self.ask = asking_recorded(dict(self.recorded)) if capture else asking(FunctionMaker(program, imports))
+        self.ask_rows = asking_rows(program, dict(self.recorded), capture) if capture else None
 
     def verdicts(self, loop: ast.For | ast.While, calls: list[RddCall]) -> dict[RddCall, Advice]:
         """Return the verdicts on a loop's operations and on those before it."""
-        rules = LoopRules(self.program, loop, calls, self.ask, self.capture is not None)
+        rules = LoopRules(self.program, loop, calls, self.ask, self.capture is not None, ask_rows=self.ask_rows)
         rules.advice()
         return rules.verdicts
 
@@ -176,6 +178,8 @@ class _Porter:
     def _call(self, call: RddCall, advice: Advice, kept: RddCall, base: RddCall) -> Iterator[Edit]:
         if advice.verdict == "vmap":
             yield from self._map(call, kept, base)
+        elif advice.verdict == "rows of blocks":
+            yield from self._rows(call, base)
         elif advice.verdict == "fold" and call.method == "reduceByKey":
             yield from self._keys(call)
         elif advice.verdict == "driver":
@@ -200,6 +204,27 @@ class _Porter:
         yield Edit(name, name + len(call.method), "vmap")
         if of:
             yield self._argument(call, f'of="{of}"')
+
+    def _rows(self, call: RddCall, base: RddCall) -> Iterator[Edit]:
+        """Yield the edits that make a function of blocks one of rows, and bring the rows' terms together."""
+        found = self.ask_rows(call) if self.ask_rows else "a recorded run says whether it can be made one of a row"
+        if isinstance(found, str):
+            raise _NotPorted(f"line {call.line}: its records are blocks, and its function is one of a block: {found}")
+        behind = [each for each in self.program.calls if self.program.before(each) is call and each.method in MAPS]
+        if behind or self.program.before(call) is not base:
+            raise _NotPorted(f"line {call.line}: a function of blocks with another map before or behind it; make one "
+                             "function of them")
+        name, function = self._name(call), call.node.args[0]
+        yield Edit(name, name + len(call.method), "vmap")
+        if found.text != self.text.between(self.text.start(function), self.text.end(function)):
+            yield Edit(self.text.start(function), self.text.end(function), found.text)
+        if found.fold:
+            yield Edit(self.text.end(call.node), self.text.end(call.node), f".vreduce({found.fold})")
+        for definition, text in found.definitions.items():
+            line = self.text.data.find(b"\n", self.text.end(definition))
+            at = len(self.text.data) if line < 0 else line
+            between = "\n\n\n" if not definition.col_offset else "\n\n"
+            yield Edit(at, at, between + textwrap.indent(text, " " * definition.col_offset))
 
     def _sample(self, kept: RddCall) -> list[object]:
         found = self.recorded.get(kept)

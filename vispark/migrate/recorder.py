@@ -30,6 +30,7 @@ from vispark._utils.callers import _PACKAGES
 from vispark.migrate.capture import CapturedCall, RunCapture, digest_of, encoded
 from vispark.migrate.errors import SourceError
 from vispark.migrate.functions import FOLDS, fold_verdict
+from vispark.migrate.row_functions import axes_around
 from vispark.migrate.rules import MAPS
 from vispark.migrate.sites import ACTIONS, TRANSFORMATIONS
 from vispark.migrate.typed import described, typed_verdict
@@ -248,6 +249,7 @@ class Recorder:
         if call.method in FOLDS:
             said = fold_verdict(function)
         else:
+            call.ranks = axes_around(function)
             chain, number = [(function, "value" if call.method == "mapValues" else "")], call.on
             while number is not None and number not in samples and self.capture.calls[number].method in MAPS:
                 one = self.capture.calls[number]

@@ -9,7 +9,9 @@ from __future__ import annotations
 import builtins
 import functools
 import inspect
+import itertools
 import os
+import random
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -54,6 +56,7 @@ def run(script: Path, results: ResultFile, more: int, samples: Iterator[Any] | N
         return value
 
     setattr(builtins, RECORD, record)
+    _seed()
     _deal(more)
     _repeat_samples(results, samples)
     module = ModuleType("__main__")
@@ -83,6 +86,18 @@ def _has_arrays(value: Any, depth: int = 3) -> bool:
     if depth and isinstance(value, list | tuple | dict):
         return any(_has_arrays(each, depth - 1) for each in (value.values() if isinstance(value, dict) else value))
     return False
+
+
+def _seed() -> None:
+    """Have the driver draw the same random numbers in each run, as far as the program does not seed them itself."""
+    random.seed(0)
+    np.random.seed(0)
+    numbers, original = itertools.count(), np.random.default_rng
+
+    def seeded(seed: Any = None) -> np.random.Generator:
+        return original(next(numbers) if seed is None else seed)
+
+    np.random.default_rng = seeded
 
 
 def _deal(more: int) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from vispark.migrate.advice import ON_DEVICE, Advice, LoopAdvice, shortened
 from vispark.migrate.functions import FOLDS, Verdict
+from vispark.migrate.row_functions import FunctionOfRow
 from vispark.migrate.sites import SOURCES, Loop, RddCall, SourceProgram
 
 #: Operations whose function is of one record.
@@ -26,6 +27,8 @@ _JOINS = frozenset(["join", "leftOuterJoin", "rightOuterJoin", "fullOuterJoin", 
 
 #: Verdict of a function, by the operation's call: None where it is not known.
 Ask = Callable[[RddCall], Verdict | None]
+#: Row function of an operation on blocks, or the reason why there is none.
+AskRows = Callable[[RddCall], FunctionOfRow | str]
 
 
 @dataclass(frozen=True)
@@ -51,11 +54,14 @@ class LoopRules:
         Whether types were known to the translator.
     details : mapping
         More to say of some calls, by a recording: the kind of records that a ``cache`` keeps, ``numKeys=`` of a fold.
+    ask_rows : callable, optional
+        Gives the row function of an operation on blocks of a recorded run.
     """
 
     def __init__(self, program: SourceProgram, loop: Loop, calls: list[RddCall], ask: Ask, certain: bool = False,
-                 details: Mapping[RddCall, str] | None = None):
+                 details: Mapping[RddCall, str] | None = None, ask_rows: AskRows | None = None):
         self.program, self.loop, self.calls, self.ask, self.certain = program, loop, calls, ask, certain
+        self.ask_rows = ask_rows
         self.details = details or {}
         # What is made of cached data before the loop is part of what each pass may take from the device.
         self.calls = [*[call for call in self._feeding() if self._is_behind_cache(call)], *calls]
@@ -142,8 +148,7 @@ class LoopRules:
             return self._put(call, "stays", "its function is not known without a run",
                              _State("spark", f"the function of line {call.line}"))
         if self._is_of_blocks(call):
-            return self._put(call, "rows of blocks", "its records are blocks: the function is to be one of a row, and "
-                             "mapPartitions to give vispark.Rows(block)", _State("device"))
+            return self._put(call, "rows of blocks", self._rows_of(call), _State("device"))
         if not said.is_read:
             where = f" (line {said.line})" if said.line else ""
             return self._put(call, "by hand", f"{said.reason}{where}",
@@ -151,6 +156,15 @@ class LoopRules:
         what = ".vmap(f, of=\"value\")" if call.method == "mapValues" else ".vmap"
         return self._put(call, "vmap", what if self.certain else f"{what}; the translator reads it, types are not "
                          "known", _State("device"))
+
+    def _rows_of(self, call: RddCall) -> str:
+        by_hand = "its records are blocks: the function is to be one of a row"
+        if self.ask_rows is None:
+            return f"{by_hand}; a recorded run says whether it can be made so"
+        found = self.ask_rows(call)
+        if isinstance(found, str):
+            return f"{by_hand}, which is not made of it: {found}"
+        return f".vmap({found.text})" + (f".vreduce({found.fold})" if found.fold else "")
 
     def _of_fold(self, call: RddCall) -> _State:
         said = self.ask(call)

@@ -15,7 +15,7 @@ import click
 from vispark.migrate.capture import RunCapture
 from vispark.migrate.cli import emit, json_option
 from vispark.migrate.compare import DIFFERS, NOT_KNOWN
-from vispark.migrate.errors import NO, UNKNOWN, YES, MissingPackage, ValidationError
+from vispark.migrate.errors import NO, UNKNOWN, YES, MissingPackage, ValidationError, last_words
 from vispark.migrate.from_capture import qualify_capture
 from vispark.migrate.history import History
 from vispark.migrate.kept_answers import keep_port, keep_qualification
@@ -170,7 +170,6 @@ def recorded(script: Path, arguments: tuple[str, ...], folder: Path, timeout: fl
         except subprocess.TimeoutExpired as error:
             raise ValidationError(f"{script} did not end within {timeout:g} s") from error
     if ended.returncode:
-        lines = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
-        raise ValidationError(f"{script} ended with status {ended.returncode}: {lines[-1] if lines else 'no output'}; "
-                              f"its output is in {log}")
+        words = last_words(log.read_text(encoding="utf-8", errors="replace"))
+        raise ValidationError(f"{script} ended with status {ended.returncode}: {words}; its output is in {log}")
     return RunCapture.read(folder)

@@ -13,7 +13,7 @@ import click
 from vispark.migrate.cli import emit, json_option
 from vispark.migrate.compare import DIFFERS, NOT_KNOWN, TERMS, Tolerance
 from vispark.migrate.digests import Summary
-from vispark.migrate.errors import NO, UNKNOWN, YES, ValidationError
+from vispark.migrate.errors import NO, UNKNOWN, YES, ValidationError, last_words
 from vispark.migrate.history import History
 from vispark.migrate.kept_validation import keep_validation
 from vispark.migrate.noise import dealt_anew
@@ -60,8 +60,8 @@ def recorded_run(script: Path, args: tuple[str, ...], folder: Path, name: str, m
     except subprocess.TimeoutExpired as error:
         raise ValidationError(f"{script} did not end within {timeout:g} s") from error
     if ended.returncode:
-        lines = [line for line in (ended.stderr or ended.stdout).splitlines() if line.strip()]
-        raise ValidationError(f"{script} ended with status {ended.returncode}: {lines[-1] if lines else 'no output'}")
+        raise ValidationError(f"{script} ended with status {ended.returncode}: "
+                              f"{last_words(ended.stderr or ended.stdout)}")
     return results
 
 
