@@ -73,7 +73,8 @@ Instruction = Start | Watch | End
 @dataclass
 class SessionState:
     """State of one application's session. ``leased`` says that its driver has held a lease, ``lapsed`` since when none
-    is held; ``gpus`` are the addresses of the devices that Spark assigned to an executor, by its anchor.
+    is held; ``gpus`` are the addresses of the devices that Spark assigned to an executor, by its anchor. ``ended``
+    counts its processes that ended, ``faults`` those that a kernel ended.
     """
 
     name: str
@@ -89,6 +90,8 @@ class SessionState:
     lapsed: float | None = None
     deaths: dict[int, Death] = field(default_factory=dict)
     endpoint: TcpEndpoint | None = None
+    ended: int = 0
+    faults: int = 0
 
     @property
     def assigned(self) -> tuple[str, ...]:
@@ -191,6 +194,8 @@ class SessionStateMachine:
         session = self._sessions.get(name)
         if session is not None and session.epoch >= epoch:
             session.deaths[epoch] = death
+            session.ended += 1
+            session.faults += death.failure is not None
             for old in sorted(session.deaths)[:-_DEATHS_KEPT]:
                 del session.deaths[old]
             session.running = session.running and session.epoch != epoch

@@ -546,7 +546,8 @@ class Supervisor:
                 _log.info("no report of session %s: %s", session.name, error)
         with self._lock:
             lease = self._sessions.lease_text(session)
-        return SessionStatus(session.name, session.application, pid, session.epoch, clients, lease, report)
+        return SessionStatus(session.name, session.application, pid, session.epoch, clients, lease, report,
+                             session.ended, session.faults)
 
 
 def _report(process: DeviceProcess) -> tuple[int, Reported | None]:

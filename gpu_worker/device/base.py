@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 import time
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -264,6 +265,7 @@ class RecordedWork:
         self.entries = entries
         self.late = [entry for _, entry in entries if isinstance(entry, PackedLaunch)
                      and any(isinstance(each, Late) for each in entry.arguments)]
+        self._kernels = Counter(entry.kernel.device for _, entry in entries if isinstance(entry, PackedLaunch))
         self._slots = {each.slot: each.value.tobytes() for call in self.late for each in call.arguments
                        if isinstance(each, Late)}
 
@@ -284,6 +286,11 @@ class RecordedWork:
     def start(self) -> None:
         """Enqueue the work."""
         enqueue(self.entries)
+        self._count()
+
+    def _count(self) -> None:
+        for device, kernels in self._kernels.items():
+            device.counts.launches += kernels
 
     def close(self) -> None:
         """Free the recorded work."""
@@ -295,6 +302,17 @@ class Memory:
 
     used: int
     total: int
+
+
+@dataclass(slots=True)
+class DeviceCounts:
+    """Counters of a device: launches of kernels, kernels that were compiled or taken from the cache on disk, and the
+    seconds of that.
+    """
+
+    launches: int = 0
+    loaded: int = 0
+    compiling: float = 0.0
 
 
 class Device(ABC):
@@ -310,8 +328,8 @@ class Device(ABC):
         How many thread blocks it can work on side by side, at least.
     shared_limit : int
         The bytes of shared memory that a thread block can have.
-    compiling : float
-        Seconds that it has compiled so far.
+    counts : DeviceCounts
+        What it has done so far.
     asynchronous : bool
         Whether kernels, and copies of memory that is pinned, go on by themselves while their caller does.
     clusters : bool
@@ -325,7 +343,7 @@ class Device(ABC):
         self.name = name
         self.multiprocessors = multiprocessors
         self.shared_limit = shared_limit
-        self.compiling = 0.0
+        self.counts = DeviceCounts()
         self.clusters = False
         self.lock = threading.Lock()
 
@@ -427,7 +445,7 @@ class Device(ABC):
         try:
             return self.compiled(source, name)
         finally:
-            self.compiling += time.monotonic() - before
+            self.counts.compiling += time.monotonic() - before
 
     @abstractmethod
     def compiled(self, source: Source, name: str) -> CompiledKernel:
@@ -447,6 +465,7 @@ class Device(ABC):
         self.check(call)
         call.packed = self.packed(kernel, arguments)
         self.start(call, stream=stream)
+        self.counts.launches += 1
         if stream.tape is not None:
             stream.tape.append((stream, call))
 

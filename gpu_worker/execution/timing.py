@@ -56,4 +56,4 @@ class Stopwatch:
         return replace(found, copy_in=found.copy_in + copied_before)
 
     def _compiling(self) -> float:
-        return sum([device.compiling for device in self._streams.devices])
+        return sum([device.counts.compiling for device in self._streams.devices])

@@ -7,7 +7,7 @@ import contextlib
 import json
 import os
 import socket
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -35,14 +35,16 @@ _PAGES = Path(__file__).parent / "pages"
 MOST_VIEWERS = 64
 #: Seconds after which a viewer that takes nothing is left.
 _STALLED = 30.0
+#: Seconds between two looks whether the server is to end.
+_LOOK = 0.5
 _AGAIN = "'gpu-worker dashboard --link' prints another link"
 
 
 class _Events:
     """ASGI endpoint with a stream of server-sent events for each viewer."""
 
-    def __init__(self, sampler: Sampler, stalled: float = _STALLED):
-        self._sampler, self._stalled = sampler, stalled
+    def __init__(self, sampler: Sampler, is_ending: Callable[[], bool], stalled: float = _STALLED):
+        self._sampler, self._is_ending, self._stalled = sampler, is_ending, stalled
         self.viewers = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -57,19 +59,21 @@ class _Events:
             # A viewer that takes nothing is left; the kernel, or the user who sees it stand, ends its connection.
             with contextlib.suppress(TimeoutError):
                 await self._stream(send, gone)
+                await send({"type": "http.response.body", "body": b""})
         finally:
             self.viewers -= 1
             gone.cancel()
 
     async def _stream(self, send: Send, gone: asyncio.Future[Any]) -> None:
         seen = 0
-        while not gone.done():
+        while not gone.done() and not self._is_ending():
             changed: asyncio.Future[Any] = asyncio.ensure_future(self._sampler.changed.wait())
             event, seen = self._sampler.after(seen)
             try:
                 async with asyncio.timeout(self._stalled):
                     await send({"type": "http.response.body", "body": event, "more_body": True})
-                await asyncio.wait({changed, gone}, return_when=asyncio.FIRST_COMPLETED)
+                while not (changed.done() or gone.done() or self._is_ending()):
+                    await asyncio.wait({changed, gone}, timeout=_LOOK, return_when=asyncio.FIRST_COMPLETED)
             finally:
                 changed.cancel()
 
@@ -79,7 +83,8 @@ async def _disconnected(receive: Receive) -> None:
         pass
 
 
-def application(samples: SharedSamples, access: Access, names: Collection[str] = (), seconds: float = 1.0) -> PageGuard:
+def application(samples: SharedSamples, access: Access, names: Collection[str] = (), seconds: float = 1.0,
+                is_ending: Callable[[], bool] = lambda: False) -> PageGuard:
     """Return a dashboard as an ASGI application: the page, its events, ``/metrics`` and ``/health``.
 
     Parameters
@@ -92,6 +97,8 @@ def application(samples: SharedSamples, access: Access, names: Collection[str] =
         Host names under which it is reached, beside addresses and localhost.
     seconds : float, optional
         Between two samples.
+    is_ending : callable, optional
+        Whether the server waits for its streams to end.
 
     Raises
     ------
@@ -120,7 +127,7 @@ def application(samples: SharedSamples, access: Access, names: Collection[str] =
         up = samples.latest().report is not None
         return Response(json.dumps({"up": up}) + "\n", 200 if up else 503, media_type="application/json")
 
-    routes = [Route("/", page), Route("/events", _Events(sampler)), Route("/metrics", metrics),
+    routes = [Route("/", page), Route("/events", _Events(sampler, is_ending)), Route("/metrics", metrics),
               Route("/health", health), Mount("/pages", StaticFiles(directory=_PAGES))]
     return PageGuard(Starlette(routes=routes, lifespan=sampling), access, names, ["/health"], _AGAIN)
 
@@ -146,7 +153,8 @@ class Dashboard:
         self._record = _record(directory)
         self._address = address(sock, bool(certificate))
         samples = SharedSamples(str(directory.path), seconds=5.0)
-        self._server = PageServer(application(samples, self.access, names), sock, certificate, key)
+        self._server = PageServer(application(samples, self.access, names, is_ending=self._is_ending),
+                                  sock, certificate, key)
 
     def link(self) -> str:
         """Return a new link, which opens once."""
@@ -162,6 +170,9 @@ class Dashboard:
             self._server.run()
         finally:
             self._record.unlink(missing_ok=True)
+
+    def _is_ending(self) -> bool:
+        return self._server.is_ending
 
     def stop(self) -> None:
         """End the server soon; any thread may call it."""

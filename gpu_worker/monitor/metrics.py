@@ -41,6 +41,11 @@ _COUNTERS = {
     "snapshots": ("snapshots", "Snapshots that were completed."),
     "received": ("received_bytes", "Bytes of partitions and arguments that a session's process took in."),
     "returned": ("returned_bytes", "Bytes of results that a session's process gave back."),
+    "kernels": ("launched_kernels", "Launches of kernels on a session's devices."),
+    "loaded": ("loaded_kernels", "Kernels that were compiled, or taken from the cache on disk."),
+    "compiling": ("compile_seconds", "Seconds in which kernels were compiled, or taken from the cache on disk."),
+    "working": ("plan_seconds", "Seconds that plans took, each for itself: by the second, how many were under way."),
+    "crowded": ("out_of_memory_plans", "Plans that ended with an error as memory was out."),
     "sent": ("sent_bytes", "Bytes that a session's worlds sent to other nodes."),
 }
 
@@ -79,9 +84,14 @@ def _of_sessions(sessions: tuple[SessionStatus, ...]) -> Iterator[Any]:
                               labels=[*_LABELS, "device"])
     counters = {name: CounterMetricFamily(f"vispark_{title}", meaning, labels=_LABELS)
                 for name, (title, meaning) in _COUNTERS.items()}
+    ended, faults = (CounterMetricFamily(f"vispark_{title}", meaning, labels=_LABELS) for title, meaning in (
+        ("ended_processes", "Processes of a session that ended, since the daemon began."),
+        ("kernel_faults", "Processes of a session that were ended by a kernel, since the daemon began.")))
     for session in sessions:
         own = [session.application, session.session]
         clients.add_metric(own, session.clients)
+        ended.add_metric(own, session.ended)
+        faults.add_metric(own, session.faults)
         if session.report is None:      # its process is busy or gone
             continue
         held.add_metric(own, partitions(session))
@@ -91,7 +101,7 @@ def _of_sessions(sessions: tuple[SessionStatus, ...]) -> Iterator[Any]:
             limit.add_metric([*own, memory.device], memory.total)
         for name, family in counters.items():
             family.add_metric(own, getattr(session.report, name))
-    yield from (clients, held, host, used, limit, *counters.values())
+    yield from (clients, held, host, used, limit, ended, faults, *counters.values())
 
 
 def text(samples: SharedSamples) -> bytes:

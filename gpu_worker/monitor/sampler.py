@@ -14,6 +14,8 @@ from gpu_worker.protocol.messages import SessionStatus
 
 #: Samples that are kept, one a second.
 HISTORY = 600
+_OF_SESSION = ("session", "application", "pid", "clients", "ended", "faults")
+_OF_REPORT = ("plans", "failed", "lowered", "snapshots", "kernels", "loaded", "compiling", "crowded")
 _NO_RATES = Rates(*(0.0 for _ in dataclasses.fields(Rates)))
 
 
@@ -48,7 +50,7 @@ class Sampler:
 
     def _take(self, found: Sample, speeds: dict[str, Rates]) -> None:
         self._node = described(found, speeds)
-        self._points.append(point(self._node, time.time()))
+        self._points.append(point(self._node, time.time() + found.at - time.monotonic()))
         self._count += 1
         changed, self.changed = self.changed, asyncio.Event()
         changed.set()
@@ -74,12 +76,11 @@ def described(found: Sample, speeds: dict[str, Rates]) -> dict[str, Any]:
 
 
 def _session(session: SessionStatus, speed: Rates | None) -> dict[str, Any]:
-    said: dict[str, Any] = {"session": session.session, "application": session.application, "pid": session.pid,
-                            "clients": session.clients, "busy": session.report is None, "memory": [], "vrdds": [],
-                            "rates": dataclasses.asdict(speed or _NO_RATES)}
+    said: dict[str, Any] = {name: getattr(session, name) for name in _OF_SESSION}
+    said |= {"busy": session.report is None, "memory": [], "vrdds": [], "rates": dataclasses.asdict(speed or _NO_RATES)}
     if (report := session.report) is not None:
-        said |= {"host": report.host_bytes, "plans": report.plans, "failed": report.failed, "lowered": report.lowered,
-                 "snapshots": report.snapshots, "memory": [dataclasses.asdict(each) for each in report.memory],
+        said |= {name: getattr(report, name) for name in _OF_REPORT}
+        said |= {"host": report.host_bytes, "memory": [dataclasses.asdict(each) for each in report.memory],
                  "vrdds": [dataclasses.asdict(each) for each in report.vrdds]}
     return said
 

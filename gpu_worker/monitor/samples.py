@@ -23,7 +23,8 @@ class Sample:
 def sample(runtime_dir: str | None) -> Sample:
     """Ask a daemon for its report; no daemon is started."""
     try:
-        return Sample(time.monotonic(), admin.administer(Status(), runtime_dir=runtime_dir))
+        report = admin.administer(Status(), runtime_dir=runtime_dir)
+        return Sample(time.monotonic(), report)
     except VisparkError as error:
         return Sample(time.monotonic(), None, str(error))
 
@@ -69,6 +70,8 @@ class Rates:
     plans: float = 0.0
     received: float = 0.0
     returned: float = 0.0
+    kernels: float = 0.0
+    working: float = 0.0
 
 
 def rates(before: Sample | None, after: Sample) -> dict[str, Rates]:

@@ -422,7 +422,9 @@ class Reported:
     """Report of a session's content on this node; ``sent`` counts bytes that its MPI world sent to other nodes,
     ``repeated`` the plans that were replayed from recordings. ``plans`` were begun, ``failed`` of them ended with an
     error, ``lowered`` were sent in full; ``snapshots`` are complete; ``received`` and ``returned`` are bytes
-    of payloads. Counters only rise, from 0 when the session's process begins.
+    of payloads. ``kernels`` were launched on devices, ``loaded`` were compiled for them or taken from the cache on
+    disk, in ``compiling`` seconds; ``working`` are seconds that plans took, each for itself;
+    ``crowded`` plans failed as memory was out. Counters only rise, from 0 when the session's process begins.
     """
 
     number: int
@@ -438,6 +440,11 @@ class Reported:
     snapshots: int = 0
     received: int = 0
     returned: int = 0
+    kernels: int = 0
+    loaded: int = 0
+    compiling: float = 0.0
+    working: float = 0.0
+    crowded: int = 0
 
 
 Reply = Ran | DescribedVrdd | Done | Reported | Failure | AttachedVrdd
@@ -609,7 +616,7 @@ AdminRequest = Status | Stop | GetExitStatus | StartPrted | PutSnapshot | GetSna
 @dataclass(frozen=True, slots=True)
 class SessionStatus:
     """Status of a session in the daemon; ``report`` is missing while its process is busy or gone, ``pid`` is 0 while it
-    is gone.
+    is gone. ``faults`` of its processes were ended by a kernel, ``ended`` ended at all, as far as this daemon knows.
     """
 
     session: str
@@ -619,6 +626,8 @@ class SessionStatus:
     clients: int
     lease: str
     report: Reported | None
+    ended: int = 0
+    faults: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -222,6 +222,7 @@ class SessionWorker:
         except KernelFault as fault:
             self._end(fault, flight.reply.number)
         total = time.monotonic() - flight.started
+        self._counters.working += total
         log.debug("plan %d: %.6f s", flight.reply.number, total)
         return self._with_snapshots(replace(flight.reply, times=Times(total, 0.0))), []
 
@@ -264,12 +265,14 @@ class SessionWorker:
     def report(self, number: int = 0) -> Reported:
         """Return a report of the session's content and memory on this node."""
         lines, host_bytes = self._names.report()
-        counters = self._counters
+        counters, counts = self._counters, [device.counts for device in self._pool.devices]
         figures = [(device.name, device.memory()) for device in self._pool.devices]
         memory = tuple(DeviceMemory(name, figure.used, figure.total) for name, figure in figures)
         return Reported(number, lines, memory, host_bytes, self._requests, self._grids.sent, self._repeated,
                         counters.begun, counters.failed, counters.lowered, self._snapshots.completed,
-                        counters.received, counters.returned)
+                        counters.received, counters.returned, working=counters.working, crowded=counters.crowded,
+                        kernels=sum(each.launches for each in counts), loaded=sum(each.loaded for each in counts),
+                        compiling=sum(each.compiling for each in counts))
 
     def close(self) -> None:
         """Free all memory."""
@@ -314,6 +317,7 @@ class SessionWorker:
                 self._save(request.save, found)
         except VisparkError as error:
             self._counters.failed += 1
+            self._counters.crowded += isinstance(error, OutOfMemory)
             self._grids.failed(request.world, request.vrdds, error)
             log.info("plan %d refused: %s", request.number, error.message)
             raise
@@ -324,6 +328,7 @@ class SessionWorker:
         if isinstance(found, Submission):
             return found
         reply, fetched = found
+        self._counters.working += reply.times.total
         self._counters.returned += fetched.size if fetched is not None else 0
         log.debug("plan %d: %d partitions, %.6f s", request.number, len(plan.plan.inputs), reply.times.total)
         return self._with_snapshots(reply), [] if fetched is None else [fetched.release()]

@@ -29,7 +29,7 @@ _HEADERS = (
 
 #: A redirection would not do: a browser that comes from another site sends no SameSite=Strict cookie after one.
 _OPENED = ('<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0;url={where}">'
-           '<title>vispark</title><a href="{where}">Go on</a>')
+           '<link rel="icon" href="data:,"><title>vispark</title><a href="{where}">Go on</a>')
 
 
 class PageGuard:

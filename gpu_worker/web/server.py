@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import os
+import signal
 import socket
 import stat
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -109,6 +112,22 @@ def address(sock: socket.socket, is_certified: bool = False) -> str:
     return f"{'https' if is_certified else 'http'}://{f'[{host}]' if ':' in host else host}:{port}"
 
 
+@contextlib.contextmanager
+def ending_on_sigterm() -> Iterator[None]:
+    """Have SIGTERM end a block as an exception does, so that its files go; for the main thread of a command.
+
+    uvicorn ends its loop first, and then hands the signal on to the handler that was there.
+    """
+    def end(number: int, _: object) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 class PageServer:
     """Server of an ASGI application at a socket that listens.
 
@@ -131,7 +150,7 @@ class PageServer:
         if uvicorn is None:
             raise WorkerError(f"a server of pages needs uvicorn and starlette: {install('dashboard')}")
         config = uvicorn.Config(application, log_level="warning", access_log=False, server_header=False, lifespan="on",
-                                timeout_graceful_shutdown=1, timeout_keep_alive=15, limit_concurrency=256,
+                                timeout_graceful_shutdown=3, timeout_keep_alive=15, limit_concurrency=256,
                                 h11_max_incomplete_event_size=16384, ssl_certfile=certificate, ssl_keyfile=key,
                                 proxy_headers=False, ws="none", http="h11", loop="asyncio")
         self._sock = sock
@@ -152,6 +171,11 @@ class PageServer:
             self._sock.close()
             if path:
                 Path(path).unlink(missing_ok=True)
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether the server waits for its answers to be complete, to end then."""
+        return self._server.should_exit
 
     def stop(self) -> None:
         """End the server soon; any thread may call it."""

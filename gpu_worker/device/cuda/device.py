@@ -420,6 +420,7 @@ class CudaDevice(Device):
             # A module may only go when no launch of its kernels is under way.
             cuda_driver.Context.synchronize()
             self._unused.clear()
+        self.counts.loaded += 1
         module = cuda_driver.module_from_buffer(cubin.code)
         function = module.get_function(cubin.symbol)
         self._fill(module, source, dict(cubin.constants))

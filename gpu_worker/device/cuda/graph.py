@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-from gpu_worker.device.base import Entry, RecordedWork
+from gpu_worker.device.base import Entry, RecordedWork, enqueue
 from gpu_worker.device.cuda.driver import bindings, check
 from gpu_worker.protocol.errors import LaunchError
 
@@ -38,7 +38,7 @@ class Graph(RecordedWork):
             with device.pool.capture(stream.handle):
                 check(bindings.cuStreamBeginCapture(stream.handle, mode))
                 try:
-                    super().start()
+                    enqueue(self.entries)
                 finally:
                     status, graph = bindings.cuStreamEndCapture(stream.handle)
             check((status,))
@@ -54,6 +54,7 @@ class Graph(RecordedWork):
             return
         with self.device.active():
             check(bindings.cuGraphLaunch(self._handle, self.stream.handle))
+        self._count()
 
     def close(self) -> None:
         if self._handle is not None:

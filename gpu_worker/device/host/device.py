@@ -245,6 +245,7 @@ class HostDevice(Device):
         return kernel
 
     def _load(self, source: Source, name: str) -> HostKernel:
+        self.counts.loaded += 1
         # A copy of its own for each source, as the loader would share one file's variables among all its users.
         library = _loaded(self._compiler.unit(source, name, self._cache), self._cache.directory)
         library.vispark_unit.restype = ctypes.c_void_p

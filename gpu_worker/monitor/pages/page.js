@@ -1,6 +1,8 @@
 "use strict";
 
 const SECONDS = 600;
+const LEAST_SECONDS = 60;
+const HEIGHT = 180;
 const COLOURS = ["#2f74c0", "#d9822b", "#2e9e6b", "#a45bc0", "#c0392b", "#7a8699"];
 const points = [];
 const charts = new Map();
@@ -17,6 +19,10 @@ function size(bytes) {
 function count(value) {
   if (value === null || value === undefined) return "";
   return value.toLocaleString("en", {maximumFractionDigits: value < 10 ? 1 : 0});
+}
+
+function clock(seconds) {
+  return new Date(seconds * 1000).toLocaleTimeString("en", {hour: "2-digit", minute: "2-digit", hourCycle: "h23"});
 }
 
 function element(name, text, kind) {
@@ -44,6 +50,12 @@ function colour(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 }
 
+// From the first sample on, of at most five minutes.
+function shownTime() {
+  const end = Date.now() / 1000, first = points.length ? points[0].at : end;
+  return [Math.max(end - SECONDS / 2, Math.min(first, end - LEAST_SECONDS)), end];
+}
+
 function draw(id, names, series, show) {
   const place = document.getElementById(id);
   let chart = charts.get(id);
@@ -52,10 +64,10 @@ function draw(id, names, series, show) {
     const axis = {stroke: colour("--soft"), grid: {stroke: colour("--line"), width: 1},
                   ticks: {stroke: colour("--line"), width: 1}};
     const plot = new uPlot({
-      width: place.clientWidth, height: 180, cursor: {drag: {x: false, y: false}},
-      scales: {x: {range: () => { const end = Date.now() / 1000; return [end - SECONDS / 2, end]; }},
-               y: {range: (self, low, high) => [0, Math.max(high || 0, 1) * 1.1]}},
-      axes: [axis, {...axis, size: 70, values: (self, ticks) => ticks.map(show)}],
+      width: place.clientWidth, height: HEIGHT, cursor: {drag: {x: false, y: false}}, legend: {markers: {width: 3}},
+      scales: {x: {range: shownTime},
+               y: {range: (self, low, high) => [0, Math.max(high || 0, 10) * 1.1]}},
+      axes: [{...axis, values: (self, ticks) => ticks.map(clock)}, {...axis, size: 70, values: (self, ticks) => ticks.map(show)}],
       series: [{}, ...names.map((name, number) => ({label: name, stroke: COLOURS[number % COLOURS.length], width: 2,
         points: {show: false}, value: (self, value) => value === null ? "" : show(value)}))],
     }, [points.map((point) => point.at), ...series], place);
@@ -64,6 +76,9 @@ function draw(id, names, series, show) {
   } else {
     chart.plot.setData([points.map((point) => point.at), ...series]);
   }
+  // Where nobody points at a moment, the legend has the last one.
+  const {plot} = chart, isPointedAt = plot.cursor.left >= 0;
+  if (!isPointedAt) queueMicrotask(() => plot.setLegend({idx: points.length - 1}));
 }
 
 function column(get) {
@@ -73,7 +88,8 @@ function column(get) {
 function drawAll() {
   const devices = [...new Set(points.flatMap((point) => Object.keys(point.devices)))].sort();
   draw("memory", devices, devices.map((name) => column((point) => point.up ? point.devices[name] || 0 : null)), size);
-  const rates = [["requests", "requests"], ["plans", "plans"], ["replayed", "repeated"]];
+  const rates = [["requests", "requests"], ["plans", "plans"], ["replayed", "repeated"],
+                 ["kernels", "kernels"]];
   draw("rates", rates.map(([label]) => label), rates.map(([, name]) => column((point) => point.rates[name])), count);
   const bytes = [["received", "received"], ["returned", "returned"], ["to other nodes", "sent"]];
   draw("bytes", bytes.map(([label]) => label), bytes.map(([, name]) => column((point) => point.rates[name])), size);
@@ -103,6 +119,9 @@ function show(node) {
     ["plans", count(total((each) => each.plans))],
     ["plans that failed", count(total((each) => each.failed))],
     ["new plans", count(total((each) => each.lowered))],
+    ["kernels", count(total((each) => each.kernels))],
+    ["compiled in", `${count(total((each) => each.compiling))} s`],
+    ["faults", count(total((each) => each.faults))],
     ["snapshots", count(total((each) => each.snapshots))],
   ];
   document.getElementById("totals").replaceChildren(...totals.map(([name, value]) => {
@@ -136,9 +155,26 @@ function redraw() {
   drawAll();
 }
 
-const events = new EventSource("events");
-events.addEventListener("message", (event) => take(JSON.parse(event.data)));
-events.addEventListener("open", () => { points.length = 0; });
-events.addEventListener("error", () => state("the dashboard does not answer; trying again", "down"));
+let events = null;
+
+function listen() {
+  events = new EventSource("events");
+  events.addEventListener("message", (event) => take(JSON.parse(event.data)));
+  events.addEventListener("open", () => { points.length = 0; });
+  events.addEventListener("error", () => state("the dashboard does not answer; trying again", "down"));
+}
+
+// A page that nobody sees asks nothing: browsers have few connections to one server. It has all history again at once.
+function follow() {
+  if (document.hidden && events) {
+    events.close();
+    events = null;
+  } else if (!document.hidden && !events) listen();
+}
+
+document.addEventListener("visibilitychange", follow);
+follow();
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
-addEventListener("resize", redraw);
+addEventListener("resize", () => {
+  for (const [id, {plot}] of charts) plot.setSize({width: document.getElementById(id).clientWidth, height: HEIGHT});
+});

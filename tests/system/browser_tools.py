@@ -1,0 +1,90 @@
+"""Chromium for tests of pages: one browser a file, pages that note what a browser complains of and what it asks for."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+from urllib.parse import urlsplit
+
+import pytest
+
+sync_api = pytest.importorskip("playwright.sync_api")
+
+#: Milliseconds that a page has to become as a test wants it; a busy machine needs many.
+PATIENCE = 60_000.0
+DESKTOP, PHONE = (1280, 900), (400, 800)
+
+#: Names of the elements that the Tab key reaches, in order, and of tables and images without what says what they are.
+_UNNAMED = """() => [...document.querySelectorAll('table')].filter((each) => !each.querySelector('th')).length
+  + [...document.querySelectorAll('img:not([alt])')].length"""
+
+
+class Page:
+    """A page in a browser context of its own, so that no cookie is shared."""
+
+    def __init__(self, browser, size: tuple[int, int] = DESKTOP):
+        self._context = browser.new_context(viewport={"width": size[0], "height": size[1]})
+        self.page = self._context.new_page()
+        self.page.set_default_timeout(PATIENCE)
+        self.complaints: list[str] = []
+        self.asked: list[str] = []
+        self.page.on("console", lambda said: said.type == "error" and self.complaints.append(said.text))
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("request", lambda request: self.asked.append(request.url))
+
+    def open(self, link: str) -> Page:
+        self.page.goto(link)
+        self.page.locator("h1").wait_for()
+        return self
+
+    def shows(self, selector: str, text: str) -> None:
+        """Wait until the first element of a selector has a text."""
+        sync_api.expect(self.page.locator(selector).first).to_contain_text(text, timeout=PATIENCE)
+
+    def overflow(self) -> int:
+        """How far the page is wider than its window."""
+        return self.page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+
+    def check(self) -> None:
+        """The page has no script errors, asked nobody else, fits its window, and its tables have headers."""
+        assert not self.complaints
+        assert {urlsplit(url).hostname for url in self.asked if not url.startswith("data:")} <= {"127.0.0.1"}
+        assert self.overflow() <= 0
+        assert self.page.evaluate(_UNNAMED) == 0
+
+    def close(self) -> None:
+        self._context.close()
+
+
+class Server(Protocol):
+    """What a thread may serve."""
+
+    def run(self) -> None: ...
+    def stop(self) -> None: ...
+
+
+@contextmanager
+def serving(server: Server) -> Iterator[None]:
+    """A server that runs in a thread, during the block."""
+    thread = threading.Thread(target=server.run, name="pages")
+    thread.start()
+    try:
+        yield
+    finally:
+        server.stop()
+        thread.join()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[object]:
+    """Debian's Chromium, which all tests of a module share."""
+    path = shutil.which("chromium")
+    if path is None:
+        pytest.skip("no chromium on this machine: .ci/prerequisites installs it")
+    with sync_api.sync_playwright() as playwright:
+        found = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-dev-shm-usage"])
+        yield found
+        found.close()
