@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from vispark.api.explain import translate
     from vispark.api.gpu_profile import gpu_profile
     from vispark.api.grid import Grid
+    from vispark.api.keyed_tables import KeyedTable
     from vispark.api.vrdd import VRDD
     from vispark.grid.key import BlockKey
     from vispark.notebook.extension import load_ipython_extension
@@ -77,6 +78,7 @@ __all__ = [
     "KernelError",
     "KernelFault",
     "Kernels",
+    "KeyedTable",
     "LaunchError",
     "MeaningWarning",
     "NotFinite",
@@ -117,6 +119,7 @@ __getattr__, __dir__ = _names_of(__name__, {
     "vispark.api.attaching": ("attach", "publications"),
     "vispark.api.gpu_profile": ("gpu_profile",),
     "vispark.api.grid": ("Grid",),
+    "vispark.api.keyed_tables": ("KeyedTable",),
     "vispark.api.vrdd": ("VRDD",),
     "vispark.grid.key": ("BlockKey",),
     "vispark.notebook.extension": ("load_ipython_extension",),

@@ -191,6 +191,8 @@ class Execution:
                         if not each.is_out:
                             each.copy_out()
                 self.streams.synchronize()
+            if any(step.keep_fold(self.context) for step in self.plan.steps):
+                return (), None, None
             return (), *folded(self.context.partials)
         fetched = self.context.fetched
         data = self._result_memory(sum(_payload_bytes(partition) for partition in fetched)) if fetched else None

@@ -54,7 +54,8 @@ def value_bytes(value: ArgumentValue) -> int:
         If its dtype is none, or it has not the bytes of its shape.
     """
     size = dtype_of(value.dtype, is_argument=True).itemsize
-    require(min(value.shape, default=0) >= 0 and value.offset >= 0, "a value has a shape or an offset below 0")
+    require(min(value.shape, default=0) >= 0 and value.offset >= -(value.vrdd > 0),
+            "a value has a shape or an offset below 0")
     nbytes = math.prod(value.shape) * size
     require(len(value.data) in (0, nbytes), f"a value of shape {value.shape[:8]} and {value.dtype[:40]} has "
                                             f"{len(value.data)} bytes, not {nbytes}")

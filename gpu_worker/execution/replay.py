@@ -410,8 +410,8 @@ def parted(data: Data | None, request: Run, payload: Payload | None) -> tuple[Pa
 
 
 def _shapes(values: Sequence[ArgumentValue]) -> list[tuple]:
-    """Return the dtypes and shapes of values, which a recording is valid for."""
-    return [(value.dtype, value.shape) for value in values]
+    """Return the dtypes and shapes of values, which a recording is valid for, and whether they are held tables."""
+    return [(value.dtype, value.shape, value.vrdd > 0) for value in values]
 
 
 class Recordings:

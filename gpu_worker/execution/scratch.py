@@ -8,10 +8,12 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from gpu_worker.device.base import Buffer, Device, Stream
+from gpu_worker.execution.held_tables import hold, table_buffer
 from gpu_worker.execution.plan_checks import dtype_of, value_bytes
 from gpu_worker.execution.progress import Progress
 from gpu_worker.execution.replay import Recording
 from gpu_worker.execution.streams import Streams
+from gpu_worker.memory.registry import Registry
 from gpu_worker.protocol.errors import PlanError, ProtocolError
 from gpu_worker.protocol.messages import ArgumentValue
 from gpu_worker.protocol.payload import Payload
@@ -107,8 +109,9 @@ class Arguments:
     """Values in the slots of one request."""
 
     def __init__(self, values: Sequence[ArgumentValue], payload: Payload | None, progress: Progress | None = None,
-                 recording: Recording | None = None):
+                 recording: Recording | None = None, names: Registry | None = None, streams: Streams | None = None):
         self._values = values
+        self._names, self._streams = names, streams
         self.payload = payload
         self._progress = progress
         self._recording = recording
@@ -143,6 +146,8 @@ class Arguments:
 
     def buffer(self, slot: int, device: Device, stream: Stream) -> Buffer:
         """Return an array argument on a device: a copy for each stream, so that none waits for another."""
+        if (slot, stream) not in self._buffers and self._value(slot).vrdd:
+            self._buffers[slot, stream] = self._table(slot, device, stream)
         if (slot, stream) not in self._buffers:
             data, recording = self.data(slot), self._recording
             buffer = device.allocate(data.nbytes, stream=stream)
@@ -155,6 +160,17 @@ class Arguments:
                     data = data if recording is None else recording.stage(slot, data, device)
                     device.copy_in(buffer, data, stream=stream)
         return self._buffers[slot, stream]
+
+    def _table(self, slot: int, device: Device, stream: Stream) -> Buffer:
+        """Return a table that the session holds, which it is told to hold where its content came along."""
+        value = self._value(slot)
+        assert self._names is not None and self._streams is not None and self._progress is not None
+        if self._recording is not None:
+            self._recording.refused = True      # each pass has another table
+        with self._progress.waiting():
+            if value.offset >= 0:
+                hold(self._names, value, self.data(slot), device, stream)
+            return table_buffer(self._names, self._streams, value, device, stream)
 
     @property
     def buffers(self) -> Iterable[Buffer]:

@@ -144,6 +144,12 @@ class StepHandler(Generic[StepMessage]):
         """
         raise PlanError(f"{self.name} can only start a plan")
 
+    def keep_fold(self, context: RunContext) -> bool:
+        """Keep what the plan folded, once that was copied out, if this step is to; return whether it is, as the reply
+        has none of it then.
+        """
+        return False
+
 
 def handles(message: type[Step]) -> Callable[[type[_Handler]], type[_Handler]]:
     """Return a decorator that registers a class as the handler of the steps of one kind.

@@ -76,12 +76,17 @@ STREAM_BYTES = 64 << 20
 @filled
 @dataclass(frozen=True)
 class ArgumentValue:
-    """The value of an argument: its bytes here, or at ``offset`` of the payload when they are many."""
+    """The value of an argument: its bytes here, or at ``offset`` of the payload when they are many.
+
+    With ``vrdd`` it is the table that the worker holds under this number: the rows, by key, of its only partition.
+    Bytes that come along are held under the number from then on; ``offset`` is -1 where none do.
+    """
 
     dtype: str
     shape: tuple[int, ...]
     data: bytes
     offset: int
+    vrdd: int = 0
 
 
 @dataclass(frozen=True, slots=True)

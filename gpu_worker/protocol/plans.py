@@ -305,11 +305,27 @@ class KeepKeyedStep:
     name: str
 
 
+@dataclass(frozen=True, slots=True)
+class KeepTableStep:
+    """Step that makes the result of the fold before it resident, under the VRDD's number in a slot, in place of a reply
+    with it: one partition with a row for each key that occurs, in ascending order.
+
+    Its fields are ``0``, the keys as ``dtype``, and the folded ones; of a fold without keys it is one row with the key
+    0, and a field ``f`` of records becomes ``1.f``. ``layout`` describes the rows, ``empty`` a partition without rows.
+    """
+
+    slot: int
+    name: str
+    dtype: str
+    layout: bytes
+    empty: bytes
+
+
 Step = (PutStep | LoadStep | ToDeviceStep | ToHostStep | ExecStep | FoldStep | KeysStep | ValuesStep | KeepStep
         | FetchStep | FoldByKeyStep | FoldInsideStep | MapFoldStep
         | ExchangeStep | StencilStep | IterateStep | WindowStep | CheckFiniteStep
         | PartitionByKeyStep | SortByKeyStep | FoldRunsStep | KeepKeyedStep
-        | JoinByKeyStep | OpenKeysStep | SelectRowsStep | SampleRowsStep | NumberRowsStep)
+        | JoinByKeyStep | OpenKeysStep | SelectRowsStep | SampleRowsStep | NumberRowsStep | KeepTableStep)
 
 
 #: The name, in a compiler's messages, of the assertions that a client may put behind a kernel's source.

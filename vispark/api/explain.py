@@ -23,6 +23,7 @@ from vispark.lower.lowering import Lowering
 from vispark.lower.stages import FETCH, RequestedOutput
 from vispark.plan import ops
 from vispark.plan.map_call import record_map
+from vispark.plan.operation import tables_of
 from vispark.plan.ops import DatasetId, LogicalPlan
 from vispark.records import RecordLayout
 from vispark.records.layout import RecordPart
@@ -328,6 +329,8 @@ def _held(session: Session, chain: LogicalPlan) -> Iterator[str]:
             yield (f"VRDD {node.dataset.number} ({node.dataset.name}): {len(residency.places)} partitions "
                    f"held{pending}, {nbytes} bytes on {_WHERE[place]}")
             yield from _tiers(session, residency) if place in (TIERS, DISK_TIERS) else ()
+    for table in tables_of(chain):
+        yield f"argument: {table}"
     saved = [snapshot for snapshot in map(session.snapshots.find, [node.saved for node in reversed(chain)]) if snapshot]
     for snapshot in saved[:1]:
         copied = ", with a copy on another node" if snapshot.is_copied else ""

@@ -84,7 +84,7 @@ class KeyedExchange:
         self._source, self._shuffle, self._requested, self._others = source, shuffle, requested, others
         self._target = weakref.ref(target)
         self._name = source._shown()
-        self._anchor, self._behind = _anchor_of(source)
+        self._anchor = anchor_of(source)
 
     def __call__(self) -> None:
         target = self._target()
@@ -106,12 +106,16 @@ class KeyedExchange:
             self._source, self._others = None, ()
         except KeysRefused as error:
             target.exchange, self._shuffle.source = None, source
-            log.info("%s is Spark's shuffle: %s", self._requested.name, error.message)
-            tell(source.ctx, self._requested.name.partition(" ")[0], f"VRDD {self._name}", error.message,
-                 "is Spark's shuffle, over the records in Python")
+            self._refused(source, error)
         finally:
             if keeps:
                 source.uncache()
+
+    def _refused(self, source: Any, error: KeysRefused) -> None:
+        """Tell of an exchange that is Spark's."""
+        log.info("%s is Spark's shuffle: %s", self._requested.name, error.message)
+        tell(source.ctx, self._requested.name.partition(" ")[0], f"VRDD {self._name}", error.message,
+             "is Spark's shuffle, over the records in Python")
 
     def _beside(self) -> list[Residency]:
         """Compute what is read besides, and return it."""
@@ -123,15 +127,25 @@ class KeyedExchange:
 
     def _again(self) -> Any:
         """Return a VRDD of the records before the exchange, from the nearest that is still kept."""
-        found = self._anchor()
-        if found is None or found._residency is None:
-            return self._shuffle.source
-        for op in self._behind:
-            found = found._then(op)
-        return found
+        return after_anchor(self._anchor, self._shuffle.source)
 
 
-def _anchor_of(source: Any) -> tuple[weakref.ref[Any], Sequence[ops.RecordedOperation]]:
+#: The nearest VRDD with a kept result, which others may let go of, and the operations behind it.
+Anchor = tuple[weakref.ref[Any], Sequence[ops.RecordedOperation]]
+
+
+def after_anchor(anchor: Anchor, otherwise: Any) -> Any:
+    """Return the VRDD that an anchor is of, from what is still kept; ``otherwise`` where nothing is."""
+    nearest, behind = anchor
+    found = nearest()
+    if found is None or found._residency is None:
+        return otherwise
+    for op in behind:
+        found = found._then(op)
+    return found
+
+
+def anchor_of(source: Any) -> Anchor:
     """Return the nearest VRDD with a kept result, and the operations behind it."""
     behind: list[ops.RecordedOperation] = []
     each = source

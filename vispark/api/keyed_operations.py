@@ -9,11 +9,13 @@ from typing import Any
 from pyspark import RDD
 from pyspark.rdd import Partitioner, portable_hash
 
-from vispark.api import keyed, local_rdd
+from vispark.api import keyed, keyed_tables, local_rdd
 from vispark.api.boundary import brief_errors
 from vispark.api.explain import IN_ORDER
 from vispark.api.fallback import is_asked_for_by_user
 from vispark.api.lineage_walk import LineageWalk
+from vispark.fold import fold_of
+from vispark.fold.lowering import FoldRequest, check_double, reduce_by
 from vispark.plan import ops
 from vispark.records.pairs import not_pairs
 from vispark.records.partition_schema import PartitionSchema
@@ -314,6 +316,44 @@ class KeyedOperations(LineageWalk):
                  place: Callable[[Any], int]) -> RDD[Any] | None:
         made: RDD[Any] | None = keyed.reduced(self, function, partitions, place)
         return made
+
+    def _table(self, request: FoldRequest[Any] | str, function: Callable[[Any, Any], Any], keys: int | None,
+               double: bool) -> keyed_tables.KeyedTable:
+        return keyed_tables.table_of(self, request, function, keys, double)
+
+    def reduced(self, f: Callable[[Any, Any], Any], dtype: Any = None) -> keyed_tables.KeyedTable:
+        """Fold all records into one that stays in the workers, as an argument of functions.
+
+        Parameters
+        ----------
+        f, dtype
+            As for :meth:`VRDD.reduce`.
+
+        Returns
+        -------
+        KeyedTable
+            With the one key 0. It is computed where it is first used.
+
+        Raises
+        ------
+        PlanError
+            If ``dtype`` is another one than float64.
+
+        See Also
+        --------
+        VRDD.reduce, VRDD.reduceByKey
+
+        Examples
+        --------
+        >>> numbers = sc.parallelize([1.0, 2.0, 5.0]).cache("GPU")
+        >>> total = numbers.reduced(lambda a, b: a + b)
+        >>> numbers.vmap(lambda x, t: x / t[0], total).collect()
+        [0.125, 0.25, 0.625]
+        """
+        double = check_double("reduced", dtype)
+        spec = fold_of(f)
+        request = spec if isinstance(spec, str) else reduce_by(spec, double)
+        return self._table(request, f, None, double)
 
     def _is_exchanged(self) -> bool:
         """Have workers exchange the records that this begins with; return whether they did, and not Spark."""

@@ -24,6 +24,9 @@ from vispark.errors import PlanError
 from vispark.fold import fold_of
 from vispark.fold.lowering import ByKey, InDouble, by_key, finish_by_key, records, widened
 from vispark.records import RecordLayout
+from vispark.translate.frontend.capture import Referable
+from vispark.translate.ir.errors import Refusal
+from vispark.translate.ir.nodes import Constant
 
 
 @brief_errors
@@ -131,6 +134,11 @@ class Foldable(RDD[Any]):
         """Return the RDD that workers fold by keys of which nothing is known before; None if Spark is to fold them."""
 
     @abstractmethod
+    def _table(self, request: Any, function: Callable[[Any, Any], Any], keys: int | None,
+               double: bool) -> Any:
+        """Return the table of a fold, which stays in the workers."""
+
+    @abstractmethod
     def _reason_of(self, action: str) -> str:
         """Return the reason why an action is a Spark job."""
 
@@ -140,10 +148,12 @@ class Foldable(RDD[Any]):
 
 
 @brief_errors
-class ReducedRDD(DriverRDD):
+class ReducedRDD(DriverRDD, Referable):
     """RDD of the pairs that ``reduceByKey`` of a VRDD returns.
 
     The fold runs at the first action, or where something other than an action asks Spark for the records, and once.
+    With ``numKeys=`` it is an argument of functions by reference, of which ``t[k]`` is the value of key ``k``; its
+    values then never come to the driver. See :class:`KeyedTable`.
     """
 
     def __init__(self, source: Foldable, function: Callable[[Any, Any], Any], numPartitions: int | None,
@@ -154,6 +164,7 @@ class ReducedRDD(DriverRDD):
         self._source = source
         self._places = numPartitions, partitionFunc, numKeys is not None
         self._function = function
+        self._keys = 0 if numKeys is None else int(numKeys)
         self._double = double
         spec = fold_of(function)
         self._request: ByKey | str = spec if isinstance(spec, str) else \
@@ -170,6 +181,37 @@ class ReducedRDD(DriverRDD):
     def collectAsMap(self) -> dict[Any, Any]:
         """Return the pairs as a dict."""
         return dict(self.collect())
+
+    @cached_property
+    def table(self) -> Any:
+        """The table of the values by key, a :class:`KeyedTable`, which stays in the workers.
+
+        Raises
+        ------
+        PlanError
+            If ``numKeys=`` was not given.
+        """
+        if not self._places[2]:
+            raise PlanError("a table has a row for each key below numKeys, which was not given: reduceByKey(f, "
+                            "numKeys=n)")
+        return self._source._table(self._request, self._function, self._keys, self._double)
+
+    def vmap(self, f: Callable[..., Any], *arguments: Any) -> Any:
+        """Apply a plain Python function to each value, on the device, as :meth:`KeyedTable.vmap` does."""
+        return self.table.vmap(f, *arguments)
+
+    def toNumpy(self) -> np.ndarray:
+        """Return the values by key as one array; see :meth:`KeyedTable.toNumpy`."""
+        found: np.ndarray = self.table.toNumpy()
+        return found
+
+    def constant(self, what: str) -> Constant:
+        """Return the values by reference; see :class:`Referable`."""
+        try:
+            found: Constant = self.table.constant(what)
+        except PlanError as error:
+            raise Refusal(f"{what}: {error.message}") from error
+        return found
 
     def keys(self) -> RDD[Any]:
         """Return the keys."""
@@ -223,6 +265,8 @@ class ReducedRDD(DriverRDD):
         return None if self._pairs is None else list(records(*self._pairs))
 
     def _folded(self) -> tuple[RecordLayout, dict[str, np.ndarray]] | None:
+        if "table" in self.__dict__:
+            return self.table.pairs()
         found = self._source.folded(self._request, "reduceByKey")
         return None if found is None else finish_by_key(*found)
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from gpu_worker.protocol import messages
 from gpu_worker.protocol.messages import FoldByKeyStep, FoldStep, Input, Launch, Plan, Signature, Step, Variant
 from gpu_worker.protocol.payload import field_bytes
-from gpu_worker.protocol.plans import KeepKeyedStep, sealed
+from gpu_worker.protocol.plans import KeepKeyedStep, KeepTableStep, sealed
 from vispark._utils.lazy import LazyModule
 from vispark.errors import Place, PlanError
 from vispark.lower import stages
@@ -159,11 +159,17 @@ class Lowering:
                 self._keep(self.chain[:len(self.chain) - len(self.nodes) + stage.stop])
         if isinstance(self.fold, FoldStep | FoldByKeyStep) and not (self.stages and self.stages[-1].fold):
             self.steps.append(self.fold)
+        if self.requested.table is not None:
+            self.steps.append(self._table(self.requested.table))
         elif self.requested.keyed:
             self.steps += [*self.requested.keyed, KeepKeyedStep(self._slots() + self.requested.others,
                                                                  self.requested.name)]
         elif self.fold is None and self.requested.fetch:
             self.steps.append(messages.FetchStep(self._limit(), self._over() if self._limit() >= 0 else ""))
+
+    def _table(self, layout: RecordLayout) -> Step:
+        return KeepTableStep(self._slots(), self.requested.name, layout.parts[0].dtype.str, layout.encode(),
+                             RecordLayout("elements", False, ()).encode())
 
     def _keep(self, chain: LogicalPlan) -> None:
         """Append the step that keeps the chain's result under the number in the next slot."""

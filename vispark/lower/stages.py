@@ -17,6 +17,7 @@ from gpu_worker.protocol.messages import Step
 from vispark._utils.hashing import hashed_once
 from vispark.fold.lowering import FoldRequest
 from vispark.plan.operation import KEYS, DatasetId, LogicalPlan, PlanNode, takes_pairs_of_call
+from vispark.records import RecordLayout
 
 
 @hashed_once
@@ -25,7 +26,8 @@ class RequestedOutput:
     """Output requested of a chain: its records (up to ``limit``, all if below 0), its fold, or neither.
 
     With ``keyed`` steps the worker goes on with these, and keeps what they make as a VRDD called ``name``; they may
-    read ``others`` VRDDs, whose numbers come before the new one's.
+    read ``others`` VRDDs, whose numbers come before the new one's. With ``table``, the layout of a table's rows, what
+    is folded is kept likewise.
     """
 
     fetch: bool = True
@@ -34,6 +36,7 @@ class RequestedOutput:
     keyed: tuple[Step, ...] = ()
     name: str = ""
     others: int = 0
+    table: RecordLayout | None = None
 
 
 @functools.lru_cache(maxsize=256)

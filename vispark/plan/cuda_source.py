@@ -20,6 +20,8 @@ from gpu_worker.protocol.errors import LaunchError, PlanError
 from gpu_worker.protocol.fast_init import filled
 from gpu_worker.protocol.shared import Shared
 from vispark.plan.cuda_types import TYPE_WORDS, CudaStructure, Types
+from vispark.plan.references import HeldValue
+from vispark.translate.ir.references import Reference
 
 
 class UnknownKernel(PlanError, AttributeError):
@@ -38,7 +40,7 @@ class ArrayValue:
 
     dtype: str
     shape: tuple[int, ...]
-    data: bytes | Shared
+    data: bytes | Shared | Reference | HeldValue
 
     @classmethod
     def of(cls, array: np.ndarray | np.generic, what: str) -> ArrayValue:

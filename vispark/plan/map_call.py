@@ -27,6 +27,7 @@ from gpu_worker.protocol.messages import (
 from vispark._utils.lazy import LazyModule
 from vispark.errors import LaunchError, MeaningWarning, Place, PlanError
 from vispark.plan.cuda_source import ArrayValue, Kernels
+from vispark.plan.references import TableReference
 from vispark.plan.slots import ArgumentRef, ModuleTable, SlotTable
 from vispark.records import RecordLayout
 from vispark.translate import ElementField, ElementSpec, Function, KernelParameter
@@ -106,6 +107,11 @@ class MapSpec:
         found = self.arguments[origin.number] if origin.kind == "argument" else \
             self.function.captures[origin.number].value
         return ArrayValue(found.dtype, found.shape, found.data)
+
+    @property
+    def tables(self) -> tuple[TableReference, ...]:
+        """The arguments and captures that workers hold."""
+        return tuple([each.data for each in (*self.arguments, *self.captured) if isinstance(each.data, TableReference)])
 
     @property
     def values(self) -> tuple[Any, ...]:

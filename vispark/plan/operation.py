@@ -18,6 +18,7 @@ from vispark.grid.selection import CellSelection
 from vispark.plan.cuda_source import ArrayValue
 from vispark.plan.loop_call import LoopSpec
 from vispark.plan.map_call import Mapped, MapSpec
+from vispark.plan.references import TableReference
 from vispark.plan.slots import ArgumentRef, ModuleTable, SlotTable
 from vispark.records import RecordLayout
 from vispark.records.partition_schema import PartitionSchema
@@ -295,6 +296,12 @@ class PlanNode:
 
 
 LogicalPlan = tuple[PlanNode, ...]
+
+
+def tables_of(chain: Sequence[PlanNode]) -> list[TableReference]:
+    """Return the tables that functions of a chain take by reference, each once."""
+    calls = [call for node in chain for call in (node.op.call, *(node.op.loop.phases if node.op.loop else ())) if call]
+    return list(dict.fromkeys([table for call in calls for table in call.tables]))
 
 
 def functions_of(chain: Sequence[PlanNode]) -> list[LabelledFunction]:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
 
 from gpu_worker.protocol.fast_init import filled
 from gpu_worker.protocol.messages import ArgumentValue, Module
 from gpu_worker.protocol.payload import Payload, aligned
 from gpu_worker.protocol.shared import INLINE_BYTES, BufferLease, Shared
 from vispark.plan.cuda_source import ArrayValue, Kernels
+from vispark.plan.references import HeldValue, TableReference
 
 
 @dataclass(frozen=True)
@@ -57,14 +58,22 @@ class BoundArguments:
 
     values: tuple[ArrayValue, ...]
 
+    def at(self, home: Hashable) -> BoundArguments:
+        """Return the values for the worker at an address and of an epoch: what it holds by reference, and what it is to
+        hold from then on by value too.
+        """
+        if not any(isinstance(value.data, TableReference) for value in self.values):
+            return self
+        return BoundArguments(tuple([replace(value, data=value.data.at(home)) if isinstance(value.data, TableReference)
+                                     else value for value in self.values]))
+
     def constants(self, offset: int) -> tuple[tuple[ArgumentValue, ...], int]:
         """Return the protocol's records, and the bytes of the payload from ``offset`` on that the large values take."""
         if sum([len(value.data) for value in self.values]) <= INLINE_BYTES:
-            return tuple([ArgumentValue(value.dtype, value.shape, bytes(value.data), 0) for value in self.values]), 0
+            return tuple([ArgumentValue(value.dtype, value.shape, bytes(value.data), 0) if isinstance(value.data, bytes)
+                          else _argument(value, -1) for value in self.values]), 0
         placed = self._placed(offset)
-        records = tuple([ArgumentValue(value.dtype, value.shape, b"" if start >= 0 else bytes(value.data),
-                                       max(start, 0))
-                         for value, start in zip(self.values, placed, strict=True)])
+        records = tuple(map(_argument, self.values, placed))
         last = placed.index(max(placed))
         return records, placed[last] + aligned(len(self.values[last].data)) - offset
 
@@ -76,7 +85,7 @@ class BoundArguments:
         rest = 0
         for value in self.values:
             data = value.data
-            if isinstance(data, bytes):
+            if not isinstance(data, Shared):
                 rest += len(data)
             elif large is None:
                 large = data
@@ -104,6 +113,16 @@ class BoundArguments:
             found[slot] = aligned(offset)
             offset = found[slot] + aligned(len(self.values[slot].data))
         return found
+
+
+def _argument(value: ArrayValue, start: int) -> ArgumentValue:
+    """Return the protocol's record of a value that lies at ``start`` of the payload; below 0 it is in the record."""
+    data, number = value.data, 0
+    if isinstance(data, HeldValue):
+        number = data.number
+        if not len(data):
+            return ArgumentValue(value.dtype, value.shape, b"", -1, number)
+    return ArgumentValue(value.dtype, value.shape, b"" if start >= 0 else bytes(data), max(start, 0), number)
 
 
 class ModuleTable:

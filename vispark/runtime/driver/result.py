@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from gpu_worker.protocol.messages import FoldByKeyStep, Folded, FoldStep, Ran
 from gpu_worker.protocol.payload import Data
@@ -15,10 +16,12 @@ from vispark.records.partition_schema import PartitionSchema
 class PartialResult:
     """Partial result of an action: lists of records, or folds, by partition or by the first of a worker's partitions.
 
-    ``fold`` is the fold that ran, or why none could.
+    ``fold`` is the fold that ran, or why none could. Of one that ``is_columnar`` records are a
+    :class:`FetchedPartition`, with the arrays as they came.
     """
 
-    records: dict[int, list] = field(default_factory=dict)
+    is_columnar: bool = False
+    records: dict[int, Any] = field(default_factory=dict)
     folds: dict[int, tuple[Folded, Data, PartitionSchema]] = field(default_factory=dict)
     done: set[int] = field(default_factory=set)
     fold: FoldStep | FoldByKeyStep | str | None = None
@@ -32,4 +35,5 @@ class PartialResult:
             first = next((partition for partition, content in contents.items() if content.count), min(contents))
             self.folds[first] = reply.folded, data, contents[first]
         for output in reply.outputs:
-            self.records[output.partition] = list(prepared.records(output, data, keyring))
+            self.records[output.partition] = prepared.columns(output, data, keyring) if self.is_columnar else \
+                list(prepared.records(output, data, keyring))

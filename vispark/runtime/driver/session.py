@@ -33,7 +33,9 @@ from vispark.lower.executable import Executable, Invocation
 from vispark.lower.stages import KEEP, RequestedOutput, after_start
 from vispark.options import Options
 from vispark.plan import ops
+from vispark.plan.operation import tables_of
 from vispark.plan.ops import DatasetId, LineageWalker, LogicalPlan, PlanNode
+from vispark.plan.references import TableReference
 from vispark.profiling import journal
 from vispark.profiling import profiler as profiling
 from vispark.records.partition_schema import PartitionSchema
@@ -165,7 +167,7 @@ class Session:
     # -- plans on cached data -----------------------------------------------------------------------------------------
 
     def evaluate(self, loader: RDD, chain: LogicalPlan, partitions: Sequence[int], requested: RequestedOutput,
-                 trail: LineageWalker) -> PartialResult:
+                 trail: LineageWalker, *, is_columnar: bool = False) -> PartialResult:
         """Run a chain that passes through cached content, and bring the result to the driver.
 
         Parameters
@@ -181,6 +183,8 @@ class Session:
             What is wanted of them.
         trail : LineageWalker
             The way back from the result, for what is not there.
+        is_columnar : bool
+            Whether the result is the arrays, and not the records.
 
         Raises
         ------
@@ -188,7 +192,7 @@ class Session:
             If the plan fails, or a worker is lost under it more often than ``spark.vispark.attempts``.
         """
         start = next(node.cached for node in reversed(chain) if node.cached)
-        answer = PartialResult()
+        answer = PartialResult(is_columnar)
 
         def once() -> None:
             todo = [each for each in partitions if each not in answer.done] if answer.done else partitions
@@ -290,6 +294,7 @@ class Session:
     def _begin(self, loader: RDD, chain: LogicalPlan, start: DatasetId, residency: Residency, target: Residency,
                partitions: Sequence[int]) -> None:
         nodes = after_start(chain, start)
+        bring_tables(nodes)
         ready = self.plans.ready(chain, start, nodes, residency.shape(self.plans), KEEP, partitions,
                                  self.workers.shared_limit)
         began = time.monotonic()
@@ -513,6 +518,7 @@ class Session:
         """Send a plan to each worker that holds some of the partitions, and receive the answers."""
         residency = self.residencies[start.number]
         nodes = after_start(chain, start)
+        tables = bring_tables(nodes)
         ready = self.plans.ready(chain, start, nodes, residency.shape(self.plans), requested, partitions,
                                  self.workers.shared_limit)
         answer.fold = ready.reason or ready.fold
@@ -524,6 +530,8 @@ class Session:
             worker, prepared, sent = under_way[number]
             trying(errors, self._take, worker, prepared, sent, answer, residency, kept, began)
             began = time.monotonic()
+        for table in tables if any(isinstance(error, LOST) for error in errors) else ():
+            table.lost()
         raise_gravest(errors, chain)
 
     def _send(self, loader: RDD, ready: DistributedExecutable, nodes: LogicalPlan, start: DatasetId,
@@ -554,8 +562,8 @@ class Session:
         saves = self._saves(loader, ready, nodes, residency.tokens)
         for (home, prepared), world in zip(ready.shares, worlds, strict=True):
             worker = self.workers.at(home)
-            invocation = Invocation(prepared, numbers, values, profiling.current() is not None, world,
-                                    saves.get(home), epochs[home])
+            invocation = Invocation(prepared, numbers, values.at((home, epochs[home])),
+                                    profiling.current() is not None, world, saves.get(home), epochs[home])
             try:
                 sent = worker.send(invocation, self.relayed(residency, next(iter(prepared.results))), released)
                 found.append((worker, prepared, sent))
@@ -644,6 +652,7 @@ class Session:
     def _load(self, loader: RDD, chain: LogicalPlan, partitions: Sequence[int]) -> None:
         """Load partitions into the workers by a Spark job over the RDD before the send."""
         profile = profiling.current()
+        bring_tables(chain)         # tasks get them by value, in the midst of their pickling
         refresh(self.credentials.gpus, self.context, loader)
         load = HandingBack(LoadTask(self.credentials, chain, profile is not None),
                            attempts_of_a_task(self.context))
@@ -722,3 +731,11 @@ class Session:
                 if not worker_crashed(error) or attempt >= self.options.attempts:
                     reraise(error, chain)
                 log.warning("a Python worker crashed under a Spark job, repeating it")
+
+
+def bring_tables(nodes: LogicalPlan) -> list[TableReference]:
+    """Have workers hold the tables that functions of a chain take by reference; return the tables."""
+    tables = tables_of(nodes)
+    for table in tables:
+        table.bring()
+    return tables

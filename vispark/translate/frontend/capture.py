@@ -6,6 +6,7 @@ import builtins
 import functools
 import struct
 import types
+from abc import abstractmethod
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import numpy as np
 from gpu_worker.protocol.shared import captured
 from vispark.translate.ir.errors import Refusal
 from vispark.translate.ir.nodes import Constant, Definition
+from vispark.translate.ir.references import Described
 from vispark.translate.ir.source_text import at_definition
 from vispark.translate.ir.types import scalar_of
 
@@ -25,6 +27,20 @@ _WEAK = {bool: ("|b1", struct.Struct("<?")), int: ("<i8", struct.Struct("<q")), 
 
 #: As tuples: a union of types is made anew each time that it is written.
 _NUMBERS, _ARRAYS = (bool, int, float, complex), (np.ndarray, np.generic)
+
+
+class Referable:
+    """Interface of an object that functions can take as an array by reference."""
+
+    @abstractmethod
+    def constant(self, what: str) -> Constant:
+        """Return the array by reference, or by value where no worker can hold it; ``what`` names it in errors.
+
+        Raises
+        ------
+        Refusal
+            If it is no array of one shape.
+        """
 
 
 class Unbound(Exception):
@@ -47,6 +63,10 @@ def constant(value: Any, what: str) -> Constant:
                               float if isinstance(value, float) else complex]
         parts = (value.real, value.imag) if isinstance(value, complex) else (value,)
         return Constant(dtype, (), packed.pack(*parts), True)
+    if isinstance(value, Described):
+        return Constant(_held(value.dtype, what).str, value.shape, b"")
+    if isinstance(value, Referable):
+        return value.constant(what)
     if isinstance(value, _ARRAYS) and not isinstance(value, np.ma.MaskedArray):
         held = _held(value.dtype, what)
         return Constant(held.str, value.shape, captured(value if value.dtype is held else np.asarray(value, held)))

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from vispark.translate.frontend.capture import Unbound, constant, lookup
+from vispark.translate.frontend.capture import Referable, Unbound, constant, lookup
 from vispark.translate.ir.errors import Refusal
 from vispark.translate.ir.nodes import Capture, Definition
 from vispark.translate.language.library import is_library
@@ -126,7 +126,7 @@ class Recipe:
 
 
 #: What is captured by value.
-_TAKEN = int, float, complex, np.generic, np.ndarray, list
+_TAKEN = int, float, complex, np.generic, np.ndarray, list, Referable
 
 
 def _anything(_: Any, __: Following) -> bool:

@@ -14,7 +14,7 @@ import numpy as np
 from vispark.translate.frontend import checks
 from vispark.translate.frontend import guards as recipe
 from vispark.translate.frontend.arguments import constants, defaults, of_decorated, spelled
-from vispark.translate.frontend.capture import Unbound, constant, lookup
+from vispark.translate.frontend.capture import Referable, Unbound, constant, lookup
 from vispark.translate.frontend.guards import Recipe, Recipes
 from vispark.translate.frontend.offset_loops import NotKnown, is_known, unrolled
 from vispark.translate.frontend.walrus import spelled_out
@@ -480,7 +480,7 @@ class _Reader:
         if type(value) is int and 2**63 <= value < 2**64:
             self.pool.recipe.expect(found, value)
             return form.Literal(value, at=at)
-        if isinstance(value, int | float | complex | np.generic | np.ndarray | list):
+        if isinstance(value, int | float | complex | np.generic | np.ndarray | list | Referable):
             try:
                 return form.Captured(self.pool.number(name, constant(value, name), found), name, at=at)
             except Refusal as error:

@@ -23,6 +23,7 @@ import numpy as np
 from gpu_worker.protocol.fast_init import filled
 from gpu_worker.protocol.shared import Shared
 from vispark._utils.hashing import hashed_once
+from vispark.translate.ir.references import Described, Reference
 
 
 @dataclass(frozen=True)
@@ -63,20 +64,22 @@ class Constant:
         NumPy's string for it, in native byte order.
     shape : tuple of int
         () for a number.
-    data : bytes or Shared
-        The elements in C order.
+    data : bytes, Shared or Reference
+        The elements in C order, or what stands for those that workers hold.
     weak : bool
         Whether it is a Python number, whose type gives way to NumPy's.
     """
 
     dtype: str
     shape: tuple[int, ...]
-    data: bytes | Shared = field(repr=False)
+    data: bytes | Shared | Reference = field(repr=False)
     weak: bool = False
 
     @property
     def array(self) -> np.ndarray:
-        """The value as an array."""
+        """The value as an array, whose elements are not there where it is by reference."""
+        if isinstance(self.data, Reference):
+            return Described.of(self.dtype, self.shape)
         return np.frombuffer(bytes(self.data), self.dtype).reshape(self.shape)
 
     @property

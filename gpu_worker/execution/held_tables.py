@@ -1,0 +1,92 @@
+"""Tables that a session holds, as arguments of kernels: by key, on the device that a kernel runs on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from gpu_worker.device.base import Buffer, Device, Stream
+from gpu_worker.execution.streams import Streams
+from gpu_worker.memory.partition import HeldArray, Partition
+from gpu_worker.memory.registry import Registry
+from gpu_worker.protocol.errors import PlanError
+from gpu_worker.protocol.messages import ArgumentValue, Field
+
+#: The only partition of a table, and the fields of its rows: their keys, in ascending order, and their values.
+TABLE, KEYS, VALUES = 0, "0", "1"
+
+
+def table_buffer(names: Registry, streams: Streams, value: ArgumentValue, device: Device, stream: Stream) -> Buffer:
+    """Return a table's values by key on a device, valid for later work on the stream; rows of keys that do not occur
+    are zeros.
+
+    Raises
+    ------
+    PartitionMissing
+        If the table is not held.
+    PlanError
+        If it is none of this shape.
+    """
+    table = names.lookup(value.vrdd, TABLE)
+    try:
+        values, keys = _arrays(table, value)
+        if values is not None and values.buffer is not None and table.device is device \
+                and table.count == value.shape[0]:
+            return values.buffer.share()
+        nbytes = np.dtype(value.dtype).itemsize * int(np.prod(value.shape))
+        buffer = device.allocate(nbytes, stream=stream)
+        rows = _by_key(table, values, keys, value, streams.main(table.device))
+        device.copy_in(buffer, rows.reshape(-1).view(np.uint8), stream=stream)
+        device.synchronize(stream=stream)       # `rows` is nobody's afterwards
+        return buffer
+    finally:
+        table.close()
+
+
+def hold(names: Registry, value: ArgumentValue, data: np.ndarray, device: Device, stream: Stream) -> None:
+    """Hold a table whose values by key came with a request, unless it is held already."""
+    count = value.shape[0]
+    buffer = device.allocate(data.nbytes, stream=stream)
+    device.copy_in(buffer, data, stream=stream)
+    device.synchronize(stream=stream)
+    array = HeldArray(Field(VALUES, value.dtype, value.shape), buffer=buffer)
+    names.bind(value.vrdd, "a table", Partition(TABLE, count, None, b"", [(array,)], device))
+
+
+def _arrays(table: Partition, value: ArgumentValue) -> tuple[HeldArray | None, HeldArray | None]:
+    """Return the values and the keys of a table's rows; none where it has no rows, no keys where it has all rows."""
+    if not table.count or not table.blocks:
+        return None, None
+    named = {array.field.name: array for array in table.blocks[0]}
+    values = named.get(VALUES)
+    if values is None or replace(values.field, shape=()) != Field(VALUES, value.dtype, ()) \
+            or values.field.shape[1:] != value.shape[1:] or table.count > value.shape[0]:
+        fields = ", ".join(f"{each.field.dtype} {each.field.shape}" for each in named.values())
+        raise PlanError(f"an argument is the table {value.vrdd} of {value.dtype[:40]} and shape {value.shape[:8]}, and "
+                        f"the table has {fields}")
+    return values, named.get(KEYS)
+
+
+def _by_key(table: Partition, values: HeldArray | None, keys: HeldArray | None, value: ArgumentValue,
+            stream: Stream) -> np.ndarray:
+    """Return the values by key, in host memory."""
+    rows = np.zeros(value.shape, value.dtype)
+    if values is None:
+        return rows
+    found = _on_host(table, values, stream)
+    if table.count == value.shape[0] or keys is None:
+        return found
+    rows[_on_host(table, keys, stream)] = found
+    return rows
+
+
+def _on_host(table: Partition, array: HeldArray, stream: Stream) -> np.ndarray:
+    """Return an array's elements."""
+    if array.host is None:
+        host = np.empty(array.nbytes, np.uint8)
+        table.device.copy_out(host, array.on_device, stream=stream)
+        table.device.synchronize(stream=stream)
+    else:
+        host = array.host
+    return host.view(array.field.dtype).reshape(array.field.shape)
