@@ -58,6 +58,16 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def test_a_recording_is_enough_to_predict_a_pass(recorded: Path):
+    ended = _vispark(recorded, "qualify", "--no-history", "--json", "--on", "h200", "capture")
+    assert ended.returncode == 0, ended.stderr
+    found, = json.loads(ended.stdout)["predictions"]
+    # 200 records of three numbers: what counts is the plan.
+    assert 0 < found["pass"][0] < found["pass"][1]
+    call = next(each for each in RunCapture.read(recorded / "capture").calls if each.method == "cache")
+    assert (call.count, call.record_bytes) == (200, 24.0)
+
+
 def test_a_run_ends_with_a_diff_a_verdict_and_a_report(recorded: Path):
     answer = json.loads((recorded / "answer.json").read_text(encoding="utf-8"))
     assert answer["ported"] == [12] and answer["verdict"] in ("equal", "within rounding") and answer["stopped"] == ""

@@ -56,6 +56,8 @@ class LoopAdvice:
     ----------
     first, middle, low, high : float or None
         Seconds of the first pass, and the median and quartiles of the later ones.
+    predictions : tuple of str
+        Lines on devices that were asked about.
     """
 
     file: str
@@ -70,6 +72,7 @@ class LoopAdvice:
     middle: float | None = None
     low: float | None = None
     high: float | None = None
+    predictions: tuple[str, ...] = ()
 
     @property
     def seconds(self) -> float:
@@ -159,6 +162,7 @@ def _lines(answer: Qualification) -> Iterator[str]:
                 word = each.verdict + (":" if each.detail else "")
                 yield f"  {each.line:>4}  {each.call:<{width}}  {word} {each.detail}".rstrip()
         yield from (f"  warning: {each}" for each in loop.warnings)
+        yield from (f"  {each}" for each in loop.predictions)
     if answer.notes:
         yield ""
         yield from answer.notes

@@ -48,6 +48,10 @@ class CapturedCall:
         Encoded records of what is cached; None where there are none.
     ranks : dict
         How many axes the numbers and arrays have that its function finds around it.
+    count, record_bytes : int or None, float or None
+        Records of what is cached, and the bytes that one takes on a device.
+    operations : dict
+        Operations by dtype that its function, and those of the maps before it, take for one record.
     """
 
     number: int
@@ -69,6 +73,9 @@ class CapturedCall:
     keys: list[int] | None = None
     num_keys: list[str] = field(default_factory=list)
     ranks: dict[str, int] = field(default_factory=dict)
+    count: int | None = None
+    record_bytes: float | None = None
+    operations: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass

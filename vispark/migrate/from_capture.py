@@ -11,14 +11,22 @@ from vispark.migrate.advice import LoopAdvice, Qualification
 from vispark.migrate.capture import CapturedCall, RunCapture, digest_of
 from vispark.migrate.errors import SourceError
 from vispark.migrate.functions import Verdict
+from vispark.migrate.loop_prediction import PredictionTarget, predicted_loop
 from vispark.migrate.row_functions import FunctionOfRow, rows_of
 from vispark.migrate.rules import LoopRules
 from vispark.migrate.sites import RddCall, SourceProgram
 
 
-def qualify_capture(capture: RunCapture) -> Qualification:
-    """Return the verdicts on the loops of a recorded program, with the types and the keys that occurred."""
-    loops, notes = [], list(_notes(capture))
+def qualify_capture(capture: RunCapture, target: PredictionTarget | None = None) -> Qualification:
+    """Return the verdicts on the loops of a recorded program, with the types and the keys that occurred.
+
+    Parameters
+    ----------
+    capture : RunCapture
+    target : PredictionTarget, optional
+        Devices on which its loops are predicted.
+    """
+    loops, notes, predictions = [], list(_notes(capture)), []
     for file, text in capture.sources.items():
         try:
             program = SourceProgram(file, text)
@@ -29,9 +37,13 @@ def qualify_capture(capture: RunCapture) -> Qualification:
         for loop, calls in program.loops().items():
             rules = LoopRules(program, loop, calls, asking_recorded(recorded), True, dict(_details(recorded)),
                               asking_rows(program, recorded, capture))
-            loops.append(_timed(rules.advice(), [recorded[call] for call in calls if call in recorded]))
+            timed = _timed(rules.advice(), [recorded[call] for call in calls if call in recorded])
+            found = predicted_loop(timed, rules.verdicts, recorded, capture, target) if target else []
+            loops.append(replace(timed, predictions=tuple([line for each in found for line in each.lines()])))
+            predictions += [{"line": timed.line, **each.document()} for each in found]
+    extra = {"failed": capture.failed} | ({"predictions": predictions} if target else {})
     return Qualification("recording", PurePath(capture.script).name, tuple(loops), tuple(notes), capture.seconds,
-                         bool(capture.calls), {"failed": capture.failed})
+                         bool(capture.calls), extra)
 
 
 def recorded_calls(program: SourceProgram, capture: RunCapture) -> dict[RddCall, CapturedCall]:

@@ -25,7 +25,7 @@ from vispark.migrate.sites import SourceProgram
 from vispark.translate import TranslationError, trace
 
 #: Raised by the user's imports and definitions; each is a reason, and the program goes on.
-_OF_THE_USER = (ArithmeticError, AssertionError, AttributeError, ImportError, LookupError, NameError, OSError,
+OF_THE_USER = (ArithmeticError, AssertionError, AttributeError, ImportError, LookupError, NameError, OSError,
                 RuntimeError, SyntaxError, TypeError, ValueError, SystemExit)
 
 #: Stand-ins for values that only a run has, in the order in which they are tried.
@@ -100,7 +100,7 @@ class FunctionMaker:
         code = compile(ast.Module([statement], []), self.program.file, "exec", dont_inherit=True)
         try:
             exec(code, self.names)
-        except _OF_THE_USER as error:
+        except OF_THE_USER as error:
             self.failed.append(f"line {statement.lineno} could not be executed: {type(error).__name__}: {error}")
 
     def function(self, node: ast.expr, stand_in: Any) -> Callable[..., Any]:
@@ -126,7 +126,7 @@ class FunctionMaker:
         try:
             exec(compile(module, self.program.file, "exec", dont_inherit=True), names)
             function = names["__made__"](*[stand_in] * len(free))
-        except _OF_THE_USER as error:
+        except OF_THE_USER as error:
             raise NoFunction(f"not known without a run ({type(error).__name__}: {error})") from error
         if not callable(function) or function is stand_in:
             raise NoFunction("not known without a run: the name of a value that the program computes")

@@ -175,6 +175,20 @@ def read_devices(sheets: Path = _SHEETS, calibration: Path | None = None) -> dic
     return found | (calibrated_device(calibration) if calibration else {})
 
 
+def chosen_devices(names: str, calibration: Path | None = None) -> dict[str, DeviceRates]:
+    """Return the devices of a list with commas; all of them if it is empty.
+
+    Raises
+    ------
+    PredictionError
+        If there is no such device.
+    """
+    devices = read_devices(calibration=calibration)
+    if unknown := set(filter(None, names.split(","))) - devices.keys():
+        raise PredictionError(f"no device {', '.join(sorted(unknown))}; there are {', '.join(devices)}")
+    return {name: devices[name] for name in names.split(",")} if names else devices
+
+
 def calibrated_device(path: Path) -> dict[str, DeviceRates]:
     """Return the device that a calibration is of, by its name.
 

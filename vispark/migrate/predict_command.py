@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from vispark.migrate.cli import emit, json_option
-from vispark.migrate.errors import UNKNOWN, YES
+from vispark.migrate.errors import UNKNOWN, YES, PredictionError
 from vispark.migrate.predict import (
     DeviceRates,
     Interval,
@@ -17,9 +17,9 @@ from vispark.migrate.predict import (
     PriceList,
     ProgramTimes,
     ShapeRow,
+    chosen_devices,
     least_gpus,
     predict_pass,
-    read_devices,
     read_prices,
     shapes,
 )
@@ -49,12 +49,7 @@ def command(bytes_: float | None, data: float | None, operations: float, dtype: 
 
     Exit status 4 where no device's times are known.
     """
-    devices = read_devices(calibration=calibration)
-    if on:
-        if unknown := set(on.split(",")) - devices.keys():
-            raise click.BadParameter(f"no device {', '.join(sorted(unknown))}; there are {', '.join(devices)}",
-                                     param_hint="--on")
-        devices = {name: devices[name] for name in on.split(",")}
+    devices = devices_of(on, calibration)
     work = PassWork([KernelWork(bytes_, {dtype: operations} if operations else {}, readings)])
     price_list = read_prices(prices) if prices else None
     rows = shapes(work, passes, Interval(rest, rest) + Interval(*load or (0.0, 0.0)), data or bytes_ or 0.0, devices,
@@ -63,6 +58,16 @@ def command(bytes_: float | None, data: float | None, operations: float, dtype: 
     emit({"devices": known, "shapes": [row.as_json() for row in rows], "prices": price_list and price_list.date},
          as_json, lambda: _text(known, rows, passes, price_list))
     click.get_current_context().exit(YES if any(each["pass"] for each in known) else UNKNOWN)
+
+
+def devices_of(on: str, calibration: Path | None) -> dict[str, DeviceRates]:
+    """Return the devices that ``--on`` names; one that is not known is wrong use."""
+    try:
+        return chosen_devices(on, calibration)
+    except PredictionError as error:
+        if error.message.startswith("no device"):
+            raise click.BadParameter(error.message, param_hint="--on") from error
+        raise
 
 
 def _prediction(name: str, device: DeviceRates, work: PassWork, cpu_pass: float | None, rest: float,

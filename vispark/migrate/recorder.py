@@ -30,13 +30,16 @@ from vispark._utils.callers import _PACKAGES
 from vispark.migrate.capture import CapturedCall, RunCapture, digest_of, encoded
 from vispark.migrate.errors import SourceError
 from vispark.migrate.functions import FOLDS, fold_verdict
+from vispark.migrate.operation_count import operations_of
 from vispark.migrate.row_functions import axes_around
 from vispark.migrate.rules import MAPS
 from vispark.migrate.sites import ACTIONS, TRANSFORMATIONS
-from vispark.migrate.typed import described, typed_verdict
+from vispark.migrate.typed import bytes_of, described, typed_verdict
 
 #: Records of what is cached that are taken, results of an action that are kept, and runs whose times are.
 SAMPLE, RESULTS, TIMES = 256, 100, 10_000
+#: Records whose operations are counted.
+COUNTED = 3
 
 _WRAPPED = tuple(sorted(TRANSFORMATIONS | ACTIONS))
 
@@ -232,11 +235,13 @@ class Recorder:
                 continue
             try:
                 samples[number] = live.rdd.take(SAMPLE)
+                count = live.rdd.count()
             except Py4JError as error:
                 self.capture.calls[number].records = f"not known: {type(error).__name__}"
                 continue
             call = self.capture.calls[number]
             call.records = described(samples[number])
+            call.count, call.record_bytes = count, bytes_of(samples[number])
             if self.samples:
                 call.sample = encoded(samples[number], self.capture.arrays)
         for call in self.capture.calls:
@@ -258,6 +263,7 @@ class Recorder:
             if number is None or number not in samples:
                 return
             said = typed_verdict(chain, samples[number])
+            call.operations = operations_of(chain, samples[number][:COUNTED])
         call.is_read, call.reason, call.reason_line = said.is_read, said.reason, said.line
 
 

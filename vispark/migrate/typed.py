@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
+
+import numpy as np
 
 from vispark.errors import PlanError, VisparkError
 from vispark.lower.lowering import Lowering
@@ -51,6 +54,24 @@ def described(records: Sequence[Any]) -> str:
         kind = names.get(dtype, dtype)
         return f"numbers of {kind}" if not shape else f"rows of {' x '.join(map(str, shape))} {kind}"
     return summary([schema])
+
+
+def bytes_of(records: Sequence[Any]) -> float | None:
+    """Return the bytes that one of these records takes on a device; None where they cannot be held.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> bytes_of([np.zeros(3), np.ones(3)])
+    24.0
+    """
+    try:
+        schema = schema_of(records)
+    except VisparkError:
+        return None
+    held = sum(math.prod(field.shape) * np.dtype(field.dtype).itemsize for signature in schema.signatures
+               for field in signature.fields)
+    return held / len(records) if records else None
 
 
 def typed_verdict(functions: Sequence[tuple[Function, str]], records: Sequence[Any]) -> Verdict:

@@ -1,0 +1,97 @@
+"""Loops of a recording on devices: their work is what was recorded, and what was not is not assumed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from vispark.migrate.capture import CapturedCall, RunCapture, digest_of
+from vispark.migrate.cli import main
+from vispark.migrate.errors import USAGE, YES
+from vispark.migrate.from_capture import qualify_capture
+from vispark.migrate.loop_prediction import PredictionTarget
+from vispark.migrate.operation_count import operations_of
+from vispark.migrate.predict import DeviceRates, Interval
+from vispark.migrate.sites import SourceProgram
+
+PROGRAM = """\
+data = sc.textFile(path).map(float).cache()
+for _ in range(9):
+    w -= data.map(lambda x: x * w).reduce(lambda a, b: a + b)
+    data.glom().count()
+"""
+FAST = DeviceRates("fast", 1e12, {"float64": 1e12}, 1e12, 1e10, 1e-3, True)
+
+
+def _capture(folder: Path, **cached: object) -> RunCapture:
+    """A recording of four passes of 1.0 s, half a second of which is each action."""
+    file = str(folder / "job.py")
+    program = SourceProgram(file, PROGRAM)
+    calls = {each.method: each for each in program.calls}
+    numbers = {name: number for number, name in enumerate(calls)}
+    before = {"map": "cache", "reduce": "map", "glom": "cache", "count": "glom"}
+    found = []
+    for name, call in calls.items():
+        ends = call.node.end_lineno or 0, call.node.end_col_offset or 0
+        on = numbers.get(before.get(name, ""))
+        one = CapturedCall(numbers[name], file, call.line, *ends, name, on,
+                           4, is_read=name in ("map", "reduce"), reason="add" if name == "reduce" else "")
+        if name in ("reduce", "count"):
+            one.starts = [float(i) + (0.5 if name == "count" else 0.0) for i in range(4)]
+            one.seconds = [0.5] * 4
+        found.append(one)
+    for name, value in cached.items():
+        setattr(found[numbers["cache"]], name, value)
+    found[numbers["map"]].operations = {"float64": 1.0}
+    return RunCapture(file, [], digest_of(PROGRAM), 10.0, sources={file: PROGRAM}, calls=found)
+
+
+def _target() -> PredictionTarget:
+    return PredictionTarget({"fast": FAST}, 100, Interval(1.0, 1.0))
+
+
+def test_a_pass_is_bytes_and_operations_and_the_job_that_stays(tmp_path: Path):
+    answer = qualify_capture(_capture(tmp_path, count=10 ** 9, record_bytes=8.0), _target())
+    found, = answer.extra["predictions"]
+    # 8 GB at 1 TB/s and the plan, 0.8 to 1.5 times, and the count() of glom() that stays a job of half a second.
+    low, high = found["pass"]
+    assert low == pytest.approx(0.8 * (8e-3 + 1e-3) + 0.5) and high == pytest.approx(1.5 * (8e-3 + 1e-3) + 0.5)
+    assert set(found["program"]) == {"4", "100"}
+    lines = [line.strip() for line in answer.text().splitlines()]
+    assert any(line.startswith("on fast (calibrated): a pass 507 .. 514 ms") for line in lines), lines
+    assert any("it pays from pass" in line for line in lines)
+
+
+@pytest.mark.parametrize("cached", [{}, {"count": 10 ** 9}])
+def test_without_the_size_of_what_is_cached_nothing_is_predicted(tmp_path: Path, cached: dict):
+    found, = qualify_capture(_capture(tmp_path, **cached), _target()).extra["predictions"]
+    assert found["pass"] is None and "the bytes of a kernel" in found["why"] and found["program"] == {}
+
+
+def test_on_the_command_line(tmp_path: Path):
+    _capture(tmp_path, count=1000, record_bytes=8.0).write(tmp_path / "job.capture")
+    words = ["qualify", "--no-history", "--json", "--on", "h200,t4", str(tmp_path / "job.capture")]
+    ended = CliRunner().invoke(main, words)
+    assert ended.exit_code == YES, ended.output
+    assert [each["device"] for each in json.loads(ended.output)["predictions"]] == ["h200", "t4"]
+    assert CliRunner().invoke(main, [*words[:4], "none", words[-1]]).exit_code == USAGE
+    (tmp_path / "job.py").write_text(PROGRAM)
+    refused = CliRunner().invoke(main, [*words[:5], str(tmp_path / "job.py")])
+    assert refused.exit_code == USAGE and "vispark record" in refused.output
+
+
+def test_operations_are_counted():
+    centres = [np.ones(16)] * 40
+    def nearest(p):
+        return min(range(40), key=lambda i: np.sum((p - centres[i]) ** 2))
+
+    # 16 differences, squares and additions to each of 40 centres.
+    assert operations_of([(nearest, "")], [np.zeros(16)])["float64"] == pytest.approx(40 * 48, rel=0.05)
+    assert operations_of([(lambda p: p @ np.ones((4, 3), "f4"), "")], [np.ones(4, "f4")]) == {"float32": 24}
+    assert operations_of([(lambda p: p * 2, ""), (lambda p: p + p, "")], [np.zeros(4)]) == {"float64": 8}
+    assert operations_of([(lambda v: v * 2, "value")], [(1, np.zeros(4))]) == {"float64": 4}
+    assert operations_of([(lambda p: {}[p], "")], [np.zeros(4)]) == {}

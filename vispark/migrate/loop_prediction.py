@@ -1,0 +1,149 @@
+"""Prediction of a recorded loop on devices: its pass and the whole program, by what was recorded of its work."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from vispark.migrate.advice import ON_DEVICE, Advice, LoopAdvice
+from vispark.migrate.capture import CapturedCall, RunCapture
+from vispark.migrate.predict import (
+    Answer,
+    DeviceRates,
+    Interval,
+    KernelWork,
+    PassWork,
+    PriceList,
+    ProgramTimes,
+    UnknownTime,
+    least_gpus,
+    predict_pass,
+)
+from vispark.migrate.rules import MAPS
+from vispark.migrate.sites import RddCall
+
+#: Keys from which on sums by key go over the data twice.
+_MANY_KEYS = 1024
+
+
+@dataclass(frozen=True)
+class PredictionTarget:
+    """Devices that a prediction is for, and what is given beside the recording.
+
+    Parameters
+    ----------
+    devices : mapping
+        Rates by name.
+    passes : int
+        Passes of the program that are asked about, beside those that it had.
+    load : Interval
+        Seconds that starting a worker, loading and compiling add.
+    prices : PriceList, optional
+        Without it there is no cost.
+    """
+
+    devices: Mapping[str, DeviceRates]
+    passes: int
+    load: Interval
+    prices: PriceList | None = None
+
+
+@dataclass(frozen=True)
+class LoopPrediction:
+    """Prediction of a loop on one device."""
+
+    device: str
+    name: str
+    calibrated: bool
+    one_pass: Answer
+    times: ProgramTimes | None
+    passes: tuple[int, int]
+    gpus: int | None
+    price: float | None
+
+    def lines(self) -> Iterator[str]:
+        """Yield the prediction as text."""
+        how = "calibrated" if self.calibrated else "data sheet, not calibrated"
+        yield f"on {self.name} ({how}): a pass {self.one_pass}"
+        if self.times is None:
+            return
+        for passes in dict.fromkeys(self.passes):
+            seconds = self.times.gpu(passes)
+            cost = f", {seconds.low * self.price / 3600:.2g} .. {seconds.high * self.price / 3600:.2g}" \
+                if self.price else ""
+            yield f"  the program with {passes} passes: {self.times.cpu(passes)} -> {seconds}{cost}"
+        best, surely = self.times.break_even()
+        yield (f"  it pays from pass {best or 'never'} on, surely from {surely or 'never'}"
+               + (f"; its data takes {self.gpus} GPUs" if self.gpus and self.gpus > 1 else ""))
+
+    def document(self) -> dict[str, object]:
+        """Return the prediction as JSON has it."""
+        one = self.one_pass
+        return {"device": self.device, "calibrated": self.calibrated, "gpus": self.gpus,
+                "pass": [one.low, one.high] if isinstance(one, Interval) else None,
+                "why": "" if isinstance(one, Interval) else str(one),
+                "pays_from": self.times.break_even() if self.times else None,
+                "program": {str(passes): [seconds.low, seconds.high] for passes in self.passes
+                            if self.times for seconds in [self.times.gpu(passes)]}}
+
+
+def predicted_loop(loop: LoopAdvice, verdicts: Mapping[RddCall, Advice], recorded: Mapping[RddCall, CapturedCall],
+                   capture: RunCapture, target: PredictionTarget) -> list[LoopPrediction]:
+    """Return the predictions of a loop, one for each device; none where nothing of it runs on a device."""
+    if not loop.qualifies or loop.low is None or loop.high is None:
+        return []
+    work, data = _work(loop, verdicts, recorded, capture)
+    found = []
+    for device, rates in target.devices.items():
+        one = work if isinstance(work, UnknownTime) else predict_pass(work, rates)
+        times = None
+        if isinstance(one, Interval):
+            rest = max(0.0, capture.seconds - loop.seconds)
+            times = ProgramTimes(Interval(loop.low, loop.high), Interval(rest, rest), one, target.load)
+        found.append(LoopPrediction(device, rates.name, rates.calibrated, one, times,
+                                    (loop.passes or 1, target.passes), least_gpus(data, rates),
+                                    (target.prices.prices.get(device) if target.prices else None)))
+    return found
+
+
+def _work(loop: LoopAdvice, verdicts: Mapping[RddCall, Advice], recorded: Mapping[RddCall, CapturedCall],
+          capture: RunCapture) -> tuple[PassWork | UnknownTime, float]:
+    """Return the work of a pass, and the bytes that its data takes."""
+    said = {found.number: verdicts[call].verdict for call, found in recorded.items() if call in verdicts}
+    actions = [found for call, found in recorded.items() if call in verdicts and found.starts]
+    kernels, jobs, data = [], [], 0.0
+    for action in actions:
+        chain = list(_chain(action, capture))
+        inside = [call for call in chain if call.count is None]
+        if any(said.get(call.number) in ("stays", "by hand") for call in inside):
+            jobs.append(action)
+            continue
+        if not any(said.get(call.number) in ON_DEVICE for call in inside):
+            continue
+        held = next((call for call in chain if call.count is not None), None)
+        if held is None or held.record_bytes is None:
+            return UnknownTime("the bytes of a kernel (a recording with samples of what is cached has them)"), data
+        size = (held.count or 0) * held.record_bytes
+        data = max(data, size)
+        maps = [call for call in inside if call.method in MAPS and said.get(call.number) in ON_DEVICE]
+        operations = {dtype: each * (held.count or 0) for dtype, each in (maps[0].operations if maps else {}).items()}
+        many = any(call.keys and call.keys[1] >= _MANY_KEYS for call in inside)
+        kernels.append(KernelWork(size, operations, 2 if many else 1))
+    job = Interval(min(min(each.seconds) for each in jobs), max(max(each.seconds) for each in jobs)) if jobs else None
+    busy = sum(statistics.median(each.seconds) for each in actions)
+    driver = max(0.0, (loop.middle or 0.0) - busy)
+    return PassWork(kernels, 0.0, len(jobs), job, Interval(0.0, driver)), data
+
+
+def _chain(call: CapturedCall, capture: RunCapture) -> Iterator[CapturedCall]:
+    """Yield a call and those that it was made on, up to one that is cached."""
+    number: int | None = call.number
+    seen: set[int] = set()
+    while number is not None and number not in seen:
+        seen.add(number)
+        one = capture.calls[number]
+        yield one
+        if one.count is not None:
+            return
+        number = one.on
