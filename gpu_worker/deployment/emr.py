@@ -156,7 +156,7 @@ class EmrClusters:
 
     def states(self) -> list[ClusterState]:
         """Return the clusters of this region: those recorded, and those with vispark's tags that others recorded."""
-        records = {record.id: record for record in self._records.all() if record.region == self.region}
+        records = {record.id: record for record in self._own_records() if record.region == self.region}
         found = [self._state(records.pop(identity, None), stack) for stack in self._all_stacks()
                  if (identity := _tags(stack).get(_ID_TAG))]
         for record in records.values():
@@ -200,7 +200,7 @@ class EmrClusters:
         ClusterError
             If it was not created here, by its tag; nothing is ended then.
         """
-        record = next((each for each in self._records.all() if each.name == checked_name(name)), None)
+        record = next((each for each in self._own_records() if each.name == checked_name(name)), None)
         if record is not None and record.region != self.region:
             raise ClusterError(f"cluster {name} is in {record.region}, not in {self.region}: --region {record.region}")
         stack = self._stack(_PREFIX + name)
@@ -218,6 +218,9 @@ class EmrClusters:
                 self._records.remove(record)
             else:
                 self._records.set_state(record, "stopping")
+
+    def _own_records(self) -> list[Record]:
+        return [record for record in self._records.all() if record.platform == "emr"]
 
     def _check_ours(self, name: str, stack: dict[str, Any], record: Record | None, identity: str) -> None:
         tag = _tags(stack).get(_ID_TAG, "")

@@ -7,7 +7,7 @@ import os
 import re
 import secrets
 import tempfile
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -30,13 +30,17 @@ class Record:
     id : str
         32 hexadecimal digits: the tag by which the cluster is found again, and the token by which it is created once.
     region : str
-        Where it is.
+        Where it is; empty where the platform has no regions.
     parameters : dict of str to str
-        Of its template, those that were given.
+        Of its template or platform, those that were given.
     state : str
         "recorded": nothing is known to have been created; "requested": the provider took the request; "stopping".
     created : str
         When the record was made, in UTC.
+    platform : str
+        Which kind of cluster it is.
+    details : dict of str to str
+        What its platform has to know to find it again.
     """
 
     name: str
@@ -45,6 +49,8 @@ class Record:
     parameters: dict[str, str]
     state: str
     created: str
+    platform: str = "emr"
+    details: dict[str, str] = field(default_factory=dict)
 
 
 class RecordStore:
@@ -54,13 +60,25 @@ class RecordStore:
     ----------
     directory : Path, optional
         Another place of the records.
+    commands : tuple of str
+        Commands that list and end clusters, for the errors' words.
     """
 
-    def __init__(self, directory: Path | None = None):
+    def __init__(self, directory: Path | None = None,
+                 commands: tuple[str, str] = ("gpu-worker clusters list", "gpu-worker clusters stop")):
         self._directory = directory or Path(platformdirs.user_state_dir("vispark")) / "clusters"
+        self._list, self._end = commands
 
-    def create(self, name: str, region: str, parameters: dict[str, str]) -> Record:
+    def create(self, name: str, region: str, parameters: dict[str, str], platform: str = "emr",
+               details: dict[str, str] | None = None, identity: str = "") -> Record:
         """Record a cluster that is to be created, or return the record of a creation that was cut short.
+
+        Parameters
+        ----------
+        name, region, parameters, platform, details : str and dict of str to str
+            As the record has them.
+        identity : str
+            Its id; a new one where it is empty.
 
         Raises
         ------
@@ -68,17 +86,16 @@ class RecordStore:
             If there is a record of that name with other parameters, or of a cluster that was requested already.
         """
         path = self._path(name)
-        record = Record(name, secrets.token_hex(16), region, parameters, "recorded",
-                        datetime.now(UTC).isoformat(timespec="seconds"))
+        record = Record(name, identity or secrets.token_hex(16), region, parameters, "recorded",
+                        datetime.now(UTC).isoformat(timespec="seconds"), platform, details or {})
         if self._write(path, record, is_new=True):
             return record
         known = self.read(name)
-        if (known.parameters, known.region) != (parameters, region):
-            raise ClusterError(f"cluster {name} was recorded at {known.created} in {known.region} with "
-                               f"{_listed(known.parameters)}; create it with these, or: "
-                               f"gpu-worker clusters stop {name}")
+        if (known.parameters, known.region, known.platform) != (parameters, region, platform):
+            raise ClusterError(f"cluster {name} was recorded at {known.created} in {known.region or known.platform} "
+                               f"with {_listed(known.parameters)}; create it with these, or: {self._end} {name}")
         if known.state != "recorded":
-            raise ClusterError(f"cluster {name} is {known.state} since {known.created}: gpu-worker clusters list")
+            raise ClusterError(f"cluster {name} is {known.state} since {known.created}: {self._list}")
         return known
 
     def read(self, name: str) -> Record:
@@ -104,9 +121,9 @@ class RecordStore:
             return []
         return [self.read(path.stem) for path in sorted(self._directory.glob("*.json"))]
 
-    def set_state(self, record: Record, state: str) -> Record:
-        """Write a record's state, and return the record."""
-        changed = replace(record, state=state)
+    def set_state(self, record: Record, state: str, details: dict[str, str] | None = None) -> Record:
+        """Write a record's state, and details that its platform has learnt, and return the record."""
+        changed = replace(record, state=state, details=record.details | (details or {}))
         self._write(self._path(record.name), changed, is_new=False)
         return changed
 

@@ -52,7 +52,9 @@ CONTRACTS: dict[str, tuple[str, ...]] = {
     "vispark.udfs": (*_RUNTIME, "vispark.tables", "vispark.api"),
     "vispark.ml": (*_RUNTIME, "vispark.tables", "vispark.api", "vispark.random", "vispark.udfs"),
     "vispark.notebook": ("vispark.errors", "vispark._utils", "vispark.profiling"),
-    "vispark.migrate": (*_RUNTIME, "gpu_worker.web", "vispark.tables", "vispark.api"),
+    "vispark.clusters": ("gpu_worker.protocol", "gpu_worker.deployment", "vispark.errors", "vispark.options"),
+    "vispark.migrate": (*_RUNTIME, "gpu_worker.deployment", "gpu_worker.web", "vispark.tables", "vispark.api",
+                        "vispark.clusters"),
 }
 
 #: The same within the translator, in the order in which a function passes.

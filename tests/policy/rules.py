@@ -10,7 +10,8 @@ from collections.abc import Iterator
 #: What the files below a path may not import, and the exceptions to it.
 _FORBIDDEN = {
     "gpu_worker/": ({"pyspark", "vispark"}, ()),
-    "vispark/": ({"gpu_worker"}, ("gpu_worker.protocol", "gpu_worker.client", "gpu_worker.web")),
+    "vispark/": ({"gpu_worker"}, ("gpu_worker.protocol", "gpu_worker.client", "gpu_worker.web",
+                                  "gpu_worker.deployment")),
     "": ({"pycuda", "mpi4py"}, ()),
 }
 _ONLY_IN = {"pycuda": ("gpu_worker/device/cuda/layer.py",),

@@ -14,19 +14,23 @@ from typing import Any
 
 import click
 
-from vispark.errors import VisparkError
-from vispark.migrate.errors import UNKNOWN
+from vispark.errors import OptionError, VisparkError
+from vispark.migrate.errors import UNKNOWN, USAGE
 
 #: Name of a command: the module that has it, as ``command``.
 COMMANDS: dict[str, str] = {
     "calibrate": "vispark.migrate.calibrate_command",
+    "cluster": "vispark.migrate.cluster_command",
+    "config": "vispark.migrate.config_command",
     "predict": "vispark.migrate.predict_command",
     "qualify": "vispark.migrate.qualify_command",
     "report": "vispark.migrate.report_command",
     "validate": "vispark.migrate.validate_command",
+    "profile": "vispark.migrate.profile_command",
     "record": "vispark.migrate.record_command",
     "port": "vispark.migrate.port_command",
     "run": "vispark.migrate.run_command",
+    "submit": "vispark.migrate.submit_command",
     "tune": "vispark.migrate.tune_command",
 }
 
@@ -49,7 +53,7 @@ class LazyGroup(click.Group):
             return super().invoke(ctx)
         except VisparkError as error:
             click.echo(f"vispark: {error}", err=True)
-            ctx.exit(UNKNOWN)
+            ctx.exit(USAGE if isinstance(error, OptionError) else UNKNOWN)
 
 
 def emit(document: dict[str, Any], as_json: bool, text: Callable[[], str]) -> None:

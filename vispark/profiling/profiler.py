@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import threading
 import time
 from collections import defaultdict
@@ -28,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark import SparkContext
 
 from gpu_worker.protocol.messages import Times
+from vispark._utils.callers import user_line
 from vispark._utils.lazy import LazyModule
 from vispark.errors import PlanError
 from vispark.profiling.attribution import shares, tracks
@@ -58,6 +60,8 @@ KINDS = {
     "driver": "plans recorded and worked out, results put together, and all else",
 }
 
+_LINE = re.compile(r"[^\n]*?\.\w+:\d+(?=:|$)")
+
 #: Tasks that a trace shows; of more it has the stages.
 _SHOWN_TASKS = 2000
 
@@ -72,6 +76,8 @@ class Event:
     seconds: float
     track: str
     answer: int
+    #: The user's line that waited: file and number.
+    line: str = ""
 
 
 @dataclass
@@ -114,30 +120,56 @@ class Profile:
     @property
     def seconds(self) -> dict[str, float]:
         """By kind of work; they add up to ``total``. Before its end a profile knows nothing of Spark's jobs."""
-        found, events = dict.fromkeys(KINDS, 0.0), self.events[:]
-        tasks = [task for job in self.jobs for stage in job.stages for task in stage.tasks]
+        found = dict.fromkeys(KINDS, 0.0)
+        for _, kind, seconds in self._attributed():
+            found[kind] += seconds
+        return found
+
+    def lines(self) -> dict[str, dict[str, float]]:
+        """Return seconds by the user's line, as "job.py:12", and kind of work; they add up to ``total``.
+
+        What the driver does beside plans and jobs has no line, and is below "".
+
+        Examples
+        --------
+        >>> found = Profile(total=2.0)
+        >>> found.add("reduce", {"kernel": 1.5}, found.started, "worker", "job.py:12")
+        >>> found.lines()
+        {'job.py:12': {'kernel': 1.5}, '': {'driver': 0.5}}
+        """
+        found: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+        for line, kind, seconds in self._attributed():
+            if seconds > 0:
+                found[line][kind] += seconds
+        return {line: dict(kinds) for line, kinds in found.items()}
+
+    def _attributed(self) -> Iterator[tuple[str, str, float]]:
+        """Yield the shares of the time: the user's line, where one is known, kind of work, and seconds."""
+        events = self.events[:]
+        found = [(_site(job), task) for job in self.jobs for stage in job.stages for task in stage.tasks]
+        tasks = [task for _, task in found]
         levels = [[(event.start, event.start + event.seconds) for event in events],
                   list(map(self._between, tasks)), list(map(self._between, self.jobs))]
         (plans, of_tasks, of_jobs), nobodys = shares(levels, self.total or time.monotonic() - self.started)
         for event, seconds in zip(events, plans, strict=True):
-            found[event.kind] += seconds
-        for task, seconds in zip(tasks, of_tasks, strict=True):
+            yield event.line, event.kind, seconds
+        for (line, task), seconds in zip(found, of_tasks, strict=True):
             work = sum(task.parts.values())
             for kind, each in task.parts.items() if work else [("scheduling", 1.0)]:
-                found[kind] += seconds * each / (work or 1.0)
-        found["scheduling"] += sum(of_jobs)
-        found["driver"] += nobodys
-        return found
+                yield line, kind, seconds * each / (work or 1.0)
+        for job, seconds in zip(self.jobs, of_jobs, strict=True):
+            yield _site(job), "scheduling", seconds
+        yield "", "driver", nobodys
 
-    def add(self, name: str, parts: Mapping[str, float], start: float, track: str) -> None:
+    def add(self, name: str, parts: Mapping[str, float], start: float, track: str, line: str = "") -> None:
         """Record an operation's seconds by kind, as consecutive events from the time ``start`` of ``time.monotonic``
-        on.
+        on; ``line`` is the user's, which waits.
         """
         with self._lock:
             self._answers += 1
             for kind, seconds in parts.items():
                 if seconds > 0:
-                    self.events.append(Event(name, kind, start - self.started, seconds, track, self._answers))
+                    self.events.append(Event(name, kind, start - self.started, seconds, track, self._answers, line))
                     start += seconds
 
     def add_task_seconds(self, stage: int, partition: int, seconds: Mapping[str, float]) -> None:
@@ -254,6 +286,17 @@ class Profile:
                         "spark.ui.retainedJobs and spark.ui.retainedStages say how many it remembers", self.forgotten)
 
 
+def _site(job: Job) -> str:
+    """Return the user's line of a job, which its name ends with, as "collect at job.py:12"."""
+    return _place(job.name.rpartition(" at ")[2])
+
+
+def _place(text: str) -> str:
+    """Return the file and the number of a line that begins with them; nothing where it does not."""
+    found = _LINE.match(text)
+    return found[0] if found else ""
+
+
 def _span(name: str, category: str, track: str, start: float, seconds: float) -> dict[str, Any]:
     """Return a slice of a trace, still with its track's name."""
     return {"ph": "X", "name": name, "cat": category, "pid": 1, "tid": track, "ts": start * 1e6, "dur": seconds * 1e6}
@@ -360,7 +403,7 @@ def answered(labels: Sequence[str], times: Times, began: float, runtime_dir: str
     parts = parts_of(times, time.monotonic() - began)
     if relayed:
         parts["scheduling"] += parts.pop("transport", 0.0)
-    _current.add(", ".join(labels) or "take", parts, began, f"worker {runtime_dir}")
+    _current.add(", ".join(labels) or "take", parts, began, f"worker {runtime_dir}", _place(user_line()))
 
 
 def leaving(context: SparkContext) -> None:

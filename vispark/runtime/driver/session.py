@@ -40,6 +40,7 @@ from vispark.profiling import journal
 from vispark.profiling import profiler as profiling
 from vispark.records.partition_schema import PartitionSchema
 from vispark.runtime.driver import publications
+from vispark.runtime.driver.call_sites import at_user_line
 from vispark.runtime.driver.executor_gpus import assigned, refresh
 from vispark.runtime.driver.garbage_collector import GarbageCollector
 from vispark.runtime.driver.loop_pacing import ChunkController
@@ -725,7 +726,8 @@ class Session:
         """
         for attempt in itertools.count():
             try:
-                return action()
+                with at_user_line(self.context, "load"):
+                    return action()
             except SPARK_JOB_FAILED as error:
                 check_open(self)
                 if not worker_crashed(error) or attempt >= self.options.attempts:

@@ -1,0 +1,1 @@
+"""Clusters on which programs run: one module a platform, each recorded before it is created."""

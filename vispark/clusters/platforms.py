@@ -1,0 +1,211 @@
+"""Platforms of clusters: what each does, and the table of them. A new platform is a module and a line of the table."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from importlib import import_module
+from typing import Any, Protocol
+
+from gpu_worker.deployment.records import Record
+from vispark.errors import OptionError
+
+#: Name of a platform: the module that has it, as ``PLATFORM``; it is imported when the platform is used.
+PLATFORMS: dict[str, str] = {
+    "local": "vispark.clusters.local",
+    "standalone": "vispark.clusters.standalone",
+}
+
+#: States of a cluster.
+ABSENT, STARTING, READY, ENDED = "absent", "starting", "ready", "ended"
+
+
+@dataclass(frozen=True)
+class ClusterParameter:
+    """Parameter of a platform: name, default, check of its text, and meaning.
+
+    ``check`` raises ValueError, whose message says what would be right.
+    """
+
+    name: str
+    default: str
+    check: Callable[[str], object]
+    meaning: str
+
+
+@dataclass(frozen=True)
+class ClusterStatus:
+    """Status of a cluster as its platform knows it.
+
+    Attributes
+    ----------
+    name, id, platform : str
+        As recorded, or as the tags say.
+    state : str
+        "absent": nothing of it is there; "starting", "ready"; "ended": it was there.
+    is_recorded : bool
+        Whether this user has a record of it.
+    details : dict of str to str
+        What else is known: addresses, machines, states in the platform's own words.
+    """
+
+    name: str
+    id: str
+    platform: str
+    state: str
+    is_recorded: bool = True
+    details: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class SubmitSettings:
+    """Settings with which ``spark-submit`` reaches a cluster.
+
+    Attributes
+    ----------
+    master : str
+        As ``--master`` takes it.
+    conf : dict of str to str
+        Spark's and vispark's settings; what the user gives goes first.
+    options : tuple of str
+        Further options of ``spark-submit``.
+    environment : dict of str to str
+        Variables for ``spark-submit``.
+    secrets : dict of str to str
+        Settings that go to ``spark-submit`` in a file that no other user reads, and not by its command line.
+    """
+
+    master: str
+    conf: dict[str, str] = field(default_factory=dict)
+    options: tuple[str, ...] = ()
+    environment: dict[str, str] = field(default_factory=dict)
+    secrets: dict[str, str] = field(default_factory=dict)
+
+
+class Platform(Protocol):
+    """Platform of clusters. Records come with all parameters, checked."""
+
+    @property
+    def parameters(self) -> tuple[ClusterParameter, ...]:
+        """The parameters of a cluster."""
+
+    @property
+    def costs(self) -> bool:
+        """Whether a cluster costs money, so that creating one is to be confirmed."""
+
+    def place(self, identity: str, values: Mapping[str, str]) -> dict[str, str]:
+        """Return the details that are recorded before anything is created, by the cluster's id and parameters."""
+
+    def plan(self, record: Record) -> dict[str, Any]:
+        """Return all that :meth:`create` would make, as JSON has it; nothing is asked of anybody."""
+
+    def create(self, record: Record) -> dict[str, str]:
+        """Create what is not there yet, and return details for the record.
+
+        Raises
+        ------
+        ClusterRefused
+            If nothing was created.
+        ClusterError
+            If it is not known whether something was.
+        """
+
+    def status(self, record: Record) -> ClusterStatus:
+        """Return the status of a recorded cluster, which is looked up by its tag."""
+
+    def strays(self) -> list[ClusterStatus]:
+        """Return the clusters that have vispark's tags, without regard to records; as far as can be asked."""
+
+    def delete(self, record: Record) -> bool:
+        """Delete all that has the cluster's tag; return whether it is gone already.
+
+        Raises
+        ------
+        ClusterRefused
+            If what is there was created by others.
+        """
+
+    def submission(self, record: Record) -> SubmitSettings:
+        """Return the settings with which a program reaches the cluster."""
+
+
+def platform_of(name: str) -> Platform:
+    """Return a platform by its name.
+
+    Raises
+    ------
+    OptionError
+        If there is none of that name; the message lists those that there are.
+
+    Examples
+    --------
+    >>> platform_of("locl")
+    Traceback (most recent call last):
+        ...
+    gpu_worker.protocol.errors.OptionError: there is no platform locl; meant local?
+    """
+    if name not in PLATFORMS:
+        raise OptionError(f"there is no platform {name}; {_near(name, list(PLATFORMS))}")
+    found: Platform = import_module(PLATFORMS[name]).PLATFORM
+    return found
+
+
+def checked(parameters: tuple[ClusterParameter, ...], given: Mapping[str, str]) -> dict[str, str]:
+    """Return the values of all parameters, defaults included.
+
+    Raises
+    ------
+    OptionError
+        If one is unknown, or not as it should be; all problems are named.
+
+    Examples
+    --------
+    >>> checked((ClusterParameter("cores", "2", whole(1, 64), "Cores."),), {"cores": "0"})
+    Traceback (most recent call last):
+        ...
+    gpu_worker.protocol.errors.OptionError: cores is a whole number from 1 to 64, not '0'
+    """
+    names = [each.name for each in parameters]
+    problems = [f"{name} is no parameter of this platform; {_near(name, names)}" for name in given if name not in names]
+    values = {each.name: given.get(each.name, each.default) for each in parameters}
+    for each in parameters:
+        try:
+            each.check(values[each.name])
+        except ValueError as error:
+            problems.append(f"{each.name} is {error}, not {values[each.name]!r}")
+    if problems:
+        raise OptionError("; ".join(problems))
+    return values
+
+
+def whole(low: int, high: int, empty: bool = False) -> Callable[[str], object]:
+    """Return the check of a whole number within limits; with ``empty`` of no text, too."""
+    def check(text: str) -> None:
+        if (text or not empty) and not (text.isascii() and text.isdigit() and low <= int(text) <= high):
+            raise ValueError(f"a whole number from {low} to {high}" + (", or empty" if empty else ""))
+    return check
+
+
+def matches(pattern: str, meaning: str) -> Callable[[str], object]:
+    """Return the check of a text against a regular expression."""
+    def check(text: str) -> None:
+        if not re.fullmatch(pattern, text):
+            raise ValueError(meaning)
+    return check
+
+
+#: Check of memory as Spark writes it.
+memory = matches(r"[1-9]\d*[mgMG]?|", "memory as 512m or 4g, or empty")
+
+
+def device(text: str) -> None:
+    """Check a device as ``spark.vispark.device`` takes it; the imports of devices are the option's."""
+    if not re.fullmatch(r"[a-z]+(:[1-9]\d*)?", text):
+        raise ValueError("a device as spark.vispark.device takes it, as auto, host or host:2")
+
+
+def _near(name: str, known: list[str]) -> str:
+    near = get_close_matches(name, known, 1)
+    return f"meant {near[0]}?" if near else f"there are {', '.join(known)}"
