@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from vispark.profiling.profiler import Profile, profile
     from vispark.records.rows import Rows
     from vispark.records.text import read_text
+    from vispark.runtime.driver.progress import progress
     from vispark.tables.csv import read_csv
     from vispark.tables.dataframe import from_dataframe
     from vispark.tables.orc import read_orc
@@ -103,6 +104,7 @@ __all__ = [
     "gpu_profile",
     "load_ipython_extension",
     "profile",
+    "progress",
     "publications",
     "read_csv",
     "read_orc",
@@ -129,6 +131,7 @@ __getattr__, __dir__ = _names_of(__name__, {
     "vispark.random": ("random",),
     "vispark.records.rows": ("Rows",),
     "vispark.records.text": ("read_text",),
+    "vispark.runtime.driver.progress": ("progress",),
     "vispark.tables.csv": ("read_csv",),
     "vispark.tables.dataframe": ("from_dataframe",),
     "vispark.tables.orc": ("read_orc",),

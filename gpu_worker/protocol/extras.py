@@ -4,7 +4,7 @@ from __future__ import annotations
 
 #: The extras of setup.cfg that hints name.
 EXTRAS = ("cuda", "cuda-wheels", "mpi", "files", "s3", "hdfs", "zarr", "hdf5", "text", "dataframe", "aws", "metrics",
-          "dashboard", "examples")
+          "dashboard", "plot", "examples")
 
 
 def install(extra: str) -> str:

@@ -21,7 +21,7 @@ from vispark.plan.ops import DatasetId, PlanNode
 from vispark.plan.slots import ArgumentRef
 from vispark.records import pack
 from vispark.records.partition_schema import PartitionSchema
-from vispark.runtime.driver.loop_pacing import ChunkController, EndedLoop, progress, run_parts
+from vispark.runtime.driver.loop_pacing import ChunkController, EndedLoop, run_parts
 from vispark.translate.codegen.scalar.interface import SHARED_LIMIT
 
 START, END = DatasetId(1, "start"), DatasetId(2, "end")
@@ -418,13 +418,3 @@ def test_parts_of_loops_that_come_again_are_alike():
     assert parts == [12, 88, 100, 100]
     run_parts(2000, -1.0, run, lambda done, change: None, pace)
     assert len(set(parts[4:-1])) == 1 and sum(parts[4:]) == 2000
-
-
-def test_the_line_of_a_loop_is_shown_where_it_is_wanted(capsys):
-    with progress("iterate heat", 100, True) as show:
-        show(40, 0.125)
-    assert "iterate heat" in capsys.readouterr().err
-    for wanted in (None, False):        # there is no terminal
-        with progress("iterate heat", 100, wanted) as show:
-            show(40, 0.125)
-        assert capsys.readouterr().err == ""

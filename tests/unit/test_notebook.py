@@ -56,3 +56,12 @@ def test_the_package_is_an_extension_and_imports_no_ipython():
     code = "import sys, vispark; vispark.load_ipython_extension; print('IPython' in sys.modules)"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
     assert found.stdout == "False\n"
+
+
+def test_a_status_is_text_without_colours(shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("VISPARK_RUNTIME_DIR", str(tmp_path / "none"))
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    found = shell.run_line_magic("vispark", "status")
+    assert "\x1b" not in found
+    data, _ = shell.display_formatter.format(found)
+    assert data["text/plain"] == str(found)

@@ -69,3 +69,7 @@ class Explanation(str):
                           exclude: Container[str] | None = None) -> dict[str, Any]:
         """Return the text, and the same with a part of its own for each section; no job is run."""
         return bundle(str(self), sections(self), include, exclude)
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """Write the text to IPython's printer, which would show a string in quotes otherwise."""
+        printer.text(str(self))

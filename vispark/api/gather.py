@@ -40,6 +40,13 @@ def _description(blocks: RDD[Any]) -> GridSpec:
     return key.grid.description
 
 
+def described(blocks: RDD[Any]) -> tuple[GridSpec, Any]:
+    """Return the grid of some blocks, and a block without cells, whose dtypes and fields are those of all."""
+    description = _description(blocks)
+    none = CellSelection.of(tuple(slice(0, 0) for _ in description.shape), description.shape)
+    return description, _windowed(blocks, none).values().first()
+
+
 def _windowed(blocks: RDD[Any], window: CellSelection) -> RDD[Any]:
     if isinstance(blocks, GridOperations):
         return blocks.window(window.starts, window.stops, window.steps)
@@ -96,16 +103,15 @@ def save(blocks: RDD[Any], path: Any, *, per_block: bool = False) -> None:
         _description(blocks)
         blocks.foreachPartition(lambda records: _save_blocks(path, records))
         return
-    grid = blocks.keys().first().grid
-    first = _windowed(blocks, CellSelection.of(tuple(slice(0, 0) for _ in grid.shape), grid.shape)).values().first()
+    description, first = described(blocks)
     if not isinstance(first, dict):
         if not path.endswith(".npy"):
             raise PlanError(f"{path} does not end in .npy, by which scatter knows a file from a directory; give "
                             f"{path}.npy, or per_block=True for a directory of blocks")
-        _save_field(blocks, grid.description, path, None, first.dtype)
+        _save_field(blocks, description, path, None, first.dtype)
         return
     for name, block in first.items():
-        _save_field(blocks, grid.description, f"{path}/{name}.npy", name, block.dtype)
+        _save_field(blocks, description, f"{path}/{name}.npy", name, block.dtype)
 
 
 def _save_blocks(path: str, records: Iterable[tuple[BlockKey, Any]]) -> None:

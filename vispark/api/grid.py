@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass
 from numbers import Integral
 from typing import TYPE_CHECKING, Any
@@ -22,8 +22,10 @@ from vispark.grid.spec import GridSpec
 
 if TYPE_CHECKING:
     from vispark.api import grid_totals as totals
+    from vispark.api import plotting
 else:
     totals = LazyModule("vispark.api.grid_totals")
+    plotting = LazyModule("vispark.api.plotting")
 
 #: The most cells along an axis: kernels number them in 32 bits, and go a little beyond the last.
 MOST_CELLS = 2**31 - 2**16
@@ -254,6 +256,86 @@ class Grid:
             As for :meth:`gather`, or if the file's name does not end in ``.npy``.
         """
         gathering.save(blocks, path, per_block=per_block)
+
+    @staticmethod
+    def plot(blocks: RDD[Any], cells: Any = ..., *, field: str | None = None, axes: Any = None, **options: Any) -> Any:
+        """Draw a grid, or a part of it, by matplotlib: two axes as a picture, one as a line.
+
+        Parameters
+        ----------
+        blocks : RDD or VRDD of (BlockKey, array or dict of arrays)
+            All blocks of a grid.
+        cells : index, optional
+            What of the grid, as for :meth:`gather`: ``np.s_[:, 500]``. Of more than 1,000 x 1,000 cells, or 10,000 in a
+            line, every second or n-th is drawn; the others stay in the workers, so that at most 8 MB come to the
+            driver.
+        field : str, optional
+            The field of several that is drawn.
+        axes : matplotlib.axes.Axes, optional
+            Where to draw; a figure of its own, if left out.
+        **options
+            For ``Axes.imshow`` or ``Axes.plot``: ``cmap="inferno"``.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+            Whose ticks are the cells' numbers in the grid. Of a picture, ``axes.images[0]`` is what a colour bar takes.
+
+        Raises
+        ------
+        PlanError
+            If matplotlib is not installed (``pip install 'vispark[plot]'``), three axes or no cells are left, there is
+            no such field, or the cells are complex.
+
+        Examples
+        --------
+        >>> blocks = Grid((40, 60), splits=(2, 2)).scatter(sc, lambda y, x: 10 * y + x)
+        >>> axes = Grid.plot(blocks, np.s_[:, 30], color="black")
+        >>> axes.lines[0].get_ydata()[:3]
+        array([30, 40, 50])
+        """
+        return plotting.plot(blocks, cells, field, axes, options)
+
+    @staticmethod
+    def animate(blocks: RDD[Any], advance: Callable[[Any], RDD[Any]], *, frames: int, cells: Any = ...,
+                field: str | None = None, axes: Any = None, interval: float = 100.0, **options: Any) -> Any:
+        """Animate a grid by matplotlib: each frame shows what ``advance`` makes of the blocks of the one before.
+
+        Parameters
+        ----------
+        blocks : RDD or VRDD of (BlockKey, array or dict of arrays)
+            All blocks of a grid, which the first frame shows.
+        advance : callable
+            Takes the blocks of a frame and returns those of the next: ``lambda u: u.iterate(heat, 0.1, steps=50)``.
+            Called as the animation is shown or saved, each time from the first frame on.
+        frames : int
+            How many.
+        cells : index, optional
+            What of the grid, as for :meth:`plot`; a frame has at most 300 x 300 cells, or 10,000 in a line.
+        field, axes, **options
+            As for :meth:`plot`. Colours and the range of a line stay those of the first frame, or by ``vmin=``,
+            ``vmax=`` and ``axes.set_ylim``.
+        interval : float
+            Milliseconds from frame to frame.
+
+        Returns
+        -------
+        matplotlib.animation.FuncAnimation
+            Which notebooks show by ``HTML(animation.to_jshtml())``, and ``animation.save("u.gif")`` writes.
+
+        Raises
+        ------
+        PlanError
+            As for :meth:`plot`, or if ``frames`` is not 1 or more.
+
+        Examples
+        --------
+        >>> blocks = Grid((40, 60), splits=(2, 2)).scatter(sc, lambda y, x: 10.0 * y + x).cache("GPU")
+        >>> animation = Grid.animate(blocks, lambda u: u.vmap(lambda cell: cell / 2), frames=3)
+        >>> animation.to_jshtml().count("data:image/png")
+        3
+        """
+        return plotting.animate(blocks, advance, frames, cells, field, axes, interval, options)
 
     @staticmethod
     def sum(blocks: RDD[Any], field: str | None = None) -> Any:

@@ -18,7 +18,8 @@ from vispark.plan import ops
 from vispark.plan.loop_call import LoopSpec, reaches_out, record_loop
 from vispark.plan.map_call import MapSpec
 from vispark.records.partition_schema import PartitionSchema
-from vispark.runtime.driver.loop_pacing import EndedLoop, progress, run_parts
+from vispark.runtime.driver.loop_pacing import EndedLoop, run_parts
+from vispark.runtime.driver.progress import showing
 from vispark.runtime.driver.residency import Residency
 from vispark.runtime.driver.result import PartialResult
 from vispark.runtime.driver.session import Session
@@ -130,7 +131,8 @@ class GridOperations(LineageWalk):
             end of each part of the loop. Of the cells that are not finite then, an error names the first in the order
             of the grid, with its block; with 1 that is one of those at which they began.
         progress : bool, optional
-            Whether to show how far the loop is. Left out: on a terminal, where it takes long.
+            Whether to show how far the loop is, in logs too. Left out: on a terminal and in a notebook, where it takes
+            long, or as :func:`vispark.progress` says.
 
         Returns
         -------
@@ -161,7 +163,7 @@ class GridOperations(LineageWalk):
         """
         spec = record_loop(f, arguments, steps, until, every, check)
         if progress is not None and not isinstance(progress, bool):
-            raise PlanError(f"progress={progress!r}; it is True, False, or None for a terminal alone",
+            raise PlanError(f"progress={progress!r}; it is True, False, or None for terminals and notebooks alone",
                             Place(operation=spec.label))
         self._check_for_a_grid(spec.label)
         if not spec.steps:
@@ -332,7 +334,10 @@ class GridOperations(LineageWalk):
             last = part
             return part._residency.iterated or Iterated(steps, -1.0)
 
-        with progress(spec.label, spec.steps, looped._progress) as show:
+        with showing(spec.label, spec.steps, "steps", looped._progress) as progress:
+            def show(done: int, change: float) -> None:
+                progress.update(done, "" if change < 0 else f"change {change:.3g}")
+
             looped._loop = run_parts(spec.steps, spec.until, run, show, pace, spec.label, spec.period)
         with looped._lock:
             name = looped.name() or str(looped._op)

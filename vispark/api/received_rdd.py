@@ -20,6 +20,7 @@ from pyspark import RDD
 from vispark.api.boundary import brief_errors
 from vispark.api.derived_rdd import adopted, derives
 from vispark.errors import PartitionMissing, WorkerUnavailable
+from vispark.runtime.driver.interrupts import interruptibly
 from vispark.runtime.driver.session import Session
 from vispark.runtime.driver.spark_errors import PipelinedRDD
 from vispark.runtime.executor.task_input import SkippableSerializer, SkippingFunction
@@ -119,7 +120,7 @@ class ReceivedRDD(PipelinedRDD):
             fed = PipelinedRDD(tokens, HandingBack(functools.reduce(_Pipeline, self._functions[1:], taken),
                                                    attempts_of_a_task(self.ctx)))
             try:
-                return checked(session.job(fed.collect))
+                return checked(session.job(functools.partial(interruptibly, self.ctx, fed.collect)))
             except (PartitionMissing, WorkerUnavailable) as error:
                 log.warning("lost under a Spark job, repeating it: %s", error)
                 self._source.forget_places()
@@ -130,4 +131,4 @@ class ReceivedRDD(PipelinedRDD):
             sent = sent.prev
         handing = HandingBack(functools.reduce(_Pipeline, self._functions), attempts_of_a_task(self.ctx))
         safe = PipelinedRDD(sent, handing, self.preservesPartitioning)
-        return checked(session.job(safe.collect))
+        return checked(session.job(functools.partial(interruptibly, self.ctx, safe.collect)))

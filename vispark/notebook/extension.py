@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from typing import Any
@@ -12,6 +13,10 @@ from vispark.profiling.profiler import Profile, profile
 
 #: A daemon that answers later is said to be busy.
 _SECONDS = 30
+#: How wide the table is, in characters.
+_COLUMNS = "140"
+#: What makes programs write colours where there is no terminal.
+_COLOURS = {"FORCE_COLOR", "CLICOLOR_FORCE"}
 
 
 def load_ipython_extension(ipython: Any) -> None:
@@ -54,9 +59,12 @@ def status() -> Explanation:
 
     The command runs in a process of its own, so a daemon that hangs holds up the notebook for 30 s at most.
     """
+    # A kernel asks for colours, which are no part of a text.
+    environment = {name: value for name, value in os.environ.items() if name not in _COLOURS} | {"COLUMNS": _COLUMNS}
     command = [sys.executable, "-m", "gpu_worker", "top", "--once"]
     try:
-        ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_SECONDS)
+        ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_SECONDS,
+                               env=environment)
     except subprocess.TimeoutExpired:
         return Explanation(f"the worker has not answered within {_SECONDS} s")
     lines = (ended.stdout or ended.stderr).splitlines()

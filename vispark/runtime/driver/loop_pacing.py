@@ -1,17 +1,11 @@
-"""Pacing of long loops: parts of about half a second each, with a line of progress."""
+"""Pacing of long loops: parts of about half a second each."""
 
 from __future__ import annotations
 
 import logging
 import math
-import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
-
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from gpu_worker.protocol.grids import Iterated
 
@@ -25,8 +19,6 @@ _LEAST_SECONDS, _MOST_SECONDS = 0.35, 0.75
 _GROWTH = 8
 #: The first part; longer ones are multiples of it, so that few of the steps done several at once are left over.
 FIRST_STEPS = 12
-#: A loop that is done before shows nothing.
-_QUIET_SECONDS = 2.0
 
 #: Told the steps done and the last change.
 Shown = Callable[[int, float], None]
@@ -132,27 +124,3 @@ def run_parts(steps: int, until: float, run: Callable[[int, int], Iterated], sho
 def _rounded(steps: float) -> int:
     found = max(1, round(steps))
     return found - found % FIRST_STEPS if found > FIRST_STEPS else found
-
-
-@contextmanager
-def progress(label: str, steps: int, wanted: bool | None) -> Iterator[Shown]:
-    """Yield a line on the terminal while a loop runs; by default where there is a terminal and the loop is a long one.
-    """
-    if wanted is False or (wanted is None and not sys.stderr.isatty()):
-        yield lambda done, change: None
-        return
-    console = Console(stderr=True)
-    line = Progress(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
-                    TextColumn("{task.fields[change]}"), console=console, transient=console.is_terminal)
-    task = line.add_task(label, total=steps, change="")
-    started = time.monotonic()
-
-    def show(done: int, change: float) -> None:
-        if not line.live.is_started and (wanted or time.monotonic() - started > _QUIET_SECONDS):
-            line.start()
-        line.update(task, completed=done, change="" if change < 0 else f"change {change:.3g}")
-
-    try:
-        yield show
-    finally:
-        line.stop()

@@ -43,10 +43,12 @@ from vispark.runtime.driver import publications
 from vispark.runtime.driver.call_sites import at_user_line
 from vispark.runtime.driver.executor_gpus import assigned, refresh
 from vispark.runtime.driver.garbage_collector import GarbageCollector
+from vispark.runtime.driver.interrupts import interruptibly
 from vispark.runtime.driver.loop_pacing import ChunkController
 from vispark.runtime.driver.mpi_worlds import MpiWorlds
 from vispark.runtime.driver.pipeline import PendingRequest
 from vispark.runtime.driver.plan_cache import DistributedExecutable, PlanCache
+from vispark.runtime.driver.progress import showing
 from vispark.runtime.driver.recovery import Recovery, enough, is_held
 from vispark.runtime.driver.release_queue import Released
 from vispark.runtime.driver.residency import Residency
@@ -54,7 +56,7 @@ from vispark.runtime.driver.result import PartialResult
 from vispark.runtime.driver.retry import STOPPED, check_open, shortened, until_done
 from vispark.runtime.driver.snapshot_replicas import copies
 from vispark.runtime.driver.snapshots import Snapshots
-from vispark.runtime.driver.spark_errors import SPARK_JOB_FAILED, reraise, worker_crashed
+from vispark.runtime.driver.spark_errors import SPARK_JOB_FAILED, reraise, tasks_done, worker_crashed
 from vispark.runtime.driver.worker import (
     LOST,
     Relayed,
@@ -671,7 +673,7 @@ class Session:
         self._settle(chain, partitions)
         try:
             with self.workers.awaited.during(f"a Spark job that loads VRDD {kept[-1].cached}"):
-                found = checked(self.job(lambda: self.context.runJob(tokens, list, list(partitions)), chain), chain)
+                found = checked(self.job(lambda: self._run_load(tokens, partitions, kept[-1].cached), chain), chain)
         except VisparkError:
             if untold:
                 tokens.unpersist()
@@ -691,7 +693,7 @@ class Session:
             self.relayed_jobs += 1
             assert residency.tokens is not None
             carried = residency.tokens.mapPartitionsWithIndex(task)
-            return self.job(lambda: self.context.runJob(carried, list, [partition]))[0]
+            return self.job(lambda: self.run(carried, [partition]))[0]
         return relayed
 
     def place(self, token: PartitionHandle) -> None:
@@ -717,6 +719,17 @@ class Session:
         """Return the residencies of a chain's cached nodes that have one, in the chain's order."""
         found = [self.residencies.get(node.cached.number) for node in chain if node.cached]
         return [residency for residency in found if residency is not None]
+
+    def _run_load(self, tokens: RDD, partitions: Sequence[int], loaded: DatasetId) -> list[Any]:
+        """Run the Spark job of a load, and show how far it is."""
+        with showing(f"load VRDD {loaded}", len(partitions), "partitions") as progress:
+            return interruptibly(self.context, lambda: self.context.runJob(tokens, list, list(partitions)),
+                                 (lambda: progress.update(tasks_done(self.context, tokens))) if progress.is_shown
+                                 else None)
+
+    def run(self, rdd: RDD, partitions: Sequence[int]) -> list[Any]:
+        """Return the records of some partitions by a Spark job, which an interrupt of the main thread cancels."""
+        return interruptibly(self.context, lambda: self.context.runJob(rdd, list, list(partitions)))
 
     def job(self, action: Callable[[], Any], chain: LogicalPlan | None = None) -> Any:
         """Run a Spark job, for ``chain`` where that is known, again if a Python worker crashed under it, and raise

@@ -16,7 +16,7 @@ from vispark.plan.ops import LogicalPlan
 from vispark.runtime.task_errors import task_error, words_of_python
 from vispark.translate.frontend import index_faults
 
-__all__ = ["CALL_FAILED", "SPARK_JOB_FAILED", "PipelinedRDD", "attempts_of", "reraise", "worker_crashed"]
+__all__ = ["CALL_FAILED", "SPARK_JOB_FAILED", "PipelinedRDD", "attempts_of", "reraise", "tasks_done", "worker_crashed"]
 
 #: What PySpark raises when a job fails: once a program has used SQL, the second instead of the first.
 SPARK_JOB_FAILED = Py4JJavaError, CapturedException
@@ -54,6 +54,18 @@ def attempts_of(context: SparkContext, stage: int) -> Attempts | None:
         return None
     ended = found.numCompleteTasks() + found.numFailedTasks() + found.numKilledTasks()
     return Attempts(found.numTasks(), found.numActiveTasks(), ended)
+
+
+def tasks_done(context: SparkContext, rdd: PipelinedRDD) -> int:
+    """Return the number of tasks that are done, as far as Spark says, of the stages that run over an RDD's input."""
+    done, number = 0, rdd._prev_jrdd.id()
+    try:
+        stages = context._jsc.sc().statusStore().activeStages()
+        for each in map(stages.apply, range(stages.size())):
+            done += each.numCompleteTasks() if each.rddIds().contains(number) else 0
+    except CALL_FAILED:         # which tells of a job that is over
+        return 0
+    return done
 
 
 def worker_crashed(error: Exception) -> bool:
