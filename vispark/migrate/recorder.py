@@ -29,12 +29,12 @@ from pyspark.traceback_utils import SCCallSiteSync
 from vispark._utils.callers import _PACKAGES
 from vispark.migrate.capture import CapturedCall, RunCapture, digest_of, encoded
 from vispark.migrate.errors import SourceError
-from vispark.migrate.functions import FOLDS, fold_verdict
+from vispark.migrate.functions import FOLDS, Verdict, fold_verdict
 from vispark.migrate.operation_count import operations_of
 from vispark.migrate.row_functions import axes_around
 from vispark.migrate.rules import MAPS
 from vispark.migrate.sites import ACTIONS, TRANSFORMATIONS
-from vispark.migrate.typed import bytes_of, described, typed_verdict
+from vispark.migrate.typed import PAIRS, bytes_of, described, is_of_pairs, typed_verdict
 
 #: Records of what is cached that are taken, results of an action that are kept, and runs whose times are.
 SAMPLE, RESULTS, TIMES = 256, 100, 10_000
@@ -262,7 +262,10 @@ class Recorder:
                 number = one.on
             if number is None or number not in samples:
                 return
-            said = typed_verdict(chain, samples[number])
+            if chain[0][1] != "value" and is_of_pairs(samples[number]):
+                said = Verdict(False, PAIRS)
+            else:
+                said = typed_verdict(chain, samples[number])
             call.operations = operations_of(chain, samples[number][:COUNTED])
         call.is_read, call.reason, call.reason_line = said.is_read, said.reason, said.line
 

@@ -56,6 +56,25 @@ def described(records: Sequence[Any]) -> str:
     return summary([schema])
 
 
+#: Reason for which a function of pairs stays.
+PAIRS = ('its records are pairs, of which vmap takes the value and map the pair: make them dicts before the cache, '
+         '.map(lambda kv: {"key": kv[0], "value": kv[1]}), and read record["key"]')
+
+
+def is_of_pairs(records: Sequence[Any]) -> bool:
+    """Return whether records are pairs, whose keys stay in Spark.
+
+    Examples
+    --------
+    >>> is_of_pairs([(1, 2.0)]), is_of_pairs([2.0])
+    (True, False)
+    """
+    try:
+        return schema_of(records).layout.keyed
+    except VisparkError:
+        return False
+
+
 def bytes_of(records: Sequence[Any]) -> float | None:
     """Return the bytes that one of these records takes on a device; None where they cannot be held.
 
