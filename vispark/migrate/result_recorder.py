@@ -24,6 +24,7 @@ import numpy as np
 from pyspark import RDD, SparkContext
 
 from vispark.migrate.digests import summarize
+from vispark.migrate.seeded_tasks import seed_tasks
 from vispark.migrate.statements import RECORD, RecordedStatement, loop_variables, recorded_statements
 from vispark.migrate.values import decoded, encoded
 
@@ -57,6 +58,7 @@ def run(script: Path, results: ResultFile, more: int, samples: Iterator[Any] | N
 
     setattr(builtins, RECORD, record)
     _seed()
+    seed_tasks(functools.partial(results.write, "draws", [0, 0, "", ""], None))
     _deal(more)
     _repeat_samples(results, samples)
     module = ModuleType("__main__")

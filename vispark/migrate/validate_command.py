@@ -25,6 +25,9 @@ from vispark.migrate.values import decoded
 STATUSES = {DIFFERS: NO, NOT_KNOWN: UNKNOWN}
 _SCRIPT = click.Path(exists=True, dir_okay=False, path_type=Path)
 
+#: What is said where random numbers of tasks were seeded.
+_DRAWS = ("its tasks draw random numbers, which were seeded by partition: its noise with other partitions is not known")
+
 
 def recorded_run(script: Path, args: tuple[str, ...], folder: Path, name: str, more: int = 0,
                  samples: Path | None = None, timeout: float | None = None) -> Path:
@@ -69,7 +72,12 @@ def statement_results(path: Path) -> list[StatementResults]:
     """Return the results that a file has, by statements."""
     return grouped([((where[2], where[3]), where[0], where[1], seconds,
                      Summary.of_state(decoded(data)) if kind == "summary" else decoded(data))
-                    for kind, where, seconds, data in read_results(path) if kind not in ("sample", "end")])
+                    for kind, where, seconds, data in read_results(path) if kind in ("result", "summary", "final")])
+
+
+def draws_in_tasks(path: Path) -> bool:
+    """Return whether tasks of a run drew random numbers, which were seeded by partition."""
+    return any(kind == "draws" for kind, *_ in read_results(path))
 
 
 def run_seconds(path: Path) -> float | None:
@@ -103,10 +111,12 @@ def validate(cpu: Path, gpu: Path, args: tuple[str, ...] = (), tolerance: Tolera
         place = Path(folder)
         first = recorded_run(cpu, args, place, "cpu", timeout=timeout)
         ported = recorded_run(gpu, args, place, "gpu", samples=first, timeout=timeout)
-        again = recorded_run(cpu, args, place, "again", dealt_anew(0), first, timeout) if noise else None
+        draws = draws_in_tasks(first)
+        again = recorded_run(cpu, args, place, "again", dealt_anew(0), first, timeout) if noise and not draws else None
         found = validated(statement_results(first), statement_results(again) if again else [],
                           statement_results(ported), tolerance or Tolerance())
-        return replace(found, cpu_seconds=run_seconds(first), gpu_seconds=run_seconds(ported))
+        notes = (_DRAWS,) if draws else ()
+        return replace(found, cpu_seconds=run_seconds(first), gpu_seconds=run_seconds(ported), notes=notes)
 
 
 @click.command("validate")

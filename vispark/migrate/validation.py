@@ -85,6 +85,7 @@ class Validation:
     only_other: tuple[StatementResults, ...] = ()
     cpu_seconds: float | None = None
     gpu_seconds: float | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def verdict(self) -> str:
@@ -94,6 +95,7 @@ class Validation:
     def as_json(self) -> dict[str, Any]:
         """Return the validation as JSON has it."""
         return {"verdict": self.verdict, "cpu_seconds": self.cpu_seconds, "gpu_seconds": self.gpu_seconds,
+                "notes": list(self.notes),
                 "statements": [each.as_json() for each in self.statements],
                 "only_cpu": [[each.line, each.name[1]] for each in self.only_reference],
                 "only_gpu": [[each.line, each.name[1]] for each in self.only_other]}
@@ -104,6 +106,7 @@ class Validation:
         lines += [_line(each) for each in self.statements]
         lines += [f"  line {each.line}: {each.name[1]}: only on the CPU" for each in self.only_reference]
         lines += [f"  line {each.line}: {each.name[1]}: only on the GPU" for each in self.only_other]
+        lines += [f"  {each}" for each in self.notes]
         return "\n".join(lines)
 
 
