@@ -1,17 +1,20 @@
-"""Fits of vispark.ml beside MLlib's: seconds, and processor seconds of all processes.
+"""Fits of vispark.ml beside MLlib's and scikit-learn's: seconds, and processor seconds of all processes.
 
-``python -m benchmarks.estimators [DEVICE [ROWS [FEATURES]]]`` prints a table. Both fit the same DataFrame, which Spark
-has cached, with the same parameters. MLlib has had a short fit before; vispark's "first" loads what is not loaded yet
-and compiles. Processor seconds are those of the driver, the JVM, Python workers and device processes.
+``python -m benchmarks.estimators [DEVICE [ROWS [FEATURES [FILE]]]]`` prints a table, and keeps the samples as JSON.
+MLlib and vispark fit the same DataFrame, which Spark has cached, with the same parameters, scikit-learn the same
+numbers as NumPy arrays. MLlib has had a short fit before; vispark's "first" loads what is not loaded yet and compiles.
+Processor seconds are those of the driver, the JVM, Python workers and device processes.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import statistics
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +25,9 @@ from pyspark.ml import classification, clustering, feature, recommendation, regr
 from pyspark.ml.linalg import Vectors
 from pyspark.sql import DataFrame, SparkSession
 
+from benchmarks import machine, scikit
+from benchmarks.measure import Series
+from benchmarks.results import Group, document
 from vispark.ml import classification as our_classification
 from vispark.ml import clustering as our_clustering
 from vispark.ml import decomposition, loads
@@ -29,7 +35,10 @@ from vispark.ml import feature as our_feature
 from vispark.ml import recommendation as our_recommendation
 from vispark.ml import regression as our_regression
 
-_MARK = "VISPARK_BENCHMARK_RUN"
+MARK = "VISPARK_BENCHMARK_RUN"
+
+#: Fits of each that are timed.
+_FITS = 3
 
 
 @dataclass(frozen=True)
@@ -56,6 +65,8 @@ CONTESTS = [
     Contest("GaussianMixture", our_clustering, clustering, {"k": 3, "maxIter": 5, "seed": 1}),
     Contest("PCA", our_feature, feature, {"k": 3, "inputCol": "features", "outputCol": "out"}),
     Contest("StandardScaler", our_feature, feature, {"inputCol": "features", "outputCol": "out"}),
+    Contest("MinMaxScaler", our_feature, feature, {"inputCol": "features", "outputCol": "out"}),
+    Contest("MaxAbsScaler", our_feature, feature, {"inputCol": "features", "outputCol": "out"}),
     Contest("ALS", our_recommendation, recommendation, {"rank": 8, "maxIter": 3, "seed": 1}, "ratings"),
 ]
 
@@ -80,56 +91,104 @@ def spent(mark: str, work: Callable[[], object]) -> tuple[float, float]:
     return time.perf_counter() - begin, processor_seconds(mark) - processor
 
 
-def frames(spark: SparkSession, rows: int, features: int) -> dict[str, DataFrame]:
-    """Return the cached data: vectors with labels, and ratings."""
+@dataclass(frozen=True)
+class Data:
+    """The same data for all: cached DataFrames by name, and rows with their labels as arrays."""
+
+    frames: dict[str, DataFrame]
+    rows: np.ndarray
+    labels: dict[str, np.ndarray]
+
+
+def drawn(spark: SparkSession, rows: int, features: int) -> Data:
+    """Return the data: vectors with labels, and ratings."""
     rng = np.random.default_rng(1)
     x = rng.normal(size=(rows, features)) + 3 * rng.integers(0, 3, rows)[:, None]
     y = x @ rng.normal(size=features) / features
+    labels = {"label": y, "class": (y > np.median(y)).astype(float), "positive": np.exp(y / 9)}
     points = spark.createDataFrame(
-        spark.sparkContext.parallelize([(float(label), float(label > np.median(y)), float(np.exp(label / 9)),
-                                         Vectors.dense(row)) for label, row in zip(y, x, strict=True)], 2),
-        ["label", "class", "positive", "features"]).cache()
+        spark.sparkContext.parallelize([(*map(float, each), Vectors.dense(row)) for *each, row
+                                        in zip(*labels.values(), x, strict=True)], 2),
+        [*labels, "features"]).cache()
     ids = rng.integers(0, max(rows // 50, 2), (rows, 2)).tolist()
     ratings = spark.createDataFrame([(user, item, float((user * item) % 5)) for user, item in ids],
                                     ["user", "item", "rating"]).cache()
     for frame in (points, ratings):
         frame.count()
-    return {"points": points, "ratings": ratings}
+    return Data({"points": points, "ratings": ratings}, x, labels)
 
 
-def measured(mark: str, data: dict[str, DataFrame]) -> Iterator[str]:
-    """Yield the lines of the table."""
-    yield "| estimator | MLlib s, cpu s | vispark s, cpu s | ratio s, cpu |"
-    yield "|---|---|---|---|"
-    for contest in CONTESTS:
-        frame = data[contest.data]
-        theirs, ours = (getattr(module, contest.name)(**contest.params) for module in (contest.theirs, contest.ours))
-        theirs.fit(frame.limit(50))
-        load = spent(mark, lambda ours=ours, frame=frame: ours.fit(frame))
-        (wall, cpu), (our_wall, our_cpu) = (spent(mark, lambda one=one, frame=frame: one.fit(frame))
-                                            for one in (theirs, ours))
-        yield (f"| {contest.name} | {wall:.2f}, {cpu:.2f} | {our_wall:.2f}, {our_cpu:.2f}; first "
-               f"{load[0]:.2f}, {load[1]:.2f} | {wall / our_wall:.1f}, {cpu / max(our_cpu, 0.01):.1f} |")
+def sampled(mark: str, name: str, fit: Callable[[], object], **notes: Any) -> Series:
+    """Return the seconds of some fits, with processor seconds among the notes."""
+    found = [spent(mark, fit) for _ in range(_FITS)]
+    return Series(name, tuple(wall for wall, _ in found), notes={
+        "cpu_seconds": [cpu for _, cpu in found], "fewer_samples": f"{_FITS} fits take long enough", **notes})
+
+
+def compared(mark: str, data: Data, contest: Contest) -> Group:
+    """Return the samples of one estimator."""
+    frame = data.frames[contest.data]
+    theirs, ours = (getattr(module, contest.name)(**contest.params) for module in (contest.theirs, contest.ours))
+    theirs.fit(frame.limit(50))
+    first = spent(mark, lambda: ours.fit(frame))
+    series = [sampled(mark, "MLlib", lambda: theirs.fit(frame)),
+              sampled(mark, "vispark", lambda: ours.fit(frame), first_fit=list(first))]
+    group = Group(contest.name, {"rows": len(data.rows), "features": data.rows.shape[1], **contest.params}, series)
+    if contest.name in scikit.FITS:
+        series.append(sampled(mark, "scikit-learn", lambda: scikit.fit(contest.name, data.rows, data.labels)))
+    else:
+        group.skipped["scikit-learn"] = "it has none"
+    return group
+
+
+def factors(mark: str, data: Data) -> Group:
+    """Return the samples of NMF, which MLlib does not have, of features scaled to 0 to 1."""
     loads.unload()
-    wall, cpu = spent(mark, lambda: decomposition.NMF(k=4, inputCol="features", maxIter=5).fit(
-        our_feature.MinMaxScaler(inputCol="features", outputCol="scaled").fit(data["points"])
-        .transform(data["points"]).select(data["points"]["label"], "scaled").withColumnRenamed("scaled", "features")))
-    yield f"| NMF, with MinMaxScaler | not there | {wall:.2f}, {cpu:.2f} | |"
+    scaled = our_feature.MinMaxScaler(inputCol="features", outputCol="scaled").fit(data.frames["points"]).transform(
+        data.frames["points"]).select("scaled").cache()
+    fit = decomposition.NMF(k=4, inputCol="scaled", maxIter=5)
+    first = spent(mark, lambda: fit.fit(scaled))
+    return Group("NMF", {"rows": len(data.rows), "features": data.rows.shape[1], "k": 4, "maxIter": 5},
+                 [sampled(mark, "vispark", lambda: fit.fit(scaled), first_fit=list(first))],
+                 skipped={"MLlib": "it has none"})
 
 
-def main(device: str = "host", rows: str = "100000", features: str = "20") -> None:
-    """Print the table of all estimators."""
-    mark = os.environ[_MARK]
-    conf = SparkConf().set("spark.vispark.device", device).set("spark.ui.enabled", "false")
+def row(group: Group) -> str:
+    """Return a line of the table: medians of seconds and of processor seconds."""
+    found = {each.name: (each.median, statistics.median(each.notes["cpu_seconds"])) for each in group.series}
+    shown = [f"{found[name][0]:.2f}, {found[name][1]:.2f}" if name in found else "not there"
+             for name in ("MLlib", "scikit-learn", "vispark")]
+    first = next(each.notes["first_fit"] for each in group.series if each.name == "vispark")
+    ratio = "" if "MLlib" not in found else (f"{found['MLlib'][0] / found['vispark'][0]:.1f}, "
+                                             f"{found['MLlib'][1] / max(found['vispark'][1], 0.01):.1f}")
+    return f"| {group.name} | {' | '.join(shown)}; first {first[0]:.2f}, {first[1]:.2f} | {ratio} |"
+
+
+def main(device: str = "host", rows: str = "100000", features: str = "20", file: str = "") -> None:
+    """Print the table of all estimators, and keep it."""
+    mark = os.environ[MARK]
+    conf = SparkConf().set("spark.vispark.device", device).set("spark.ui.enabled", "false") \
+        .set("spark.ui.showConsoleProgress", "false")
+    groups = []
     with SparkContext("local[*]", "estimators", conf=conf) as sc:
         sc.setLogLevel("ERROR")
-        for line in measured(mark, frames(SparkSession(sc), int(rows), int(features))):
-            print(line, flush=True)
+        data = drawn(SparkSession(sc), int(rows), int(features))
+        print("| estimator | MLlib s, cpu s | scikit-learn s, cpu s | vispark s, cpu s | MLlib / vispark s, cpu |")
+        print("|---|---|---|---|---|")
+        for contest in CONTESTS:
+            groups.append(compared(mark, data, contest))
+            print(row(groups[-1]), flush=True)
+        groups.append(factors(mark, data))
+        print(row(groups[-1]), flush=True)
+    if file:
+        about = {"command": ["python", "-m", "benchmarks.estimators", device, rows, features], "scale": "small",
+                 "device": device, "machine": machine.description(), **machine.commit()}
+        Path(file).write_text(json.dumps(document(groups, **about), indent=1) + "\n")
 
 
 if __name__ == "__main__":
-    if _MARK not in os.environ:
+    if MARK not in os.environ:
         # Each process that is started from here on has the mark, and this one too, as it is started anew.
         os.execve(sys.executable, [sys.executable, "-m", "benchmarks.estimators", *sys.argv[1:]],
-                  {**os.environ, _MARK: uuid.uuid4().hex})
+                  {**os.environ, MARK: uuid.uuid4().hex})
     main(*sys.argv[1:])

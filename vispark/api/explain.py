@@ -45,8 +45,10 @@ IN_PASSES = "in the workers, which join neighbouring records by the function"
 
 #: The same of records that workers draw, knowing how many there are.
 BY_INDEX = "in the workers, which draw from the number of each partition's records"
+#: The same of numbers that workers count in ranges, or sum in passes.
+BY_COUNTS = "in the workers, by passes that count and sum"
 #: Those of actions that are no fold, and run in the workers.
-_IN_WORKERS = (IN_ORDER, IN_PASSES, BY_INDEX)
+_IN_WORKERS = (IN_ORDER, IN_PASSES, BY_INDEX, BY_COUNTS)
 
 
 @dataclass(frozen=True)

@@ -247,9 +247,8 @@ def reduced(source: Any, function: Callable[[Any, Any], Any], partitions: int, p
                      lambda rdd: RDD.reduceByKey(rdd, function, partitions, hash), Partitioner(partitions, place))
 
 
-def counted(source: Any) -> dict[Any, int] | None:
+def counted(source: Any, action: str = "countByKey") -> dict[Any, int] | None:
     """Return the number of records of each key, or None where Spark is to count."""
-    action = "countByKey"
     keyed = pairs_of(source, action, not_pairs)
     if keyed is None:
         return None

@@ -38,6 +38,7 @@ from vispark.api.local_rdd import ACTIONS, LocalRDD, is_harmless
 from vispark.api.publishing import Publishing
 from vispark.api.received_rdd import ReceivedRDD
 from vispark.api.sampling import Samples
+from vispark.api.statistics import Statistics
 from vispark.api.transformations import tells_of_transformations
 from vispark.errors import PlanError
 from vispark.fold import fold_for_kernel, fold_of
@@ -71,7 +72,8 @@ _NOT_KEPT = StorageLevel(False, False, False, False)
 @tells_of_transformations
 @derives
 @brief_errors
-class VRDD(Appearance, EagerExecution, KeyedOperations, FoldActions, GridOperations, Publishing, Samples):
+class VRDD(Appearance, EagerExecution, KeyedOperations, FoldActions, GridOperations, Publishing, Samples,
+           Statistics):
     """An RDD whose records live in GPU workers; made by :func:`send` or ``cache("GPU")`` on an RDD.
 
     It is an RDD: every RDD method gives what it gives on the RDD that was sent. The transfers are put in where the data
@@ -774,8 +776,8 @@ class VRDD(Appearance, EagerExecution, KeyedOperations, FoldActions, GridOperati
 
 #: Actions that Spark answers, repeated where a Python worker crashes under them.
 _SPARK_ACTIONS = (
-    "collectAsMap", "countApproxDistinct", "countByValue", "foreach", "foreachPartition", "histogram", "lookup",
-    "meanApprox", "reduceByKeyLocally", "sampleStdev", "sampleVariance", "stats", "stdev", "sumApprox", "variance",
+    "collectAsMap", "countApproxDistinct", "foreach", "foreachPartition", "lookup", "meanApprox", "reduceByKeyLocally",
+    "sumApprox",
 )
 
 #: Those of which nobody is told: users call them to have Python run, or they begin with a ``collect``.

@@ -1,0 +1,32 @@
+"""Fits of scikit-learn's beside those of MLlib and vispark: the same numbers as NumPy arrays, in this process."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+
+import numpy as np
+from sklearn import cluster, decomposition, exceptions, linear_model, mixture, preprocessing, svm
+
+#: By estimator of MLlib's: a fit to rows and their columns of labels, with like parameters.
+FITS: dict[str, Callable[[np.ndarray, dict[str, np.ndarray]], object]] = {
+    "LogisticRegression": lambda x, y: linear_model.LogisticRegression(C=np.inf, max_iter=10).fit(x, y["class"]),
+    "LinearSVC": lambda x, y: svm.LinearSVC(max_iter=10).fit(x, y["class"]),
+    "LinearRegression": lambda x, y: linear_model.ElasticNet(alpha=0.1, l1_ratio=0.5).fit(x, y["label"]),
+    "GeneralizedLinearRegression": lambda x, y: linear_model.TweedieRegressor(
+        power=0, link="log", alpha=0, solver="newton-cholesky", max_iter=5).fit(x, y["positive"]),
+    "KMeans": lambda x, y: cluster.KMeans(10, max_iter=10, n_init=1, random_state=1).fit(x),
+    "BisectingKMeans": lambda x, y: cluster.BisectingKMeans(4, max_iter=5, random_state=1).fit(x),
+    "GaussianMixture": lambda x, y: mixture.GaussianMixture(3, max_iter=5, random_state=1).fit(x),
+    "PCA": lambda x, y: decomposition.PCA(3).fit(x),
+    "StandardScaler": lambda x, y: preprocessing.StandardScaler().fit(x),
+    "MinMaxScaler": lambda x, y: preprocessing.MinMaxScaler().fit(x),
+    "MaxAbsScaler": lambda x, y: preprocessing.MaxAbsScaler().fit(x),
+}
+
+
+def fit(name: str, rows: np.ndarray, labels: dict[str, np.ndarray]) -> None:
+    """Fit an estimator; that it ends before it converges is meant."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", exceptions.ConvergenceWarning)
+        FITS[name](rows, labels)

@@ -1,0 +1,181 @@
+"""Order statistics of a VRDD's numbers: workers count them in ranges, and of the ranges that matter in narrower ones.
+
+Ranges have one width in the order of float64's bits, not of its values: so a pass divides any range by as much,
+whatever numbers lie in it.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any
+
+import numpy as np
+
+#: Ranges of a pass.
+_RANGES = 1 << 10
+#: Numbers of a range that are brought to the driver instead of being counted once more.
+_FEW = 1 << 12
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Counts of numbers, of the finite ones and of those that are NaN or minus infinity; the least and the greatest
+    finite number, as float64.
+    """
+
+    count: int
+    finite: int
+    nans: int
+    lowest: int
+    least: float
+    greatest: float
+
+
+def summary(source: Any) -> Summary:
+    """Return the summary of a VRDD of numbers; one pass."""
+    found = source.vmap(_looked_at).reduce(_joined)
+    return Summary(*map(int, found[:4]), *map(float, found[4:]))
+
+
+def _looked_at(x):      # type: ignore[no-untyped-def]
+    value = np.float64(x)
+    if value != value:
+        return 1, 0, 1, 0, np.inf, -np.inf
+    if value - value != 0:
+        return 1, 0, 0, 1 if value < 0 else 0, np.inf, -np.inf
+    return 1, 1, 0, 0, value, value
+
+
+def _joined(a, b):      # type: ignore[no-untyped-def]
+    return a[0] + b[0], a[1] + b[1], a[2] + b[2], a[3] + b[3], min(a[4], b[4]), max(a[5], b[5])
+
+
+def quantiles(source: Any, q: np.ndarray) -> Any:
+    """Return ``np.quantile`` of all numbers of a VRDD, as float64, at shares ``q`` (float64, from 0 to 1)."""
+    known = summary(source)
+    if known.nans:
+        return np.full(q.shape, np.nan)[()]
+    places = q * (known.count - 1)
+    below = np.floor(places).astype(np.int64)
+    above = np.minimum(below + 1, known.count - 1)
+    found = _at(source, known, sorted({*below.reshape(-1).tolist(), *above.reshape(-1).tolist()}))
+    made = [np.quantile(np.array([found[low], found[high]]), place - low)
+            for place, low, high in zip(places.flat, below.flat, above.flat, strict=True)]
+    return np.array(made).reshape(q.shape)[()]
+
+
+@dataclass(frozen=True)
+class _Range:
+    """Numbers from one place to another in the order of float64, both included, with how many are below them, and the
+    ranks that are wanted of them.
+    """
+
+    least: int
+    greatest: int
+    below: int
+    ranks: Sequence[int]
+
+
+def _at(source: Any, known: Summary, ranks: Sequence[int]) -> dict[int, float]:
+    """Return the numbers of some ranks, from 0 on, in ascending order."""
+    found = {rank: -np.inf if rank < known.lowest else np.inf for rank in ranks}
+    last = known.lowest + known.finite
+    wanted = [rank for rank in ranks if known.lowest <= rank < last]
+    ranges = [_Range(_ordered(known.least), _ordered(known.greatest), known.lowest, wanted)] if wanted else []
+    few: list[_Range] = []
+    while ranges:
+        narrower: list[_Range] = []
+        for each, count in _counted(source, ranges):
+            if each.least == each.greatest:
+                found.update(dict.fromkeys(each.ranks, _value(each.least)))
+            else:
+                (few if count <= _FEW else narrower).append(each)
+        ranges = narrower
+    found.update(_looked_up(source, sorted(few, key=attrgetter("below"))))
+    return found
+
+
+def _counted(source: Any, ranges: Sequence[_Range]) -> Iterator[tuple[_Range, int]]:
+    """Yield narrower ranges that have what is wanted, and how many numbers are in each, by one pass over all."""
+    each = max(2, _RANGES // len(ranges))
+    starts: list[int] = []
+    for one in ranges:
+        width = one.greatest - one.least + 1
+        starts += sorted({one.least + width * i // each for i in range(each)})
+        starts.append(one.greatest + 1)
+    counts = source.vmap(_range, _padded(map(_value, starts))).reduceByKey(_sum, numKeys=_size(len(starts)) + 1)
+    found, cell = counts.collectAsMap(), 0
+    for one in ranges:
+        below = one.below
+        while starts[cell] <= one.greatest:
+            count = found.get(cell + 1, 0)
+            inside = [rank for rank in one.ranks if below <= rank < below + count]
+            if inside:
+                yield _Range(starts[cell], starts[cell + 1] - 1, below, inside), count
+            below, cell = below + count, cell + 1
+        cell += 1
+
+
+def _looked_up(source: Any, ranges: Sequence[_Range]) -> dict[int, float]:
+    """Return the numbers of ranks in ranges of few numbers, which are brought to the driver."""
+    found: dict[int, float] = {}
+    if ranges:
+        bounds = _padded(_value(bound) for each in ranges for bound in (each.least, each.greatest + 1))
+        values = np.sort(np.array(source.filter(_within(bounds)).collect(), np.float64))
+        for each in ranges:
+            first = np.searchsorted(values, _value(each.least))
+            found.update({rank: float(values[first + rank - each.below]) for rank in each.ranks})
+    return found
+
+
+def _padded(numbers: Iterable[float]) -> np.ndarray:
+    """Return ascending numbers, with infinities behind them: arrays of few lengths, as each length is a kernel."""
+    found = list(numbers)
+    return np.array(found + [np.inf] * (_size(len(found)) - len(found)))
+
+
+def _size(count: int) -> int:
+    return 2 * _RANGES * -(-count // (2 * _RANGES))
+
+
+def _range(x, starts):      # type: ignore[no-untyped-def]
+    value = np.float64(x)
+    return 0 if value - value != 0 else int(np.digitize(value, starts)), 1
+
+
+def _within(bounds: np.ndarray) -> Callable[[Any], Any]:
+    def is_within(x):       # type: ignore[no-untyped-def]
+        value = np.float64(x)
+        return value - value == 0 and int(np.digitize(value, bounds)) % 2 == 1
+    return is_within
+
+
+def _sum(a: Any, b: Any) -> Any:
+    return a + b
+
+
+def _ordered(value: float) -> int:
+    """Return the place of a finite float64 in the order of all of them; 0 is at 0.
+
+    Examples
+    --------
+    >>> _ordered(-0.0), _ordered(5e-324), _ordered(-5e-324)
+    (0, 1, -1)
+    """
+    bits, = struct.unpack("<q", struct.pack("<d", abs(value)))
+    return -int(bits) if value < 0 else int(bits)
+
+
+def _value(place: int) -> float:
+    """Return the float64 at a place.
+
+    Examples
+    --------
+    >>> _value(_ordered(-2.5)), _value(0)
+    (-2.5, 0.0)
+    """
+    size, = struct.unpack("<d", struct.pack("<q", abs(place)))
+    return -float(size) if place < 0 else float(size)
