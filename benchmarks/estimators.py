@@ -16,6 +16,7 @@ import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,7 @@ from vispark.ml import regression as our_regression
 MARK = "VISPARK_BENCHMARK_RUN"
 
 #: Fits of each that are timed.
-_FITS = 3
+_FITS = 2
 
 
 @dataclass(frozen=True)
@@ -170,20 +171,18 @@ def main(device: str = "host", rows: str = "100000", features: str = "20", file:
     conf = SparkConf().set("spark.vispark.device", device).set("spark.ui.enabled", "false") \
         .set("spark.ui.showConsoleProgress", "false")
     groups = []
+    about = {"command": ["python", "-m", "benchmarks.estimators", device, rows, features], "scale": "small",
+             "device": device, "machine": machine.description(), **machine.commit()}
     with SparkContext("local[*]", "estimators", conf=conf) as sc:
         sc.setLogLevel("ERROR")
         data = drawn(SparkSession(sc), int(rows), int(features))
         print("| estimator | MLlib s, cpu s | scikit-learn s, cpu s | vispark s, cpu s | MLlib / vispark s, cpu |")
         print("|---|---|---|---|---|")
-        for contest in CONTESTS:
-            groups.append(compared(mark, data, contest))
+        for make in (*(partial(compared, contest=contest) for contest in CONTESTS), factors):
+            groups.append(make(mark, data))
             print(row(groups[-1]), flush=True)
-        groups.append(factors(mark, data))
-        print(row(groups[-1]), flush=True)
-    if file:
-        about = {"command": ["python", "-m", "benchmarks.estimators", device, rows, features], "scale": "small",
-                 "device": device, "machine": machine.description(), **machine.commit()}
-        Path(file).write_text(json.dumps(document(groups, **about), indent=1) + "\n")
+            if file:
+                Path(file).write_text(json.dumps(document(groups, **about), indent=1) + "\n")
 
 
 if __name__ == "__main__":
