@@ -10,12 +10,19 @@ import pytest
 from pyspark import SparkContext
 
 from tests import doctests
+from tests.system import zarr_tools
 from tests.system.topology import TRANSPORT, Topology
 from tests.system.vrdd_tools import host_context
 
 
+@pytest.fixture(scope="module", autouse=True)
+def zarr_threads(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Start the threads that zarr-python keeps."""
+    zarr_tools.start_threads(tmp_path_factory.mktemp("zarr"))
+
+
 @pytest.fixture(scope="module")
-def sc(local: Topology) -> Iterator[SparkContext]:
+def sc(zarr_threads: None, local: Topology) -> Iterator[SparkContext]:
     with host_context(local) as context:
         yield context
 

@@ -11,6 +11,7 @@ import numpy as np
 from pyspark import RDD
 
 from gpu_worker.protocol.errors import PlanError
+from vispark.api import grid_files
 from vispark.api.grid_ops import GridOperations
 from vispark.grid import npy
 from vispark.grid.key import BlockKey
@@ -96,14 +97,24 @@ def _array(records: list[tuple[BlockKey, np.ndarray]], cells: CellSelection) -> 
 
 # -- files ------------------------------------------------------------------------------------------------------------
 
-def save(blocks: RDD[Any], path: Any, *, per_block: bool = False) -> None:
+def save(blocks: RDD[Any], path: Any, *, per_block: bool = False, compress: bool = False) -> None:
     """See :meth:`vispark.Grid.save`."""
     path = os.fspath(path)
+    is_zarr = path.rstrip("/").endswith(".zarr")
+    if (per_block and is_zarr) or (compress and not is_zarr):
+        raise PlanError(f"{path} is {'a' if is_zarr else 'no'} Zarr file: blocks are always its chunks, and such files "
+                        "alone can be compressed")
     if per_block:
         _description(blocks)
         blocks.foreachPartition(lambda records: _save_blocks(path, records))
         return
     description, first = described(blocks)
+    grid = blocks.keys().first().grid
+    first = _windowed(blocks, CellSelection.of(tuple(slice(0, 0) for _ in grid.shape), grid.shape)).values().first()
+    if is_zarr:
+        fields = {name: block.dtype for name, block in (first if isinstance(first, dict) else {"": first}).items()}
+        grid_files.save_zarr(blocks, path, grid.description, fields, compress=compress)
+        return
     if not isinstance(first, dict):
         if not path.endswith(".npy"):
             raise PlanError(f"{path} does not end in .npy, by which scatter knows a file from a directory; give "

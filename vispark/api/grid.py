@@ -14,6 +14,7 @@ from gpu_worker.protocol.errors import PlanError
 from vispark._utils import displays
 from vispark._utils.lazy import LazyModule
 from vispark.api import gather as gathering
+from vispark.api import grid_files
 from vispark.api import scatter as scattering
 from vispark.api.boundary import brief_errors
 from vispark.grid.boundary import boundary_words, check_boundary, functions_of, learn, read_boundary
@@ -160,6 +161,36 @@ class Grid:
         """Return the keys of all blocks, in C order."""
         return (BlockKey(self, position) for position in self.description.positions())
 
+    @classmethod
+    def open(cls, path: Any, splits: int | tuple[int, ...] | None = None, halo: int | tuple[int, ...] | None = None,
+             boundary: Any = None) -> Grid:
+        """Return the grid that a file describes.
+
+        Parameters
+        ----------
+        path : str or path
+            A Zarr file that :meth:`save` wrote, which has all that a grid is made of; or a ``.npy`` file, a Zarr group
+            or array, an HDF5 or a NetCDF4 file, whose shapes count. A URL too.
+        splits, halo, boundary : optional
+            As of :class:`Grid`, and instead of those in the file. Left out where a file says nothing: as many blocks
+            as its chunks allow, a halo of 1, and 0 outside.
+
+        Raises
+        ------
+        PlanError
+            If the file is not there or not readable, has no arrays of 1 to 3 axes, or was saved with a function as its
+            boundary, which has to be given again.
+
+        Examples
+        --------
+        >>> from tempfile import mkdtemp
+        >>> path = f"{mkdtemp()}/u.npy"
+        >>> np.save(path, np.zeros((4, 6)))
+        >>> Grid.open(path, splits=(2, 2))
+        Grid((4, 6), splits=(2, 2), halo=(1, 1), boundary=0.0)
+        """
+        return cls(**grid_files.arguments(path, {"splits": splits, "halo": halo, "boundary": boundary}))
+
     def scatter(self, sc: SparkContext, what: Any, partitions: int | None = None, *, check: bool = False) -> RDD[Any]:
         """Make an RDD of the grid's blocks.
 
@@ -169,10 +200,10 @@ class Grid:
             Whose RDD it is.
         what : array, function, number, path, or dict of them by field
             The cells' values: an array of the grid's shape; a function of the coordinates, called for each block with
-            one integer array for each axis, which broadcast against each other; a number for all; a ``.npy`` file of
-            the grid's shape; or a directory with a ``.npy`` file for each block, as :meth:`save` writes them; paths,
-            or URLs such as ``s3://bucket/u.npy``. Files are read by the tasks, each block its part, so that every node
-            must see them.
+            one integer array for each axis, which broadcast against each other; a number for all; a ``.npy``, Zarr,
+            HDF5 or NetCDF4 file of the grid's shape; or a directory with a ``.npy`` file for each block, as
+            :meth:`save` writes them; paths, or URLs such as ``s3://bucket/u.npy``. Files are read by the tasks, each
+            block its part, so that every node must see them.
         partitions : int, optional
             Of the RDD, each a box of neighbouring blocks. Left out: as many as Spark runs tasks at once, and no more
             than blocks.
@@ -236,26 +267,31 @@ class Grid:
         return gathering.gather(blocks, cells)
 
     @staticmethod
-    def save(blocks: RDD[Any], path: Any, *, per_block: bool = False) -> None:
-        """Save a grid as ``.npy``.
+    def save(blocks: RDD[Any], path: Any, *, per_block: bool = False, compress: bool = False) -> None:
+        """Save a grid as Zarr or ``.npy``.
 
         Parameters
         ----------
         blocks : RDD or VRDD of (BlockKey, array or dict of arrays)
             All blocks of a grid.
         path : str or path
-            One ``.npy`` file for the whole grid, or a directory with one for each field or, with ``per_block``, for
-            each block, below a directory for each field; or a URL such as ``s3://bucket/u.npy``. Files appear and
-            are replaced as a whole.
+            One ``.npy`` file for the whole grid; a name that ends in ``.zarr`` for a Zarr 3 group with an array for
+            each field, called ``cells`` where it has no name; or a directory with a ``.npy`` file for each field or,
+            with ``per_block``, for each block, below a directory for each field; or a URL such as
+            ``s3://bucket/u.npy``. Files appear and are replaced as a whole.
         per_block : bool
-            Whether Spark's tasks write a file for each block, rather than the driver one file in pieces.
+            Whether Spark's tasks write a file for each block, rather than the driver one file in pieces. They always
+            write Zarr files, each block as a chunk.
+        compress : bool
+            Whether the chunks of a Zarr file are compressed, by zstd.
 
         Raises
         ------
         PlanError
-            As for :meth:`gather`, or if the file's name does not end in ``.npy``.
+            As for :meth:`gather`, if the file's name does not end in ``.npy`` or ``.zarr``, or if the blocks of a Zarr
+            file are of several lengths along an axis, since its chunks have one: the error names splits that fit.
         """
-        gathering.save(blocks, path, per_block=per_block)
+        gathering.save(blocks, path, per_block=per_block, compress=compress)
 
     @staticmethod
     def plot(blocks: RDD[Any], cells: Any = ..., *, field: str | None = None, axes: Any = None, **options: Any) -> Any:

@@ -13,8 +13,9 @@ from pyspark import RDD, SparkContext
 
 from gpu_worker.protocol.errors import NotFinite, PlanError
 from vispark._utils.closures import UserFunction, capture
-from vispark.grid.files import FilesOf, StoredField, opened
+from vispark.grid.files import opened
 from vispark.grid.key import BlockKey, GridLike
+from vispark.grid.stored import FilesOf, StoredField
 from vispark.grid.values import called, evaluate, first_cell, fitted, held
 from vispark.storage.opening import Locations
 
@@ -91,7 +92,9 @@ class _Piece:
                              f"{called(self.name)} in block {key.position}")
         else:
             assert self.stored is not None
-            found = fitted(self.stored.block(key, locations), key.shape, self.dtype,
+            block = self.stored.block(key, locations)
+            # Files have bytes in either order.
+            found = fitted(block.astype(block.dtype.newbyteorder("="), copy=False), key.shape, self.dtype,
                            f"{called(self.name)} in {self.stored.path}", coordinates)
         if self.checked:
             _check_finite(found, key, self.name)

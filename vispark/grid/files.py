@@ -3,63 +3,38 @@
 from __future__ import annotations
 
 import os
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gpu_worker.protocol.errors import PlanError
+from vispark._utils.lazy import LazyModule
 from vispark.grid import npy
+from vispark.grid.arrays import ArrayFacts, FileFacts, fields_of
 from vispark.grid.key import BlockKey
-from vispark.storage.opening import Locations, is_url, located
+from vispark.grid.stored import FilesOf, StoredField
+from vispark.storage.location import Location
+from vispark.storage.opening import Locations, located
 
+if TYPE_CHECKING:
+    from vispark.grid import hdf5_files, zarr_files
+else:
+    hdf5_files = LazyModule("vispark.grid.hdf5_files")
+    zarr_files = LazyModule("vispark.grid.zarr_files")
 
-class StoredField(ABC):
-    """Interface of a field in files. The driver makes it, and tasks read its blocks."""
+#: A format's function: what arrays a file has.
+Facts = Callable[[Location], FileFacts]
 
-    path: str
+#: How files of several arrays are looked into, by how their names end. Their libraries are imported with the first one.
+FORMATS: dict[str, Facts] = {".zarr": lambda place: zarr_files.facts(place)}
+FORMATS |= dict.fromkeys((".h5", ".hdf5", ".nc", ".nc4"), lambda place: hdf5_files.facts(place))
 
-    @abstractmethod
-    def block(self, key: BlockKey, locations: Locations) -> np.ndarray:
-        """Return a block's cells.
-
-        Raises
-        ------
-        PlanError
-            If they cannot be read, or what is there is of another shape than the block.
-        """
-
-
-@dataclass(frozen=True)
-class FilesOf:
-    """The grid that files are looked up for.
-
-    Parameters
-    ----------
-    shape, splits : tuple of int
-        The grid's.
-    fields : sequence of str
-        The names of its fields; empty where it names none.
-    local : bool
-        Whether tasks run on this machine, so that what they read is seen here too. URLs always are.
-    """
-
-    shape: tuple[int, ...]
-    splits: tuple[int, ...]
-    fields: Sequence[str] = ()
-    local: bool = True
-
-    def sees(self, path: str) -> bool:
-        """Return whether the driver sees what tasks will see at a path."""
-        return self.local or is_url(path)
-
-
-#: A format's function: the field of a path, or its fields by name, for a grid; the name is of the one field wanted.
-Opener = Callable[[str, FilesOf, str], "StoredField | dict[str, StoredField]"]
-
-#: How the files of a format are opened, by how their names end.
-FORMATS: dict[str, Opener] = {}
+_NPY = ".npy"
+#: A file of several arrays, and one of them.
+_INSIDE = re.compile(rf"(.+(?:{'|'.join(map(re.escape, FORMATS))}))/([^/]+)/?$", re.IGNORECASE)
 
 
 def opened(path: Any, files: FilesOf, name: str = "") -> StoredField | dict[str, StoredField]:
@@ -68,7 +43,7 @@ def opened(path: Any, files: FilesOf, name: str = "") -> StoredField | dict[str,
     Parameters
     ----------
     path : str or path
-        A file or a directory.
+        A file or a directory; of a file with several arrays one by its name, as in ``u.zarr/pressure``.
     files : FilesOf
         The grid.
     name : str
@@ -80,7 +55,35 @@ def opened(path: Any, files: FilesOf, name: str = "") -> StoredField | dict[str,
         If there is no such file, or it does not fit the grid.
     """
     path = os.fspath(path)
-    return FORMATS.get(os.path.splitext(path.rstrip("/"))[1].lower(), _directory)(path, files, name)
+    ending = _ending(path)
+    if ending in FORMATS:
+        return fields_of(FORMATS[ending](located(path)), files, name)
+    if inside := _INSIDE.match(path):
+        return fields_of(FORMATS[_ending(inside[1])](located(inside[1])), files, inside[2], is_array=True)
+    return _whole(path, files) if ending == _NPY else _directory(path, files, name)
+
+
+def facts(path: Any) -> FileFacts:
+    """Return the arrays of a file, and the attributes that describe a grid.
+
+    Raises
+    ------
+    PlanError
+        If there is no such file, or it is of no format that says what shape its arrays have.
+    """
+    path = os.fspath(path)
+    ending = _ending(path)
+    if ending in FORMATS:
+        return FORMATS[ending](located(path))
+    if ending != _NPY:
+        raise PlanError(f"{path} does not end in {_NPY}, {', '.join(FORMATS)}, whose files say what shape their arrays "
+                        "have; give Grid the shape, and scatter the path")
+    file = npy.NpyFile.at(located(path))
+    return FileFacts(path, {"": ArrayFacts(file.shape, file.dtype, None, "", _WholeNpy(path, file))})
+
+
+def _ending(path: str) -> str:
+    return os.path.splitext(path.rstrip("/"))[1].lower()
 
 
 def _directory(path: str, files: FilesOf, name: str) -> StoredField | dict[str, StoredField]:
@@ -90,11 +93,9 @@ def _directory(path: str, files: FilesOf, name: str) -> StoredField | dict[str, 
         names = npy.saved_fields(path, (0,) * len(files.splits))
     if not names:
         return _blocks(path, files)
-    fields = {}
-    for each in names:
-        where = npy.saved_field(path, each)
-        fields[each] = _whole(where, files, each) if where.endswith(".npy") else _blocks(where, files)
-    return fields
+    found = {each: npy.saved_field(path, each) for each in names}
+    return {each: _whole(where, files) if where.endswith(_NPY) else _blocks(where, files)
+            for each, where in found.items()}
 
 
 # -- .npy -------------------------------------------------------------------------------------------------------------
@@ -122,7 +123,7 @@ class _BlocksNpy(StoredField):
         return npy.read_block(npy.block_path(self.path, key.position), key.shape, locations)
 
 
-def _whole(path: str, files: FilesOf, name: str) -> StoredField:
+def _whole(path: str, files: FilesOf) -> StoredField:
     if not files.sees(path):
         return _WholeNpy(path, None)
     file = npy.NpyFile.at(located(path))
@@ -134,6 +135,3 @@ def _blocks(path: str, files: FilesOf) -> StoredField:
     if files.sees(path):
         npy.check_blocks(path, files.splits, np.ndindex(*files.splits))
     return _BlocksNpy(path)
-
-
-FORMATS[".npy"] = _whole

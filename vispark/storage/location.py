@@ -78,6 +78,14 @@ class Location:
         name = f"{self.name.rstrip('/')}/{child}" if self.name else child
         return Location(f"{self.path.rstrip('/')}/{child}", self.store, name)
 
+    def beside(self, mark: str) -> Location:
+        """Return the location of a hidden name in the same directory."""
+        def renamed(whole: str) -> str:
+            directory, slash, last = whole.rstrip("/").rpartition("/")
+            return f"{directory}{slash}.{last}.{mark}"
+
+        return Location(renamed(self.path), self.store, renamed(self.name))
+
     def state(self) -> FileState:
         """Return the file's size and version."""
         with self.naming("read"):

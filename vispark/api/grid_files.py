@@ -1,0 +1,159 @@
+"""Grids out of files that describe them, and into Zarr files."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from pyspark import RDD
+
+from gpu_worker.protocol.errors import PlanError
+from vispark._utils.lazy import LazyModule
+from vispark.grid import attributes, files
+from vispark.grid.arrays import FileFacts, grid_arrays
+from vispark.grid.chunks import block_chunks, most_splits
+from vispark.grid.key import BlockKey
+from vispark.grid.spec import GridSpec
+from vispark.storage.location import Location
+from vispark.storage.opening import located
+
+if TYPE_CHECKING:
+    from vispark.grid import zarr_files
+else:
+    zarr_files = LazyModule("vispark.grid.zarr_files")
+
+
+def arguments(path: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of the Grid that a file describes.
+
+    Parameters
+    ----------
+    path : str or path
+        The file.
+    given : mapping
+        Arguments that the user gave, which count instead.
+
+    Raises
+    ------
+    PlanError
+        If there is no such file, or it does not describe a grid.
+    """
+    file = files.facts(path)
+    found = _of_attributes(file) if file.attributes else _of_arrays(file)
+    found |= {name: value for name, value in given.items() if value is not None}
+    if "boundary" not in found:
+        raise PlanError(f"the grid in {file.path} was saved with a function as its boundary, and files have no code: "
+                        "give boundary=")
+    return found
+
+
+def _of_attributes(file: FileFacts) -> dict[str, Any]:
+    assert file.attributes is not None
+    found = attributes.arguments_of(file.attributes, file.path)
+    for name in file.names.values():
+        shape = file.arrays[name].shape if name in file.arrays else None
+        if shape != found["shape"]:
+            raise PlanError(f"{file.path} was saved from a grid of shape {found['shape']}, and its array {name!r} "
+                            + ("is missing" if shape is None else f"has shape {shape}"))
+    return {**found, "nan_outside": True}
+
+
+def _of_arrays(file: FileFacts) -> dict[str, Any]:
+    """Return shape and fields of a grid that others saved, and the most splits that its chunks have."""
+    arrays = grid_arrays(file)
+    shape = next(iter(arrays.values())).shape
+    chunks = [array.chunks for array in arrays.values() if array.chunks is not None]
+    splits = tuple(most_splits(extent, [each[axis] for each in chunks]) if chunks else 1
+                   for axis, extent in enumerate(shape))
+    fields = {name: array.dtype for name, array in arrays.items()}
+    return {"shape": shape, "splits": splits, "fields": None if set(fields) == {""} else fields, "boundary": 0.0}
+
+
+# -- Zarr -------------------------------------------------------------------------------------------------------------
+
+def save_zarr(blocks: RDD[Any], path: str, description: GridSpec, fields: Mapping[str, np.dtype], *,
+              compress: bool) -> None:
+    """Write a grid as a Zarr group, each block as one chunk by Spark's tasks.
+
+    The group appears when all of its chunks are there, and takes the place of an older one then. In an object store,
+    where nothing can be renamed, its metadata is written last, and an older group is not replaced.
+
+    Parameters
+    ----------
+    blocks : RDD
+        Of (BlockKey, array or dict of arrays).
+    path : str
+        Of the group.
+    description : GridSpec
+        The grid.
+    fields : mapping of str to dtype
+        Its fields; "" where the only one has no name.
+    compress : bool
+        Whether chunks are compressed.
+
+    Raises
+    ------
+    PlanError
+        If blocks are of several lengths, something else than a Zarr file is there, or a block is missing.
+    """
+    target = located(path)
+    chunks = block_chunks(description, path)
+    documents = zarr_files.new_documents(
+        {name or attributes.CELLS: (description.shape, dtype, chunks) for name, dtype in fields.items()},
+        {attributes.NAME: attributes.attributes_of(description, fields)}, compress)
+    _check_free(target)
+    if target.store.renames:
+        _write_beside(target, lambda place: _write(blocks, place, description, documents))
+        return
+    with ExitStack() as undo:
+        for name in fields:
+            undo.callback((target / (name or attributes.CELLS)).remove)
+        _write(blocks, target, description, documents)
+        undo.pop_all()
+
+
+def _check_free(target: Location) -> None:
+    entries = target.names()
+    is_zarr = bool({"zarr.json", ".zgroup", ".zarray"} & entries.keys())
+    if entries and not is_zarr and (target.store.renames or any(entries.values())):
+        raise PlanError(f"{target.path} is there, and is no Zarr file; save the grid under another name")
+    if is_zarr and not target.store.renames:
+        raise PlanError(f"{target.path} is there, and an object store cannot replace a group at once, while others may "
+                        "read it: save the grid under another name, or delete that one before")
+
+
+def _write(blocks: RDD[Any], place: Location, description: GridSpec, documents: Mapping[str, bytes]) -> None:
+    """Write the chunks by tasks, and the metadata when all are there."""
+    description.check_whole(blocks.mapPartitions(_WriteTask(place.path, documents)).collect())
+    for key, document in documents.items():
+        (place / key).write([document], len(document))
+
+
+@dataclass(frozen=True)
+class _WriteTask:
+    """Function that writes the blocks of a partition to a group, and gives their numbers."""
+
+    path: str
+    documents: Mapping[str, bytes]
+
+    def __call__(self, records: Iterable[tuple[BlockKey, Any]]) -> list[int]:
+        return zarr_files.write_blocks(self.path, self.documents, records)
+
+
+def _write_beside(target: Location, write: Callable[[Location], None]) -> None:
+    """Write a directory under a hidden name, and rename it to the target's, which it replaces."""
+    mark = uuid.uuid4().hex[:12]
+    partial, before = target.beside(f"{mark}.partial"), target.beside(f"{mark}.before")
+    with ExitStack() as undo:
+        undo.callback(partial.remove)
+        write(partial)
+        if target.is_there():
+            target.rename(before)
+            undo.callback(before.rename, target)
+        partial.rename(target)
+        undo.pop_all()
+    before.remove()

@@ -1,0 +1,52 @@
+"""Fields that lie in files: what tasks read blocks of, and the grid that files are looked up for."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from vispark.grid.key import BlockKey
+from vispark.storage.opening import Locations, is_url
+
+
+class StoredField(ABC):
+    """Interface of a field in files. The driver makes it, and tasks read its blocks."""
+
+    path: str
+
+    @abstractmethod
+    def block(self, key: BlockKey, locations: Locations) -> np.ndarray:
+        """Return a block's cells.
+
+        Raises
+        ------
+        PlanError
+            If they cannot be read, or what is there is of another shape than the block.
+        """
+
+
+@dataclass(frozen=True)
+class FilesOf:
+    """The grid that files are looked up for.
+
+    Parameters
+    ----------
+    shape, splits : tuple of int
+        The grid's.
+    fields : sequence of str
+        The names of its fields; empty where it names none.
+    local : bool
+        Whether tasks run on this machine, so that what they read is seen here too. URLs always are.
+    """
+
+    shape: tuple[int, ...]
+    splits: tuple[int, ...]
+    fields: Sequence[str] = ()
+    local: bool = True
+
+    def sees(self, path: str) -> bool:
+        """Return whether the driver sees what tasks will see at a path."""
+        return self.local or is_url(path)

@@ -1,0 +1,137 @@
+"""Zarr files: what is in a group, the blocks of its arrays, and groups that tasks write together.
+
+Metadata is small and read by the driver through our stores; tasks get it with their blocks, and read and write chunks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gpu_worker.protocol.errors import PlanError
+from vispark.grid import attributes
+from vispark.grid.arrays import ArrayFacts, FileFacts
+from vispark.grid.key import BlockKey
+from vispark.grid.stored import StoredField
+from vispark.grid.zarr_library import METADATA, Chunks, MemoryStore, NDBuffer, buffer_prototype, zarr
+from vispark.storage.location import Location
+from vispark.storage.opening import Locations
+
+
+def facts(place: Location) -> FileFacts:
+    """Return the arrays of a Zarr file, a group or one array, and the attributes that describe its grid.
+
+    Raises
+    ------
+    PlanError
+        If it is none, or not readable.
+    """
+    documents = _documents(place)
+    node = _opened(documents, place)
+    arrays = {"": node} if isinstance(node, zarr.Array) else dict(node.arrays())
+    return FileFacts(place.path, {
+        name: ArrayFacts(array.shape, np.dtype(array.dtype), array.chunks, _packing(array.attrs),
+                         ZarrField(place.path, name, documents)) for name, array in arrays.items()},
+        node.attrs.asdict().get(attributes.NAME))
+
+
+def _packing(named: Mapping[str, Any]) -> str:
+    return next((name for name in ("scale_factor", "add_offset") if name in named), "")
+
+
+def _documents(place: Location) -> dict[str, bytes]:
+    """Return the metadata of a group and its arrays, by key."""
+    entries = place.names()
+    found = {name: bytes((place / name).content()) for name in METADATA[:-1] if name in entries}
+    if not {"zarr.json", ".zgroup", ".zarray"} & found.keys():
+        if not entries:
+            raise PlanError(f"there is no file {place.path}")
+        raise PlanError(f"{place.path} is no Zarr file: it has neither zarr.json nor .zgroup nor .zarray")
+    for child, is_file in entries.items():
+        if not is_file and ("zarr.json" in found or ".zgroup" in found):
+            names = (place / child).names()
+            found |= {f"{child}/{name}": bytes((place / child / name).content()) for name in METADATA[:-1]
+                      if name in names}
+    return found
+
+
+def _opened(documents: Mapping[str, bytes], place: Location) -> Any:
+    store = MemoryStore({key: buffer_prototype.buffer.from_bytes(value) for key, value in documents.items()})
+    try:
+        return zarr.open(store, mode="r")
+    except (ValueError, KeyError, TypeError) as error:
+        raise PlanError(f"{place.path} is a Zarr file that cannot be read: {type(error).__name__}: {error}") from error
+
+
+@dataclass(frozen=True)
+class ZarrField(StoredField):
+    """Field in an array of a Zarr file.
+
+    Parameters
+    ----------
+    path : str
+        Of the file.
+    name : str
+        Of the array in its group; empty where the file is an array.
+    documents : dict
+        The file's metadata, as the driver saw it.
+    """
+
+    path: str
+    name: str
+    documents: dict[str, bytes]
+
+    def block(self, key: BlockKey, locations: Locations) -> np.ndarray:
+        """Return a block's cells, for which the chunks are read that have some."""
+        place = locations(self.path)
+        array = zarr.open_array(Chunks(place, self.documents, read_only=True), path=self.name, mode="r")
+        block = np.empty(key.shape, array.dtype)
+        try:
+            array.get_basic_selection(key.slices, out=NDBuffer.from_numpy_array(block))
+        except (ValueError, RuntimeError) as error:
+            raise PlanError(f"a chunk of {self.path} in block {key.position} cannot be read, since it ends early or is "
+                            f"of another shape: {error}") from error
+        root = next(iter(self.documents))
+        if bytes((place / root).content()) != self.documents[root]:
+            raise PlanError(f"{self.path} has been replaced since it was first looked at; scatter it again")
+        return block
+
+
+# -- writing ----------------------------------------------------------------------------------------------------------
+
+def new_documents(arrays: Mapping[str, tuple[tuple[int, ...], np.dtype, tuple[int, ...]]], attrs: Mapping[str, Any],
+                  compress: bool) -> dict[str, bytes]:
+    """Return the metadata of a new group of Zarr 3, that of the group last.
+
+    Parameters
+    ----------
+    arrays : mapping of str to (tuple of int, dtype, tuple of int)
+        Shape, dtype and chunks of each array.
+    attrs : mapping
+        The group's attributes.
+    compress : bool
+        Whether chunks are compressed, by zstd.
+    """
+    store = MemoryStore()
+    group = zarr.create_group(store, attributes=dict(attrs))
+    for name, (shape, dtype, chunks) in arrays.items():
+        group.create_array(name, shape=shape, dtype=dtype.newbyteorder("="), chunks=chunks,
+                           compressors="auto" if compress else None, dimension_names=attributes.AXES[-len(shape):])
+    documents = {key: value.to_bytes() for key, value in store._store_dict.items()}
+    return {**{key: documents[key] for key in documents if key != "zarr.json"}, "zarr.json": documents["zarr.json"]}
+
+
+def write_blocks(path: str, documents: Mapping[str, bytes], records: Iterable[tuple[BlockKey, Any]]) -> list[int]:
+    """Write blocks as chunks of a group whose metadata is not there yet, and return their numbers; in a task."""
+    store = Chunks(Locations()(path), documents, read_only=False)
+    numbers = []
+    # A chunk of nothing but zeros is written too, so that none is left of an attempt that was lost.
+    with zarr.config.set({"array.write_empty_chunks": True}):
+        for key, block in records:
+            for name, array in (block if isinstance(block, dict) else {attributes.CELLS: block}).items():
+                zarr.open_array(store, path=name, mode="r+")[key.slices] = np.asarray(array)
+            numbers.append(key.number)
+    return numbers
