@@ -8,16 +8,19 @@ import numpy as np
 import pytest
 from pyspark import SparkContext
 
+import vispark
 from tests.system.object_store import ObjectStore, serving
 from tests.system.topology import Topology
 from vispark import Grid
 from vispark.errors import PlanError
 from vispark.grid import npy
 from vispark.runtime.driver.spark_errors import SPARK_JOB_FAILED
+from vispark.storage import systems
 from vispark.storage.opening import located
 
 obstore = pytest.importorskip("obstore")
 stores = pytest.importorskip("obstore.store")
+asyn = pytest.importorskip("fsspec.asyn")
 pytest.importorskip("moto.server")
 
 ARRAY = np.random.default_rng(1).random((24, 20, 600)).astype("f4")
@@ -28,6 +31,8 @@ def s3() -> Iterator[ObjectStore]:
     """S3, which this process finds."""
     # From its first use on, obstore keeps an event queue of its own.
     obstore.put(stores.MemoryStore(), "first", b"use")
+    # fsspec keeps a thread.
+    asyn.get_loop()
     with serving() as server, pytest.MonkeyPatch.context() as patch:
         for name, value in server.environment.items():
             patch.setenv(name, value)
@@ -90,6 +95,19 @@ def test_a_file_that_changes_meanwhile_is_said(s3: ObjectStore, sc: SparkContext
     npy.write_block("s3://bucket/u.npy", array + 1)
     with pytest.raises(SPARK_JOB_FAILED, match=r"u\.npy has changed since it was first looked at"):
         blocks.collect()
+
+
+def test_rows_are_read_from_s3(s3: ObjectStore, sc: SparkContext):
+    rows = np.arange(3000.0, dtype="f4").reshape(1000, 3)
+    text = "".join(" ".join(map(str, row)) + "\n" for row in rows.tolist()).encode()
+    located("s3://bucket/rows/points.txt").write([text], len(text))
+    system = systems.opened("s3://bucket/rows")[0]
+    for path in ("s3://bucket/rows/points.txt", "s3://bucket/rows"):
+        found = np.array(vispark.read_text(sc, path, dtype="float32").collect())
+        np.testing.assert_array_equal(np.sort(found, 0), rows)
+    # One for each process, with the connections that it keeps.
+    system._construct_store.cache_clear()
+    type(system).clear_instance_cache()
 
 
 @pytest.mark.parametrize("nbytes", [1 << 10, 80 << 20], ids=["one put", "parts"])

@@ -16,6 +16,11 @@ try:
     from obstore import store as stores
 except ImportError:
     obstore = None  # type: ignore[assignment]
+try:
+    import fsspec
+    from obstore import fsspec as obstore_fsspec
+except ImportError:
+    fsspec = None
 
 #: The schemes of URLs: behind them is the name of a bucket, or of Azure's container.
 SCHEMES = ("s3", "s3a", "gs", "az")
@@ -38,6 +43,22 @@ def opened(root: str) -> Any:
         return stores.from_url(root)
     except (ValueError, exceptions.BaseError) as error:
         raise PlanError(f"{root} cannot be used: {str(error).partition(chr(10))[0]}") from error
+
+
+def register(scheme: str, url: str) -> None:
+    """Make fsspec use obstore for a scheme, for those that read rows by fsspec, unless it has a library for that.
+
+    Raises
+    ------
+    PlanError
+        If neither is installed.
+    """
+    try:
+        fsspec.get_filesystem_class(scheme)
+    except ImportError as error:
+        if obstore is None:
+            raise PlanError(f"{url} is in an object store, which needs obstore: {install('s3')}") from error
+        obstore_fsspec.register(scheme)
 
 
 class Objects(Store):

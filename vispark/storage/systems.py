@@ -8,6 +8,7 @@ from typing import Any
 
 from gpu_worker.protocol.errors import PlanError
 from gpu_worker.protocol.extras import install
+from vispark.storage import objects
 from vispark.storage.local import partial_name
 from vispark.storage.location import FileState, Store
 
@@ -38,6 +39,8 @@ def opened(url: str) -> tuple[Any, str]:
     if fsspec is None:
         raise PlanError(f"{url} is a URL, which needs fsspec: {install(extra)}")
     try:
+        if scheme in objects.SCHEMES:
+            objects.register(scheme, url)
         system, name = fsspec.core.url_to_fs(url)
     except ImportError as error:
         more = install(extra) if scheme in _EXTRAS else "install that"

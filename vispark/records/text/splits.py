@@ -13,12 +13,7 @@ from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 from gpu_worker.protocol.errors import PlanError
-from gpu_worker.protocol.extras import install
-
-try:
-    import fsspec
-except ImportError:
-    fsspec = None
+from vispark.storage import systems
 
 #: A split's most bytes: a block of Spark's local file system.
 BLOCK = 32 << 20
@@ -92,9 +87,7 @@ def opened(path: str) -> BinaryIO:
 
 def fsspec_of(path: str) -> Any:
     """Return the file system of a URL."""
-    if fsspec is None:
-        raise PlanError(f"{path} is a URL, which needs fsspec: {install('files')}")
-    return fsspec.core.url_to_fs(path)[0]
+    return systems.opened(path)[0]
 
 
 def files_of(path: str, kind: str) -> list[tuple[str, int]]:
@@ -132,6 +125,13 @@ def _remote(url: str) -> list[tuple[str, int]]:
     system = fsspec_of(url)
     inside = system._strip_protocol(url)
     paths = system.glob(inside) if glob.has_magic(inside) else [inside]
-    entries = [entry for path in paths if system.exists(path) for entry in system.ls(path, detail=True)]
+    entries = [entry for path in paths for entry in _entries(system, path)]
     return [(system.unstrip_protocol(entry["name"]), entry["size"]) for entry in entries if entry["type"] == "file"
             and (entry["name"] in paths or not entry["name"].rpartition("/")[2].startswith(("_", ".")))]
+
+
+def _entries(system: Any, path: str) -> list[dict[str, Any]]:
+    """Return a file of a file system, or what is in a directory, with sizes and types; none where there is neither."""
+    if system.isfile(path):
+        return [system.info(path) | {"name": path}]      # obstore leaves the bucket out
+    return list(system.ls(path, detail=True)) if system.exists(path) else []
