@@ -87,11 +87,23 @@ def test_refusals_are_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         place.read([(0, 3)])
 
 
+@pytest.mark.parametrize("scheme", objects.SCHEMES)
+def test_objects_have_names_in_buckets(scheme: str, monkeypatch: pytest.MonkeyPatch):
+    pytest.importorskip("obstore")
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "account")
+    place = located(f"{scheme}://bucket/deep") / "u.npy"
+    assert (place.name, place.path) == ("deep/u.npy", f"{scheme}://bucket/deep/u.npy")
+    assert type(place.store) is objects.Objects and not place.store.renames
+
+
 def test_schemes_and_what_they_need_are_said(monkeypatch: pytest.MonkeyPatch):
     with pytest.raises(PlanError, match=r"has the scheme 'foo', which is not known; known are file, s3, gs, az, hdfs"):
         located("foo://bucket/u.npy")
     with pytest.raises(PlanError, match="names no bucket; such URLs are s3://bucket/name"):
         located("s3:///u.npy")
+    monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_NAME", raising=False)
+    with pytest.raises(PlanError, match=r"az://container cannot be used: .*Account must be specified"):
+        located("az://container/u.npy")
     monkeypatch.setattr(objects, "obstore", None)
     for scheme in objects.SCHEMES:
         with pytest.raises(PlanError, match=rf"{scheme}://bucket is an object store, which needs .*\[s3\]"):

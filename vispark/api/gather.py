@@ -109,11 +109,9 @@ def save(blocks: RDD[Any], path: Any, *, per_block: bool = False, compress: bool
         blocks.foreachPartition(lambda records: _save_blocks(path, records))
         return
     description, first = described(blocks)
-    grid = blocks.keys().first().grid
-    first = _windowed(blocks, CellSelection.of(tuple(slice(0, 0) for _ in grid.shape), grid.shape)).values().first()
     if is_zarr:
         fields = {name: block.dtype for name, block in (first if isinstance(first, dict) else {"": first}).items()}
-        grid_files.save_zarr(blocks, path, grid.description, fields, compress=compress)
+        grid_files.save_zarr(blocks, path, description, fields, compress=compress)
         return
     if not isinstance(first, dict):
         if not path.endswith(".npy"):

@@ -115,12 +115,12 @@ def new_documents(arrays: Mapping[str, tuple[tuple[int, ...], np.dtype, tuple[in
     compress : bool
         Whether chunks are compressed, by zstd.
     """
-    store = MemoryStore()
-    group = zarr.create_group(store, attributes=dict(attrs))
+    values: dict[str, Any] = {}
+    group = zarr.create_group(MemoryStore(values), attributes=dict(attrs))
     for name, (shape, dtype, chunks) in arrays.items():
         group.create_array(name, shape=shape, dtype=dtype.newbyteorder("="), chunks=chunks,
                            compressors="auto" if compress else None, dimension_names=attributes.AXES[-len(shape):])
-    documents = {key: value.to_bytes() for key, value in store._store_dict.items()}
+    documents = {key: value.to_bytes() for key, value in values.items()}
     return {**{key: documents[key] for key in documents if key != "zarr.json"}, "zarr.json": documents["zarr.json"]}
 
 

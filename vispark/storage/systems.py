@@ -20,8 +20,8 @@ except ImportError:
 #: What tells one content of a file from another, by the names that file systems have for it.
 _VERSIONS = ("etag", "ETag", "generation", "mtime", "modification_time", "LastModified", "last_modified", "modified",
              "created")
-#: The extras of schemes.
-_EXTRAS = {"hdfs": "hdfs", "viewfs": "hdfs"}
+#: The schemes of HDFS.
+_HDFS = ("hdfs", "viewfs")
 #: HDFS's default, in bytes. Files are written as one block each: a second one may not be allocated in time.
 _BLOCK, _UNIT = 128 << 20, 512
 
@@ -35,16 +35,15 @@ def opened(url: str) -> tuple[Any, str]:
         If fsspec or what it needs for the scheme is not installed, nobody knows the scheme, or the system is not there.
     """
     scheme = url.partition("://")[0]
-    extra = _EXTRAS.get(scheme, "files")
+    hint = install("hdfs") if scheme in _HDFS else install("files")
     if fsspec is None:
-        raise PlanError(f"{url} is a URL, which needs fsspec: {install(extra)}")
+        raise PlanError(f"{url} is a URL, which needs fsspec: {hint}")
     try:
         if scheme in objects.SCHEMES:
             objects.register(scheme, url)
         system, name = fsspec.core.url_to_fs(url)
     except ImportError as error:
-        more = install(extra) if scheme in _EXTRAS else "install that"
-        raise PlanError(f"{url} needs more than fsspec: {error}; {more}") from error
+        raise PlanError(f"{url} needs more than fsspec: {error}{f'; {hint}' if scheme in _HDFS else ''}") from error
     except (ValueError, OSError, RuntimeError) as error:
         if scheme in fsspec.available_protocols():
             raise PlanError(f"{url} cannot be opened: {error}") from error
@@ -118,7 +117,7 @@ class FileSystem(Store):
 
     @property
     def _is_hdfs(self) -> bool:
-        return self.system.protocol in _EXTRAS
+        return self.system.protocol in _HDFS
 
     def _block(self, nbytes: int) -> dict[str, int]:
         """Return the length that a block of HDFS needs, where one of the usual length does not hold a file."""
