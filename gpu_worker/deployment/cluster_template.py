@@ -59,7 +59,7 @@ class ClusterTemplate:
             if value is None:
                 wanted = rules.get("ConstraintDescription") or rules.get("Description", "")
                 problems.append(f"{name} is missing: {wanted}")
-            elif problem := _problem(name, str(value), rules):
+            elif problem := problem_of(name, str(value), rules):
                 problems.append(problem)
             values[name] = str(value)
         if problems:
@@ -98,7 +98,8 @@ def load(path: str) -> ClusterTemplate:
     return ClusterTemplate(text, parameters)
 
 
-def _problem(name: str, value: str, rules: Mapping[str, Any]) -> str:
+def problem_of(name: str, value: str, rules: Mapping[str, Any]) -> str:
+    """Return the problem of a parameter's value, by its limits; empty where there is none."""
     allowed = [str(each) for each in rules.get("AllowedValues", [])]
     if allowed and value not in allowed:
         return f"{name} is one of {', '.join(allowed)}, not {value}"

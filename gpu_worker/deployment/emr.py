@@ -122,11 +122,19 @@ class EmrClusters:
         """
         values = template.check(given)
         record = self._records.create(name, self.region, dict(sorted(given.items())))
-        if self._own_stack(record) is None:
-            self._request(record, template, values)
+        self.request(record, template, values)
         return self._records.set_state(record, "requested")
 
-    def _request(self, record: Record, template: ClusterTemplate, values: dict[str, str]) -> None:
+    def request(self, record: Record, template: ClusterTemplate, values: dict[str, str]) -> None:
+        """Ask for the stack of a recorded cluster, unless it is there already.
+
+        Raises
+        ------
+        ClusterError
+            If AWS refuses, and the record is forgotten then; or if it does not answer.
+        """
+        if self._own_stack(record) is not None:
+            return
         values = {"ClusterName": record.name, "VisparkId": record.id, **values}
         try:
             self._create_stack(
@@ -182,6 +190,25 @@ class EmrClusters:
             raise ClusterError(f"cluster {name} is {found.state or 'not there yet'}, its stack {found.stack}; it can "
                                "be connected to when it is WAITING or RUNNING")
         return _CONNECTION.format(**asdict(found))
+
+    def add_step(self, name: str, title: str, words: list[str]) -> str:
+        """Add a step to a cluster that is up, a command line, and return its id.
+
+        Raises
+        ------
+        ClusterError
+            If there is no such cluster, or it is not up.
+        """
+        stack = self._stack(_PREFIX + checked_name(name))
+        found = self._state(None, stack) if stack is not None and _ID_TAG in _tags(stack) else None
+        if found is None or found.state not in ("RUNNING", "WAITING"):
+            raise ClusterError(f"cluster {name} is {found.state or 'not there yet' if found else 'not there'}; it "
+                               "takes programs when it is WAITING or RUNNING")
+        step = {"Name": title, "ActionOnFailure": "CONTINUE",
+                "HadoopJarStep": {"Jar": "command-runner.jar", "Args": words}}
+        ids: list[str] = self._call("add_job_flow_steps", self._emr.add_job_flow_steps, JobFlowId=found.cluster,
+                                    Steps=[step])["StepIds"]
+        return ids[0]
 
     def stop(self, name: str, identity: str = "", *, dry_run: bool = False) -> None:
         """End a cluster that was created by :meth:`create`, and forget it; one whose creation was cut short too.

@@ -36,7 +36,7 @@ class LocalPlatform:
         return ClusterStatus(record.name, record.id, record.platform, ABSENT if record.state == "recorded" else READY,
                              details=details)
 
-    def strays(self) -> list[ClusterStatus]:
+    def strays(self, records: list[Record]) -> list[ClusterStatus]:
         """Return none."""
         return []
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from gpu_worker.deployment.records import Record, RecordStore, checked_name
 from vispark.clusters.errors import ClusterError, ClusterRefused
-from vispark.clusters.platforms import PLATFORMS, ClusterStatus, Platform, SubmitSettings, checked, platform_of
+from vispark.clusters.platforms import ABSENT, PLATFORMS, ClusterStatus, Platform, SubmitSettings, checked, platform_of
 
 #: State of a record in its platform's hands.
 REQUESTED = "requested"
@@ -67,9 +67,8 @@ class Clusters:
     def _recorded(self, name: str, platform: str, values: dict[str, str], kind: Platform) -> Record:
         """Return the record of a cluster, a new one or that of a creation that was cut short."""
         identity = secrets.token_hex(16)
-        record = self._records.create(name, _region(values), values, platform, kind.place(identity, values),
-                                      identity)
-        return record
+        place = kind.place(identity, values)
+        return self._records.create(name, place.get("region", ""), values, platform, place, identity)
 
     def statuses(self, ask: bool = True) -> list[ClusterStatus]:
         """Return the clusters that are recorded, and those with vispark's tags that are not.
@@ -83,16 +82,25 @@ class Clusters:
         if not ask:
             return [_as_recorded(record) for record in records]
         found = [self._status(record) for record in records]
+        for record, status in zip(records, found, strict=True):
+            if record.state == "stopping" and status.state == ABSENT:
+                self._records.remove(record)
+        found = [each for each, record in zip(found, records, strict=True)
+                 if (record.state, each.state) != ("stopping", ABSENT)]
         known = {record.id for record in records}
         for platform in PLATFORMS:
-            if platform in self._asked(records):
-                found += [replace(each, is_recorded=False) for each in platform_of(platform).strays()
+            asked = [record for record in records if record.platform == platform]
+            if asked or platform == "standalone":
+                found += [replace(each, is_recorded=False) for each in self._strays(platform, asked)
                           if each.id not in known]
         return sorted(found, key=lambda each: (each.name, each.id))
 
-    def _asked(self, records: list[Record]) -> set[str]:
-        """Return the platforms that are asked for clusters without records: this machine's, and those in use."""
-        return {"local", "standalone"} | {record.platform for record in records}
+    def _strays(self, platform: str, records: list[Record]) -> list[ClusterStatus]:
+        """Return the clusters of a platform that has vispark's tags; none where it does not answer."""
+        try:
+            return platform_of(platform).strays(records)
+        except ClusterError:
+            return []
 
     def _status(self, record: Record) -> ClusterStatus:
         try:
@@ -171,11 +179,6 @@ class Clusters:
         """
         record = self._records.read(name)
         return record, platform_of(record.platform).submission(record)
-
-
-def _region(values: dict[str, str]) -> str:
-    """Return the region that a cluster's parameters name; empty where they name none."""
-    return values.get("region", "")
 
 
 def _as_recorded(record: Record) -> ClusterStatus:

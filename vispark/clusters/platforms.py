@@ -16,6 +16,9 @@ from vispark.errors import OptionError
 PLATFORMS: dict[str, str] = {
     "local": "vispark.clusters.local",
     "standalone": "vispark.clusters.standalone",
+    "kubernetes": "vispark.clusters.kubernetes",
+    "emr": "vispark.clusters.emr",
+    "yarn": "vispark.clusters.yarn",
 }
 
 #: States of a cluster.
@@ -115,8 +118,8 @@ class Platform(Protocol):
     def status(self, record: Record) -> ClusterStatus:
         """Return the status of a recorded cluster, which is looked up by its tag."""
 
-    def strays(self) -> list[ClusterStatus]:
-        """Return the clusters that have vispark's tags, without regard to records; as far as can be asked."""
+    def strays(self, records: list[Record]) -> list[ClusterStatus]:
+        """Return the clusters with vispark's tags, where this platform's records say to look."""
 
     def delete(self, record: Record) -> bool:
         """Delete all that has the cluster's tag; return whether it is gone already.

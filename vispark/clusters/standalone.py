@@ -93,7 +93,7 @@ class StandalonePlatform:
             shown = READY if state is not None else STARTING
         return ClusterStatus(record.name, record.id, record.platform, shown, details=details)
 
-    def strays(self) -> list[ClusterStatus]:
+    def strays(self, records: list[Record]) -> list[ClusterStatus]:
         """Return the clusters of this user's processes."""
         found = {each[tagged_processes.ID]: each for each in tagged_processes.tagged().values()
                  if each.get(tagged_processes.PLACE)}

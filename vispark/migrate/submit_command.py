@@ -9,7 +9,7 @@ import click
 
 from vispark.clusters import spark_submit
 from vispark.clusters.manager import Clusters
-from vispark.clusters.platforms import SubmitSettings
+from vispark.clusters.platforms import SubmitSettings, platform_of
 from vispark.migrate.cli import emit, json_option
 from vispark.migrate.errors import NO, YES
 
@@ -52,11 +52,15 @@ def command(ctx: click.Context, cluster: str, dry_run: bool, as_json: bool, scri
     program's. Exit status: 0 if the program ends with 0; 3 if it does not.
     """
     given = ctx.ensure_object(dict).get("given", [])
-    settings = Clusters().submission(cluster)[1] if cluster else SubmitSettings("")
+    record, settings = Clusters().submission(cluster) if cluster else (None, SubmitSettings(""))
     line = spark_submit.command_line(settings, given, script, arguments)
     if dry_run:
         emit({"command": line, "environment": sorted(settings.environment), "secrets": sorted(settings.secrets)},
              as_json, lambda: shlex.join(line))
+        ctx.exit(YES)
+    if record is not None and (send := getattr(platform_of(record.platform), "send", None)) is not None:
+        said = send(record, line, script)
+        emit({"command": line, "sent": said}, as_json, lambda: str(said))
         ctx.exit(YES)
     ended = spark_submit.run(settings, given, script, arguments, capture=as_json)
     document = {"command": line, "status": ended.returncode, "stdout": ended.stdout, "stderr": ended.stderr}

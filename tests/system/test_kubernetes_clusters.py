@@ -1,0 +1,144 @@
+"""Clusters of Kubernetes: by Spark's own client against an API on loopback whose pods are processes of this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gpu_worker.deployment.scheduled_gpus import DISCOVERY_SCRIPT
+from tests.system.fake_kubernetes import FakeKubernetes
+from tests.system.topology import jvm_options
+
+pytestmark = [pytest.mark.timeout(400), pytest.mark.filterwarnings("ignore::DeprecationWarning")]
+
+SCRIPT = '''\
+import sys
+from pyspark import SparkContext
+import vispark
+sc = SparkContext()
+data = sc.parallelize([float(each) for each in range(10)], 4).cache("GPU")
+print("answer", data.vmap(lambda x: 2 * x).sum(), sys.argv[1:])
+sc.stop()
+'''
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="vk-", ignore_cleanup_errors=True) as place:
+        yield Path(place)
+
+
+@pytest.fixture
+def kubernetes(folder: Path) -> Iterator[FakeKubernetes]:
+    (folder / "pods").mkdir()
+    fake = FakeKubernetes(folder / "pods")
+    yield fake
+    fake.close()
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    return os.environ | {"XDG_STATE_HOME": str(folder / "state"), "PYTHONWARNINGS": "ignore", "HOME": str(folder),
+                         "KUBECONFIG": str(folder / "none"), "VISPARK_RUNTIME_DIR": str(folder / "run")}
+
+
+def _vispark(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "vispark.migrate", *words], cwd=folder, env=_environment(folder) | {
+        "PYTHONPATH": os.getcwd()}, capture_output=True, text=True, timeout=300)
+
+
+def _create(folder: Path, api: str, *words: str) -> subprocess.CompletedProcess[str]:
+    return _vispark(folder, "cluster", "create", "pods", "--platform", "kubernetes", "-p", f"api={api}", "-p",
+                    "device=host:2", "-p", "gpus=2", "-p", "cores=1", "-p", "memory=512m", "-p", "executors=2", "-p",
+                    f"discovery={DISCOVERY_SCRIPT}", "--json", *words)
+
+
+def test_a_cluster_runs_programs_whose_executors_are_pods(folder: Path, kubernetes: FakeKubernetes):
+    created = _create(folder, kubernetes.address)
+    assert created.returncode == 0, created.stderr
+    identity = json.loads(created.stdout)["id"]
+    namespace = kubernetes.objects["/api/v1/namespaces"]["vispark-pods"]
+    assert namespace["metadata"]["labels"]["vispark/id"] == identity
+    assert {"serviceaccounts", "resourcequotas"} <= {each.rpartition("/")[2] for each in kubernetes.objects}
+    (folder / "job.py").write_text(SCRIPT)
+    ran = _vispark(folder, "submit", "--cluster", "pods", "--conf", "spark.driver.host=127.0.0.1", "--conf",
+                   "spark.driver.bindAddress=127.0.0.1", "--conf", "spark.ui.enabled=false", "--conf",
+                   f"spark.executor.extraJavaOptions={jvm_options()}", "--conf", "spark.vispark.fallback=silent",
+                   "--conf", "spark.kubernetes.executor.apiPollingInterval=2s", "job.py", "x")
+    logs = "\n".join(path.read_text(errors="replace")[-1500:] for path in (folder / "pods").glob("*.log"))
+    assert "answer 90.0 ['x']" in ran.stdout, ran.stderr[-3000:] + logs
+    assert kubernetes.problems == []
+    assert sum(each.startswith("POST") and "/pods" in each for each in kubernetes.requests) >= 2
+    assert _vispark(folder, "cluster", "delete", "pods").returncode == 0
+    assert kubernetes.objects["/api/v1/namespaces"] == {}
+    assert json.loads(_vispark(folder, "cluster", "list", "--json").stdout)["clusters"] == []
+
+
+# The process dies with the namespace not asked for yet, or asked for and not noted.
+_KILLED = """
+import os, signal, sys
+from vispark.clusters.kubernetes_api import KubernetesApi
+from vispark.migrate.cli import main
+call = KubernetesApi.call
+def dies(self, method, *given):
+    if method == "POST":
+        if sys.argv[1] == "sent":
+            call(self, method, *given)
+        os.kill(os.getpid(), signal.SIGKILL)
+    return call(self, method, *given)
+KubernetesApi.call = dies
+main(sys.argv[2:])
+"""
+
+
+def _killed(folder: Path, when: str, api: str) -> None:
+    words = ["cluster", "create", "pods", "--platform", "kubernetes", "-p", f"api={api}"]
+    ended = subprocess.run([sys.executable, "-c", _KILLED, when, *words], env=_environment(folder), timeout=100)
+    assert ended.returncode == -signal.SIGKILL
+
+
+def test_a_creation_that_was_killed_is_found_again_goes_on_and_is_deleted(folder: Path, kubernetes: FakeKubernetes):
+    _killed(folder, "sent", kubernetes.address)
+    (found,) = json.loads(_vispark(folder, "cluster", "list", "--json").stdout)["clusters"]
+    assert (found["name"], found["state"], found["is_recorded"]) == ("pods", "ready", True)
+    created = _vispark(folder, "cluster", "create", "pods", "--platform", "kubernetes", "-p",
+                       f"api={kubernetes.address}", "--json")
+    assert created.returncode == 0 and json.loads(created.stdout)["id"] == found["id"]
+    assert sum(each == "POST /api/v1/namespaces" for each in kubernetes.requests) == 1
+    record = folder / "state" / "vispark" / "clusters" / "pods.json"
+    hidden = record.read_text()
+    record.write_text(hidden.replace(found["id"], "0" * 32))
+    refused = _vispark(folder, "cluster", "delete", "pods")
+    assert refused.returncode == 3 and "others created it" in refused.stderr
+    assert "vispark-pods" in kubernetes.objects["/api/v1/namespaces"]
+    record.write_text(hidden)
+    assert _vispark(folder, "cluster", "delete", "pods").returncode == 0
+    assert kubernetes.objects["/api/v1/namespaces"] == {} and not record.exists()
+
+
+def test_an_api_that_refuses_half_answers_or_is_not_there(folder: Path, kubernetes: FakeKubernetes):
+    records = folder / "state" / "vispark" / "clusters"
+    kubernetes.create("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace",
+                                             "metadata": {"name": "vispark-pods"}})
+    theirs = _create(folder, kubernetes.address)
+    assert theirs.returncode == 3 and "choose another name" in theirs.stderr and not list(records.glob("*.json"))
+    kubernetes.delete("/api/v1/namespaces", ["vispark-pods"])
+    kubernetes.answers = [403]
+    refused = _create(folder, kubernetes.address)
+    assert refused.returncode == 3 and "refuses" in refused.stderr and not list(records.glob("*.json"))
+    kubernetes.answers = [b'{"kind": "Names']
+    half = _create(folder, kubernetes.address)
+    assert half.returncode == 4 and "no JSON" in half.stderr and list(records.glob("*.json"))
+    kubernetes.answers = [None]
+    cut = _vispark(folder, "cluster", "show", "pods")
+    assert cut.returncode == 4 and "does not answer" in cut.stderr
+    assert _vispark(folder, "cluster", "delete", "pods").returncode == 0
+    gone = _create(folder, "http://127.0.0.1:9")
+    assert gone.returncode == 4 and "does not answer" in gone.stderr

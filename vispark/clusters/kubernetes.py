@@ -1,0 +1,219 @@
+"""Clusters of Kubernetes: a namespace with a tag, an account for drivers and a quota; Spark's own client submits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import platformdirs
+
+from gpu_worker.deployment import templates
+from gpu_worker.deployment.records import Record
+from vispark.clusters.errors import ClusterError, ClusterRefused
+from vispark.clusters.kubernetes_api import KubernetesApi, KubernetesRefusal, connected
+from vispark.clusters.platforms import (
+    ABSENT,
+    ENDED,
+    READY,
+    ClusterParameter,
+    ClusterStatus,
+    SubmitSettings,
+    device,
+    matches,
+    memory,
+    whole,
+)
+from vispark.clusters.standalone import task_share
+from vispark.errors import OptionError
+
+#: Labels of the namespace and of all pods.
+ID, NAME, OWNER = "vispark/id", "vispark/cluster", "app.kubernetes.io/managed-by"
+_ACCOUNT = "vispark"
+#: Letters of a cluster's name, which is part of the namespace's.
+_LONGEST = 55
+
+_PARAMETERS = (
+    ClusterParameter("image", "vispark:latest", matches(r"[\w.:/@-]+", "the name of an image"), "Container image."),
+    ClusterParameter("executors", "2", whole(1, 1000), "Executors at most."),
+    ClusterParameter("cores", "4", whole(1, 256), "Cores of each executor."),
+    ClusterParameter("memory", "4g", memory, "Memory of each executor."),
+    ClusterParameter("gpus", "1", whole(0, 16), "GPUs of each executor, nvidia.com/gpu."),
+    ClusterParameter("device", "auto", device, "As spark.vispark.device."),
+    ClusterParameter("idle", "1800", whole(1, 10 ** 7), "Seconds until an executor without tasks ends."),
+    ClusterParameter("discovery", "/usr/local/lib/python3.12/site-packages/gpu_worker/system/gpus.sh",
+                     matches(r"/\S+", "an absolute path"), "Discovery script in the image: gpu-worker gpus --script."),
+    ClusterParameter("context", "", matches(r"\S*", "a context, or empty"), "Of kubeconfig; empty: the current one."),
+    ClusterParameter("api", "", matches(r"(https?://\S+)?", "an address of an API, or empty"),
+                     "An API without credentials, as of kubectl proxy; empty: kubeconfig's."),
+)
+
+
+class KubernetesPlatform:
+    """Platform of namespaces. Nothing runs between programs; executors end when they are idle."""
+
+    parameters = _PARAMETERS
+    costs = False
+
+    def place(self, identity: str, values: Mapping[str, str]) -> dict[str, str]:
+        """Return the folder of the pods' template."""
+        return {"place": str(Path(platformdirs.user_state_dir("vispark")) / "cluster-files" / identity)}
+
+    def plan(self, record: Record) -> dict[str, Any]:
+        """Return the objects, and the settings of programs."""
+        return {"objects": objects(record), "conf": _settings(record)}
+
+    def create(self, record: Record) -> dict[str, str]:
+        """Create the objects that are not there yet."""
+        templates.write("kubernetes", Path(record.details["place"]), templates.values(image=record.parameters["image"]),
+                        replace=True)
+        with _api(record) as api:
+            namespace, *others = objects(record)
+            is_there = _own_namespace(api, record)
+            if not is_there:
+                api.call("POST", "/api/v1/namespaces", namespace)
+            try:
+                for each in others:
+                    _create(api, each)
+            except KubernetesRefusal:
+                api.call("DELETE", _path(record))
+                raise
+            return {"api": api.address, "namespace": _namespace(record)}
+
+    def status(self, record: Record) -> ClusterStatus:
+        """Return the status by the namespace and its pods."""
+        with _api(record) as api:
+            found = api.call("GET", _path(record))
+            if found is None:
+                return _status(record, ABSENT, {})
+            if not _is_own(found, record):
+                return _status(record, ABSENT, {"namespace": f"{_namespace(record)}, which others created"})
+            pods = (api.call("GET", f"{_path(record)}/pods") or {}).get("items", [])
+            phase = found.get("status", {}).get("phase", "Active")
+            details = {"api": api.address, "namespace": _namespace(record), "phase": phase, "pods": str(len(pods))}
+            return _status(record, READY if phase == "Active" else ENDED, details)
+
+    def strays(self, records: list[Record]) -> list[ClusterStatus]:
+        """Return the namespaces with vispark's labels, of the APIs that records name."""
+        found = []
+        for record in {(each.parameters["api"], each.parameters["context"]): each for each in records}.values():
+            with _api(record) as api:
+                path = f"/api/v1/namespaces?labelSelector={quote(f'{OWNER}=vispark')}"
+                for each in (api.call("GET", path) or {}).get("items", []):
+                    labels = each["metadata"].get("labels", {})
+                    if labels.get(ID):
+                        found.append(ClusterStatus(labels.get(NAME, ""), labels[ID], "kubernetes", READY,
+                                                   details=record.parameters | {"place": record.details["place"]}))
+        return found
+
+    def delete(self, record: Record) -> bool:
+        """Delete the namespace, and with it all that is in it."""
+        with _api(record) as api:
+            found = api.call("GET", _path(record))
+            if found is not None and not _is_own(found, record):
+                raise ClusterRefused(f"the namespace {_namespace(record)} does not have the label {ID}={record.id}: "
+                                     "others created it; it is left as it is")
+            if found is not None:
+                api.call("DELETE", _path(record), {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {
+                    "uid": found["metadata"].get("uid")}})
+                found = api.call("GET", _path(record))
+            return found is None
+
+    def submission(self, record: Record) -> SubmitSettings:
+        """Return the API, the namespace, and executors that end when they are idle."""
+        if not record.details.get("api"):
+            raise ClusterError(f"cluster {record.name} was not created to its end: create it again, with the same "
+                               "parameters")
+        return SubmitSettings(f"k8s://{record.details['api']}", _settings(record), ("--deploy-mode", "client"))
+
+
+def objects(record: Record) -> list[dict[str, Any]]:
+    """Return the objects of a cluster: namespace, account, its rights, and a quota of pods and GPUs."""
+    if len(record.name) > _LONGEST:
+        raise OptionError(f"the name of a namespace has room for a cluster's name of {_LONGEST} at most, not "
+                          f"{record.name!r}")
+    values, labels = record.parameters, {ID: record.id, NAME: record.name, OWNER: "vispark"}
+
+    def made(version: str, kind: str, name: str, **fields: Any) -> dict[str, Any]:
+        place = {} if kind == "Namespace" else {"namespace": _namespace(record)}
+        return {"apiVersion": version, "kind": kind, "metadata": {"name": name, "labels": labels, **place}, **fields}
+
+    gpus = int(values["gpus"]) * int(values["executors"])
+    return [made("v1", "Namespace", _namespace(record)),
+            made("v1", "ServiceAccount", _ACCOUNT),
+            made("rbac.authorization.k8s.io/v1", "RoleBinding", _ACCOUNT,
+                 roleRef={"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "edit"},
+                 subjects=[{"kind": "ServiceAccount", "name": _ACCOUNT, "namespace": _namespace(record)}]),
+            made("v1", "ResourceQuota", _ACCOUNT, spec={"hard": {
+                "pods": str(2 * int(values["executors"]) + 2), "requests.nvidia.com/gpu": str(gpus)}})]
+
+
+def _settings(record: Record) -> dict[str, str]:
+    values, kubernetes = record.parameters, "spark.kubernetes."
+    conf = {f"{kubernetes}namespace": _namespace(record), f"{kubernetes}container.image": values["image"],
+            f"{kubernetes}authenticate.driver.serviceAccountName": _ACCOUNT,
+            f"{kubernetes}executor.podTemplateFile": f"{record.details['place']}/executor.yaml",
+            f"{kubernetes}executor.label.{ID}": record.id, f"{kubernetes}driver.label.{ID}": record.id,
+            "spark.executor.cores": values["cores"], "spark.executor.memory": values["memory"] or "1g",
+            "spark.dynamicAllocation.enabled": "true", "spark.dynamicAllocation.shuffleTracking.enabled": "true",
+            "spark.dynamicAllocation.initialExecutors": values["executors"],
+            "spark.dynamicAllocation.maxExecutors": values["executors"],
+            "spark.dynamicAllocation.executorIdleTimeout": f"{values['idle']}s",
+            "spark.dynamicAllocation.cachedExecutorIdleTimeout": f"{values['idle']}s",
+            "spark.vispark.device": values["device"]}
+    if values["context"]:
+        conf[f"{kubernetes}context"] = values["context"]
+    if gpus := int(values["gpus"]):
+        conf |= {"spark.executor.resource.gpu.amount": str(gpus), "spark.executor.resource.gpu.vendor": "nvidia.com",
+                 "spark.executor.resource.gpu.discoveryScript": values["discovery"],
+                 "spark.task.resource.gpu.amount": task_share(gpus, int(values["cores"]))}
+    return conf
+
+
+def _create(api: KubernetesApi, made: dict[str, Any]) -> None:
+    """Create an object in a namespace; one that is there already stays."""
+    group = "/api/v1" if made["apiVersion"] == "v1" else f"/apis/{made['apiVersion']}"
+    try:
+        api.call("POST", f"{group}/namespaces/{made['metadata']['namespace']}/{made['kind'].lower()}s", made)
+    except KubernetesRefusal as error:
+        if error.status != 409:
+            raise
+
+
+def _own_namespace(api: KubernetesApi, record: Record) -> bool:
+    """Return whether the namespace is there already, by a creation that was cut short.
+
+    Raises
+    ------
+    ClusterRefused
+        If others created it.
+    """
+    found = api.call("GET", _path(record))
+    if found is not None and not _is_own(found, record):
+        raise ClusterRefused(f"there is a namespace {_namespace(record)} already, which this command did not create; "
+                             "choose another name")
+    return found is not None
+
+
+def _is_own(namespace: dict[str, Any], record: Record) -> bool:
+    return bool(namespace.get("metadata", {}).get("labels", {}).get(ID) == record.id)
+
+
+def _api(record: Record) -> Any:
+    return connected(record.parameters["api"], record.parameters["context"])
+
+
+def _namespace(record: Record) -> str:
+    return f"vispark-{record.name.lower()}"
+
+
+def _path(record: Record) -> str:
+    return f"/api/v1/namespaces/{_namespace(record)}"
+
+
+def _status(record: Record, state: str, details: dict[str, str]) -> ClusterStatus:
+    return ClusterStatus(record.name, record.id, record.platform, state, details=details)
+
+
+PLATFORM = KubernetesPlatform()
