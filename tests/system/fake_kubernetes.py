@@ -101,10 +101,10 @@ class FakeKubernetes:
             self.objects[collection][name] = made
             self.made[kind].append(made)
             if kind == "pods":
-                self._run(collection, made)
-            if kind in ("pods", "services"):
-                self._name_services(collection.rpartition("/")[0])
+                made["status"] = {"phase": "Pending"}
             self._tell(collection, "ADDED", made)
+            if kind in ("pods", "configmaps", "services"):
+                self._start_pods(collection.rpartition("/")[0])
         return 201, made
 
     def _validate(self, made: dict[str, Any], kind: str) -> None:
@@ -163,14 +163,24 @@ class FakeKubernetes:
             for pod in self.objects.get(f"{namespace}/pods", {}).values():
                 if service["spec"]["selector"].items() <= pod["metadata"].get("labels", {}).items():
                     name = f"{service['metadata']['name']}.{namespace.rpartition('/')[2]}.svc"
-                    self._hosts.setdefault(pod["status"]["podIP"], set()).add(name)
+                    self._hosts.setdefault(pod["status"].get("podIP", ""), set()).add(name)
         self._write_hosts()
 
     def _write_hosts(self) -> None:
         (self.folder / "hosts").write_text("".join(f"{address} {' '.join(sorted(names))}\n"
-                                                   for address, names in self._hosts.items()))
+                                                   for address, names in self._hosts.items() if address))
 
     # -- pods --
+
+    def _start_pods(self, namespace: str) -> None:
+        """Start the pods whose volumes are there, as Spark makes a driver's configuration after its pod."""
+        maps = self.objects.get(f"{namespace}/configmaps", {})
+        for pod in list(self.objects.get(f"{namespace}/pods", {}).values()):
+            wanted = {each["configMap"]["name"] for each in pod["spec"].get("volumes", []) if "configMap" in each}
+            if pod["status"]["phase"] == "Pending" and wanted <= maps.keys():
+                self._run(f"{namespace}/pods", pod)
+                self._tell(f"{namespace}/pods", "MODIFIED", pod)
+        self._name_services(namespace)
 
     def _run(self, collection: str, pod: dict[str, Any]) -> None:
         """Start a pod's first container."""
@@ -211,8 +221,10 @@ class FakeKubernetes:
             folder.mkdir(parents=True, exist_ok=True)
             if config := volumes.get(mount["name"], {}).get("configMap"):
                 maps = self.objects.get(collection.removesuffix("pods") + "configmaps", {})
-                for file, text in maps.get(config["name"], {}).get("data", {}).items():
-                    (folder / file).write_text(text)
+                data = maps[config["name"]].get("data", {})
+                paths = {each["key"]: each["path"] for each in config.get("items", [])} or {each: each for each in data}
+                for key, path in paths.items():
+                    (folder / path).write_text(data[key])
             found[mount["mountPath"]] = str(folder)
         for file in (place / "volumes").glob("*/*"):
             file.write_text(_moved(file.read_text(), found))

@@ -81,6 +81,23 @@ def test_a_cluster_runs_programs_whose_executors_are_pods(folder: Path, kubernet
     assert json.loads(_vispark(folder, "cluster", "list", "--json").stdout)["clusters"] == []
 
 
+def test_a_driver_in_a_pod_starts_its_executors(folder: Path, kubernetes: FakeKubernetes):
+    assert _create(folder, kubernetes.address).returncode == 0
+    (folder / "job.py").write_text(SCRIPT)
+    ran = _vispark(folder, "submit", "--cluster", "pods", "--deploy-mode", "cluster", "--conf",
+                   f"spark.kubernetes.driver.master={kubernetes.address}", "--conf", "spark.driver.memory=512m",
+                   "--conf", "spark.ui.enabled=false", "--conf", f"spark.driver.extraJavaOptions={jvm_options()}",
+                   "--conf", f"spark.executor.extraJavaOptions={jvm_options()}", "--conf",
+                   "spark.vispark.fallback=silent", "--conf", "spark.kubernetes.executor.apiPollingInterval=2s",
+                   "--conf", "spark.kubernetes.report.interval=1s", f"local://{folder}/job.py", "x")
+    logs = "\n".join(path.read_text(errors="replace") for path in (folder / "pods").glob("*.log"))
+    assert ran.returncode == 0, ran.stderr[-3000:] + logs[-6000:]
+    assert "answer 90.0 ['x']" in logs and kubernetes.problems == []
+    roles = [each["metadata"]["labels"]["spark-role"] for each in kubernetes.made["pods"]]
+    assert roles[0] == "driver" and roles.count("executor") >= 2
+    assert _vispark(folder, "cluster", "delete", "pods").returncode == 0
+
+
 # The process dies with the namespace not asked for yet, or asked for and not noted.
 _KILLED = """
 import os, signal, sys
