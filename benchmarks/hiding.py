@@ -28,10 +28,10 @@ from gpu_worker.execution.scratch import Arguments, Scratch
 from gpu_worker.execution.streams import StreamPool, Streams
 from gpu_worker.memory.grid.boxes import dealt
 from gpu_worker.memory.grid.patches import Cells, Domain, lattice_of, number_of
-from gpu_worker.mpi.world import JoinedWorld
 from gpu_worker.protocol.codec import decode
 from gpu_worker.protocol.grids import IterateStep, Phase
 from gpu_worker.protocol.messages import ArgumentValue, Plan
+from gpu_worker.worlds.base import JoinedWorld
 from vispark import Grid
 from vispark.lower.grid import GridLowering
 from vispark.lower.stages import KEEP

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
-from gpu_worker.protocol import device_kinds, transport_kinds
+from gpu_worker.protocol import device_kinds, exchange_kinds, transport_kinds
 from gpu_worker.protocol.errors import DeviceUnavailable
 from gpu_worker.protocol.messages import STREAM_BYTES, SessionOptions
 from vispark.errors import OptionError
@@ -108,6 +108,16 @@ def _transports() -> str:
             "works.")
 
 
+def _exchange(text: str) -> str:
+    return _choice(*exchange_kinds.names())(text)
+
+
+def _exchanges() -> str:
+    """Return the meaning of the option ``exchange``, by the table of kinds."""
+    kinds = ", or ".join(f"`{kind.name}`: {kind.meaning}" for kind in exchange_kinds.kinds())
+    return f"How the nodes of a grid exchange halos: {kinds}. See [grids.md](../guide/grids.md#several-nodes)."
+
+
 OPTIONS = (
     Option("device", "auto", _device, "", _devices()),
     Option("memory", 0, _bytes, "bytes",
@@ -129,6 +139,7 @@ OPTIONS = (
     Option("deadline", 600.0, _positive, "s",
            "How long one plan may take in a worker before its process is ended."),
     Option("transport", "auto", _transport, "", _transports()),
+    Option("exchange", "mpi", _exchange, "", _exchanges()),
     Option("attempts", 8, _count, "",
            "How often a plan is repeated after a worker was lost under it, before the loss is an error."),
     Option("snapshotShare", 0.02, _share, "",
@@ -172,6 +183,7 @@ class Options:
     lease: float
     deadline: float
     transport: str
+    exchange: str
     attempts: int
     snapshotShare: float
     timeToLoss: float

@@ -33,12 +33,12 @@ from gpu_worker.execution.timing import Stopwatch
 from gpu_worker.execution.waves import Waves, WaveSize
 from gpu_worker.memory.partition import Partition
 from gpu_worker.memory.registry import Registry
-from gpu_worker.mpi.world import JoinedWorld
 from gpu_worker.protocol.errors import KernelFault
 from gpu_worker.protocol.messages import Folded, KeysStep, Output, Ran, Run
 from gpu_worker.protocol.payload import INLINE_BYTES, Data, Payload, aligned
 from gpu_worker.system.crash_record import BlackBox
 from gpu_worker.system.failpoints import failpoint
+from gpu_worker.worlds.base import JoinedWorld
 
 
 class Execution:

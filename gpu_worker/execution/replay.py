@@ -29,7 +29,6 @@ from gpu_worker.execution.streams import MAIN, Streams
 from gpu_worker.memory.double_buffer import BoundBuffers, BufferSet
 from gpu_worker.memory.partition import Partition
 from gpu_worker.memory.registry import Registry
-from gpu_worker.mpi.world import JoinedWorld, RecordedExchange
 from gpu_worker.protocol.errors import KernelFault, Place, VisparkError, WorldLost
 from gpu_worker.protocol.grids import Iterated
 from gpu_worker.protocol.messages import ArgumentValue, Folded, Output, Ran, Run, Times
@@ -37,6 +36,7 @@ from gpu_worker.protocol.payload import INLINE_BYTES, Data, Payload
 from gpu_worker.protocol.system import system_call
 from gpu_worker.system.crash_record import BlackBox
 from gpu_worker.system.failpoints import failpoint
+from gpu_worker.worlds.base import JoinedWorld, RecordedExchange
 
 #: The most device memory that a recording may hold on to beside what its plan keeps, and what a plan that keeps
 #: something works in, in bytes.

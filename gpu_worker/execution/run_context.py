@@ -22,11 +22,11 @@ from gpu_worker.execution.scratch import Arguments, Scratch
 from gpu_worker.execution.streams import Streams
 from gpu_worker.memory.partition import Block, HeldArray, Partition
 from gpu_worker.memory.registry import Registry
-from gpu_worker.mpi.world import JoinedWorld
 from gpu_worker.protocol.errors import KernelFault, PlanError, VisparkError
 from gpu_worker.protocol.messages import Input, KeepStep, Plan, Run
 from gpu_worker.protocol.payload import Payload
 from gpu_worker.system.failpoints import failpoint
+from gpu_worker.worlds.base import JoinedWorld
 
 _Item = TypeVar("_Item", Input, Partition)
 _Result = TypeVar("_Result")

@@ -6,12 +6,9 @@ import logging
 import socket
 import subprocess
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from gpu_worker.device.base import Device
@@ -21,20 +18,20 @@ from gpu_worker.protocol.errors import NodeSilent, OptionError, OutOfMemory, Out
 from gpu_worker.protocol.grids import World as Wanted
 from gpu_worker.protocol.messages import StartPrted
 from gpu_worker.protocol.payload import Payload
-from gpu_worker.protocol.system import refused, start_thread, system_call
+from gpu_worker.protocol.system import start_thread, system_call
 from gpu_worker.protocol.wire import Connection
 from gpu_worker.system import log
 from gpu_worker.system.admin import administer
 from gpu_worker.system.failpoints import failpoint
 from gpu_worker.system.paths import locate
 from gpu_worker.system.peer import check_peer
+from gpu_worker.worlds.base import JoinedWorld, Location, Part, Staged
 
 _log = logging.getLogger(__name__)
 
-#: Stages kept from one plan to the next; the one used least recently goes first.
-KEPT = 16
-
 _WATCH_SECONDS = 0.1
+#: Where a message starts in the memory that the rank shares.
+_ALIGNMENT = 256
 #: How many lines of what mpirun wrote an error has.
 _LAST_WORDS = 10
 
@@ -42,142 +39,35 @@ _LAST_WORDS = 10
 _LAST_WORDS_SECONDS = 0.1
 
 
-@dataclass(frozen=True, eq=False)
-class Staged:
-    """Memory that a rank moves to and from its peers, pinned for a device."""
-
-    number: int
-    memory: Payload
-    device: Device
-
-
-@dataclass(frozen=True, eq=False)
-class RecordedExchange:
-    """Record of a plan's exchanges with other nodes, replayable when all nodes agree on the same ones.
-
-    Attributes
-    ----------
-    world : JoinedWorld
-    said : bytes
-        What this rank said of its part.
-    agreed : tuple of bytes
-        What all did.
-    stages : tuple of Staged
-        What is moved.
-    """
-
-    world: JoinedWorld
-    said: bytes
-    agreed: tuple[bytes, ...]
-    stages: tuple[Staged, ...]
-
-    def holds(self, agreed: tuple[bytes, ...]) -> bool:
-        """Return whether the same can be done, where all say this now."""
-        return agreed == self.agreed and self.world.has(self.stages)
-
-
-class JoinedWorld:
-    """A world that this process has joined; made by :func:`join`.
-
-    Attributes
-    ----------
-    key : bytes
-    rank, size : int
-    sent : int
-        The bytes that this node has given to MPI.
-    """
+class MpiWorld(JoinedWorld):
+    """A world whose messages are moved by an MPI rank beside this process; made by :func:`join`."""
 
     def __init__(self, joined: Joined, connection: Connection, launcher: subprocess.Popen | None):
-        self.key, self.rank, self.size = joined.key, joined.rank, joined.size
-        self.sent = 0
+        super().__init__(joined.key, joined.rank, joined.size)
         self._connection = connection
         self._launcher = launcher
-        self._stages: OrderedDict[tuple, Staged] = OrderedDict()
-        #: What the present plan has staged, what all have said of it, and until when others are waited for.
-        self._used: dict[Staged, None] = {}
-        self._agreed: tuple[bytes, ...] = ()
-        self._deadline = 0.0
-        self._numbers = 0
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="world")
-        # There is a thread from now on: what is asked of the rank is never left in a queue.
-        try:
-            self._thread.submit(bool)
-        except RuntimeError as error:
-            raise refused(error, "a thread for an MPI world") from error
+        self._is_over = False
 
-    def begin(self, deadline: float) -> None:
-        """Begin a plan, which waits for other nodes until its deadline; may be repeated if the plan is begun in another
-        way.
-        """
-        self._used, self._deadline = {}, deadline
+    def _gather(self, data: bytes) -> tuple[bytes, ...]:
+        return self._ask(Gather(data)).data
 
-    def end(self) -> None:
-        """End the current plan: forget what the nodes agreed on for it."""
-        self._agreed = ()
+    def _stage(self, number: int, sends: tuple[Part, ...], receives: tuple[Part, ...]) -> Staged:
+        ranges, nbytes = [], 0
+        for part in (*sends, *receives):
+            ranges.append(SharedRange(part.peer, part.tag, nbytes, part.nbytes))
+            nbytes += -(-part.nbytes // _ALIGNMENT) * _ALIGNMENT
+        memory, device = Payload.create(nbytes), (*sends, *receives)[0].device
+        self._tell(StagedExchange(number, tuple(ranges[:len(sends)]), tuple(ranges[len(sends):])), memory.descriptor)
+        device.pin(memory.array)
+        places = tuple(Location(None, memory.view(part.offset, part.nbytes)) for part in ranges)
+        return Staged(number, places[:len(sends)], places[len(sends):], partial(self._forget, number, memory, device))
 
-    def agree(self, said: bytes) -> tuple[bytes, ...]:
-        """Return the messages of all ranks about their parts of the present plan, gathered once in a plan."""
-        if not self._agreed:
-            self._agreed = self.gather(said)
-        return self._agreed
+    def _forget(self, number: int, memory: Payload, device: Device) -> None:
+        if not self._is_over:
+            self._tell(Forget(number))
+        device.unpin(memory.array)
 
-    def exchange(self, said: bytes) -> RecordedExchange:
-        """Return the record of the present plan's exchanges with other nodes."""
-        return RecordedExchange(self, said, self._agreed, tuple(self._used))
-
-    def has(self, stages: Sequence[Staged]) -> bool:
-        """Return whether the stages are still registered, and mark them as used."""
-        known = {staged: key for key, staged in self._stages.items()}
-        if any(staged not in known for staged in stages):
-            return False
-        for staged in stages:
-            self._stages.move_to_end(known[staged])
-        return True
-
-    def gather(self, data: bytes) -> tuple[bytes, ...]:
-        """Gather the data of all ranks, in their order.
-
-        Raises
-        ------
-        WorldLost
-            If a rank is gone, or does not answer until the plan's deadline.
-        """
-        return self.result(self._thread.submit(self._ask, Gather(data))).data
-
-    def stage(self, sends: Sequence[SharedRange], receives: Sequence[SharedRange], nbytes: int,
-              device: Device) -> Staged:
-        """Return a registered exchange: memory of ``nbytes`` and the ranges to move; the same one for equal arguments.
-        """
-        key = tuple(sends), tuple(receives), nbytes
-        if key not in self._stages:
-            self._numbers += 1
-            memory = Payload.create(nbytes)
-            self._tell(StagedExchange(self._numbers, *key[:2]), memory.descriptor)
-            device.pin(memory.array)
-            self._stages[key] = Staged(self._numbers, memory, device)
-        self._stages.move_to_end(key)
-        self._used[self._stages[key]] = None
-        return self._stages[key]
-
-    def forget_old(self) -> None:
-        """Forget the stages used least recently; called between plans, as a running plan uses all of its stages."""
-        while len(self._stages) > KEPT:
-            _, oldest = self._stages.popitem(last=False)
-            self._tell(Forget(oldest.number))
-            oldest.device.unpin(oldest.memory.array)
-
-    def go(self, staged: Staged, ready: Any) -> Future:
-        """Start a staged exchange in the background, once ``ready()`` returns."""
-        return self._thread.submit(self._go, staged, ready)
-
-    def result(self, future: Future) -> Any:
-        """Wait for a future's result until the plan's deadline, or raise WorldLost."""
-        try:
-            return future.result(max(self._deadline - time.monotonic(), 0) + 1)
-        except FutureTimeout:
-            raise WorldLost(f"rank {self.rank} of {self.size} was not done at the plan's deadline") from None
-
-    def _go(self, staged: Staged, ready: Any) -> None:
+    def _go(self, staged: Staged, ready: Callable[[], None]) -> None:
         ready()
         failpoint("halo-packed")
         self.sent = self._ask(Go(staged.number)).sent
@@ -229,17 +119,12 @@ class JoinedWorld:
             except (OutOfMemory, OutOfResources):
                 _end(launcher)
 
-    def close(self) -> None:
-        """Leave; the world ends with that."""
-        self.interrupt()
-        self._thread.shutdown(wait=True, cancel_futures=True)
+    def _disconnect(self) -> None:
+        self._is_over = True
         self._connection.close()
-        while self._stages:
-            _, staged = self._stages.popitem()
-            staged.device.unpin(staged.memory.array)
 
 
-def join(wanted: Wanted, deadline: float, is_over: Callable[[], bool] = lambda: False) -> JoinedWorld:
+def join(wanted: Wanted, deadline: float, is_over: Callable[[], bool] = lambda: False) -> MpiWorld:
     """Join a world, which the first worker starts.
 
     Raises
@@ -269,7 +154,7 @@ def join(wanted: Wanted, deadline: float, is_over: Callable[[], bool] = lambda: 
                 undo.callback(connection.close)
             finally:
                 path.unlink(missing_ok=True)
-        world = JoinedWorld(joined, connection, launcher)
+        world = MpiWorld(joined, connection, launcher)
         undo.pop_all()
     _log.info("rank %d of %d of world %s has joined", joined.rank, joined.size, wanted.key.hex()[:16])
     return world

@@ -126,15 +126,17 @@ class WindowStep:
 class World:
     """The workers among which a plan exchanges ghost cells, and the place of this one among them.
 
-    All of them run the plan with the same ``key``, which names an MPI world of the session: a new one where it is new.
+    All of them run the plan with the same ``key``, which names a world of the session: a new one where it is new.
     Plans of one world are run in the order of their ``turn``, from 0 on; -1 where the client sends one at a time.
-    Workers are named by their places (:func:`place_name`).
+    Workers are named by their places (:func:`place_name`). With ``addresses``, one for each, they reach each other at
+    these, by an exchange that was opened for the world (:class:`~gpu_worker.protocol.messages.OpenWorld`).
     """
 
     key: bytes
     rank: int
     workers: tuple[str, ...]
     turn: int = -1
+    addresses: tuple[bytes, ...] = ()
 
 
 def place_name(machine: str, runtime_dir: str) -> str:

@@ -250,8 +250,19 @@ class Meet:
     workers: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class OpenWorld:
+    """Request to open this process's end of a world for a kind of ``exchange``
+    (:mod:`~gpu_worker.protocol.exchange_kinds`) that needs addresses; answered by :class:`WorldOpened`.
+    """
+
+    number: int
+    world: bytes
+    exchange: str
+
+
 Request = Run | Describe | Release | Retain | Report | Restore | HoldCopy | Abandon | Meet | Chunk \
-    | Publish | Attach | Retract
+    | Publish | Attach | Retract | OpenWorld
 
 
 @dataclass(frozen=True, slots=True)
@@ -452,7 +463,15 @@ class Reported:
     crowded: int = 0
 
 
-Reply = Ran | DescribedVrdd | Done | Reported | Failure | AttachedVrdd
+@dataclass(frozen=True, slots=True)
+class WorldOpened:
+    """Reply with the address at which the others of a world reach this process."""
+
+    number: int
+    address: bytes
+
+
+Reply = Ran | DescribedVrdd | Done | Reported | Failure | AttachedVrdd | WorldOpened
 
 
 # -- greeting ---------------------------------------------------------------------------------------------------------

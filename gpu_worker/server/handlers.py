@@ -32,7 +32,7 @@ from gpu_worker.execution.waves import WaveSize, least_free, may_stream
 from gpu_worker.memory.admission import Admission
 from gpu_worker.memory.registry import Registry
 from gpu_worker.memory.tiers import Tiers
-from gpu_worker.mpi.world import JoinedWorld, check_nodes
+from gpu_worker.mpi.world import check_nodes
 from gpu_worker.protocol.errors import (
     KernelFault,
     NodeSilent,
@@ -53,6 +53,7 @@ from gpu_worker.protocol.messages import (
     Done,
     HoldCopy,
     Meet,
+    OpenWorld,
     Publish,
     Ran,
     Release,
@@ -67,6 +68,7 @@ from gpu_worker.protocol.messages import (
     Save,
     SessionOptions,
     Times,
+    WorldOpened,
 )
 from gpu_worker.protocol.payload import Payload
 from gpu_worker.protocol.wire import close_all, failure_of
@@ -76,6 +78,7 @@ from gpu_worker.server.publications import ProcessPublications
 from gpu_worker.server.snapshots import ProcessSnapshots
 from gpu_worker.system.crash_record import BlackBox
 from gpu_worker.system.failpoints import failpoint
+from gpu_worker.worlds.base import JoinedWorld
 
 log = logging.getLogger(__name__)
 
@@ -134,7 +137,8 @@ class SessionWorker:
         self._handlers: dict[type, Callable] = {Describe: self._describe, Release: self._release,
                                                 Retain: self._retain, Report: self._report,
                                                 Restore: self._restore, Abandon: self._abandon, Meet: self._meet,
-                                                Publish: self._publish, Attach: self._attach, Retract: self._retract}
+                                                Publish: self._publish, Attach: self._attach, Retract: self._retract,
+                                                OpenWorld: self._open_world}
 
     def payloads(self) -> Payloads:
         """Return a new cache of a connection's payloads; to be closed with the connection."""
@@ -281,7 +285,7 @@ class SessionWorker:
         self._line.drain()
         self._plans.forget()
         self._names.close()
-        self._grids.leave()
+        self._grids.close()
         for device in self._pool.devices:
             device.close()
 
@@ -593,6 +597,9 @@ class SessionWorker:
         except NodeSilent as error:     # which the world's start meets again, and may be over by then
             log.info("%s", error)
         return Done(request.number), []
+
+    def _open_world(self, request: OpenWorld) -> tuple[Reply, list[int]]:
+        return WorldOpened(request.number, self._grids.open(request.world, request.exchange)), []
 
     def _report(self, request: Report) -> tuple[Reply, list[int]]:
         return self.report(request.number), []

@@ -21,6 +21,7 @@ import numpy as np
 from gpu_worker.client.connection import Client, connect
 from gpu_worker.memory.grid.boxes import whole
 from gpu_worker.mpi.nodes import KEY
+from gpu_worker.protocol import exchange_kinds
 from gpu_worker.protocol.errors import NotFinite, VisparkError, WorkerError
 from gpu_worker.protocol.grids import IterateStep, Phase, World
 from gpu_worker.protocol.messages import (
@@ -33,6 +34,7 @@ from gpu_worker.protocol.messages import (
     KeepStep,
     LoadStep,
     Module,
+    OpenWorld,
     Plan,
     PutStep,
     Ran,
@@ -106,6 +108,11 @@ def nodes(base: Path, count: int, hosts: Sequence[Sequence[str]] | None = None,
             assert not files, f"left behind: {files}"
 
 
+def opened(client: Client, key: bytes, exchange: str) -> bytes:
+    """The address of a process's end of a world, which it opens."""
+    return client.request(OpenWorld(client.next_number(), key, exchange))[0].address
+
+
 class Application:
     """A session on some nodes, and a grid of which each has the blocks that it owns.
 
@@ -117,9 +124,13 @@ class Application:
         ``owners`` are the nodes of the blocks; each node has them in one partition.
     weight : float
         Of the stencil.
+    exchange : str
+        By which its nodes pass cells to each other.
     """
 
-    def __init__(self, session: str, found: Sequence[Node], case: Case, weight: float = 0.01):
+    def __init__(self, session: str, found: Sequence[Node], case: Case, weight: float = 0.01, exchange: str = "mpi"):
+        self.exchange = exchange
+        self._addresses: dict[bytes, tuple[bytes, ...]] = {}
         self.session, self.nodes, self.case, self.weight = session, found, case, weight
         self.grid = GridShape(case.lattice.shape, case.lattice.splits, case.widths)
         self.boxes = [case.lattice.block(at) for at in whole(case.lattice.splits)]
@@ -161,9 +172,10 @@ class Application:
         """
         workers = tuple(client.worker for client in self.clients)
         key = key or self.key
+        addresses = self._opened(key)
 
         def one(rank: int) -> tuple[Ran, Data]:
-            world = World(key, rank, workers, turn)
+            world = World(key, rank, workers, turn, addresses)
             try:
                 return self._ask(rank, self._plan(rank, LoadStep(0), *steps), vrdds, world, seconds=seconds,
                                  save=self._copied(save, rank))
@@ -178,6 +190,12 @@ class Application:
             if error is not None:
                 raise ExceptionGroup("a node failed", [each for each in errors if each is not None]) from error
         return [future.result() for future in futures]
+
+    def _opened(self, key: bytes) -> tuple[bytes, ...]:
+        """Open the nodes' ends of a world, once, where the exchange needs it."""
+        if exchange_kinds.kind_of(self.exchange).needs_addresses and key not in self._addresses:
+            self._addresses[key] = tuple(opened(client, key, self.exchange) for client in self.clients)
+        return self._addresses.get(key, ())
 
     def _copied(self, save: Save | None, rank: int) -> Save | None:
         """A snapshot with a copy on the next node, where there is one."""
@@ -230,7 +248,7 @@ class Application:
         return full
 
     def sent(self) -> list[int]:
-        """The bytes that each node has given to MPI."""
+        """The bytes that each node has sent to others."""
         return [report.sent for report in self.reports()]
 
     def reports(self) -> list[Reported]:

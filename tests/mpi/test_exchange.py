@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from gpu_worker.client.connection import Client
+from gpu_worker.protocol import exchange_kinds
 from gpu_worker.protocol.errors import WorkerError
 from gpu_worker.protocol.grids import ExchangeStep, StencilStep, World
 from gpu_worker.protocol.messages import (
@@ -38,7 +39,7 @@ from gpu_worker.protocol.messages import (
 from gpu_worker.protocol.payload import Payload, aligned, results
 from gpu_worker.protocol.plans import sealed
 from tests.grid_reference import numbered, padded
-from tests.mpi.nodes import Application, Node, nodes
+from tests.mpi.nodes import Application, Node, nodes, opened
 from tests.mpi.test_world import case_of
 from tests.unit.test_patches_steps import REGION, stepped
 from vispark import Grid
@@ -130,9 +131,11 @@ def expected(case: Exchanged, fields: dict[str, np.ndarray]) -> np.ndarray:
 class Exchanges:
     """Cases on some nodes, all in one world of theirs."""
 
-    def __init__(self, found: list[Node]):
+    def __init__(self, found: list[Node], exchange: str = "mpi"):
         self.clients = [node.connect(f"exchanges-{len(found)}") for node in found]
         self._key, self._vrdd = secrets.token_bytes(16), 0
+        self._addresses = tuple(opened(client, self._key, exchange) for client in self.clients) \
+            if exchange_kinds.kind_of(exchange).needs_addresses else ()
         self._pool = ThreadPoolExecutor(len(found))
 
     def close(self) -> None:
@@ -188,7 +191,7 @@ class Exchanges:
             descriptor = payload.release()
             ask((PutStep(), ToDeviceStep(), KeepStep(0, "u", "device")), (self._vrdd,), None, [descriptor])
             os.close(descriptor)
-        world = World(self._key, rank, tuple(each.worker for each in self.clients))
+        world = World(self._key, rank, tuple(each.worker for each in self.clients), addresses=self._addresses)
         steps = LoadStep(0), ExchangeStep("exchange", halos), StencilStep("seen", 0), FetchStep(-1, "blocks")
         reply, data = ask(steps, (self._vrdd,), world)
         client.request(Release(client.next_number(), (self._vrdd,)))
@@ -210,8 +213,13 @@ def sent_by(client: Client) -> int:
 
 @pytest.mark.parametrize("count", [2, 4])
 def test_an_exchange_restores_the_coordinates(four: list[Node], count: int):
-    exchanges, wrong = Exchanges(four[:count]), {}
-    for case in CASES:
+    check_cases(four[:count], "mpi", CASES)
+
+
+def check_cases(found: list[Node], exchange: str, cases: list[Exchanged]) -> None:
+    """Every cell of some cases sees what it should, and the cells went from node to node."""
+    exchanges, wrong = Exchanges(found, exchange), {}
+    for case in cases:
         try:
             seen, right = exchanges.seen(case)
         except WorkerError as error:
@@ -222,7 +230,7 @@ def test_an_exchange_restores_the_coordinates(four: list[Node], count: int):
     sent = [sent_by(client) for client in exchanges.clients]
     exchanges.close()
     assert not wrong, f"{len(wrong)} of {len(CASES)} cases, and cells that see something wrong: {wrong}"
-    assert all(sent)                                                    # the cells went through MPI
+    assert all(sent)
 
 
 def test_a_loop_over_64_blocks_on_four_nodes_has_the_bits_of_one_block(four: list[Node]):

@@ -11,7 +11,7 @@ import pytest
 
 from gpu_worker.mpi.exit_report import LastWords
 from gpu_worker.mpi.messages import Joined, Order
-from gpu_worker.mpi.world import JoinedWorld
+from gpu_worker.mpi.world import MpiWorld
 from gpu_worker.protocol.errors import WorldLost
 from gpu_worker.protocol.wire import Connection
 
@@ -26,7 +26,7 @@ def test_an_exception_reaches_the_log_and_the_error(tmp_path: Path):
 
     with ThreadPoolExecutor(1) as pool:
         failed = pool.submit(fail)
-        world = JoinedWorld(Joined(b"k" * 16, 1, 2), Connection(ours), None)
+        world = MpiWorld(Joined(b"k" * 16, 1, 2), Connection(ours), None)
         place = r"rank 1 .*IndexError: no stage of this number \(test_last_words.py, line \d+, in fail\)"
         world.begin(time.monotonic() + 60)
         with pytest.raises(WorldLost, match=place) as lost:

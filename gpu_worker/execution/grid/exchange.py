@@ -18,14 +18,14 @@ import numpy as np
 from gpu_worker.device.base import Buffer, Device, Stream
 from gpu_worker.execution.grid.context import GridContext, Operation
 from gpu_worker.execution.grid.continued import Continued
-from gpu_worker.execution.grid.mpi_exchange import exchange_over_mpi
+from gpu_worker.execution.grid.node_exchange import exchange_with_nodes
 from gpu_worker.memory.grid.boxes import AXES, Box, Triple
 from gpu_worker.memory.grid.ghosts import Copied, Filled, slab_box
 from gpu_worker.memory.grid.layout import Copy, packed
 from gpu_worker.memory.grid.patches import Cells, Domain
 from gpu_worker.memory.grid.routes import Across, copy_of, routes
-from gpu_worker.mpi.world import JoinedWorld
 from gpu_worker.protocol.errors import PlanError
+from gpu_worker.worlds.base import JoinedWorld
 
 #: Of a patch, whether ghost cells below and above each axis come later than the rest.
 Late = tuple[tuple[bool, bool], ...]
@@ -114,13 +114,13 @@ def exchange(domain: Domain, content: Mapping[str, Cells], halos: Sequence[Conti
     if world is None:
         made.late = domain.once(("late", found), lambda: tuple(late_sides(domain.boxes, found.crossing)))
     else:
-        over_mpi = exchange_over_mpi(domain, content, halos, context, world)
+        with_nodes = exchange_with_nodes(domain, content, halos, context, world)
         # Before what goes to other devices, as it takes longest.
-        made.beside[:0] = over_mpi.beside
-        made.after += over_mpi.after
-        made.came += [Came(device, context.beside(device), device) for device in over_mpi.takers]
-        made.settled += over_mpi.settled
-        made.late = tuple(late_sides(domain.boxes, [*found.crossing, *over_mpi.pieces]))
+        made.beside[:0] = with_nodes.beside
+        made.after += with_nodes.after
+        made.came += [Came(device, context.beside(device), device) for device in with_nodes.takers]
+        made.settled += with_nodes.settled
+        made.late = tuple(late_sides(domain.boxes, [*found.crossing, *with_nodes.pieces]))
     return made
 
 

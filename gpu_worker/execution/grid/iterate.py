@@ -29,10 +29,10 @@ from gpu_worker.execution.grid.loop_graph import (
 from gpu_worker.execution.grid.reductions import Reading
 from gpu_worker.execution.grid.stencils import launches
 from gpu_worker.memory.grid.patches import Cells, Domain
-from gpu_worker.mpi.world import JoinedWorld
 from gpu_worker.protocol.errors import PlanError
 from gpu_worker.protocol.grids import Halo, Iterated, IterateStep
 from gpu_worker.protocol.messages import Field, StencilLaunch
+from gpu_worker.worlds.base import JoinedWorld
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from gpu_worker.device.base import Source
 from gpu_worker.execution.grid.context import THREADS, GridContext, Operation
 from gpu_worker.execution.grid.stencils import region
 from gpu_worker.memory.grid.patches import Cells, Domain
-from gpu_worker.mpi.world import JoinedWorld
+from gpu_worker.worlds.base import JoinedWorld
 
 SOURCE = Source((Path(__file__).parent / "checks.cu").read_text(), file="checks.cu")
 

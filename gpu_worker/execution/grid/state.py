@@ -7,18 +7,23 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 from gpu_worker.device.base import Device
 from gpu_worker.memory.grid.patches import Domain
-from gpu_worker.mpi.world import JoinedWorld, join
+from gpu_worker.protocol import exchange_kinds
 from gpu_worker.protocol.errors import PartitionMissing, PlanUnknown, VisparkError, WorldLost
 from gpu_worker.protocol.grids import GridShape
 from gpu_worker.protocol.grids import World as Wanted
+from gpu_worker.worlds.base import JoinedWorld
 
 #: Domains kept; the one used least recently goes first.
 KEPT = 16
 
 _UNMADE = 64
+
+#: Ends of worlds that were opened, and that no plan has joined yet; the oldest goes first.
+_OPENED = 4
 
 #: How much sooner than kernels that still run are taken for stuck a plan gives up other nodes, in seconds.
 _SOONER = 1.0
@@ -34,6 +39,8 @@ class Grids:
         self._turn = threading.Lock()
         self._domains: OrderedDict[tuple, Domain] = OrderedDict()
         self._world: JoinedWorld | None = None
+        self._opened: OrderedDict[bytes, Any] = OrderedDict()
+        self._opening = threading.Lock()
         self._turned = threading.Condition()
         #: The next turn in each world of which a plan has had its turn.
         self._next: dict[bytes, int] = {}
@@ -149,10 +156,39 @@ class Grids:
             return None
         if not self.is_joined(wanted):
             self.leave()
-            self._world = join(wanted, until, lambda: wanted.key in self._ended)
+            self._world = self._join(wanted, until)
         assert self._world is not None
         self._world.forget_old()
         return self.present(wanted, deadline)
+
+    def _join(self, wanted: Wanted, until: float) -> JoinedWorld:
+        def is_over() -> bool:
+            return wanted.key in self._ended
+
+        if not wanted.addresses:
+            return exchange_kinds.kind_of("mpi").load()(wanted, until, is_over)
+        with self._opening:
+            opened = self._opened.pop(wanted.key, None)
+        if opened is None:
+            raise WorldLost(f"this process has no end of world {wanted.key.hex()[:16]}")
+        return opened.join(wanted, until, is_over)
+
+    def open(self, key: bytes, exchange: str) -> bytes:
+        """Open this process's end of a world, and return its address.
+
+        Raises
+        ------
+        OptionError
+            If there is no such exchange.
+        WorkerUnavailable
+            If it is not installed here.
+        """
+        with self._opening:
+            if key not in self._opened:
+                self._opened[key] = exchange_kinds.kind_of(exchange).load()()
+            while len(self._opened) > _OPENED:
+                self._opened.popitem(last=False)[1].close()
+            return self._opened[key].address
 
     def end(self, key: bytes) -> None:
         """End a world that has lost a worker, so that neither this process nor other nodes wait in it any more."""
@@ -174,3 +210,10 @@ class Grids:
         world, self._world = self._world, None
         if world is not None:
             world.close()
+
+    def close(self) -> None:
+        """Leave the world, and end what was opened for others."""
+        self.leave()
+        with self._opening:
+            while self._opened:
+                self._opened.popitem()[1].close()

@@ -22,10 +22,10 @@ from gpu_worker.memory.grid.boxes import Box, Triple
 from gpu_worker.memory.grid.layout import BlockWindow, Copy, PackedLayout, PatchLayout, packed
 from gpu_worker.memory.grid.patches import Cells, Domain, lattice_of, lifted, position
 from gpu_worker.memory.partition import Block, HeldArray, Partition
-from gpu_worker.mpi.world import JoinedWorld, RecordedExchange
 from gpu_worker.protocol.errors import PlanError
 from gpu_worker.protocol.grids import ExchangeStep, GridShape, Halo, Iterated, IterateStep, StencilStep, WindowStep
 from gpu_worker.protocol.messages import Field, StencilLaunch
+from gpu_worker.worlds.base import JoinedWorld, RecordedExchange
 
 #: Blocks by the partition's number and the place among its blocks.
 Blocks = dict[tuple[int, int], Block]

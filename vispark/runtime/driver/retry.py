@@ -9,9 +9,9 @@ from typing import Protocol
 
 from vispark.errors import NodeSilent, PlanError, VisparkError
 from vispark.options import Options
-from vispark.runtime.driver.mpi_worlds import MpiWorlds
 from vispark.runtime.driver.release_queue import Released
 from vispark.runtime.driver.worker import LOST
+from vispark.runtime.driver.worlds import Worlds
 from vispark.translate.frontend import index_faults
 
 log = logging.getLogger(__name__)
@@ -28,7 +28,7 @@ class Repeating(Protocol):
     """Interface of a session for the retry loop."""
 
     released: Released
-    worlds: MpiWorlds
+    worlds: Worlds
     #: The parts of long chains that were computed.
     parts: int
 

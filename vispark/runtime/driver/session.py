@@ -16,7 +16,7 @@ import time
 import uuid
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -24,11 +24,20 @@ from typing import Any, ClassVar
 from pyspark import RDD, SparkContext, StorageLevel
 
 from gpu_worker.client.connection import machine
+from gpu_worker.protocol import exchange_kinds
 from gpu_worker.protocol.errors import KeysRefused
 from gpu_worker.protocol.grids import World
 from gpu_worker.protocol.messages import Save
 from vispark._utils.callers import user_line
-from vispark.errors import Fenced, PartitionMissing, PlanError, VisparkError, WorkerLost, WorkerUnavailable
+from vispark.errors import (
+    Fenced,
+    PartitionMissing,
+    PlanError,
+    VisparkError,
+    WorkerLost,
+    WorkerUnavailable,
+    WorldLost,
+)
 from vispark.lower.executable import Executable, Invocation
 from vispark.lower.stages import KEEP, RequestedOutput, after_start
 from vispark.options import Options
@@ -45,7 +54,6 @@ from vispark.runtime.driver.executor_gpus import assigned, refresh
 from vispark.runtime.driver.garbage_collector import GarbageCollector
 from vispark.runtime.driver.interrupts import interruptibly
 from vispark.runtime.driver.loop_pacing import ChunkController
-from vispark.runtime.driver.mpi_worlds import MpiWorlds
 from vispark.runtime.driver.pipeline import PendingRequest
 from vispark.runtime.driver.plan_cache import DistributedExecutable, PlanCache
 from vispark.runtime.driver.progress import showing
@@ -68,6 +76,7 @@ from vispark.runtime.driver.worker import (
     raise_gravest,
     trying,
 )
+from vispark.runtime.driver.worlds import OpenEnd, Worlds
 from vispark.runtime.executor.relay_tasks import Ask, Relay
 from vispark.runtime.executor.task_input import reading_whole
 from vispark.runtime.executor.tasks import HandingBack, LoadTask, checked
@@ -99,7 +108,7 @@ class Session:
         self.credentials = Credentials(uuid.uuid4().hex, secrets.token_bytes(32), context.applicationId or "", options,
                                        context.getConf().get("spark.driver.host", ""), machine(), assigned(context))
         self.workers = Workers(self.credentials, self._heard)
-        self.worlds = MpiWorlds()
+        self.worlds = Worlds()
         self.snapshots = Snapshots(options.snapshotShare, options.timeToLoss)
         journal.begin(options.journal)
         #: The steps that were computed once more because they were lost.
@@ -560,7 +569,7 @@ class Session:
         values = ready.shares[0][1].values(nodes)
         numbers = (start.number, *[node.cached.number for node in nodes if node.cached], *targets)
         epochs = {home: self.workers.at(home).epoch for home, _ in ready.shares}
-        worlds = self.worlds.of(epochs, nodes)
+        worlds = self.worlds.of(epochs, nodes, self._end_opener(ready, epochs, residency))
         self._meet(ready, worlds, residency)
         saves = self._saves(loader, ready, nodes, residency.tokens)
         for (home, prepared), world in zip(ready.shares, worlds, strict=True):
@@ -587,10 +596,26 @@ class Session:
         """Return whether another thread's plan in flight starts from a VRDD, so that workers may not free it yet."""
         return any(worker.uses(number) for worker in self.workers.known())
 
+    def _end_opener(self, ready: DistributedExecutable, epochs: Mapping[WorkerAddress, int],
+                    residency: Residency) -> OpenEnd | None:
+        """Return what opens a worker's end of a world, where the exchange needs to be brought addresses."""
+        exchange, shares = exchange_kinds.kind_of(self.options.exchange), dict(ready.shares)
+        if not exchange.needs_addresses:
+            return None
+
+        def open_end(home: WorkerAddress, key: bytes) -> bytes:
+            relay = self.relayed(residency, next(iter(shares[home].results)))
+            epoch, address = self.workers.at(home).open_world(key, exchange.name, relay)
+            if epoch != epochs[home]:
+                raise WorldLost(f"the plan is for the worker's process of epoch {epochs[home]}, and {epoch} is there")
+            return address
+
+        return open_end
+
     def _meet(self, ready: DistributedExecutable, worlds: Sequence[World | None], residency: Residency) -> None:
         """Check that a world can begin before tasks wait for it, as these cannot be told of a failure."""
         for (home, prepared), world in zip(ready.shares, worlds, strict=True):
-            if world is not None and (world.rank, world.turn) == (0, 0) and self.relays:
+            if world is not None and not world.addresses and (world.rank, world.turn) == (0, 0) and self.relays:
                 try:
                     self.workers.at(home).meet(world.workers, self.relayed(residency, next(iter(prepared.results))))
                 except VisparkError:

@@ -394,6 +394,11 @@ class Worker:
 
         self.ask(request, relay)
 
+    def open_world(self, key: bytes, exchange: str, relay: Relayed) -> tuple[int, bytes]:
+        """Open the worker's end of a world for an exchange; return the worker's epoch and the address of the end."""
+        epoch, reply = self.ask(lambda asking: messages.OpenWorld(asking, key, exchange), relay)
+        return epoch, reply.address
+
     def ask(self, request: Callable[[int], Request], relay: Relayed) -> tuple[int, Any]:
         """Send the small request that ``request`` makes of its number; return the worker's epoch and the reply. What
         goes wrong there is raised here.

@@ -1,4 +1,7 @@
-"""Exchanges with other nodes: cells are packed on their device, copied to memory that the rank shares, and moved there.
+"""Exchanges with other nodes: cells are packed on their device, and moved by the session's world.
+
+A world that reaches a device's memory moves them from there to there; for another one they are copied to host memory
+before, and from it behind.
 
 Both sides work out the same pieces in the same order from the boxes of both, so a message carries cells alone. There is
 one for each device that gives and each that takes.
@@ -12,17 +15,14 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
 
-from gpu_worker.device.base import Buffer, Device
+from gpu_worker.device.base import Device
 from gpu_worker.execution.grid.context import GridContext, Operation
 from gpu_worker.execution.grid.continued import Continued
 from gpu_worker.memory.grid.ghosts import Copied
 from gpu_worker.memory.grid.layout import Copy, packed
 from gpu_worker.memory.grid.patches import Cells, Domain
-from gpu_worker.mpi.messages import SharedRange
-from gpu_worker.mpi.world import JoinedWorld, Staged
+from gpu_worker.worlds.base import JoinedWorld, Location, Part
 
-#: Where a message starts in the shared memory.
-_ALIGNMENT = 256
 #: Tags of messages between two ranks: which device gives, and which takes.
 _DEVICES = 256
 
@@ -36,7 +36,11 @@ class Message:
     tag: int
     copies: list[Callable[[int], Copy]] = field(default_factory=list)
     nbytes: int = 0
-    offset: int = 0
+
+    @property
+    def part(self) -> Part:
+        """The message as the world knows it."""
+        return Part(self.device, self.peer, self.tag, self.nbytes)
 
     def add(self, make: Callable[[int], Copy], nbytes: int) -> None:
         """Append a box to the message; ``make`` returns the copy of the box, given the address of its packed cells."""
@@ -46,7 +50,7 @@ class Message:
 
 
 @dataclass
-class MpiExchange:
+class NodeExchange:
     """Operations of an exchange with other nodes, as :class:`~gpu_worker.execution.grid.exchange.Exchange` has them."""
 
     beside: list[Operation] = field(default_factory=list)
@@ -57,11 +61,11 @@ class MpiExchange:
     takers: list[Device] = field(default_factory=list)
 
 
-def exchange_over_mpi(domain: Domain, content: Mapping[str, Cells], halos: Sequence[Continued], context: GridContext,
+def exchange_with_nodes(domain: Domain, content: Mapping[str, Cells], halos: Sequence[Continued], context: GridContext,
                       world: JoinedWorld
-                      ) -> MpiExchange:
+                      ) -> NodeExchange:
     """Return the operations that exchange ghost cells with the other ranks of a world."""
-    made = MpiExchange()
+    made = NodeExchange()
     sends: dict[tuple[int, int], Message] = {}
     receives: dict[tuple[int, int], Message] = {}
     for peer in range(world.size):
@@ -88,49 +92,45 @@ def exchange_over_mpi(domain: Domain, content: Mapping[str, Cells], halos: Seque
 
 
 def _operations(sends: Sequence[Message], receives: Sequence[Message], context: GridContext, world: JoinedWorld,
-                made: MpiExchange) -> None:
-    size = 0
-    for message in (*sends, *receives):
-        message.offset = size
-        size += -(-message.nbytes // _ALIGNMENT) * _ALIGNMENT
-    staged = world.stage([_part(message) for message in sends], [_part(message) for message in receives], size,
-                         (*sends, *receives)[0].device)
+                made: NodeExchange) -> None:
+    staged = world.stage([message.part for message in sends], [message.part for message in receives])
     devices = list(dict.fromkeys(message.device for message in (*sends, *receives)))
     made.beside += [partial(device.wait, context.stream(device), stream=context.beside(device), of=device)
                     for device in devices]
-    for message in sends:
-        stream, buffer = context.beside(message.device), context.held(message.nbytes, message.device)
-        made.beside += context.copying(message.device, [copy(buffer.address) for copy in message.copies], stream)
-        made.beside.append(partial(message.device.copy_out, staged.memory.view(message.offset, message.nbytes), buffer,
-                                   stream=stream))
+    for message, location in zip(sends, staged.sends, strict=True):
+        made.beside += _sending(message, location, context)
     under_way: list[Future] = []
-    packed_on = {message.device: context.beside(message.device) for message in sends}
+    streams = {device: context.beside(device) for device in devices}
 
     def ready() -> None:
-        for device, stream in packed_on.items():        # the streams of then: a pass that is done again has no context
+        # The streams of then: a pass that is done again has no context. Takers' too, which may still read what came.
+        for device, stream in streams.items():
             device.synchronize(stream=stream)
 
     made.beside.append(context.act(lambda: under_way.append(world.go(staged, ready)), devices[0]))
     made.after.append(context.act(lambda: world.result(under_way.pop()), devices[0]))
     landed: dict[Device, list[Copy]] = defaultdict(list)
-    for message in receives:
-        buffer = context.held(message.nbytes, message.device)
-        made.after.append(_landing(message, buffer, staged, context))
+    for message, location in zip(receives, staged.receives, strict=True):
+        buffer = location.buffer or context.held(message.nbytes, message.device)
+        if location.host is not None:
+            made.after.append(partial(message.device.copy_in, buffer, location.host,
+                                      stream=context.beside(message.device)))
         landed[message.device] += [copy(buffer.address) for copy in message.copies]
     for device, copies in landed.items():
         made.after += context.copying(device, copies, context.beside(device))
         made.takers.append(device)
     made.settled += [partial(device.wait, stream, stream=context.stream(device), of=device)
-                     for device, stream in packed_on.items()]
+                     for device, stream in streams.items() if any(message.device is device for message in sends)]
 
 
-def _landing(message: Message, buffer: Buffer, staged: Staged, context: GridContext) -> Operation:
-    return partial(message.device.copy_in, buffer, staged.memory.view(message.offset, message.nbytes),
-                   stream=context.beside(message.device))
-
-
-def _part(message: Message) -> SharedRange:
-    return SharedRange(message.peer, message.tag, message.offset, message.nbytes)
+def _sending(message: Message, location: Location, context: GridContext) -> list[Operation]:
+    """Return the operations that bring a message to where it leaves from."""
+    stream = context.beside(message.device)
+    buffer = location.buffer or context.held(message.nbytes, message.device)
+    made = context.copying(message.device, [copy(buffer.address) for copy in message.copies], stream)
+    if location.host is not None:
+        made.append(partial(message.device.copy_out, location.host, buffer, stream=stream))
+    return made
 
 
 def _pack(domain: Domain, cells: Cells, piece: Copied, address: int) -> Copy:
