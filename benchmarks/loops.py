@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,8 +27,6 @@ from gpu_worker.execution.grid.iterate import Loop, StencilSource, Stepper
 from gpu_worker.execution.scratch import Arguments, Scratch
 from gpu_worker.execution.streams import StreamPool, Streams
 from gpu_worker.memory.grid.patches import Cells, Domain, lattice_of
-from gpu_worker.mpi.messages import SharedRange
-from gpu_worker.mpi.world import JoinedWorld, Staged
 from gpu_worker.protocol.grids import IterateStep, Phase
 from gpu_worker.protocol.messages import (
     ArgumentValue,
@@ -41,10 +39,10 @@ from gpu_worker.protocol.messages import (
     SessionOptions,
     ToDeviceStep,
 )
-from gpu_worker.protocol.payload import Payload
 from gpu_worker.protocol.plans import sealed
 from gpu_worker.server import handlers as workers
 from gpu_worker.system.crash_record import BlackBox
+from gpu_worker.worlds.base import JoinedWorld, Location, Part, Staged
 
 PHASE = Phase("heat", (HALO,), 0)
 SHARE = ArgumentValue("<f4", (), np.float32(0.1).tobytes(), 0)
@@ -87,23 +85,36 @@ class Alone(JoinedWorld):
     """A world of two of which the other one gives and takes nothing, at once."""
 
     def __init__(self, other: bytes):
-        self.rank, self.size, self.other = 0, 2, other
-        self.sent = 0
+        super().__init__(b"", 0, 2)
+        self.other = other
 
-    def gather(self, data: bytes, deadline: float) -> tuple[bytes, ...]:
+    def gather(self, data: bytes) -> tuple[bytes, ...]:
         return data, self.other
 
-    def stage(self, sends: Sequence[SharedRange], receives: Sequence[SharedRange], nbytes: int, device: Any) -> Staged:
-        return Staged(0, Payload.create(nbytes), device)
-
-    def go(self, staged: Staged, ready: Any, deadline: float) -> Future:
+    def go(self, staged: Staged, ready: Callable[[], None]) -> Future:
         done: Future = Future()
         ready()
         done.set_result(None)
         return done
 
-    def result(self, future: Future, deadline: float) -> Any:
+    def result(self, future: Future) -> Any:
         return future.result()
+
+    def interrupt(self) -> None:
+        pass
+
+    def _disconnect(self) -> None:
+        pass
+
+    def _stage(self, number: int, sends: tuple[Part, ...], receives: tuple[Part, ...]) -> Staged:
+        memory = [Location(None, np.zeros(part.nbytes, np.uint8)) for part in (*sends, *receives)]
+        return Staged(number, tuple(memory[:len(sends)]), tuple(memory[len(sends):]), lambda: None)
+
+    def _gather(self, data: bytes) -> tuple[bytes, ...]:
+        return self.gather(data)
+
+    def _go(self, staged: Staged, ready: Callable[[], None]) -> None:
+        ready()
 
 
 @contextmanager

@@ -36,6 +36,7 @@ NAMES = {
     "shuffle-moved": "process: records are moved by their keys, their new partitions are not kept",
     "world-starting": "process: its rank of an MPI world is about to come",
     "halo-packed": "process: cells for other nodes are packed, nothing is sent",
+    "halo-sending": "process: messages with cells to other nodes are begun (over UCX), none is waited for",
     "halo-moved": "process: cells of other nodes are there, nothing is unpacked",
     "snapshot-copying": "process: a snapshot's copies are under way",
     "snapshot-taken": "process: a snapshot is copied, the daemon does not have it",

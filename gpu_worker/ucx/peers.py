@@ -74,11 +74,18 @@ class Peers:
         for rank, endpoint in self.endpoints.items():
             if rank in self._heard:
                 self._heard[rank] += deaf
-            while arrived := self._worker.arrived(tag(self._wanted.key, rank, BEAT)):
-                arrived[1].free()
+            if self._has_heard(rank):
                 self._heard[rank] = now
             if not endpoint.failure and self._has_beaten(rank):
                 self._beats[rank] = endpoint.send_bytes(b".", tag(self._wanted.key, self._wanted.rank, BEAT))
+
+    def _has_heard(self, rank: int) -> bool:
+        """Take the signs of life of a rank; return whether there are some."""
+        count = 0
+        while arrived := self._worker.arrived(tag(self._wanted.key, rank, BEAT)):
+            arrived[1].free()
+            count += 1
+        return count > 0
 
     def _has_beaten(self, rank: int) -> bool:
         """Return whether the last sign of life is sent, so that they do not pile up before one who takes none."""
@@ -102,4 +109,6 @@ class Peers:
         endpoints, self.endpoints = self.endpoints, {}
         for beat in self._beats.values():
             beat.free()
+        for rank in endpoints:
+            self._has_heard(rank)       # UCX warns of what nobody took
         return [endpoint.close() for endpoint in endpoints.values()]

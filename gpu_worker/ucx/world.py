@@ -178,6 +178,7 @@ class UcxWorld(JoinedWorld):
                         for part, memory in staged.receiving]
             requests += [self._peers.endpoints[part.peer].send(memory, tag(self.key, self.rank, part.tag))
                          for part, memory in staged.sending]
+            failpoint("halo-sending")
             self._await(requests, self._check)
             self._await([self._worker.flush()], self._check)
         self.sent += sum(part.nbytes for part, _ in staged.sending)

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from gpu_worker.protocol.errors import OptionError, PartitionMissing, WorldLost
 from gpu_worker.protocol.grids import Phase
-from gpu_worker.protocol.messages import KeepStep
-from tests.mpi.nodes import Application, Node, nodes
+from gpu_worker.protocol.messages import KeepStep, Ran
+from tests.mpi.nodes import Application, Node, Survivor, nodes, opened
 from tests.mpi.test_exchange import CASES, check_cases
 from tests.mpi.test_world import called, case_of, field
 from tests.unit.grids import Case
@@ -21,14 +27,21 @@ pytestmark = [pytest.mark.mpi, pytest.mark.timeout(240)]
 #: What UCX_TLS is, by what the messages go over.
 TRANSPORTS = {"tcp": "tcp,self", "shared memory": "sm,self"}
 
-#: How soon the loss of a process is an error, in seconds.
-SOON = 5.0
+#: Of the stencil, so small that a long loop does not grow.
+WEIGHT = 0.0005
+
+
+@pytest.fixture(scope="module")
+def failpoints(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("failpoints")
 
 
 @pytest.fixture(scope="module", params=TRANSPORTS)
-def two(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Node]]:
+def two(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory,
+        failpoints: Path) -> Iterator[list[Node]]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("UCX_TLS", TRANSPORTS[request.param])
+        patch.setenv("VISPARK_FAILPOINTS", str(failpoints))
         with nodes(tmp_path_factory.mktemp("n"), 2, [(), ()]) as found:     # whose daemons do not know each other
             yield found
 
@@ -41,7 +54,8 @@ def test_an_exchange_restores_the_coordinates(two: list[Node]):
     check_cases(two, "ucx", CASES)
 
 
-def test_a_loop_has_the_bits_of_one_block_and_of_mpi(two: list[Node], tmp_path_factory: pytest.TempPathFactory):
+def test_a_loop_has_the_bits_of_one_block(two: list[Node]):
+    """As one over MPI has, by a test of the exchange."""
     found = []
     for count, splits in ((1, (1, 1, 1)), (2, (4, 2, 3))):
         case = case_of(count, (12, 9, 14), splits)
@@ -56,10 +70,6 @@ def test_a_loop_has_the_bits_of_one_block_and_of_mpi(two: list[Node], tmp_path_f
                 found.append(app.fetch(3))
     np.testing.assert_array_equal(found[0], found[1])
     np.testing.assert_array_equal(found[0], found[2])
-    with nodes(tmp_path_factory.mktemp("m"), 2) as others, Application("bits", others, case) as app:
-        app.put(1, field(case))
-        app.run((1, 2), app.loop(12), KeepStep(1, "u", "device"))
-        np.testing.assert_array_equal(app.fetch(2), found[0])
 
 
 def test_calls_that_come_again_are_done_again(two: list[Node]):
@@ -88,3 +98,84 @@ def test_large_faces(two: list[Node]):
         app.run((1, 2), app.loop(4), KeepStep(1, "u", "device"))
         np.testing.assert_allclose(app.fetch(2), stepped(full, case, 4), rtol=1e-11)
         assert min(app.sent()) >= 4 * 512 * 512 * 8
+
+
+class Supervised(Application):
+    """An application that tells nobody of a loss, and ends stopped processes once another one has noticed, as whoever
+    runs a node would.
+    """
+
+    def _abandon(self, key: bytes, lost: int) -> None:
+        for client in self.clients:
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                if Path(f"/proc/{client.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T":
+                    os.kill(client.pid, signal.SIGKILL)
+
+
+class Interrupted(Survivor):
+    """A survivor of a failure that is armed when the first snapshot is complete."""
+
+    def __init__(self, app: Application, full: np.ndarray, armed: Path, action: str):
+        super().__init__(app, full)
+        self._armed, self._action = armed, action
+        self.errors: list[BaseException] = []
+
+    def _learn(self, answers: Sequence[Ran]) -> None:
+        super()._learn(answers)
+        if self.complete and self._action:
+            self._armed.write_text(self._action)
+            self._action = ""
+        elif self._action:
+            time.sleep(0.05)        # the loop waits for its first snapshot
+
+    def _recover(self, error: BaseException) -> tuple[int, int]:
+        self.errors += error.exceptions if isinstance(error, ExceptionGroup) else [error]
+        return super()._recover(error)
+
+
+@pytest.mark.parametrize(("action", "said"), [("kill", "is lost, and with it the world"),
+                                              ("stop", "no sign of life for")])
+def test_a_process_lost_in_an_exchange_is_noticed_and_the_loop_goes_on(
+        two: list[Node], failpoints: Path, action: str, said: str):
+    """Long before the plan's deadline, from the newest snapshot, to the same bits."""
+    case = case_of(2)
+    full = field(case)
+    with application(f"calm-{action}", two, case, WEIGHT) as app:
+        app.put(1, full)
+        app.run((1, 2), app.loop(400), KeepStep(1, "u", "device"))
+        expected = app.fetch(2)
+    with Supervised(f"lost-{action}", two, case, WEIGHT, "ucx") as app:
+        survivor = Interrupted(app, full, failpoints / "halo-sending", action)
+        np.testing.assert_array_equal(survivor.run(400, 10), expected)
+        assert not (failpoints / "halo-sending").exists()
+        assert any(isinstance(error, WorldLost) and said in str(error) for error in survivor.errors), survivor.errors
+
+
+def test_a_process_that_leaves_is_noticed_by_one_that_waits(two: list[Node]):
+    case = case_of(2)
+    with application("leaves", two, case) as app:
+        app.put(1, field(case), ranks=[0])
+        with pytest.raises(ExceptionGroup) as failed:
+            app.run((1, 2), app.loop(2), KeepStep(1, "u", "device"), seconds=600.0)
+        assert {type(error) for error in failed.value.exceptions} == {WorldLost, PartitionMissing}
+
+
+def test_an_exchange_that_nobody_knows(two: list[Node]):
+    with application("unknown", two, case_of(2)) as app, \
+            pytest.raises(OptionError, match="no exchange is called 'nccl'; the known ones are mpi, ucx"):
+        opened(app.clients[0], b"k" * 16, "nccl")
+
+
+def test_a_world_that_was_not_opened_or_whose_ends_are_others(two: list[Node]):
+    case = case_of(2)
+    with application("closed", two, case) as app:
+        app.put(1, field(case))
+        for key in (bytes([number]) * 16 for number in range(6)):       # more than are kept open
+            opened(app.clients[0], key, "ucx")
+        app._addresses[app.key] = (b"no address", b"of anybody")
+        with pytest.raises(ExceptionGroup, match="a node failed") as failed:
+            app.run((1, 2), app.loop(1), KeepStep(1, "u", "device"))
+        assert all(isinstance(error, WorldLost) and "has no end of world" in str(error)
+                   for error in failed.value.exceptions)
+        app.key = b"another world..."
+        app.run((1, 2), app.loop(1), KeepStep(1, "u", "device"))

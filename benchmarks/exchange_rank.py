@@ -1,0 +1,76 @@
+"""A node of benchmarks.exchanges: benchmarks.exchange_rank GIVEN, which is JSON; prints its address where its exchange
+has one, then its samples as JSON, and ends with its input.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from gpu_worker.device import open_devices
+from gpu_worker.device.base import Device
+from gpu_worker.protocol import exchange_kinds
+from gpu_worker.protocol.grids import World as Wanted
+from gpu_worker.worlds.base import JoinedWorld, Part
+
+#: Until when all must be done, and how many exchanges are not measured before the others.
+_SECONDS, _FIRST = 300, 20
+
+
+def joined(exchange: str, key: bytes, rank: int, workers: list[str], deadline: float) -> JoinedWorld:
+    """The world of both nodes."""
+    kind = exchange_kinds.kind_of(exchange)
+    if not kind.needs_addresses:
+        return kind.load()(Wanted(key, rank, tuple(workers)), deadline, lambda: False)
+    opened = kind.load()()
+    print(opened.address.hex(), flush=True)
+    addresses = tuple(bytes.fromhex(each) for each in sys.stdin.readline().split())
+    return opened.join(Wanted(key, rank, tuple(workers), 0, addresses), deadline)
+
+
+def swapping(world: JoinedWorld, device: Device, nbytes: int) -> Callable[[], Any]:
+    """What swaps a face with the other node, from the device's memory to the other's."""
+    part, stream = Part(device, 1 - world.rank, 7, nbytes), device.stream()
+    staged = world.stage([part], [part])
+    (given,), (taken,) = staged.sends, staged.receives
+    buffer = device.allocate(nbytes, stream=stream)
+
+    def ready() -> None:
+        if given.host is not None:
+            device.copy_out(given.host, buffer, stream=stream)
+        device.synchronize(stream=stream)
+
+    def swap() -> None:
+        world.result(world.go(staged, ready))
+        if taken.host is not None:
+            device.copy_in(buffer, taken.host, stream=stream)
+            device.synchronize(stream=stream)
+
+    return swap
+
+
+def main(exchange: str, key: str, rank: int, workers: list[str], sizes: list[int], samples: int, device: str) -> None:
+    """Print the seconds of each swap of a face of each size."""
+    deadline, found = time.monotonic() + _SECONDS, []
+    world = joined(exchange, bytes.fromhex(key), rank, workers, deadline)
+    world.begin(deadline)
+    (where,) = open_devices(device, memory=0, cache_dir="")
+    for nbytes in sizes:
+        swap, taken = swapping(world, where, nbytes), []
+        for _ in range(_FIRST + samples):
+            world.gather(b"")
+            began = time.perf_counter()
+            swap()
+            taken.append(time.perf_counter() - began)
+        found.append(taken[_FIRST:])
+    print(json.dumps(found), flush=True)
+    sys.stdin.read()        # the world ends with the first one that leaves
+    world.close()
+    where.close()
+
+
+if __name__ == "__main__":
+    main(**json.loads(sys.argv[1]))
