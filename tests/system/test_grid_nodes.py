@@ -38,6 +38,7 @@ def expected(initial: np.ndarray, steps: int) -> np.ndarray:
 directly = pytest.mark.parametrize("sc", ["unix"], indirect=True)
 relayed = pytest.mark.parametrize("sc", ["relay"], indirect=True)
 both_ways = pytest.mark.parametrize("sc", ["unix", "relay"], indirect=True)
+over_ucx = pytest.mark.parametrize("sc", ["unix, ucx", "relay, ucx"], indirect=True)
 
 
 def gpu_worker(node: Node, *arguments: str) -> None:
@@ -59,8 +60,12 @@ def cluster(standalone: Topology) -> Iterator[Topology]:
 
 @pytest.fixture(scope="module")
 def sc(request: pytest.FixtureRequest, cluster: Topology) -> Iterator[SparkContext]:
-    """A context whose session is up, with all that it keeps open to its end, by one of the ways to the workers."""
-    with cluster.context({"spark.vispark.device": "host", "spark.vispark.transport": request.param}) as context:
+    """A context whose session is up, with all that it keeps open to its end, by one of the ways to the workers, and of
+    the exchanges.
+    """
+    transport, _, exchange = request.param.partition(", ")
+    with cluster.context({"spark.vispark.device": "host", "spark.vispark.transport": transport,
+                          "spark.vispark.exchange": exchange or "mpi"}) as context:
         blocks = Grid(SHAPE, splits=SPLITS).scatter(context, np.zeros(SHAPE, "f4"), partitions=4).cache("GPU")
         Grid.gather(blocks.iterate(heat, 0.1, steps=2))
         del blocks
@@ -105,3 +110,9 @@ def test_a_node_that_loses_its_process_costs_time_only(sc: SparkContext, cluster
     # Tasks start the next process, which is in no world with the other.
     assert Grid(SHAPE, splits=SPLITS).scatter(sc, initial, partitions=4).cache("GPU").count() == 4
     np.testing.assert_allclose(Grid.gather(before.iterate(heat, 0.1, steps=10)), expected(initial, 20), rtol=1e-5)
+
+
+@over_ucx
+def test_a_loop_over_ucx_goes_on_after_a_loss(sc: SparkContext, cluster: Topology):
+    test_a_node_that_loses_its_process_costs_time_only(sc, cluster)
+    assert all(each.report.sent for each in sessions(cluster))
