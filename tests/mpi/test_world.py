@@ -75,6 +75,20 @@ def test_a_schedulers_job_around_the_daemons_is_not_asked_for_hosts(tmp_path: Pa
             app.run((1, 2), app.loop(1), KeepStep(1, "u", "device"))
 
 
+def test_mpi_itself_over_ucx_as_where_there_is_rdma(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Without the last two, Open MPI opens its UCX for InfiniBand and the like alone, and the world does not begin."""
+    for name, value in {"OMPI_MCA_pml": "ucx", "OMPI_MCA_pml_ucx_tls": "any", "OMPI_MCA_pml_ucx_devices": "any",
+                        "UCX_TLS": "tcp,self"}.items():
+        monkeypatch.setenv(name, value)
+    with nodes(tmp_path, 2) as found:
+        case = case_of(2)
+        with Application("rdma", found, case) as app:
+            app.put(1, field(case))
+            app.run((1, 2), app.loop(4), KeepStep(1, "u", "device"))
+            np.testing.assert_allclose(app.fetch(2), stepped(field(case), case, 4), rtol=1e-11)
+            assert all(app.sent())
+
+
 def test_a_loop_with_more_exchanges_than_are_kept(two: list[Node]):
     case = case_of(2)
     full = halo(case, False)
