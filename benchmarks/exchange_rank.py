@@ -14,7 +14,7 @@ from gpu_worker.device import open_devices
 from gpu_worker.device.base import Device
 from gpu_worker.protocol import exchange_kinds
 from gpu_worker.protocol.grids import World as Wanted
-from gpu_worker.worlds.base import JoinedWorld, Part
+from gpu_worker.worlds.base import JoinedWorld, MessageSpec
 
 #: Until when all must be done, and how many exchanges are not measured before the others.
 _SECONDS, _FIRST = 300, 20
@@ -33,7 +33,7 @@ def joined(exchange: str, key: bytes, rank: int, workers: list[str], deadline: f
 
 def swapping(world: JoinedWorld, device: Device, nbytes: int) -> Callable[[], Any]:
     """What swaps a face with the other node, from the device's memory to the other's."""
-    part, stream = Part(device, 1 - world.rank, 7, nbytes), device.stream()
+    part, stream = MessageSpec(device, 1 - world.rank, 7, nbytes), device.stream()
     staged = world.stage([part], [part])
     (given,), (taken,) = staged.sends, staged.receives
     buffer = device.allocate(nbytes, stream=stream)

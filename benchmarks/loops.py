@@ -42,7 +42,7 @@ from gpu_worker.protocol.messages import (
 from gpu_worker.protocol.plans import sealed
 from gpu_worker.server import handlers as workers
 from gpu_worker.system.crash_record import BlackBox
-from gpu_worker.worlds.base import JoinedWorld, Location, Part, Staged
+from gpu_worker.worlds.base import JoinedWorld, Location, MessageSpec, Staged
 
 PHASE = Phase("heat", (HALO,), 0)
 SHARE = ArgumentValue("<f4", (), np.float32(0.1).tobytes(), 0)
@@ -106,7 +106,7 @@ class Alone(JoinedWorld):
     def _disconnect(self) -> None:
         pass
 
-    def _stage(self, number: int, sends: tuple[Part, ...], receives: tuple[Part, ...]) -> Staged:
+    def _stage(self, number: int, sends: tuple[MessageSpec, ...], receives: tuple[MessageSpec, ...]) -> Staged:
         memory = [Location(None, np.zeros(part.nbytes, np.uint8)) for part in (*sends, *receives)]
         return Staged(number, tuple(memory[:len(sends)]), tuple(memory[len(sends):]), lambda: None)
 

@@ -25,7 +25,7 @@ from gpu_worker.system.admin import administer
 from gpu_worker.system.failpoints import failpoint
 from gpu_worker.system.paths import locate
 from gpu_worker.system.peer import check_peer
-from gpu_worker.worlds.base import JoinedWorld, Location, Part, Staged
+from gpu_worker.worlds.base import JoinedWorld, Location, MessageSpec, Staged
 
 _log = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ class MpiWorld(JoinedWorld):
     def _gather(self, data: bytes) -> tuple[bytes, ...]:
         return self._ask(Gather(data)).data
 
-    def _stage(self, number: int, sends: tuple[Part, ...], receives: tuple[Part, ...]) -> Staged:
+    def _stage(self, number: int, sends: tuple[MessageSpec, ...], receives: tuple[MessageSpec, ...]) -> Staged:
         ranges, nbytes = [], 0
         for part in (*sends, *receives):
             ranges.append(SharedRange(part.peer, part.tag, nbytes, part.nbytes))

@@ -6,7 +6,7 @@ import time
 
 from gpu_worker.protocol.errors import WorldLost
 from gpu_worker.protocol.grids import World as Wanted
-from gpu_worker.ucx.ucp import Endpoint, Request, Worker
+from gpu_worker.ucx.ucp import Request, UcxEndpoint, UcxWorker
 
 #: The tags of what ranks tell each other, and of their signs of life; those of cells are lower.
 SAID, BEAT = 1 << 20, 1 << 21
@@ -38,14 +38,14 @@ class Peers:
 
     Attributes
     ----------
-    endpoints : dict of int to Endpoint
+    endpoints : dict of int to UcxEndpoint
         Of each other rank.
     names : str
         Of all ranks, for errors.
     """
 
-    def __init__(self, worker: Worker, wanted: Wanted):
-        self.endpoints: dict[int, Endpoint] = {}
+    def __init__(self, worker: UcxWorker, wanted: Wanted):
+        self.endpoints: dict[int, UcxEndpoint] = {}
         self.names = ", ".join(wanted.workers)
         self._worker, self._wanted = worker, wanted
         self._beats: dict[int, Request] = {}

@@ -2,7 +2,7 @@
 
 The library is that of the wheel ``libucx-cu13``, or the system's where there is no wheel; as that wheel's own loader
 has it, ``RAPIDS_LIBUCX_PREFER_SYSTEM_LIBRARY=true`` prefers the system's. No function here may be called by two threads
-at once for one :class:`Worker`.
+at once for one :class:`UcxWorker`.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ def _status_text() -> Callable[[int], bytes]:
 
 
 def meaning(status: int) -> str:
-    """Return what a status of UCX means, in its words.
+    """Return the meaning of a status of UCX, in its words.
 
     Examples
     --------
@@ -206,7 +206,7 @@ class Request:
         check(status, self._doing)
         return True
 
-    def cancel(self, worker: Worker) -> None:
+    def cancel(self, worker: UcxWorker) -> None:
         """Ask for its end; :meth:`done` tells when it came."""
         if self._handle:
             _library().ucp_request_cancel(worker.handle, self._handle)
@@ -226,7 +226,7 @@ class RegisteredMemory:
     address, nbytes : int
     """
 
-    def __init__(self, worker: Worker, address: int, nbytes: int, memory_type: int):
+    def __init__(self, worker: UcxWorker, address: int, nbytes: int, memory_type: int):
         self.address, self.nbytes = address, nbytes
         self._worker = worker
         self.parameters = _RequestParams(mask=1 << 6, memory_type=memory_type)
@@ -245,7 +245,7 @@ class RegisteredMemory:
             self._handle = c_void_p()
 
 
-class Endpoint:
+class UcxEndpoint:
     """Connection to a peer's worker.
 
     Attributes
@@ -254,7 +254,7 @@ class Endpoint:
         Why it is lost; empty as long as it is not.
     """
 
-    def __init__(self, worker: Worker, address: bytes):
+    def __init__(self, worker: UcxWorker, address: bytes):
         self.failure = ""
         self._handle = c_void_p()
         # Held, as UCX calls it later.
@@ -284,7 +284,7 @@ class Endpoint:
 _PLAIN = _RequestParams(mask=0)
 
 
-class Worker:
+class UcxWorker:
     """UCX's state of one world in this process, with the connections to its peers.
 
     Attributes
@@ -332,9 +332,9 @@ class Worker:
         """Return whether messages leave from, and arrive in, the memory of a kind of device."""
         return kind in MEMORY and bool(self._memory_types >> MEMORY[kind] & 1)
 
-    def connect(self, address: bytes) -> Endpoint:
+    def connect(self, address: bytes) -> UcxEndpoint:
         """Return a connection to the worker with an address, which comes to be with the first messages."""
-        return Endpoint(self, address)
+        return UcxEndpoint(self, address)
 
     def register(self, address: int, nbytes: int, kind: str) -> RegisteredMemory:
         """Return memory of a kind of device, registered until it is closed."""
@@ -350,7 +350,7 @@ class Worker:
                                                    byref(memory.parameters)), memory, "a message is not received")
 
     def arrived(self, tag: int) -> tuple[ctypes.Array, Request] | None:
-        """Return where a message of any length with this tag is received to; None if none has come."""
+        """Begin to receive a message of any length with this tag, and return its memory; None if none has come."""
         found = _Received()
         message = _library().ucp_tag_probe_nb(self.handle, tag, _EVERY_BIT, 1, byref(found))
         if message is None:

@@ -13,14 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from gpu_worker.device.base import Device, Stream
 from gpu_worker.protocol.errors import VisparkError, WorldLost
 from gpu_worker.protocol.grids import World as Wanted
 from gpu_worker.protocol.system import start_thread
 from gpu_worker.system.failpoints import failpoint
 from gpu_worker.ucx.peers import SAID, Peers, tag
-from gpu_worker.ucx.ucp import RegisteredMemory, Request, Worker
-from gpu_worker.worlds.base import JoinedWorld, Location, Part, Staged
+from gpu_worker.ucx.ucp import RegisteredMemory, Request, UcxWorker
+from gpu_worker.worlds.base import JoinedWorld, Location, MessageSpec, Staged
 
 _log = logging.getLogger(__name__)
 
@@ -36,8 +35,8 @@ _CLOSE_SECONDS = 1.0
 class RegisteredStage(Staged):
     """Messages whose memory is registered; ``sending`` and ``receiving`` are the parts with it."""
 
-    sending: tuple[tuple[Part, RegisteredMemory], ...]
-    receiving: tuple[tuple[Part, RegisteredMemory], ...]
+    sending: tuple[tuple[MessageSpec, RegisteredMemory], ...]
+    receiving: tuple[tuple[MessageSpec, RegisteredMemory], ...]
 
 
 class OpenedWorld:
@@ -57,7 +56,7 @@ class OpenedWorld:
     """
 
     def __init__(self) -> None:
-        self._worker = Worker()
+        self._worker = UcxWorker()
         self.address = self._worker.address
 
     def join(self, wanted: Wanted, deadline: float, is_over: Callable[[], bool] = lambda: False) -> UcxWorld:
@@ -91,19 +90,18 @@ class UcxWorld(JoinedWorld):
 
     Parameters
     ----------
-    worker : Worker
+    worker : UcxWorker
         Closed with the world.
     wanted : World
         With the addresses of all ranks.
     """
 
-    def __init__(self, worker: Worker, wanted: Wanted):
+    def __init__(self, worker: UcxWorker, wanted: Wanted):
         super().__init__(wanted.key, wanted.rank, len(wanted.workers))
         self._worker = worker
         self._lock = threading.Lock()
         self._over = threading.Event()
         self._moving: list[Request] = []
-        self._streams: dict[Device, Stream] = {}
         self._beats: threading.Thread | None = None
         self._peers = Peers(worker, wanted)
 
@@ -121,7 +119,7 @@ class UcxWorld(JoinedWorld):
 
         with self._lock:
             self._peers.connect()
-            self._told(self.key, check)
+            self._gathered(self.key, check)
         self._peers.begin_listening()
 
     def _beat(self) -> None:
@@ -141,9 +139,9 @@ class UcxWorld(JoinedWorld):
 
     def _gather(self, data: bytes) -> tuple[bytes, ...]:
         with self._lock:
-            return self._told(data, self._check)
+            return self._gathered(data, self._check)
 
-    def _told(self, data: bytes, check: Callable[[], None]) -> tuple[bytes, ...]:
+    def _gathered(self, data: bytes, check: Callable[[], None]) -> tuple[bytes, ...]:
         """Tell all ranks the data, and return that of all."""
         said: dict[int, bytes] = {self.rank: data}
         sends = [endpoint.send_bytes(data, tag(self.key, self.rank, SAID))
@@ -155,7 +153,7 @@ class UcxWorld(JoinedWorld):
         return tuple(said[rank] for rank in range(self.size))
 
     def _heard(self, rank: int, check: Callable[[], None]) -> bytes:
-        """Return what a rank tells this one."""
+        """Wait for what a rank tells this one, and return it."""
         arrived: list[tuple[Any, Request]] = []
 
         def has_arrived() -> bool:
@@ -217,7 +215,7 @@ class UcxWorld(JoinedWorld):
 
     # -- memory -------------------------------------------------------------------------------------------------------
 
-    def _stage(self, number: int, sends: tuple[Part, ...], receives: tuple[Part, ...]) -> Staged:
+    def _stage(self, number: int, sends: tuple[MessageSpec, ...], receives: tuple[MessageSpec, ...]) -> Staged:
         with ExitStack() as undo, self._lock:
             found = [self._location(part, undo) for part in (*sends, *receives)]
             close = undo.pop_all().close
@@ -227,11 +225,12 @@ class UcxWorld(JoinedWorld):
                                tuple(zip(sends, memories[:count], strict=True)),
                                tuple(zip(receives, memories[count:], strict=True)))
 
-    def _location(self, part: Part, undo: ExitStack) -> tuple[Location, RegisteredMemory]:
+    def _location(self, part: MessageSpec, undo: ExitStack) -> tuple[Location, RegisteredMemory]:
         """Return memory for a message, registered, which ``undo`` gives back."""
         device = part.device
         if self._worker.moves(device.kind):
-            stream = self._stream(device)
+            stream = device.stream()
+            undo.callback(device.synchronize, stream=stream)        # on which the memory is freed before
             buffer = device.allocate(part.nbytes, stream=stream)
             undo.callback(buffer.close)
             device.synchronize(stream=stream)
@@ -244,11 +243,6 @@ class UcxWorld(JoinedWorld):
         memory = self._worker.register(host.ctypes.data, part.nbytes, "host")
         undo.callback(memory.close)
         return Location(None, host), memory
-
-    def _stream(self, device: Device) -> Stream:
-        if device not in self._streams:
-            self._streams[device] = device.stream()
-        return self._streams[device]
 
     def _forget(self, close: Callable[[], None]) -> None:
         with self._lock:

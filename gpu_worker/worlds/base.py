@@ -26,7 +26,7 @@ KEPT = 16
 
 
 @dataclass(frozen=True)
-class Part:
+class MessageSpec:
     """Message of an exchange: its device here, its peer's rank, its tag and its bytes."""
 
     device: Device
@@ -153,7 +153,7 @@ class JoinedWorld(ABC):
         """
         return self.result(self._thread.submit(self._gather, data))
 
-    def stage(self, sends: Sequence[Part], receives: Sequence[Part]) -> Staged:
+    def stage(self, sends: Sequence[MessageSpec], receives: Sequence[MessageSpec]) -> Staged:
         """Return a registered exchange; the same one for equal arguments."""
         key = tuple(sends), tuple(receives)
         if key not in self._stages:
@@ -201,7 +201,7 @@ class JoinedWorld(ABC):
         """Give back what the stages needed."""
 
     @abstractmethod
-    def _stage(self, number: int, sends: tuple[Part, ...], receives: tuple[Part, ...]) -> Staged:
+    def _stage(self, number: int, sends: tuple[MessageSpec, ...], receives: tuple[MessageSpec, ...]) -> Staged:
         """Return the memory of an exchange, registered for the messages to move."""
 
     @abstractmethod

@@ -21,7 +21,7 @@ from gpu_worker.execution.grid.continued import Continued
 from gpu_worker.memory.grid.ghosts import Copied
 from gpu_worker.memory.grid.layout import Copy, packed
 from gpu_worker.memory.grid.patches import Cells, Domain
-from gpu_worker.worlds.base import JoinedWorld, Location, Part
+from gpu_worker.worlds.base import JoinedWorld, Location, MessageSpec
 
 #: Tags of messages between two ranks: which device gives, and which takes.
 _DEVICES = 256
@@ -38,9 +38,9 @@ class Message:
     nbytes: int = 0
 
     @property
-    def part(self) -> Part:
+    def part(self) -> MessageSpec:
         """The message as the world knows it."""
-        return Part(self.device, self.peer, self.tag, self.nbytes)
+        return MessageSpec(self.device, self.peer, self.tag, self.nbytes)
 
     def add(self, make: Callable[[int], Copy], nbytes: int) -> None:
         """Append a box to the message; ``make`` returns the copy of the box, given the address of its packed cells."""

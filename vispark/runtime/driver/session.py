@@ -598,7 +598,7 @@ class Session:
 
     def _end_opener(self, ready: DistributedExecutable, epochs: Mapping[WorkerAddress, int],
                     residency: Residency) -> OpenEnd | None:
-        """Return what opens a worker's end of a world, where the exchange needs to be brought addresses."""
+        """Return a function that opens a worker's end of a world; None where the exchange needs no addresses."""
         exchange, shares = exchange_kinds.kind_of(self.options.exchange), dict(ready.shares)
         if not exchange.needs_addresses:
             return None
