@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import signal
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -101,15 +99,14 @@ def test_large_faces(two: list[Node]):
 
 
 class Supervised(Application):
-    """An application that tells nobody of a loss, and ends stopped processes once another one has noticed, as whoever
-    runs a node would.
-    """
+    """An application that tells others of a loss only where a process is stopped, which its daemon then ends."""
 
     def _abandon(self, key: bytes, lost: int) -> None:
         for client in self.clients:
-            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            with contextlib.suppress(FileNotFoundError):
                 if Path(f"/proc/{client.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T":
-                    os.kill(client.pid, signal.SIGKILL)
+                    super()._abandon(key, lost)
+                    return
 
 
 class Interrupted(Survivor):

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -38,7 +39,9 @@ def expected(initial: np.ndarray, steps: int) -> np.ndarray:
 directly = pytest.mark.parametrize("sc", ["unix"], indirect=True)
 relayed = pytest.mark.parametrize("sc", ["relay"], indirect=True)
 both_ways = pytest.mark.parametrize("sc", ["unix", "relay"], indirect=True)
-over_ucx = pytest.mark.parametrize("sc", ["unix, ucx", "relay, ucx"], indirect=True)
+over_ucx = pytest.mark.parametrize("sc", [
+    pytest.param(way, marks=pytest.mark.skipif(find_spec("libucx") is None, reason="needs the extra ucx"))
+    for way in ("unix, ucx", "relay, ucx")], indirect=True)
 
 
 def gpu_worker(node: Node, *arguments: str) -> None:
