@@ -23,6 +23,9 @@ from pathlib import Path
 
 from pyspark import SparkContext
 
+#: The ports of servers to which a library keeps some connections, as it sees fit; who starts such servers adds them.
+POOLED: set[int] = set()
+
 #: Seconds that threads and processes have to end after a test.
 PATIENCE = 5.0
 
@@ -152,9 +155,9 @@ def kill(found: list[Process]) -> None:
 
 
 def _descriptors() -> Counter[str]:
-    """The open descriptors by what they lead to; the connections that PySpark pools are left out."""
+    """The open descriptors by what they lead to; the connections that PySpark and others pool are left out."""
     names: Counter[str] = Counter()
-    pooled = _pooled_by_spark()
+    pooled = _pooled()
     for name in os.listdir("/proc/self/fd"):
         try:
             target = os.readlink(f"/proc/self/fd/{name}")
@@ -165,9 +168,9 @@ def _descriptors() -> Counter[str]:
     return names
 
 
-def _pooled_by_spark() -> set[str]:
-    """The sockets to py4j's gateway, and of the server that accumulators are sent to."""
-    ports = set()
+def _pooled() -> set[str]:
+    """The sockets to py4j's gateway, of the server that accumulators are sent to, and to servers of POOLED."""
+    ports = set(POOLED)
     if SparkContext._gateway is not None:
         ports.add(SparkContext._gateway.gateway_parameters.port)
     if SparkContext._active_spark_context is not None:

@@ -15,7 +15,6 @@ from tests.system.topology import Topology
 from tests.system.vrdd_tools import exact, host_context
 from vispark import read_csv, read_orc, read_parquet
 from vispark.errors import PlanError, RecordError
-from vispark.tables import files
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -137,17 +136,6 @@ def test_many_files_are_looked_up_by_a_job(sc: SparkContext, tmp_path: Path, mon
 def test_a_url(sc: SparkContext, points: Path):
     pytest.importorskip("fsspec")
     assert read_parquet(sc, f"file://{points}", "k").sum() == 999 * 500
-
-
-def test_tasks_are_sent_where_the_files_are(sc: SparkContext, points: Path, monkeypatch):
-    monkeypatch.setattr(files, "hosts_of", lambda *_: ["127.0.0.9", "127.0.0.1"])
-    found = read_parquet(sc, f"file://{points}", "k", minPartitions=3)
-    places = [sc._jsc.sc().getPreferredLocs(found._jrdd.rdd(), number).mkString(" ")
-              for number in range(found.getNumPartitions())]
-    assert places == ["127.0.0.9 127.0.0.1"] * found.getNumPartitions()
-    assert found.cache("GPU").sum() == 999 * 500
-    monkeypatch.undo()
-    assert files.hosts_of(sc, f"file://{points}") == [] and files.hosts_of(sc, "memory://nowhere") == []
 
 
 def test_other_schemas_are_named(sc: SparkContext, points: Path):

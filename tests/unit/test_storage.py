@@ -108,9 +108,8 @@ def test_schemes_and_what_they_need_are_said(monkeypatch: pytest.MonkeyPatch):
     for scheme in objects.SCHEMES:
         with pytest.raises(PlanError, match=rf"{scheme}://bucket is an object store, which needs .*\[s3\]"):
             located(f"{scheme}://bucket/u.npy")
-    monkeypatch.setitem(sys.modules, "hdfs_native.fsspec", None)
-    fsspec.register_implementation("hdfs", "hdfs_native.fsspec.HdfsFileSystem", clobber=True)
-    with pytest.raises(PlanError, match=r"hdfs://host/u needs more than fsspec: .*\[hdfs\]"):
+    monkeypatch.setitem(sys.modules, "hdfs_native", None)
+    with pytest.raises(PlanError, match=r"hdfs://host/u is in HDFS, which needs hdfs-native: .*\[hdfs\]"):
         located("hdfs://host/u")
     monkeypatch.setattr(systems, "fsspec", None)
     for url, extra in (("hdfs://host/u", "hdfs"), ("memory://u", "files")):

@@ -17,6 +17,7 @@ from vispark.grid.files import opened
 from vispark.grid.key import BlockKey, GridLike
 from vispark.grid.stored import FilesOf, StoredField
 from vispark.grid.values import called, evaluate, first_cell, fitted, held
+from vispark.storage.locality import near_blocks
 from vispark.storage.opening import Locations
 
 
@@ -45,7 +46,9 @@ def scatter(grid: Scattered, sc: SparkContext, what: Any, partitions: int | None
     shares = [[(key, [source.piece(key) for source in sources]) for key in map(grid.block, *zip(*box, strict=True))]
               for box in boxes(grid.shape, grid.splits, count)]
     named = tuple(source.name for source in sources)
-    return sc.parallelize(shares, len(shares)).flatMap(_Blocks(named))
+    ranges = [[place for key, pieces in share for piece in pieces if piece.stored for place in piece.stored.ranges(key)]
+              for share in shares]
+    return near_blocks(sc, shares, ranges).flatMap(_Blocks(named))
 
 
 @dataclass(frozen=True)

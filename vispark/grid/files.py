@@ -16,6 +16,7 @@ from vispark.grid import npy
 from vispark.grid.arrays import ArrayFacts, FileFacts, fields_of
 from vispark.grid.key import BlockKey
 from vispark.grid.stored import FilesOf, StoredField
+from vispark.storage.locality import FileRange
 from vispark.storage.location import Location
 from vispark.storage.opening import Locations, located
 
@@ -111,6 +112,10 @@ class _WholeNpy(StoredField):
         """Return a block's cells, by ranges of the file."""
         return npy.read_part(self.file or self.path, key.grid.shape, key.slices, locations)
 
+    def ranges(self, key: BlockKey) -> list[FileRange]:
+        """Return the range from the first cell of a block to its last."""
+        return [] if self.file is None else [FileRange(self.path, *self.file.span(key.slices))]
+
 
 @dataclass(frozen=True)
 class _BlocksNpy(StoredField):
@@ -121,6 +126,10 @@ class _BlocksNpy(StoredField):
     def block(self, key: BlockKey, locations: Locations) -> np.ndarray:
         """Return a block's cells, from its own file."""
         return npy.read_block(npy.block_path(self.path, key.position), key.shape, locations)
+
+    def ranges(self, key: BlockKey) -> list[FileRange]:
+        """Return the block's own file."""
+        return [FileRange(npy.block_path(self.path, key.position))]
 
 
 def _whole(path: str, files: FilesOf) -> StoredField:

@@ -149,6 +149,21 @@ class NpyFile:
                             f"dtype {dtype} takes {least}")
         return cls(place.path, shape, dtype, fortran, offset, state)
 
+    def span(self, slices: tuple[slice, ...]) -> tuple[int, int]:
+        """Return the first byte of some cells, and the one behind the last.
+
+        Examples
+        --------
+        >>> file = NpyFile("u.npy", (4, 6), np.dtype("f8"), False, 128, FileState(320, ""))
+        >>> file.span((slice(1, 2), slice(0, 6)))
+        (176, 224)
+        """
+        backwards = -1 if self.fortran else 1
+        shape, wanted = self.shape[::backwards], slices[::backwards]
+        first, last = (int(np.ravel_multi_index(corner, shape)) for corner in (
+            [one.start for one in wanted], [one.stop - 1 for one in wanted]))
+        return self.offset + first * self.dtype.itemsize, self.offset + (last + 1) * self.dtype.itemsize
+
     def part(self, place: Location, slices: tuple[slice, ...]) -> np.ndarray:
         """Return some of the cells, for which no more is read than a little beyond them.
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from vispark.grid.key import BlockKey
+from vispark.storage.locality import FileRange
 from vispark.storage.opening import Locations, is_url
 
 
@@ -26,6 +27,10 @@ class StoredField(ABC):
         PlanError
             If they cannot be read, or what is there is of another shape than the block.
         """
+
+    def ranges(self, key: BlockKey) -> list[FileRange]:
+        """Return the ranges of files that a block's cells are about in; none where that is not known."""
+        return []
 
 
 @dataclass(frozen=True)

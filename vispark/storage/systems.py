@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import importlib.util
+import os
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -22,6 +26,8 @@ _VERSIONS = ("etag", "ETag", "generation", "mtime", "modification_time", "LastMo
              "created")
 #: The schemes of HDFS.
 _HDFS = ("hdfs", "viewfs")
+#: What hdfs-native does where only one NameNode can answer: it gives up after about 5 s, not after 3 minutes.
+_ONE_NAMENODE = {"dfs.client.failover.max.attempts": "3", "dfs.client.failover.sleep.max.millis": "2000"}
 #: HDFS's default, in bytes. Files are written as one block each: a second one may not be allocated in time.
 _BLOCK, _UNIT = 128 << 20, 512
 
@@ -38,18 +44,45 @@ def opened(url: str) -> tuple[Any, str]:
     hint = install("hdfs") if scheme in _HDFS else install("files")
     if fsspec is None:
         raise PlanError(f"{url} is a URL, which needs fsspec: {hint}")
+    if scheme in _HDFS:
+        # Without it fsspec takes pyarrow's client, which starts a JVM in each process.
+        if importlib.util.find_spec("hdfs_native") is None:
+            raise PlanError(f"{url} is in HDFS, which needs hdfs-native: {hint}")
+        return _hdfs(url)
     try:
         if scheme in objects.SCHEMES:
             objects.register(scheme, url)
         system, name = fsspec.core.url_to_fs(url)
     except ImportError as error:
-        raise PlanError(f"{url} needs more than fsspec: {error}{f'; {hint}' if scheme in _HDFS else ''}") from error
+        raise PlanError(f"{url} needs more than fsspec: {error}; install that") from error
     except (ValueError, OSError, RuntimeError) as error:
         if scheme in fsspec.available_protocols():
             raise PlanError(f"{url} cannot be opened: {error}") from error
         raise PlanError(f"{url} has the scheme {scheme!r}, which is not known; known are file, s3, gs, az, hdfs and "
                         f"those of fsspec: {', '.join(sorted(fsspec.available_protocols()))}") from error
     return system, name
+
+
+def _hdfs(url: str) -> tuple[Any, str]:
+    """Return the HDFS of a URL, and the path in it."""
+    scheme, _, rest = url.partition("://")
+    try:
+        system = _client(os.getpid(), f"{scheme}://{rest.partition('/')[0]}/")
+    except (ValueError, OSError, RuntimeError) as error:
+        raise PlanError(f"{url} cannot be opened: {error}") from error
+    return system, system._strip_protocol(url)
+
+
+@functools.cache
+def _client(process: int, root: str) -> Any:
+    """Return the client of an HDFS in this process, with its connections.
+
+    It is none of those that fsspec keeps: a process that is forked off drops them, and waits for ever for threads that
+    it does not have.
+    """
+    # A port says that there is one NameNode, and none that would come up in its place within minutes.
+    options = _ONE_NAMENODE if re.search(r":\d+/$", root) else {}
+    return fsspec.core.url_to_fs(root, skip_instance_cache=True, **options)[0]
 
 
 class FileSystem(Store):

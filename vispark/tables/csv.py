@@ -15,6 +15,7 @@ from gpu_worker.protocol.errors import PlanError, RecordError
 from vispark.records.rows import Rows
 from vispark.records.text.reader import line_ends, lines, opened_text
 from vispark.records.text.splits import TextSplit, splits
+from vispark.storage.locality import near_blocks
 from vispark.tables import files
 from vispark.tables.arrow import pa, require
 from vispark.tables.batches import BatchReader
@@ -88,7 +89,7 @@ def read_csv(sc: SparkContext, path: str | os.PathLike[str], columns: Columns | 
     if header and len(paths) <= FEW:
         for each in paths[1:]:
             task.check_header(each)
-    return sc.parallelize(found, len(found)).mapPartitions(task)
+    return near_blocks(sc, found, [[split.range] for split in found]).mapPartitions(task)
 
 
 def _first(path: str, header: bool, delimiter: str) -> tuple[list[str], list[tuple[str, ColumnType]]]:

@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from gpu_worker.protocol.errors import PlanError
-from vispark.records.text.splits import files_of, fsspec_of
+from vispark.records.text.splits import files_of, fsspec_of, looking_up
 
 _COLUMN = re.compile(r"[^=/]+=[^/]*")
 _INTEGER = re.compile(r"-?\d{1,18}")
@@ -60,7 +60,8 @@ def table_files(path: str, kind: str) -> list[str]:
     PlanError
         If there is none; ``kind`` says of which kind they should be.
     """
-    return [file for one in path.split(",") for file in _nested(one.strip()) or _flat(one.strip(), kind)]
+    with looking_up(path):
+        return [file for one in path.split(",") for file in _nested(one.strip()) or _flat(one.strip(), kind)]
 
 
 def _flat(path: str, kind: str) -> list[str]:

@@ -13,14 +13,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from py4j.protocol import Py4JJavaError
 from pyspark import RDD, SparkContext
-from pyspark.errors.exceptions.captured import CapturedException
 
 from gpu_worker.protocol.errors import PlanError, RecordError
-from vispark._utils.placed_rdd import placed
 from vispark.records.rows import Rows
 from vispark.records.text.splits import fsspec_of
+from vispark.storage.locality import FileRange, near_blocks
 from vispark.tables.arrow import pa
 from vispark.tables.batches import BatchReader
 from vispark.tables.directories import table_files, values_of
@@ -36,11 +34,15 @@ SMALL = 4 << 20
 
 @dataclass(frozen=True)
 class FilePart:
-    """Part of a file that can be read alone: its number, its rows (-1 if unknown) and bytes."""
+    """Part of a file that can be read alone: its number, its rows (-1 if unknown), their bytes, and the bytes of the
+    file that they are about in.
+    """
 
     number: int
     rows: int
     nbytes: int
+    start: int = 0
+    stop: int = 0
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,12 @@ class FileSlice:
     def rows(self, total: int) -> tuple[int, int]:
         """Return the first row, and the one behind the last, of a part that has ``total`` rows."""
         return total * self.index // self.count, total * (self.index + 1) // self.count
+
+    @property
+    def range(self) -> FileRange:
+        """The bytes about that are read of the file."""
+        start, stop = self.rows(self.part.stop - self.part.start)
+        return FileRange(self.path, self.part.start + start, self.part.start + stop)
 
 
 class FileFormat(ABC):
@@ -145,9 +153,8 @@ def read(sc: SparkContext, path: str | os.PathLike[str], format: FileFormat, *, 
                         _most_bytes(sc), sc.defaultParallelism, minPartitions)
     if not shares:
         return sc.emptyRDD()
-    hosts = {each: hosts_of(sc, each) for each in paths if "://" in each}
-    return placed(sc, shares, [hosts.get(share[0].path, []) for share in shares]).mapPartitions(
-        ReadTask(format, selection, condition, blocks))
+    ranges = [[each.range for each in share] for share in shares]
+    return near_blocks(sc, shares, ranges).mapPartitions(ReadTask(format, selection, condition, blocks))
 
 
 def expression(filter: Any) -> Any:
@@ -272,20 +279,6 @@ def partitions(parts: Sequence[FileSlice], most: int, cores: int, least: int | N
         share.append(each)
         held += nbytes
     return [*found, tuple(share)] if share else found
-
-
-# -- where they are read ----------------------------------------------------------------------------------------------
-
-def hosts_of(sc: SparkContext, path: str) -> list[str]:
-    """Return the nodes that have a file's first block, as Hadoop knows them; none where it does not."""
-    assert sc._jvm is not None
-    try:
-        place = sc._jvm.org.apache.hadoop.fs.Path(path)
-        system = place.getFileSystem(sc._jsc.hadoopConfiguration())
-        blocks = list(system.getFileBlockLocations(system.getFileStatus(place), 0, 1))
-    except (Py4JJavaError, CapturedException):
-        return []       # a scheme that fsspec knows, and Hadoop does not
-    return [host for block in blocks for host in block.getHosts() if host != "localhost"]
 
 
 # -- for formats ------------------------------------------------------------------------------------------------------

@@ -65,9 +65,11 @@ class OrcFormat(FileFormat):
             share = 1.0
             if selection is not None:
                 share = len(selection.columns) / max(1, sum(len(list(kind.leaves(name))) for name, kind in schema))
-            nbytes = int(share * file.content_length / max(1, file.nstripes))
+            stripe = file.content_length // max(1, file.nstripes)
             count = file.nstripes if file.nrows and selection is not None else 0
-            return FileFooter(path, schema, tuple(FilePart(number, -1, nbytes) for number in range(count)))
+            return FileFooter(path, schema, tuple(
+                FilePart(number, -1, int(share * stripe), number * stripe, (number + 1) * stripe)
+                for number in range(count)))
 
     def batches(self, slices: Sequence[FileSlice], selection: Selection,
                 filter: Any) -> Iterator[tuple[FileSlice, Any]]:

@@ -94,9 +94,13 @@ class ParquetFormat(FileFormat):
         parts = []
         for number in sorted(group.id for group in chosen.row_groups) if selection is not None else ():
             group = metadata.row_group(number)
-            nbytes = sum(group.column(column).total_uncompressed_size for column in numbers)
+            columns = [group.column(column) for column in numbers]
+            nbytes = sum(column.total_uncompressed_size for column in columns)
             if group.num_rows:
-                parts.append(FilePart(number, group.num_rows, nbytes or group.total_byte_size))
+                starts = [column.dictionary_page_offset or column.data_page_offset for column in columns]
+                stops = [start + column.total_compressed_size for start, column in zip(starts, columns, strict=True)]
+                parts.append(FilePart(number, group.num_rows, nbytes or group.total_byte_size, min(starts, default=0),
+                                      max(stops, default=0)))
         return FileFooter(path, files.columns_of(path, fragment.physical_schema), tuple(parts))
 
     def batches(self, slices: Sequence[FileSlice], selection: Selection,

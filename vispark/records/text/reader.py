@@ -19,6 +19,7 @@ from gpu_worker.protocol.errors import PlanError, RecordError
 from vispark.records.rows import Rows
 from vispark.records.text.parsing import DTYPES, Format, require
 from vispark.records.text.splits import TextSplit, opened, splits
+from vispark.storage.locality import near_blocks
 
 #: Bytes that are parsed at once: they and what comes of them stay in a core's cache.
 _PIECE = 1 << 20
@@ -99,7 +100,7 @@ def read_text(sc: SparkContext, path: str | os.PathLike[str], dtype: str = "floa
     given = Format("" if delimiter in (None, " ") else delimiter or "", kind, 1, ())
     width = _width(dict.fromkeys(split.path for split in found), given, skip)
     format = Format(given.delimiter, given.dtype, width, _fields(columns, width))
-    return sc.parallelize(found, len(found)).mapPartitions(Reader(format, skip, blocks))
+    return near_blocks(sc, found, [[split.range] for split in found]).mapPartitions(Reader(format, skip, blocks))
 
 
 def _kind(dtype: Any) -> str:

@@ -9,11 +9,13 @@ from __future__ import annotations
 import glob
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 from gpu_worker.protocol.errors import PlanError
 from vispark.storage import systems
+from vispark.storage.locality import FileRange
 
 #: A split's most bytes: a block of Spark's local file system.
 BLOCK = 32 << 20
@@ -36,6 +38,11 @@ class TextSplit:
     @property
     def compressed(self) -> bool:
         return self.path.endswith(COMPRESSED)
+
+    @property
+    def range(self) -> FileRange:
+        """The bytes that are read, but for the end of the last line."""
+        return FileRange(self.path) if self.compressed else FileRange(self.path, self.start, self.end)
 
 
 def splits(path: str, parts: int) -> list[TextSplit]:
@@ -90,6 +97,15 @@ def fsspec_of(path: str) -> Any:
     return systems.opened(path)[0]
 
 
+@contextmanager
+def looking_up(path: str) -> Iterator[None]:
+    """Raise PlanError where a file system does not answer what files there are."""
+    try:
+        yield
+    except OSError as error:
+        raise PlanError(f"{path} cannot be looked up: {error}") from error
+
+
 def files_of(path: str, kind: str) -> list[tuple[str, int]]:
     """Return the files of a path, or of several with commas between, with their sizes in bytes; each one's sorted.
 
@@ -104,7 +120,8 @@ def files_of(path: str, kind: str) -> list[tuple[str, int]]:
 
 
 def _files(path: str, kind: str) -> list[tuple[str, int]]:
-    found = _remote(path) if "://" in path else _local(path)
+    with looking_up(path):
+        found = _remote(path) if "://" in path else _local(path)
     if not found:
         raise PlanError(f"there is no {kind} file {path}; a path without a scheme is one of this machine's, which "
                         "every node must have, and others are URLs")

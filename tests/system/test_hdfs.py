@@ -1,0 +1,202 @@
+"""Rows and grids in a real HDFS of two DataNodes, read by executors of the same hosts: equal to what was written, read
+where it is, and not for long where nobody answers.
+"""
+
+from __future__ import annotations
+
+import io
+import operator
+import os
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pyspark import RDD, SparkContext
+
+from tests.system import hdfs as servers
+from tests.system.gpu_tools import warm_up
+from tests.system.hdfs import Hdfs
+from tests.system.topology import Topology
+from tests.system.worker_tools import eventually
+from vispark import Grid, read_csv, read_orc, read_parquet, read_text
+from vispark.errors import PlanError
+from vispark.storage import systems
+from vispark.storage.locality import blocks_of, is_placed
+
+pytest.importorskip("hdfs_native")
+pa = pytest.importorskip("pyarrow")
+csv, orc, parquet = (pytest.importorskip(f"pyarrow.{name}") for name in ("csv", "orc", "parquet"))
+
+READERS = {"parquet": read_parquet, "orc": read_orc, "csv": read_csv}
+WRITERS = {"parquet": parquet.write_table, "orc": orc.write_table, "csv": csv.write_csv}
+
+pytestmark = [pytest.mark.timeout(300),
+              pytest.mark.skipif(not servers.JARS.is_dir(), reason=f"no Hadoop in {servers.JARS}: run .ci/hadoop")]
+
+
+@pytest.fixture(scope="module")
+def hdfs() -> Iterator[Hdfs]:
+    """A DataNode for each node of the topology, and this process's client, which has threads and descriptors."""
+    with servers.running("127.0.0.2", "127.0.0.3") as running:
+        systems.opened(f"{running.url}/")[0].ls("/")
+        yield running
+
+
+@pytest.fixture(scope="module")
+def sc(hdfs: Hdfs, standalone: Topology) -> Iterator[SparkContext]:
+    """A context with an executor on each node."""
+    with standalone.context({"spark.vispark.device": "host"}) as context:
+        warm_up(context)
+        yield context
+
+
+@pytest.fixture(scope="module")
+def tasks() -> Counter[bool]:
+    """How many tasks ran where the most bytes of theirs are, and how many elsewhere."""
+    return Counter()
+
+
+def _ran(rdd: RDD) -> list[str]:
+    """The node that each partition's task runs on."""
+    return rdd.mapPartitions(lambda records: [(len(list(records)), os.environ["SPARK_LOCAL_IP"])[1]]).collect()
+
+
+def _nodes(blocks: list[tuple[int, tuple[str, ...]]], parts: int, size: int) -> list[set[str]]:
+    """The nodes that have the most bytes of each of as many equal parts of a file of ``size`` bytes."""
+    found = []
+    for start, stop in pairwise(size * number // parts for number in range(parts + 1)):
+        held: Counter[str] = Counter()
+        for first, hosts in blocks:
+            held.update(dict.fromkeys(hosts, max(0, min(stop, first + servers.BLOCK) - max(start, first))))
+        found.append({host for host in held if held[host] == max(held.values())})
+    return found
+
+
+ARRAY = np.random.default_rng(1).random((96, 4096))     # 3 MiB
+
+
+def _npy(array: np.ndarray) -> bytes:
+    file = io.BytesIO()
+    np.save(file, array)
+    return file.getvalue()
+
+
+@pytest.fixture(scope="module")
+def whole(sc: SparkContext, hdfs: Hdfs) -> str:
+    """ARRAY in one file of four blocks."""
+    hdfs.put(sc, "/whole/u.npy", _npy(ARRAY))
+    return f"{hdfs.url}/whole/u.npy"
+
+
+@pytest.fixture(scope="module")
+def parts(sc: SparkContext, hdfs: Hdfs) -> str:
+    """ARRAY in 24 files of a block of the grid."""
+    grid = Grid(ARRAY.shape, splits=(24, 1))
+    for key in grid.blocks():
+        hdfs.put(sc, f"/parts/block-{key.position[0]}-0.npy", _npy(ARRAY[key.slices]))
+    return f"{hdfs.url}/parts"
+
+
+def test_text_is_read_where_it_is(sc: SparkContext, hdfs: Hdfs, tasks: Counter[bool]):
+    numbers = np.random.default_rng(1).integers(0, 100_000, (60_000, 5))
+    text = "\n".join(" ".join(map(str, row)) for row in numbers).encode()
+    hdfs.put(sc, "/text/points.txt", text)
+    rows = read_text(sc, f"{hdfs.url}/text", "int64", minPartitions=8)
+    np.testing.assert_array_equal(np.array(rows.collect()), numbers)
+    ran = _ran(rows)
+    assert len(ran) == 8
+    tasks.update(map(operator.contains, _nodes(hdfs.blocks(sc, "/text/points.txt"), 8, len(text)), ran))
+
+
+@pytest.mark.parametrize("format", ["parquet", "orc", "csv"])
+def test_tables_are_read_where_they_are(sc: SparkContext, hdfs: Hdfs, tasks: Counter[bool], format: str):
+    table = pa.table({"x": np.random.default_rng(2).random(50_000), "k": np.arange(50_000)})
+    for number in range(6):
+        file = io.BytesIO()
+        WRITERS[format](table.slice(number * 5000, 5000), file)
+        hdfs.put(sc, f"/tables/{format}/{number}", file.getvalue())
+    rows = READERS[format](sc, f"{hdfs.url}/tables/{format}", minPartitions=6)
+    found = rows.collect()
+    assert [row["k"] for row in found] == list(range(30_000))
+    np.testing.assert_array_equal([row["x"] for row in found], table["x"].to_numpy()[:30_000])
+    ran = _ran(rows)
+    assert len(ran) == 6
+    nodes = [set(hdfs.blocks(sc, f"/tables/{format}/{number}")[0][1]) for number in range(6)]
+    tasks.update(map(operator.contains, nodes, ran))
+
+
+def test_grids_are_read_where_they_are(sc: SparkContext, hdfs: Hdfs, tasks: Counter[bool], whole: str, parts: str):
+    grid = Grid(ARRAY.shape, splits=(24, 1))
+    read = hdfs.bytes_read()
+    np.testing.assert_array_equal(Grid.gather(grid.scatter(sc, parts, partitions=24)), ARRAY)
+    assert hdfs.bytes_read() - read <= 1.1 * ARRAY.nbytes
+    tasks.update(map(operator.contains, [set(hdfs.blocks(sc, f"/parts/block-{number}-0.npy")[0][1])
+                                         for number in range(24)], _ran(grid.scatter(sc, parts, partitions=24))))
+    read = hdfs.bytes_read()
+    np.testing.assert_array_equal(Grid.gather(grid.scatter(sc, whole, partitions=24)), ARRAY)
+    assert hdfs.bytes_read() - read <= 1.1 * ARRAY.nbytes
+    tasks.update(map(operator.contains, _nodes(hdfs.blocks(sc, "/whole/u.npy"), 24, ARRAY.nbytes),
+                     _ran(grid.scatter(sc, whole, partitions=24))))
+
+
+def test_at_least_95_of_100_tasks_were_local(tasks: Counter[bool]):
+    assert tasks.total() >= 74 and tasks[True] >= 0.95 * tasks.total(), tasks
+
+
+@pytest.mark.parametrize("splits", [(2, 2), (5, 3)])
+def test_grids_come_back_as_they_were_saved(sc: SparkContext, hdfs: Hdfs, whole: str, splits: tuple[int, int]):
+    grid = Grid(ARRAY.shape, splits=splits)
+    blocks = grid.scatter(sc, whole).cache("GPU")
+    np.testing.assert_array_equal(Grid.gather(blocks), ARRAY)
+    there = f"{hdfs.url}/saved-{splits[0]}"
+    Grid.save(blocks, f"{there}/u.npy")
+    Grid.save(blocks, f"{there}/parts", per_block=True)
+    blocks.unpersist()
+    for path in (f"{there}/u.npy", f"{there}/parts"):
+        np.testing.assert_array_equal(Grid.gather(grid.scatter(sc, path)), ARRAY)
+
+
+def test_what_hadoop_does_not_know_is_at_no_place(sc: SparkContext, hdfs: Hdfs, tmp_path: Path, caplog):
+    assert not is_placed("/data/u.npy") and not is_placed(f"file://{tmp_path}") and not is_placed("s3://bucket/u.npy")
+    with caplog.at_level("INFO", "vispark.storage.locality"):
+        assert blocks_of(sc, [f"{hdfs.url}/nowhere", "webhdfs://127.0.0.1:9/u.npy"]) == {}
+    assert "tasks that read webhdfs://127.0.0.1:9/ run anywhere" in caplog.text
+
+
+# -- servers that end; the tests from here on have fewer ------------------------------------------------------------
+
+def test_a_datanode_that_is_killed_costs_no_error(sc: SparkContext, hdfs: Hdfs, tmp_path: Path):
+    grid = Grid(ARRAY.shape, splits=(8, 1))
+    hdfs.put(sc, "/twice/u.npy", _npy(ARRAY), replication=2)
+    hdfs.put(sc, "/twice/rows.txt", (b"0.123456789 " * 7 + b"1\n") * 30_000, replication=2)
+    begun, killed = tmp_path / "begun", tmp_path / "killed"
+
+    def slowly(records):
+        for record in records:
+            yield record
+            begun.touch()
+            while not killed.exists():
+                time.sleep(0.01)
+
+    blocks = grid.scatter(sc, f"{hdfs.url}/twice/u.npy", partitions=1).mapPartitions(slowly)
+    rows = read_text(sc, f"{hdfs.url}/twice/rows.txt", minPartitions=1).mapPartitions(slowly)
+    with ThreadPoolExecutor(2) as threads:
+        gathered, counted = threads.submit(Grid.gather, blocks), threads.submit(rows.count)
+        assert eventually(begun.exists, 60.0)
+        hdfs.kill("127.0.0.3")
+        killed.touch()
+        np.testing.assert_array_equal(gathered.result(), ARRAY)
+        assert counted.result() == 30_000
+
+
+def test_a_namenode_that_is_down_is_an_error_that_names_it(sc: SparkContext, hdfs: Hdfs, whole: str):
+    hdfs.kill("namenode")
+    with pytest.raises(PlanError, match=rf"{whole} cannot be read: Connection refused"):
+        Grid(ARRAY.shape).scatter(sc, whole)
+    with pytest.raises(PlanError, match=rf"{hdfs.url}/text cannot be looked up: Connection refused"):
+        read_text(sc, f"{hdfs.url}/text")
