@@ -11,6 +11,7 @@ from pyspark import SparkContext
 
 from tests import doctests
 from tests.system import zarr_tools
+from tests.system.figures import pyplot
 from tests.system.topology import TRANSPORT, Topology
 from tests.system.vrdd_tools import host_context
 
@@ -35,4 +36,7 @@ def test_example(test: doctest.DocTest, sc: SparkContext, monkeypatch: pytest.Mo
         for example in test.examples:
             example.want = example.want.replace("direct:", "relayed:").replace("no Spark job;",
                                                                                "a Spark task for each worker;")
-    doctests.run(test, sc=sc)
+    try:
+        doctests.run(test, sc=sc)
+    finally:
+        pyplot.close("all")

@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -44,10 +45,12 @@ def pressed(when: Callable[[], bool]) -> Iterator[None]:
         os.kill(os.getpid(), signal.SIGINT)
 
     pressing = threading.Thread(target=press)
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt) as interrupt:
         pressing.start()
         yield
     pressing.join()
+    # A notebook that shows it reads the sources of few frames.
+    assert len([each for each in traceback.extract_tb(interrupt.tb) if "/vispark/" in each.filename]) <= 1
 
 
 def waits(sc: SparkContext) -> bool:

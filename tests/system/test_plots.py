@@ -14,15 +14,8 @@ from vispark import Grid, PlanError, stencil
 from vispark.api.plotting import MOST_BYTES
 from vispark.runtime.driver.session import Session
 
-matplotlib = pytest.importorskip("matplotlib")
-matplotlib.use("Agg")
-pyplot = pytest.importorskip("matplotlib.pyplot")
-
-
-# Fonts that matplotlib reads stay open.
-_figure, _axes = pyplot.subplots()
-_axes.set(xlabel="x", ylabel="y")
-_figure.canvas.draw()
+pytest.importorskip("matplotlib")
+pyplot = pytest.importorskip("tests.system.figures").pyplot
 
 
 @pytest.fixture(scope="module", autouse=True)

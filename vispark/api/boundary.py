@@ -19,13 +19,19 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def brief(function: _Function) -> _Function:
-    """Return the function, but with vispark's errors that leave it cut down to message and caller's frames."""
+    """Return the function, but with vispark's errors that leave it cut down to message and caller's frames.
+
+    Those of an interrupt are cut, too: a notebook reads the sources of all frames before it takes the next cell.
+    """
     @functools.wraps(function)
     def called(*arguments: Any, **named: Any) -> Any:
         try:
             return function(*arguments, **named)
         except VisparkError as error:
-            shown = cut(error)
+            shown: BaseException = cut(error)
+        except KeyboardInterrupt as interrupt:
+            interrupt.__context__ = None
+            shown = interrupt.with_traceback(None)
         raise shown from None
     return called  # type: ignore[return-value]
 

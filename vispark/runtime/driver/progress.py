@@ -39,7 +39,7 @@ def progress(shown: bool = True) -> Iterator[None]:
 
     Examples
     --------
-    >>> with vispark.progress(False):
+    >>> with progress(False):
     ...     sc.parallelize(range(4), 2).cache("GPU").count()
     4
 
