@@ -43,6 +43,8 @@ def test_a_cluster_is_created_shown_given_a_step_and_deleted():
     assert (found["name"], found["state"], found["details"]["state"]) == ("night", "ready", "WAITING")
     assert found["id"] == json.loads(created.output)["id"]
     assert found["id"] in CliRunner().invoke(worker_cli.main, ["clusters", "list", "--json"]).output
+    refused = _vispark("cluster", "doctor", "night")
+    assert refused.exit_code == UNKNOWN and "as steps" in refused.output
     refused = _vispark("submit", "--cluster", "night", "job.py")
     assert refused.exit_code == USAGE and "aws s3 cp job.py" in refused.output
     sent = _vispark("submit", "--cluster", "night", "--num-executors", "3", "s3://bucket/job.py", "a")

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from vispark.clusters import doctor, spark_submit
-from vispark.clusters.errors import ClusterRefused
+from vispark.clusters.errors import ClusterError, ClusterRefused
 from vispark.clusters.manager import Clusters
 from vispark.clusters.platforms import PLATFORMS, READY, ClusterStatus, platform_of
 from vispark.errors import OptionError
@@ -100,7 +100,10 @@ def show(name: str, dry_run: bool, as_json: bool) -> None:
 @json_option
 def examine(name: str, timeout: float, dry_run: bool, as_json: bool) -> None:
     """Run a program on the cluster NAME that reports what each node has; exit status 3 if something is wrong."""
-    _, settings = Clusters().submission(name)
+    record, settings = Clusters().submission(name)
+    if hasattr(platform_of(record.platform), "send"):
+        raise ClusterError(f"programs go to cluster {name} as steps, whose output stays in their logs: run gpu-worker "
+                           "doctor on its machines")
     if dry_run:
         line = spark_submit.command_line(settings, [], "doctor.py")
         emit({"command": line}, as_json, lambda: shlex.join(line))
