@@ -23,7 +23,7 @@ from gpu_worker.protocol.messages import Field, FieldFold, Signature
 from tests.golden.harness import record_of
 from vispark.plan.cuda_source import Kernels
 from vispark.plan.exec_call import IN, OUT, compiler_checks, record_exec
-from vispark.translate import Folding, TracedCall, fuse, trace
+from vispark.translate import ElementField, ElementSpec, Folding, TracedCall, fuse, trace
 
 ROOT = Path(__file__).parents[2]
 ARCHITECTURES = ("sm_80", "sm_90")
@@ -72,6 +72,24 @@ def test_every_kernel_file_compiles(file: Path, names: list[str], arch: str):
     cubin = compile_cubin(Source(file.read_text(), path, OPTIONS.get(path, ()), constants=others), names[0], arch)
     assert cubin.code.startswith(b"\x7fELF")
     assert all(symbol.encode() in cubin.code for symbol in (cubin.symbol, *dict(cubin.constants).values()))
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize("folding", [None, Folding((FieldFold("", "add"),)),
+                                     Folding((FieldFold("1", "add"),), "0", 40), Folding((FieldFold("1", "add"),), "0",
+                                                                                         10**6)])
+def test_functions_of_rows_of_several_lengths_compile(folding: Folding | None, arch: str):
+    def product(indices, values, w):
+        return np.dot(w[indices], values) + values.max()
+
+    def keyed(x, indices, values, w):
+        return len(indices) % 7, x.dot(w) + values.sum()
+
+    fields = (ElementField("indices", "int32", (), "ragged"), ElementField("values", "float32", (), "ragged"),
+              ElementField("x", "float64", (), "sparse"))
+    function = keyed if folding is not None and folding.key else product
+    kernel = fuse([TracedCall(trace(function), (np.ones(50, "f4"),))], ElementSpec(fields), folding=folding)
+    assert compile_cubin(Source(kernel.source, "ragged.cu"), kernel.name, arch).code.startswith(b"\x7fELF")
 
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)

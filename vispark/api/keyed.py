@@ -398,6 +398,8 @@ def not_whole(layout: RecordLayout) -> str:
         return "the records are pairs that were sent, whose keys stay on the host"
     if layout.kind != "elements":
         return "the records are blocks, which are taken one by one"
+    if layout.ragged:
+        return "the records are rows of several lengths, which stay where they are"
     if layout.named or any(part.form == "tuple" for part in layout.parts):
         return "the records are dicts or tuples that were sent, and a vmap gives them back as others"
     return ""

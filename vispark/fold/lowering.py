@@ -293,6 +293,8 @@ def unlike(contents: Sequence[PartitionSchema]) -> str:
     if len({content.layout for content in contents}) > 1:
         return "records of different types are not folded on the device"
     layout = contents[0].layout
+    if layout.ragged:
+        return "rows of several lengths are not folded on the device: make one number or row of each by a vmap"
     axis = 1 if layout.kind == "elements" else 0
     shapes = {tuple(each.shape[axis:] for each in signature.fields)
               for content in contents for signature in content.signatures}

@@ -180,8 +180,9 @@ class Lowering:
         return sum(isinstance(step, messages.LoadStep | messages.KeepStep) for step in self.steps)
 
     def _limit(self) -> int:
-        """Return the number of records to fetch: all, if partitions differ in what a record is."""
-        return self.requested.limit if len(self.kinds) == 1 else -1
+        """Return the number of records to fetch: all, if partitions differ in what a record is, or rows in length."""
+        ragged = any(states[-1].layout.ragged for states in self.states)
+        return self.requested.limit if len(self.kinds) == 1 and not ragged else -1
 
     def _over(self) -> str:
         return "rows" if self.kinds == {"elements"} else "blocks"

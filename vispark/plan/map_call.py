@@ -30,6 +30,7 @@ from vispark.plan.cuda_source import ArrayValue, Kernels
 from vispark.plan.references import TableReference
 from vispark.plan.slots import ArgumentRef, ModuleTable, SlotTable
 from vispark.records import RecordLayout
+from vispark.records.layout import PLACES, STARTS
 from vispark.translate import ElementField, ElementSpec, Function, KernelParameter
 from vispark.translate.codegen.scalar.interface import SHARED_LIMIT, TableKernel, TracedCall
 from vispark.translate.frontend import index_faults
@@ -289,6 +290,9 @@ def outputs_of(mapped: Mapped, before: Signature) -> tuple[Field, ...]:
 def after_map(mapped: Mapped, layout: RecordLayout, signature: Signature) -> tuple[Signature, RecordLayout]:
     """Return signature and layout of blocks after one call."""
     kernel, outputs = mapped.kernel, outputs_of(mapped, signature)
+    if kernel.merge and (replaced := _flat(signature).keys() & {each.name for each in outputs}):
+        raise PlanError(f"the field {min(replaced)!r} has rows of several lengths, which no result replaces: give the "
+                        "result another name")
     fields = {each.name: each for each in signature.fields} if kernel.merge else {}
     after = Signature(tuple((fields | {each.name: each for each in outputs}).values()))
     found = layout.mapped(tuple((each.name, each.dtype, bool(each.shape), each.number) for each in kernel.outputs),
@@ -343,7 +347,8 @@ def leading(spec: MapSpec, signature: Signature) -> int:
     LaunchError
         If the fields differ in it.
     """
-    extents = {each.shape[:1] for each in signature.fields}
+    flat = _flat(signature)
+    extents = {each.shape[:1] for each in signature.fields if each.name not in flat}
     if len(extents) > 1 or () in extents:
         shapes = ", ".join(f"{each.name} {each.shape}" for each in signature.fields)
         raise LaunchError(f"vmap goes along the leading axis, which must be the same for all fields, not {shapes}",
@@ -367,12 +372,45 @@ def takes_whole(spec: MapSpec, layout: RecordLayout, signature: Signature) -> bo
                         "each, and of=\"row\" what lies along its leading axis", place)
     if layout.kind == "elements":
         return False
-    return spec.of in ("record", "value") or not any(each.shape for each in signature.fields)
+    return spec.of in ("record", "value") or (layout.folded and not spec.of) \
+        or not any(each.shape for each in signature.fields) \
+        or (layout.kind == "blocks" and layout.named and not spec.of and _means_whole(spec, signature))
+
+
+def _means_whole(spec: MapSpec, signature: Signature) -> bool:
+    """Return whether a function of a dict's fields is of these as they are: where they have no leading axis in common,
+    or it is none of their rows, as ``A @ b`` of a matrix and a row.
+    """
+    extents = {each.shape[:1] for each in signature.fields}
+    if len(extents) > 1:
+        return True
+    call = [TracedCall(spec.function, spec.values)]
+    if _translates(call, signature, whole=False):
+        return False
+    return _translates(call, signature, whole=True)
+
+
+def _translates(calls: Sequence[TracedCall], signature: Signature, *, whole: bool) -> bool:
+    try:
+        fusion.fuse(calls, _record("blocks", signature, whole))
+    except TranslationError:
+        return False
+    return True
 
 
 def _record(kind: str, signature: Signature, whole: bool) -> ElementSpec:
-    return ElementSpec(tuple(ElementField(each.name, each.dtype, each.shape if whole else each.shape[1:])
-                             for each in signature.fields), kind)
+    flat = _flat(signature)
+    return ElementSpec(tuple(ElementField(each.name, each.dtype, each.shape if whole else each.shape[1:],
+                                          flat.get(each.name, ""))
+                             for each in signature.fields if not each.name.endswith((STARTS, PLACES))), kind)
+
+
+def _flat(signature: Signature) -> dict[str, str]:
+    """Return the fields that have the items of rows of several lengths, by name, with what these rows are."""
+    names = [each.name for each in signature.fields]
+    starts = [name.removesuffix(STARTS) for name in names if name.endswith(STARTS)]
+    found = {name: "sparse" if name + PLACES in names else "ragged" for name in starts}
+    return found | {name + PLACES: "places" for name, form in found.items() if form == "sparse"}
 
 
 def _origins(kernel: TableKernel, calls: Sequence[Call]) -> list[ArgumentRef | None]:

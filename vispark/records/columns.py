@@ -7,22 +7,46 @@ record at fault is looked for only when there is one.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from operator import attrgetter, itemgetter
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from gpu_worker.protocol.errors import RecordError
 from gpu_worker.protocol.payload import Target
 from vispark.records.layout import PYTHON, RecordPart, held_as
+from vispark.records.ragged import flat_columns, is_sparse, sparse_columns
 from vispark.records.validation import ARRAYS, Subject, describe, is_array, is_number, is_pair, mixed, refused
 
 _ROW_ADVICE = "a row holds numbers; for arrays with names use a dict"
 #: Rows are joined this many bytes at a time, so that they stay in the cache until they are written.
 _SCRATCH_BYTES = 1 << 19
 _NAMES = {number: number.__name__ for number in PYTHON}
+
+
+class Stackable(Protocol):
+    """Interface of a column of which all records can be written one after another."""
+
+    @property
+    def part(self) -> RecordPart: ...
+    def stacked_shape(self) -> tuple[int, ...]: ...
+    def stack(self, payload: Target, offset: int) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SparseColumn:
+    """One sparse vector of ``pyspark.ml`` for each record."""
+
+    part: RecordPart
+    subject: Subject
+    items: list[Any]
+    ndim: int = 1
+
+    def stacked(self) -> tuple[RecordPart, Sequence[Stackable]]:
+        """Return the part and its columns, as :meth:`Column.stacked` does."""
+        return self.part, sparse_columns(self.part, self.items)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,18 +62,13 @@ class Column:
     ndim: int
     items: np.ndarray | list[np.ndarray]
 
-    def check_stackable(self) -> None:
-        """Check that the records' arrays are of one length.
-
-        Raises
-        ------
-        RecordError
-            If they are not.
+    def stacked(self) -> tuple[RecordPart, Sequence[Stackable]]:
+        """Return the part and the columns as which all records are written: of rows of several lengths there are two.
         """
-        if isinstance(self.items, list) and len(set(map(len, self.items))) > 1:
-            lengths = list(map(len, self.items))
-            index = _first(lengths, lambda length: length != lengths[0])
-            raise _ragged(self.subject, index, lengths)
+        if not isinstance(self.items, list) or self.ndim != 1 or len(set(map(len, self.items))) < 2:
+            return self.part, (self,)
+        part = replace(self.part, form="ragged")
+        return part, flat_columns(replace(part, types=(self.part.dtype.str,)), self.items, self.subject)
 
     def stacked_shape(self) -> tuple[int, ...]:
         return (len(self.items), *self.items[0].shape)
@@ -80,7 +99,7 @@ def _joined(rows: list[np.ndarray], dtype: np.dtype) -> np.ndarray:
     return np.concatenate(rows, dtype=dtype, casting="equiv")
 
 
-def columns(values: list[Any], keyed: bool) -> list[Column]:
+def columns(values: list[Any], keyed: bool) -> list[Column | SparseColumn]:
     """Return the columns of a partition's values, which are not empty.
 
     Raises
@@ -96,7 +115,7 @@ def columns(values: list[Any], keyed: bool) -> list[Column]:
     return [_column(values, "", subject)]
 
 
-def _fields(values: list[dict[Any, Any]], subject: Subject) -> list[Column]:
+def _fields(values: list[dict[Any, Any]], subject: Subject) -> list[Column | SparseColumn]:
     _check_types(values, subject)
     names = list(values[0])
     if not names:
@@ -112,8 +131,10 @@ def _fields(values: list[dict[Any, Any]], subject: Subject) -> list[Column]:
             for name in names]
 
 
-def _column(values: list[Any], name: str, subject: Subject) -> Column:
+def _column(values: list[Any], name: str, subject: Subject) -> Column | SparseColumn:
     """Return a column of numbers or of arrays."""
+    if is_sparse(values[0]) and len(set(map(type, values))) == 1:
+        return SparseColumn(RecordPart(name, "sparse", ("<f8",)), subject, values)
     _check_types(values, subject)
     kind = type(values[0])
     if kind in ARRAYS:

@@ -13,7 +13,12 @@ from gpu_worker.protocol.messages import Field
 from vispark.grid.spec import GridSpec
 
 KINDS = ("elements", "blocks", "grid")
-FORMS = ("number", "array", "tuple")
+FORMS = ("number", "array", "tuple", "ragged", "sparse")
+#: Forms of rows whose lengths differ, whose items lie one behind the other.
+RAGGED = ("ragged", "sparse")
+#: What the names of the arrays end with that say where the items of such a row lie, and what a sparse vector's places
+#: are.
+STARTS, PLACES = "#", "@"
 
 #: Python's numbers, and what holds them.
 PYTHON = {bool: np.dtype(np.bool_), int: np.dtype(np.int64), float: np.dtype(np.float64),
@@ -43,7 +48,8 @@ class RecordPart:
     name : str
         The field's name in a dict; empty where the array is the whole record.
     form : str
-        ``"number"``, ``"array"``, or ``"tuple"``, whose numbers lie along the array's second axis.
+        ``"number"``, ``"array"``, or ``"tuple"``, whose numbers lie along the array's second axis; ``"ragged"``, rows
+        of several lengths, or ``"sparse"``, sparse vectors, as :mod:`vispark.records.ragged` has them.
     types : tuple of str
         What comes back: ``"int"``, ``"float"``, ``"bool"`` or ``"complex"`` for Python's numbers, else a NumPy dtype
         with its byte order. One for all positions of a tuple, or one for each.
@@ -90,6 +96,8 @@ class RecordLayout:
     key : str
         Of pairs the type of their keys, as a :class:`RecordPart` has it, where these are numbers of one type; else
         empty.
+    folded : bool
+        Whether the blocks are what a fold inside of each left: then a function is of the whole of them.
     """
 
     kind: str
@@ -99,6 +107,12 @@ class RecordLayout:
     only: str = ""
     grid: GridSpec | None = None
     key: str = ""
+    folded: bool = False
+
+    @property
+    def ragged(self) -> bool:
+        """Whether there are rows of several lengths among the parts."""
+        return any(part.form in RAGGED for part in self.parts)
 
     @property
     def named(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from operator import itemgetter
 from typing import Any
 
@@ -13,7 +13,7 @@ from gpu_worker.protocol.messages import Field, Signature
 from gpu_worker.protocol.payload import Payload, Target, aligned, block_bytes, field_offsets
 from vispark.grid.key import BlockKey
 from vispark.grid.spec import GridSpec
-from vispark.records.columns import Column, columns
+from vispark.records.columns import Column, SparseColumn, columns
 from vispark.records.keys import numbers_of, pack_keys
 from vispark.records.layout import RecordLayout, RecordPart
 from vispark.records.rows import Rows
@@ -113,16 +113,16 @@ def pack(records: Iterable[Any], *, seal: Callable[[bytes], bytes]) -> Packed:
     [Signature(fields=(Field(name='', dtype='<f8', shape=(3,)),))]
     """
     if isinstance(records, Rows):
-        found = records.columns()
-        parts = tuple(column.part for column in found)
-        return Packed(RecordLayout("elements", False, parts), found[0].stacked_shape()[0] if found else 0, b"", found)
+        given = records.columns()
+        parts = tuple(column.part for column in given)
+        return Packed(RecordLayout("elements", False, parts), given[0].stacked_shape()[0] if given else 0, b"", given)
     records = list(records)
     if not records:
         return Packed(RecordLayout("elements", False, ()), 0, b"", [])
     keyed = is_pair(records[0])
     names = _keys(records) if keyed else []
     keys = pack_keys(names, seal=seal) if keyed else b""
-    found = columns(list(map(itemgetter(1), records)) if keyed else records, keyed)
+    found: Any = columns(list(map(itemgetter(1), records)) if keyed else records, keyed)
     parts = tuple(column.part for column in found)
     grid = _grid(names, found)
     if grid is not None:
@@ -130,10 +130,17 @@ def pack(records: Iterable[Any], *, seal: Callable[[bytes], bytes]) -> Packed:
                       tuple(key.number for key in names))
     kind = "blocks" if any(column.ndim > 1 for column in found) else "elements"
     if kind == "elements":
-        for column in found:
-            column.check_stackable()
+        parts, found = stacked(found)
+    elif any(isinstance(column, SparseColumn) for column in found):
+        raise RecordError("sparse vectors stand beside arrays of two dimensions or more, and blocks hold none")
     numbers = numbers_of(names) if keyed and kind == "elements" else None
     return Packed(RecordLayout(kind, keyed, parts, key=numbers[0] if numbers else ""), len(records), keys, found)
+
+
+def stacked(given: Sequence[Column | SparseColumn]) -> tuple[tuple[RecordPart, ...], list[Any]]:
+    """Return the parts of records that are written field by field, and the columns of the block that they become."""
+    both = [column.stacked() for column in given]
+    return tuple(part for part, _ in both), [column for _, columns in both for column in columns]
 
 
 def pack_as(layout: RecordLayout, records: Iterable[Any]) -> Packed:

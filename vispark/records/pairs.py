@@ -22,7 +22,7 @@ def opened(layout: RecordLayout) -> RecordLayout:
     RecordPart(name='0', form='number', types=('int',))
     """
     if not layout.keyed or not layout.key or layout.named or layout.kind != "elements" or layout.only \
-            or any(part.form == "tuple" for part in layout.parts):
+            or any(part.form == "tuple" for part in layout.parts) or layout.ragged:
         return layout
     parts = [replace(part, name=f"1.{part.name}" if part.name else "1") for part in layout.parts]
     return replace(layout, keyed=False, key="", tupled=True,

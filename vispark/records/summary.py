@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from vispark.records.layout import BY_NAME, RecordPart
+from vispark.records.layout import BY_NAME, RAGGED, RecordPart
 from vispark.records.partition_schema import PartitionSchema
 
 
@@ -67,6 +67,8 @@ def _part(part: RecordPart, shape: Sequence[int]) -> str:
     if part.form == "tuple" and shape:
         return f"({', '.join(part.types if len(part.types) > 1 else [kind] * shape[-1])})" if shape[-1] <= 8 else \
             f"tuples of {shape[-1]} {kind}"
+    if part.form in RAGGED:
+        return f"{kind}[...]" if part.form == "ragged" else f"sparse {kind}"
     return kind + (f"[{', '.join(map(str, shape))}]" if shape else "")
 
 

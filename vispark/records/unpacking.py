@@ -11,7 +11,8 @@ import numpy as np
 
 from gpu_worker.protocol.errors import ProtocolError
 from vispark.records.keys import unpack_keys
-from vispark.records.layout import BY_NAME, RecordLayout, RecordPart, held_as
+from vispark.records.layout import BY_NAME, RAGGED, RecordLayout, RecordPart, held_as
+from vispark.records.ragged import rows_of
 
 #: Elements that become Python objects at a time, so that a large partition never lies twice in memory as objects.
 _CHUNK = 4096
@@ -54,6 +55,9 @@ def unpack(layout: RecordLayout, count: int, keys: bytes, blocks: Sequence[Mappi
 def _elements(layout: RecordLayout, count: int, block: Mapping[str, np.ndarray]) -> Iterator[Any]:
     columns = []
     for part in layout.parts:
+        if part.form in RAGGED:
+            columns.append(rows_of(part, block))
+            continue
         array = _array(part, block)
         if not array.ndim or len(array) != count:
             raise ProtocolError(f"{_name(part)} has shape {array.shape}, not {count} records")

@@ -86,6 +86,9 @@ def columns_of(content: FetchedPartition) -> list[OutputColumn]:
                         "vmap, or use recv()")
     if not content.schema.count:
         return []
+    if layout.ragged:
+        raise PlanError("the records are rows of several lengths, which are not written as tables yet: make numbers or "
+                        "rows of one length of them by vmap, or use recv()")
     found = _values(layout, content.blocks[0])
     if not layout.keyed:
         return found

@@ -235,7 +235,7 @@ def _sorted_by_key(host: RowFunction, written: Any, folding: Folding,
     if table is None:
         return None
     of_key = written(1, wanted=frozenset([folding.key]))
-    if of_key.products or not set(of_key.given) <= set(function.given) \
+    if of_key.products or function.flats or not set(of_key.given) <= set(function.given) \
             or not set(of_key.inputs) <= set(function.inputs):
         return None
     frame = sorted_fold.SortedFold(f"{function.name}_fold", function, host, table, folded, key=key,
@@ -248,7 +248,8 @@ def _sorted_by_key(host: RowFunction, written: Any, folding: Folding,
 
 def _made(frame: RowKernel, every: tuple[Accumulated, ...], waves: float) -> TableKernel:
     function, table = frame.function, frame.table
-    parameters = (*(port.parameter for port in frame.ports), *(parameter for _, parameter in function.given))
+    parameters = (*(port.parameter for port in (*frame.ports, *function.flats)),
+                  *(parameter for _, parameter in function.given))
     return TableKernel(frame.source(), frame.name, function.results, function.structure, function.merge, parameters,
                        every, table.block, table.shared, table.tile, waves)
 

@@ -84,8 +84,11 @@ class FoldInside(RecordedOperation):
         return not folded
 
     def output(self, state: OperatorOutput, position: int, plan: PlanBuilder) -> OperatorOutput:
+        if state.layout.ragged:
+            raise PlanError("vreduce() folds along the leading axis, and rows of several lengths are reduced by a "
+                            "function: vmap(lambda p: p.sum())", Place(operation=str(self)))
         signature, layout = fold_inside(self.spec, state.layout, state.blocks(str(self)), str(self))
-        return OperatorOutput(layout, signature, state.count)
+        return OperatorOutput(replace(layout, folded=layout.kind == "blocks"), signature, state.count)
 
     def output_on_grid(self, state: OperatorOutput, position: int, plan: GridPlanBuilder) -> OperatorOutput:
         signature, layout = fold_inside(self.spec, state.layout.as_blocks(), state.blocks(str(self)), str(self))

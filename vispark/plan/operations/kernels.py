@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from gpu_worker.protocol.messages import ExecStep, Launch, Signature
-from vispark.errors import LaunchError, Place
+from vispark.errors import LaunchError, Place, PlanError
 from vispark.plan.cuda_source import ArrayValue
 from vispark.plan.exec_call import ExecSpec, compiler_checks, resolve
 from vispark.plan.operation import GridPlanBuilder, OperatorOutput, PlanBuilder, RecordedOperation, has_halos
@@ -38,6 +38,9 @@ class Exec(RecordedOperation):
 
     def output(self, state: OperatorOutput, position: int, plan: PlanBuilder) -> OperatorOutput:
         spec, before = self.spec, state.blocks(self.spec.label)
+        if state.layout.ragged:
+            raise PlanError("the records are rows of several lengths, which a kernel of one's own does not take; "
+                            "vmap does", Place(operation=spec.label))
         launch, signature, merge = resolve(spec, before, SlotTable())
         layout = state.layout.after(launch.outputs, merge=merge, as_input=spec.out is None)
         count = state.count

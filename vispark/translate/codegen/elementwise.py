@@ -12,12 +12,13 @@ import numpy as np
 from vispark.translate.codegen.arguments import PYTHON_TYPES, dtype_argument, number_argument, scalar_argument
 from vispark.translate.codegen.emitter import Emitter
 from vispark.translate.codegen.lowering import call_library
+from vispark.translate.codegen.numpy.ragged import elementwise_ragged
 from vispark.translate.codegen.operands import plain, static
 from vispark.translate.codegen.scalar import numbers, scalars
 from vispark.translate.codegen.scalar.casts import cast, literal, truth
 from vispark.translate.ir.errors import NotConstant, Refusal
 from vispark.translate.ir.types import BOOL, FLOAT, Scalar
-from vispark.translate.ir.values import Array, Named, Nothing, Number, Selected, Tuple, Value, describe
+from vispark.translate.ir.values import Array, Named, Nothing, Number, RaggedRow, Selected, Tuple, Value, describe
 from vispark.translate.language.library import TYPES, UFUNC_C, UFUNC_OTHER
 from vispark.translate.language.registry import lowers, register
 
@@ -31,6 +32,8 @@ def elementwise(emit: Emitter, operation: Callable[..., Number], *operands: Valu
     """
     if any(isinstance(one, Selected) for one in operands):
         return _of_selected(emit, operation, operands)
+    if any(isinstance(one, RaggedRow) for one in operands):
+        return elementwise_ragged(emit, operation, operands)
     parts = [plain(operand) for operand in operands]
     if all(isinstance(part, Number) for part in parts):
         return operation(*parts)

@@ -10,6 +10,7 @@ from vispark.translate.codegen.numpy import (
     einsum,
     norms,
     products,
+    ragged,
     rearranging,
     reductions,
     selected,
@@ -29,8 +30,8 @@ from vispark.translate.ir import nodes
 
 #: The modules with lowerings, in the order in which they build on each other.
 MODULES = (elementwise, positions, reductions, products, creation, rearranging, along_rows, sorting, norms, einsum,
-           selected, functions, math_functions, special_functions, operators, subscripts, expressions, assignments,
-           control_flow, comprehensions, calls)
+           selected, ragged, functions, math_functions, special_functions, operators, subscripts, expressions,
+           assignments, control_flow, comprehensions, calls)
 
 
 def emitter(definition: nodes.Definition, lanes: int = 1) -> Emitter:

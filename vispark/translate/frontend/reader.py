@@ -521,7 +521,7 @@ class _Reader:
         if isinstance(value, form.Library):
             raise self.error(node, f"{value.name}.{node.attr} is not supported; of the reductions there are np.sum, "
                                    "np.prod, np.min, np.max, np.any, np.all, np.cumsum and np.cumprod")
-        if node.attr not in (*library.PROPERTIES, *registry.methods()):
+        if node.attr not in (*library.PROPERTIES, *library.OF_SPARSE, *registry.methods()):
             of = node.value.id if isinstance(node.value, ast.Name) else ""
             raise self.error(node, attribute_lacks(node.attr, of))
 

@@ -254,7 +254,41 @@ class Selected:
         return NotConstant(self.reason or _HOW_MANY)
 
 
-Value = Number | Array | Selected | Tuple | List | Dict | Nothing | Named | Method | LocalFunction | ForRange
+@dataclass(frozen=True)
+class RaggedRow:
+    """A row whose length only data says.
+
+    Attributes
+    ----------
+    length : str
+        The C++ expression of its length, an ``int``.
+    element : callable
+        From a C++ index expression to the C++ expression of the item.
+    inside : tuple of str
+        The index variables of loops over the row, which are not checked.
+    """
+
+    type: Scalar
+    length: str
+    element: Callable[[str], str] = field(compare=False)
+    inside: tuple[str, ...] = ()
+
+    def at(self, index: str) -> Number:
+        """Return an item."""
+        return Number(self.type, self.element(index))
+
+
+@dataclass(frozen=True)
+class SparseRow:
+    """A sparse vector: the places of its items, the items, and its size with zeros included."""
+
+    indices: RaggedRow
+    values: RaggedRow
+    size: Number
+
+
+Value = (Number | Array | Selected | RaggedRow | SparseRow | Tuple | List | Dict | Nothing | Named | Method
+         | LocalFunction | ForRange)
 
 
 @dataclass(frozen=True)
@@ -306,6 +340,9 @@ def type_of(value: Value) -> Type:
         return value
     if isinstance(value, Selected):
         raise value.refusal()
+    if isinstance(value, RaggedRow | SparseRow):
+        raise Refusal("a row whose length only data says cannot be chosen while the kernel runs, or returned; reduce "
+                      "it, as in (w[indices] * values).sum()")
     instead = "; make it an array, np.array([...]), or a tuple" if isinstance(value, List) else ""
     raise Refusal(f"{describe(value)} cannot be chosen while the kernel runs, or returned{instead}")
 
@@ -341,7 +378,8 @@ def describe(value: Value) -> str:
     if isinstance(value, Named | Method):
         return value.name.removeprefix("builtins.")
     words = {Tuple: "a tuple", List: "a list", Dict: "a dict", ForRange: "an iterable",
-             Selected: "an array whose length is only known as the kernel runs"}
+             Selected: "an array whose length is only known as the kernel runs",
+             RaggedRow: "a row whose length only data says", SparseRow: "a sparse vector"}
     return value.what if isinstance(value, Nothing) else words[type(value)]
 
 

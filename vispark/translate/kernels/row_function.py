@@ -15,11 +15,14 @@ import numpy as np
 
 from vispark.translate.codegen.dispatch import expression
 from vispark.translate.codegen.elementwise import astype
+from vispark.translate.codegen.emitter import Serial
 from vispark.translate.codegen.frame import CallFrame, Returns
 from vispark.translate.codegen.library import emitter
 from vispark.translate.codegen.scalar import dead_code
 from vispark.translate.codegen.scalar.casts import cast, literal
 from vispark.translate.codegen.scalar.interface import (
+    PLACES,
+    STARTS,
     ElementField,
     ElementSpec,
     KernelOutput,
@@ -32,7 +35,7 @@ from vispark.translate.frontend.capture import argument
 from vispark.translate.ir import liveness, nodes
 from vispark.translate.ir.errors import Refusal
 from vispark.translate.ir.nodes import Constant, Definition
-from vispark.translate.ir.types import Scalar, scalar_of
+from vispark.translate.ir.types import INT, Scalar, scalar_of
 from vispark.translate.ir.values import (
     Array,
     ArrayType,
@@ -40,6 +43,8 @@ from vispark.translate.ir.values import (
     DictType,
     Nothing,
     Number,
+    RaggedRow,
+    SparseRow,
     Tuple,
     Type,
     Value,
@@ -148,6 +153,8 @@ class RowFunction:
         What leaves rows that are multiplied, in the order of the products.
     outers : tuple of OuterSum
         Folded matrices, of which the function leaves factors.
+    flats : tuple of Port
+        Arrays of a block that have the items of all its rows, which the function is given as they are.
     """
 
     name: str
@@ -162,6 +169,7 @@ class RowFunction:
     products: tuple[Product, ...] = ()
     stages: tuple[ProductRow, ...] = ()
     outers: tuple[OuterSum, ...] = ()
+    flats: tuple[Port, ...] = ()
 
     @property
     def factors(self) -> tuple[Factor, ...]:
@@ -219,6 +227,7 @@ class RowWriter:
         self.products = self.emit.products = RowProducts(self.emit, self.factor_of, multiplied)
         self.title = self.outer_name("_then_".join(dict.fromkeys(link.definition.name for link in links)))
         self.inputs: dict[str, Port] = {}
+        self.flats: dict[str, Port] = {}
         self.ports: list[Port] = []
         self.given: list[tuple[str, str, KernelParameter]] = []
 
@@ -349,6 +358,8 @@ class RowWriter:
         """Return a field as a value: the result of an earlier function, or an input."""
         if not isinstance(field, ElementField):
             return field
+        if field.ragged:
+            return self._ragged(wanted, field)
         kind = scalar_of(field.dtype, f"the field {field.name}" if field.name else "the element")
         if field.name not in self.inputs:
             local, base = self.outer_name(wanted), self.outer_name(f"{wanted}_in")
@@ -358,6 +369,31 @@ class RowWriter:
                                            KernelParameter("input", field.name, 0, kind.dtype, field.shape, True))
         local = self.inputs[field.name].local
         return stored(local, kind, field.shape) if field.shape else Number(kind, local)
+
+    def _ragged(self, wanted: str, field: ElementField) -> RaggedRow | SparseRow:
+        """Return a field whose items lie among those of other rows."""
+        if self.emit.lanes > 1:
+            raise Serial
+        width = 3 if field.ragged == "sparse" else 2
+        starts: Any = self._taken(f"{wanted}_starts", ElementField(field.name + STARTS, "int64", (width,)))
+        length = self.emit.keep(Number(Scalar("int32"), f"(int){starts.element('1')}"), f"{wanted}_length").text
+        values = self._flat(wanted, field.name, field.dtype, starts.element("0"), length)
+        if field.ragged != "sparse":
+            return values
+        places = self._flat(f"{wanted}_places", field.name + PLACES, "int32", starts.element("0"), length)
+        size = self.emit.keep(Number(INT, starts.element("2"), bounds=(0, 2**31 - 1)), f"{wanted}_size")
+        return SparseRow(places, values, size)
+
+    def _flat(self, wanted: str, name: str, dtype: str, start: str, length: str) -> RaggedRow:
+        """Return a row of an array that has the items of all rows."""
+        kind = scalar_of(dtype, f"the field {name}" if name else "the element")
+        if name not in self.flats:
+            base = self.outer_name(f"{wanted}_all")
+            self.flats[name] = Port(base, base, kind.c, 0, kind.numpy.itemsize, False, False,
+                                    KernelParameter("input", name, 0, kind.dtype, (), True))
+        items = self.emit.name(f"{wanted}_items")
+        self.emit.line(f"const {kind.c}* const {items} = {self.flats[name].local} + {start};")
+        return RaggedRow(kind, length, lambda index: f"{items}[{index}]")
 
     # -- from one function to the next --------------------------------------------------------------------------------
 
@@ -523,8 +559,9 @@ class RowWriter:
         given = tuple((declared, parameter) for name, declared, parameter in self.given if name in words)
         outers = tuple(self.outers.values())
         ports = tuple(port for port in self.ports if port.parameter.name not in self.outers)
+        flats = tuple(port for port in self.flats.values() if port.local in words)
         return RowFunction(self.title, tuple(lines), inputs, ports, given, tuple(results), structure, merge,
-                           self.emit.scratch, tuple(products), tuple(stages), outers)
+                           self.emit.scratch, tuple(products), tuple(stages), outers, flats)
 
     def factor_of(self, name: str) -> tuple[str, Scalar] | None:
         """Return a row of the element, or an array argument, by its name."""

@@ -117,8 +117,9 @@ class RowKernel:
         declared = ["const long long* __restrict__ works", "void* const* __restrict__ ports", *self._partials(),
                     *(declared for declared, _ in self.function.given)]
         text = IndentedText()
-        text.add(f"const rows::Work work(works, ports, {len(self.ports)});")
-        for number, port in enumerate(self.ports):
+        ports = (*self.ports, *self.function.flats)
+        text.add(f"const rows::Work work(works, ports, {len(ports)});")
+        for number, port in enumerate(ports):
             const = "" if port.output else "const "
             text.add(f"{const}{port.c}* __restrict__ const {port.base} = work.of<{const}{port.c}>({number}, "
                      f"{port.count});")
@@ -138,6 +139,7 @@ class RowKernel:
         given += [places[factor.name] for factor in self.function.factors]
         given += [places[product.name] for product in self.function.products]
         given += [_last_word(declared) for declared, _ in self.function.given]
+        given += [port.base for port in self.function.flats]
         if lanes and self.table.lanes > 1:
             given += ["lane", "scratch"]
         return f"{self.function.name}({', '.join(given)});"
@@ -147,6 +149,7 @@ class RowKernel:
         given = [places[port.local] for port in self.function.inputs] + [places[stage.name]]
         given += [places[one.name] for one in _before(self.function, product)]
         given += [_last_word(declared) for declared, _ in self.function.given]
+        given += [port.base for port in self.function.flats]
         if lanes and self.table.lanes > 1:
             given += ["lane", "scratch"]
         return f"{self.function.name}_{stage.name}({', '.join(given)});"
@@ -510,6 +513,7 @@ def function_of_row(function: RowFunction, lanes: int, folded: Sequence[Accumula
     inputs = [f"const {port.c} {port.local}" if port.number else f"const {port.c}* __restrict__ {port.local}"
               for port in function.inputs]
     last = [declared for declared, _ in function.given]
+    last += [f"const {port.c}* __restrict__ {port.local}" for port in function.flats]
     if lanes > 1:
         last += ["const int lane", "unsigned char* const scratch"]
     found = []

@@ -57,6 +57,8 @@ TYPES = ("bool_", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32"
 
 #: Attributes of numbers and arrays.
 PROPERTIES = ("shape", "size", "ndim", "T", "real", "imag", "dtype")
+#: What sparse vectors have beside.
+OF_SPARSE = ("indices", "values")
 
 #: Constants of modules that are compiled in.
 MODULES = (math, np)

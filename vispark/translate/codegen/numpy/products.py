@@ -9,18 +9,21 @@ from vispark.translate.codegen.arguments import array_argument, row_argument
 from vispark.translate.codegen.elementwise import astype, elementwise
 from vispark.translate.codegen.emitter import Emitter
 from vispark.translate.codegen.lowering import call_library
+from vispark.translate.codegen.numpy.ragged import product_of_rows
 from vispark.translate.codegen.numpy.reductions import fold, truths
 from vispark.translate.codegen.operands import plain
 from vispark.translate.codegen.scalar import numbers, scalars
 from vispark.translate.codegen.scalar.casts import cast, literal
 from vispark.translate.ir.errors import Refusal
 from vispark.translate.ir.types import NUMPY_BOOL, Scalar
-from vispark.translate.ir.values import Array, List, Number, Value, describe, reindexed
+from vispark.translate.ir.values import Array, List, Number, RaggedRow, SparseRow, Value, describe, reindexed
 from vispark.translate.language.registry import lowers
 
 
 def product(emit: Emitter, left: Value, right: Value) -> Value:
     """Return ``left @ right``."""
+    if isinstance(left, RaggedRow | SparseRow) or isinstance(right, RaggedRow | SparseRow):
+        return product_of_rows(emit, left, right)
     if not (isinstance(left, Array) and isinstance(right, Array)):
         raise Refusal(f"@ is of arrays, and this is {describe(left)} @ {describe(right)}; for numbers write *. Of "
                       "records, and of dicts, with an array of two axes the elements lie along the first one; "

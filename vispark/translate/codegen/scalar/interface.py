@@ -12,6 +12,10 @@ from vispark.translate.frontend.capture import constant
 from vispark.translate.ir.folding import Accumulated
 from vispark.translate.ir.nodes import Function
 
+#: Of a field of rows of several lengths: the array that says where the items of each lie, and that of the places of a
+#: sparse vector's items, by what stands behind the field's name.
+STARTS, PLACES = "#", "@"
+
 #: The shared memory that a thread block can have on Hopper and on the host, in bytes.
 SHARED_LIMIT = 227 * 1024
 
@@ -28,11 +32,15 @@ class ElementField:
         NumPy's name or string for the dtype.
     shape : tuple of int
         () for a number, (k,) for a row, (rows, columns) and so on.
+    ragged : str
+        ``"ragged"`` where it is a row whose length only data says, ``"sparse"`` where it is a sparse vector; its shape
+        is () then.
     """
 
     name: str
     dtype: str
     shape: tuple[int, ...] = ()
+    ragged: str = ""
 
 
 @dataclass(frozen=True)

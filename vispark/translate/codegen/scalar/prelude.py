@@ -419,6 +419,24 @@ template <int length> __device__ __forceinline__ int checked_index(long long ind
     if (i < 0 || i >= length) index_outside(index, length, subscript);
     return (int)i;
 }
+// The same of a row whose length only data says.
+__device__ __forceinline__ int row_index(long long index, long long length, long long subscript)
+{
+    const long long i = index < 0 ? index + length : index;
+    if (i < 0 || i >= length) index_outside(index, length, subscript);
+    return (int)i;
+}
+// Rows that are computed with item by item are of one length.
+__device__ __forceinline__ void check_length(long long length, long long other)
+{
+    if (length != other) index_outside(other, length, 0);
+}
+// A row without items has no extreme.
+__device__ __forceinline__ void check_items(long long length)
+{
+    if (length == 0) index_outside(0, length, 0);
+}
+__device__ __forceinline__ int shorter(int a, int b) { return a < b ? a : b; }
 
 // Functions of scipy.special, in the precision of their operands.
 __device__ __forceinline__ float exp_of(float a) { return expf(a); }

@@ -31,7 +31,9 @@ from vispark.translate.ir.values import (
     Named,
     Nothing,
     Number,
+    RaggedRow,
     Selected,
+    SparseRow,
     Tuple,
     Value,
     describe,
@@ -131,7 +133,7 @@ def bind(emit: Emitter, name: str, value: Value) -> None:
         frame.variables[name] = Dict(value.names, parts)
     elif isinstance(value, Selected) and (value.values.volatile or value.mask.volatile):
         raise Refusal(f"{name} would be items of an array that is written to; reduce them where they are selected")
-    elif isinstance(value, LocalFunction | Named | Nothing | Selected):
+    elif isinstance(value, LocalFunction | Named | Nothing | Selected | RaggedRow | SparseRow):
         frame.variables[name] = value
     else:
         raise Refusal(f"{describe(value)} cannot be kept in a variable; range(), zip() and their like stand where "

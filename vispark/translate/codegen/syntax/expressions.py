@@ -8,6 +8,7 @@ from vispark.translate.codegen.dispatch import expression, lowers_node
 from vispark.translate.codegen.emitter import Emitter
 from vispark.translate.codegen.frame import CallFrame
 from vispark.translate.codegen.lowering import call_library
+from vispark.translate.codegen.numpy.ragged import length_of
 from vispark.translate.codegen.numpy.selected import count_of_selected
 from vispark.translate.codegen.scalar.casts import cast, literal
 from vispark.translate.ir import nodes
@@ -22,13 +23,16 @@ from vispark.translate.ir.values import (
     Named,
     Nothing,
     Number,
+    RaggedRow,
     Selected,
+    SparseRow,
     Tuple,
     Value,
     describe,
 )
 from vispark.translate.language import registry
-from vispark.translate.language.library import PROPERTIES
+from vispark.translate.language.library import OF_SPARSE, PROPERTIES
+from vispark.translate.language.unsupported import attribute_lacks
 
 
 @lowers_node(nodes.Literal)
@@ -111,7 +115,14 @@ def lower_attribute(emit: Emitter, node: nodes.Attribute) -> Value:
         return attribute(emit, value, node.name)
     if isinstance(value, Selected) and node.name == "size":
         return cast(count_of_selected(emit, value), INT)
-    if isinstance(value, Number | Array | Selected) and node.name in registry.methods():
+    if isinstance(value, RaggedRow) and node.name == "size":
+        return length_of(value)
+    if isinstance(value, SparseRow) and node.name in (*OF_SPARSE, "size"):
+        found: Value = getattr(value, node.name)
+        return found
+    if node.name in OF_SPARSE:
+        raise Refusal(attribute_lacks(node.name, node.value.name if isinstance(node.value, nodes.Local) else ""))
+    if isinstance(value, Number | Array | Selected | RaggedRow | SparseRow) and node.name in registry.methods():
         return Method(value, node.name)
     raise Refusal(f"{describe(value)} has no .{node.name} here")
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from vispark.translate.codegen.dispatch import expression, lowers_call
 from vispark.translate.codegen.emitter import Emitter, Serial
+from vispark.translate.codegen.numpy.ragged import length_of
 from vispark.translate.codegen.operands import as_number, static
 from vispark.translate.codegen.scalar import scalars
 from vispark.translate.codegen.scalar.casts import cast, literal
@@ -21,6 +22,7 @@ from vispark.translate.ir.values import (
     ForRange,
     List,
     Number,
+    RaggedRow,
     Tuple,
     Value,
     describe,
@@ -108,7 +110,7 @@ def steps_of(value: Value) -> ForRange:
         return value
     if isinstance(value, Tuple | List):
         return ForRange("tuple", value.items)
-    if isinstance(value, Array) and value.shape:
+    if isinstance(value, RaggedRow) or (isinstance(value, Array) and value.shape):
         return ForRange("array", (value,))
     raise Refusal("for goes over range(), rows, tuples, enumerate() and zip() of them, and not over "
                   f"{describe(value)}")
@@ -170,7 +172,7 @@ def _python_int(number: Number) -> Number:
 def count_of(steps: ForRange) -> int | None:
     """Return the number of turns of a loop, if it is known; else None."""
     if steps.kind == "array":
-        return steps.items[0].shape[0]
+        return None if isinstance(steps.items[0], RaggedRow) else steps.items[0].shape[0]
     if steps.kind == "tuple":
         return len(steps.items)
     if steps.kind == "range":
@@ -189,6 +191,8 @@ def known_count(steps: ForRange, reason: str) -> int:
         return count
     if steps.kind == "range":
         return len(range(*(static(number, reason) for number in steps.items)))
+    if steps.kind == "array":
+        raise Refusal(f"{reason}, and this is a row whose length only data says")
     return min(known_count(item, reason) for item in steps.items)
 
 
@@ -250,13 +254,17 @@ def _range(emit: Emitter, start: Number, stop: Number, step: int) -> Iterator[Nu
 def _length(steps: ForRange) -> Number:
     """Return the number of turns over arrays, several at once or counted."""
     if steps.kind == "array":
-        return literal(steps.items[0].shape[0])
+        first = steps.items[0]
+        return length_of(first) if isinstance(first, RaggedRow) else literal(first.shape[0])
     if steps.kind == "range":
         start, stop, step = _range_parts(steps)
         reason = "a range inside zip() or enumerate() has a length known before the kernel runs"
         return literal(len(range(static(start, reason), static(stop, reason), step)))
     lengths = [_length(item) for item in steps.items[:1 if steps.kind == "enumerate" else None]]
-    return min(lengths, key=lambda number: number.value)
+    if all(number.known for number in lengths):
+        return min(lengths, key=lambda number: number.value)
+    least = functools.reduce(lambda a, b: f"shorter({a}, {b})", [number.text for number in lengths])
+    return Number(INT, least, bounds=(0, 2**31 - 1))
 
 
 def item_of(steps: ForRange, index: Number) -> Value:
@@ -270,9 +278,9 @@ def item_of(steps: ForRange, index: Number) -> Value:
     return Tuple((index, *items)) if steps.kind == "enumerate" else Tuple(items)
 
 
-def element_of(array: Array, index: str) -> Value:
+def element_of(array: Array | RaggedRow, index: str) -> Value:
     """Return ``array[index]``: a number, or a row."""
-    if len(array.shape) == 1:
+    if isinstance(array, RaggedRow) or len(array.shape) == 1:
         return array.at(index)
     return reindexed(array, array.shape[1:], lambda *rest: (index, *rest))
 

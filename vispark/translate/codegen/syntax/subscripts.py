@@ -10,6 +10,7 @@ from typing import Any
 from vispark.translate.codegen.dispatch import errors_at, expression, lowers_node, number_of
 from vispark.translate.codegen.emitter import Emitter
 from vispark.translate.codegen.lowering import call_library
+from vispark.translate.codegen.numpy.ragged import gathered_by_row, item_of_row
 from vispark.translate.codegen.operands import as_number, plain, static
 from vispark.translate.codegen.scalar.casts import cast, range_of
 from vispark.translate.codegen.syntax.dynamic_slices import window_of
@@ -24,6 +25,7 @@ from vispark.translate.ir.values import (
     List,
     Nothing,
     Number,
+    RaggedRow,
     Selected,
     Tuple,
     Value,
@@ -45,6 +47,8 @@ def lower_index(emit: Emitter, node: nodes.Index) -> Value:
         return _item(emit, value, node)
     if isinstance(value, Number) and not value.type.weak and not node.indices:
         return value
+    if isinstance(value, RaggedRow) and len(node.indices) == 1:
+        return item_of_row(emit, value, _index_of(emit, node.indices[0]), _subscript(emit, node))
     if not isinstance(value, Array):
         raise Refusal(f"{describe(value)} has no items")
     if len(node.indices) != 1 or isinstance(node.indices[0], nodes.Slice | nodes.Literal):
@@ -52,6 +56,8 @@ def lower_index(emit: Emitter, node: nodes.Index) -> Value:
     index = expression(emit, node.indices[0])
     if isinstance(index, Array) and index.type.kind == "b" and index.shape == value.shape:
         return Selected(value, index)
+    if isinstance(index, RaggedRow):
+        return gathered_by_row(emit, value, index, _subscript(emit, node))
     if isinstance(index, List) or (isinstance(index, Array) and index.type.kind in "iu"):
         return gathered(emit, value, index, node)
     return indexed(emit, value, node, index)
