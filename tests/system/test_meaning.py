@@ -89,8 +89,8 @@ def test_an_image_of_any_size_is_taken_whole(sc):
 
 
 def test_what_is_kept_of_a_large_record_is_told(sc):
-    images = sc.parallelize([np.ones((200, 200))], 1).cache("GPU")
-    with pytest.raises(TranslationError, match=r"320,000 bytes; at most 16,384 can be"):
+    images = sc.parallelize([np.ones((400, 400))], 1).cache("GPU")
+    with pytest.raises(TranslationError, match=r"1,280,000 bytes; at most 1,048,576 can be"):
         images.vmap(lambda m: np.sort(m.reshape(-1)), of="record").collect()
 
 

@@ -35,6 +35,7 @@ from vispark.translate.kernels.schedule import (
     WARP,
     KeyCells,
     cells_together,
+    in_rooms,
     keyed_table,
     lanes_for,
     lanes_for_key,
@@ -94,6 +95,8 @@ def fuse(calls: Sequence[TracedCall], record: ElementSpec, *, wanted: frozenset[
         try:
             kernel = _kernel(links_of(calls), record, givens(values), tuple(statics.items()), wanted, folding,
                              shared_limit)
+            if kernel.room:
+                return kernel
             found = instead_of(kernel, calls, record, folding, shared_limit)
             return found if found is not kernel else beside(kernel, calls, record, wanted, folding, shared_limit)
         except NeedsStatic as needed:
@@ -132,6 +135,11 @@ def _of_rows(written: Callable[[int], RowFunction], folding: Folding | None, sha
     folded = _folded(host, folding) if folding else ()
     every = tuple(one for each in folded for one in each.accumulated)
     rows = [(port.count, port.nbytes) for port in (*host.read, *(() if folding else host.outputs))]
+    if host.scratch:
+        if host.products:
+            return None
+        table = in_rooms(host, every, shared_limit)
+        return _made(RowKernel(f"{host.name}_{'fold' if folding else 'kernel'}", host, host, table, folded), every, 1.0)
     function = _shared_row(host, written, lanes := lanes_for(rows, every))
     table = table_for(function, 1 if function is host else lanes, every, shared_limit)
     if table.shared > usable(shared_limit):
@@ -158,7 +166,7 @@ def _of_matrices(written: Callable[..., RowFunction], folding: Folding, shared_l
         if not other:
             break
         apart |= other
-    if not matrices:
+    if not matrices or host.scratch:
         return None
     rest = _folded(host, folding)
     every = tuple(one for each in rest for one in each.accumulated)
@@ -182,6 +190,8 @@ def _folded(function: RowFunction, folding: Folding, but: str | None = None) -> 
 
 
 def _by_key(host: RowFunction, written: Any, folding: Folding, shared_limit: int) -> TableKernel | None:
+    if host.scratch:
+        raise Refusal(f"arrays of {host.scratch:,} bytes are kept for each element, and a fold by key keeps none")
     key = next((port for port in host.outputs if port.parameter.name == folding.key), None)
     if key is None or not key.number or Scalar(key.parameter.dtype).kind not in "biu":
         raise Refusal(f"keys to fold by are integers in the field {folding.key!r}, and there is none")
@@ -251,7 +261,7 @@ def _made(frame: RowKernel, every: tuple[Accumulated, ...], waves: float) -> Tab
     parameters = (*(port.parameter for port in (*frame.ports, *function.flats)),
                   *(parameter for _, parameter in function.given))
     return TableKernel(frame.source(), frame.name, function.results, function.structure, function.merge, parameters,
-                       every, table.block, table.shared, table.tile, waves)
+                       every, table.block, table.shared, table.tile, waves, room=frame.room)
 
 
 def _shared_row(host: RowFunction, written: Any, lanes: int) -> RowFunction:

@@ -29,8 +29,9 @@ from vispark.translate.ir.values import (
     stored,
 )
 
-#: The most bytes of an array that a thread keeps for itself.
-LOCAL_BYTES = 16384
+#: The most bytes of an array that a thread keeps for itself; of a larger one, up to the second number, it is in device
+#: memory, and a row's all together have at most the third.
+LOCAL_BYTES, ROOM_BYTES, _ROW_ROOM = 16384, 1 << 20, 8 << 20
 
 #: The most bytes of shared memory that the lanes of one row keep arrays in.
 SCRATCH_BYTES = 24576
@@ -229,20 +230,24 @@ class Emitter:
     def storage(self, kind: Scalar, shape: tuple[int, ...], name: str, volatile: bool = False) -> Array:
         """Declare a thread's own array."""
         found, size = self.name(name), _size(shape)
-        if not self.dealt(size) and size * kind.numpy.itemsize > LOCAL_BYTES:
-            raise Refusal(f"an array {shape} of {kind} is kept for each element here, {size * kind.numpy.itemsize:,} "
-                          f"bytes; at most {LOCAL_BYTES:,} can be. Reduce it as it is computed, as in np.sum(a * b)")
-        if self.dealt(size):
+        nbytes, most = size * kind.numpy.itemsize, ROOM_BYTES if self.hints else LOCAL_BYTES
+        is_large = not self.dealt(size) and nbytes > LOCAL_BYTES
+        if is_large and (nbytes > most or self.scratch + nbytes > _ROW_ROOM):
+            raise Refusal(f"an array {shape} of {kind} is kept for each element here, {nbytes:,} bytes; at most "
+                          f"{most:,} can be. Reduce it as it is computed, as in np.sum(a * b)")
+        if is_large and self.lanes > 1:
+            raise Serial
+        if is_large or self.dealt(size):
             self._declare_shared(found, kind, size)
         else:
             self.line(f"{kind.c} {found}[{max(1, size)}];")
         return stored(found, kind, shape, fresh=True, volatile=volatile, storage=found)
 
     def _declare_shared(self, name: str, kind: Scalar, size: int) -> None:
-        """Declare an array that the lanes of a row have together."""
+        """Declare an array that the lanes of a row have together, or of a row's only thread one in device memory."""
         self.line(f"{kind.c}* const {name} = ({kind.c}*)(scratch + {self.scratch});")
         self.scratch += -(-size * kind.numpy.itemsize // 16) * 16
-        if self.scratch > SCRATCH_BYTES:
+        if self.lanes > 1 and self.scratch > SCRATCH_BYTES:
             raise Serial
 
     def copy(self, target: Array, value: Array) -> None:

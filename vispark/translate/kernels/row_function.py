@@ -146,7 +146,7 @@ class RowFunction:
     merge : bool
         Whether the fields of the chain's input stay beside the outputs.
     scratch : int
-        Bytes of shared memory for each row.
+        Bytes of shared memory for each row; of a row's only thread, of device memory.
     products : tuple of Product
         Products of its rows with matrices, which it is given.
     stages : tuple of ProductRow

@@ -117,6 +117,11 @@ class RowKernel:
         declared = ["const long long* __restrict__ works", "void* const* __restrict__ ports", *self._partials(),
                     *(declared for declared, _ in self.function.given)]
         text = IndentedText()
+        if self.room:
+            declared.append("unsigned char* __restrict__ rooms")
+            text.choose(lambda part: part.add(f"unsigned char* const scratch = rooms + blockIdx.x * {self.room}ll;"),
+                        lambda part: part.add("unsigned char* const scratch = rooms + (blockIdx.x * "
+                                              f"{self.table.block}ll + threadIdx.x) * {self.room};"))
         ports = (*self.ports, *self.function.flats)
         text.add(f"const rows::Work work(works, ports, {len(ports)});")
         for number, port in enumerate(ports):
@@ -127,6 +132,11 @@ class RowKernel:
         bounds = f"{self.table.block}, {self.table.resident}"
         return [f'extern "C" __global__ void __launch_bounds__({bounds})', f"{self.name}({', '.join(declared)})", "{",
                 *text.lines, "}"]
+
+    @property
+    def room(self) -> int:
+        """Bytes of device memory that each thread has for arrays of a row's own."""
+        return self.function.scratch if self.table.lanes == 1 else 0
 
     def _partials(self) -> list[str]:
         """Return the parameters for what a work leaves of a fold."""
@@ -142,6 +152,8 @@ class RowKernel:
         given += [port.base for port in self.function.flats]
         if lanes and self.table.lanes > 1:
             given += ["lane", "scratch"]
+        elif self.room:
+            given += ["scratch"]
         return f"{self.function.name}({', '.join(given)});"
 
     def _call_stage(self, stage: ProductRow, product: Product, places: dict[str, str], lanes: bool) -> str:
@@ -152,6 +164,8 @@ class RowKernel:
         given += [port.base for port in self.function.flats]
         if lanes and self.table.lanes > 1:
             given += ["lane", "scratch"]
+        elif self.room:
+            given += ["scratch"]
         return f"{self.function.name}_{stage.name}({', '.join(given)});"
 
     # -- on the host --------------------------------------------------------------------------------------------------
@@ -170,7 +184,7 @@ class RowKernel:
             text.add("for (long long row = 0; row < work.count; ++row) {")
             text.add(self._call(places | self._products_on_host(text, places), lanes=False), "}")
             return
-        text.add("VISPARK_EACH", "for (long long row = 0; row < work.count; ++row)",
+        text.add(*([] if self.room else ["VISPARK_EACH"]), "for (long long row = 0; row < work.count; ++row)",
                  "    " + self._call(places, lanes=False))
 
     def _matrices_on_host(self, text: IndentedText) -> None:
@@ -194,7 +208,7 @@ class RowKernel:
     def _fold_on_host(self, text: IndentedText) -> None:
         """Rows one after the other; of numbers as many at once as fit a few vectors, each with its own accumulator."""
         rows = self.host.products or any(not folded.port.number for folded in self.folded)
-        together = 1 if rows else TOGETHER
+        together = 1 if rows or self.room else TOGETHER
         columns = {folded.port.local: together if folded.port.number else folded.port.count for folded in self.folded}
         for folded in self.folded:
             for one in folded.accumulated:
@@ -490,7 +504,7 @@ class RowKernel:
 
     def _direct(self, text: IndentedText) -> None:
         table = self.table
-        if self.folded or self.function.scratch:
+        if self.folded or (self.function.scratch and table.lanes > 1):
             text.add("extern __shared__ __align__(16) unsigned char memory[];")
         self._place_of_thread(text, 0)
         self._declare_folds(text)
@@ -516,6 +530,8 @@ def function_of_row(function: RowFunction, lanes: int, folded: Sequence[Accumula
     last += [f"const {port.c}* __restrict__ {port.local}" for port in function.flats]
     if lanes > 1:
         last += ["const int lane", "unsigned char* const scratch"]
+    elif function.scratch:
+        last += ["unsigned char* const scratch"]
     found = []
     for stage in function.stages:
         product = next(one for one in function.products if one.row == stage.name)
