@@ -13,6 +13,7 @@ from gpu_worker.execution.keyed_rows import RowOrder
 from gpu_worker.execution.scratch import Scratch
 from gpu_worker.memory.partition import Block, HeldArray, Partition
 from gpu_worker.protocol.errors import KeysRefused, PlanError
+from gpu_worker.protocol.keys import STARTS
 from gpu_worker.protocol.messages import Field
 from gpu_worker.protocol.plans import FoldRunsStep
 
@@ -49,6 +50,28 @@ def folded_runs(step: FoldRunsStep, value: Partition, stream: Stream, scratch: S
     if step.counts:
         made.append(work.lengths(step.counts))
     work.check()
+    work.close()
+    return tuple(made), work.runs
+
+
+def rows_of_runs(key: str, value: Partition, stream: Stream, scratch: Scratch) -> tuple[Block, int]:
+    """Return the keys of runs of rows with equal keys, and of every other field the items of all runs behind where
+    those of each lie; and the number of runs.
+
+    Raises
+    ------
+    PlanError
+        If there is no such field, or another one has more than a number for each row.
+    """
+    block, = value.blocks
+    named = {array.field.name: array for array in block}
+    if key not in named or any(len(array.field.shape) != 1 for array in block):
+        raise PlanError(f"rows by the field {key!r} are made of fields with one number for each record")
+    work = _Runs([named[key]], value, stream, scratch)
+    made = [work.firsts(named[key])]
+    for name, array in named.items():
+        if name != key:
+            made += [work.starts(f"{name}{STARTS}"), array.share()]
     work.close()
     return tuple(made), work.runs
 
@@ -100,6 +123,12 @@ class _Runs:
         """Return the number of rows of each run."""
         made, target = self._made(Field(name, "<i8", (0,)))
         self._work.launch("run_lengths", self.runs, [self._heads, target, np.int64(self.runs)])
+        return made
+
+    def starts(self, name: str) -> HeldArray:
+        """Return where the rows of each run begin, and how many there are."""
+        made, target = self._made(Field(name, "<i8", (0, 2)))
+        self._work.launch("run_extents", self.runs, [self._heads, target, np.int64(self.runs)])
         return made
 
     def guard(self, array: HeldArray, operation: ElementFold, guard: str) -> None:

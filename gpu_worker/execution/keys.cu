@@ -5,7 +5,7 @@
 // run_starts<unsigned short>, take_rows<unsigned long long>, take_rows<uint4>, deal_rows<unsigned long long, unsigned char>,
 // deal_rows<unsigned char, unsigned>, mark_heads<unsigned long long>, mark_heads<unsigned char>, list_heads,
 // fold_runs<Add, Value, double, Twofold, double>, fold_runs<Add, Value, float, double, float>,
-// fold_runs<Add, Size, long long, double, double>, run_lengths, match_counts<double>, match_counts<unsigned char>,
+// fold_runs<Add, Size, long long, double, double>, run_lengths, run_extents, match_counts<double>, match_counts<unsigned char>,
 // sum_tiles, scan_sums, write_matches
 //
 // Rows by their keys: a stable partition by words that are made of the keys, and what is built on it. A word is where a
@@ -361,6 +361,16 @@ __global__ void run_lengths(const unsigned* heads, long long* lengths, long long
     const long long all = (long long)gridDim.x * blockDim.x;
     for (long long run = (long long)blockIdx.x * blockDim.x + threadIdx.x; run < runs; run += all)
         lengths[run] = (long long)heads[run + 1] - (long long)heads[run];
+}
+
+// Where the rows of each run begin, and how many there are.
+__global__ void run_extents(const unsigned* heads, long long* starts, long long runs)
+{
+    const long long all = (long long)gridDim.x * blockDim.x;
+    for (long long run = (long long)blockIdx.x * blockDim.x + threadIdx.x; run < runs; run += all) {
+        starts[2 * run] = (long long)heads[run];
+        starts[2 * run + 1] = (long long)heads[run + 1] - (long long)heads[run];
+    }
 }
 
 // Fold the rows of each run, column by column: a warp for each, whose lanes take rows in turn and are joined in order.

@@ -231,6 +231,17 @@ class FoldRunsStep:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupRowsStep:
+    """Step that makes one record of each run of rows with equal ``key``: of every other field ``f`` the field ``f#``
+    with where its items begin and how many there are, and ``f`` as it is. ``layout`` describes what comes out.
+    """
+
+    label: str
+    key: str
+    layout: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class JoinByKeyStep:
     """Step that joins each partition with that of another VRDD, under the number in a slot, that has the same index.
 
@@ -325,7 +336,8 @@ Step = (PutStep | LoadStep | ToDeviceStep | ToHostStep | ExecStep | FoldStep | K
         | FetchStep | FoldByKeyStep | FoldInsideStep | MapFoldStep
         | ExchangeStep | StencilStep | IterateStep | WindowStep | CheckFiniteStep
         | PartitionByKeyStep | SortByKeyStep | FoldRunsStep | KeepKeyedStep
-        | JoinByKeyStep | OpenKeysStep | SelectRowsStep | SampleRowsStep | NumberRowsStep | KeepTableStep)
+        | JoinByKeyStep | OpenKeysStep | SelectRowsStep | SampleRowsStep | NumberRowsStep | KeepTableStep
+        | GroupRowsStep)
 
 
 #: The name, in a compiler's messages, of the assertions that a client may put behind a kernel's source.

@@ -12,7 +12,7 @@ from pyspark.ml.linalg import SparseVector
 
 from tests.system.topology import Topology
 from tests.system.vrdd_tools import exact, host_context, in_partitions
-from vispark import IN, OUT, KernelFault, Kernels, PlanError, TranslationError
+from vispark import IN, OUT, VRDD, KernelFault, Kernels, PlanError, TranslationError
 
 
 @pytest.fixture(scope="module")
@@ -174,3 +174,23 @@ def test_matrices_in_a_dict_are_matrices(sc: SparkContext):
                        [2 * r["A"][:2].sum() + r["b"][0] for r in records])
     rows = sc.parallelize(records, 2).cache("GPU").vmap(lambda A, b: A.sum() + b, of="row")
     assert np.allclose(rows.collect(), [r["A"].sum(axis=1) + r["b"] for r in records])
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+def test_rows_of_the_values_of_a_key(sc: SparkContext, parts: int):
+    ratings = np.column_stack([RANDOM.integers(0, 12, 200), RANDOM.integers(0, 20, 200), RANDOM.random(200)])
+    held = sc.parallelize(list(ratings), 4).cache("GPU")
+    users = held.vmap(lambda r: (int(r[0]), (int(r[1]), r[2]))).rowsByKey(parts)
+    expected = {int(key): (ratings[ratings[:, 0] == key, 1].astype(int), ratings[ratings[:, 0] == key, 2])
+                for key in np.unique(ratings[:, 0])}
+    assert isinstance(users, VRDD) and users.getNumPartitions() == parts
+    assert exact(dict(users.collect())) == exact(expected)
+    assert [key for key, _ in users.glom().collect()[0]] == sorted(key for key in expected if key % parts == 0)
+    assert exact(dict(users.recv().collect())) == exact(expected)
+    sums = users.vmap(lambda u, w: (u[0], np.dot(w[u[1][0]], u[1][1])), WEIGHTS.astype("f8"))
+    assert np.allclose([value for _, value in sorted(sums.collect())],
+                       [WEIGHTS[places] @ values for places, values in expected.values()])
+    numbers = held.vmap(lambda r: (int(r[0]), r[2])).rowsByKey(parts)
+    assert exact(dict(numbers.collect())) == exact({key: values for key, (_, values) in expected.items()})
+    plain = sc.parallelize([("a", 1.0), ("b", 2.0), ("a", 3.0)], 2).cache("GPU").rowsByKey(1)
+    assert [(key, row.tolist()) for key, row in plain.collect()] == [("a", [1.0, 3.0]), ("b", [2.0])]

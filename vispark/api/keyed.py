@@ -12,9 +12,11 @@ import weakref
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from operator import itemgetter
 from typing import Any
 
+import numpy as np
 from pyspark import RDD
 from pyspark.rdd import Partitioner, portable_hash
 from pyspark.resultiterable import ResultIterable
@@ -23,6 +25,7 @@ from gpu_worker.protocol.errors import KeysRefused, OutOfMemory
 from gpu_worker.protocol.messages import Step
 from gpu_worker.protocol.plans import (
     FoldRunsStep,
+    GroupRowsStep,
     JoinByKeyStep,
     OpenKeysStep,
     PartitionByKeyStep,
@@ -416,6 +419,43 @@ def sorted_pairs(source: Any, action: str, partitions: int) -> Any:
     steps = *found.steps, partition_step(action, "0", partitions, layout), SortByKeyStep(action, "0", False)
     return exchanged(source, action, steps, layout, partitions, lambda rdd: RDD.partitionBy(rdd, partitions, hash)
                      .mapPartitions(_in_order, True), Partitioner(partitions, portable_hash))
+
+
+def rows_by_key(source: Any, partitions: int) -> Any:
+    """Return the VRDD of keys and the rows of their values' numbers; None where Spark is to make them."""
+    action = "rowsByKey"
+
+    def not_those(layout: RecordLayout) -> str:
+        numbers = all(part.form == "number" for part in layout.parts[1:])
+        return not_pairs(layout) or ("" if numbers else "the values are not numbers, or tuples of numbers")
+
+    found = pairs_of(source, action, not_those)
+    if found is None:
+        return None
+    before = found.layout
+    parts = tuple([replace(part, form="ragged", types=(part.dtype.str,)) for part in before.parts[1:]])
+    layout = replace(before, parts=(before.parts[0], *parts))
+    steps = (*found.steps, partition_step(action, "0", partitions, before), SortByKeyStep(action, "0", False),
+             GroupRowsStep(action, "0", layout.encode()))
+    dtypes = [part.types[0] for part in parts]
+    return exchanged(source, action, steps, layout, partitions,
+                     lambda rdd: grouped_rows(RDD.groupByKey(rdd, partitions, hash), dtypes),
+                     Partitioner(partitions, portable_hash))
+
+
+def grouped_rows(groups: RDD[Any], dtypes: Sequence[str] = ()) -> RDD[Any]:
+    """Return Spark's groups as keys and rows, in the order of the keys in each partition."""
+    return groups.mapPartitions(partial(_rows_of_groups, tuple(dtypes)), preservesPartitioning=True)
+
+
+def _rows_of_groups(dtypes: Sequence[str], groups: Iterable[Any]) -> Iterator[Any]:
+    for key, values in sorted(groups, key=itemgetter(0)):
+        given = list(values)
+        if isinstance(given[0], tuple):
+            columns = zip(*given, strict=True)
+            yield key, tuple([np.array(column, dtype) for column, dtype in itertools.zip_longest(columns, dtypes)])
+        else:
+            yield key, np.array(given, dtypes[0] if dtypes else None)
 
 
 def _in_order(pairs: Iterable[Any]) -> list[Any]:

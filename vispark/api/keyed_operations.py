@@ -144,6 +144,43 @@ class KeyedOperations(LineageWalk):
         grouped: RDD[Any] = made.mapPartitions(keyed.groups, preservesPartitioning=True)
         return grouped
 
+    def rowsByKey(self, numPartitions: int | None = None) -> RDD[Any]:
+        """Make one record of the values of each key: its numbers as rows, whose lengths differ.
+
+        Records are put into the partitions of their keys and sorted by these once; a key's values stay in the order of
+        the records. What comes out is sorted by key in each partition, and a function of its records loops over all
+        values of a key.
+
+        Parameters
+        ----------
+        numPartitions : int, optional
+            The number of partitions; left out, as Spark chooses it.
+
+        Returns
+        -------
+        RDD
+            Of (key, row) where the values are numbers, and of (key, (row, row, ...)) where they are tuples of numbers.
+            A VRDD under the conditions of :meth:`partitionBy`; else Spark's RDD.
+
+        See Also
+        --------
+        VRDD.groupByKey
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> ratings = sc.parallelize([(0, 2, 4.0), (1, 0, 3.0), (0, 1, 5.0)], 2).map(np.array).cache("GPU")
+        >>> users = ratings.vmap(lambda r: (int(r[0]), (int(r[1]), r[2]))).rowsByKey(1)
+        >>> users.vmap(lambda u: (u[0], u[1][1].mean())).collect()
+        [(0, np.float64(4.5)), (1, np.float64(3.0))]
+        """
+        count = self._defaultReducePartitions() if numPartitions is None else numPartitions
+        made = keyed.rows_by_key(self, count)
+        if made is None:
+            return keyed.grouped_rows(RDD.groupByKey(self, count))
+        rows: RDD[Any] = made
+        return rows
+
     def join(self, other: RDD[Any], numPartitions: int | None = None) -> RDD[Any]:
         """Return (key, (value, other value)) for each two pairs with one key.
 

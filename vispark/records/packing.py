@@ -15,7 +15,8 @@ from vispark.grid.key import BlockKey
 from vispark.grid.spec import GridSpec
 from vispark.records.columns import Column, SparseColumn, columns
 from vispark.records.keys import numbers_of, pack_keys
-from vispark.records.layout import RecordLayout, RecordPart
+from vispark.records.layout import RAGGED, RecordLayout, RecordPart
+from vispark.records.ragged import flat_columns, sparse_columns
 from vispark.records.rows import Rows
 from vispark.records.validation import Subject, is_pair, mixed
 
@@ -163,11 +164,12 @@ def pack_as(layout: RecordLayout, records: Iterable[Any]) -> Packed:
     given = list(records)
     if not given:
         return Packed(RecordLayout("elements", False, ()), 0, b"", [])
-    return Packed(layout, len(given), b"", [_column_of(layout, part, given) for part in layout.parts])
+    found = [_columns_of(layout, part, given) for part in layout.parts]
+    return Packed(layout, len(given), b"", [column for columns in found for column in columns])
 
 
-def _column_of(layout: RecordLayout, part: RecordPart, records: list[Any]) -> Column:
-    """Return the column of one part of records."""
+def _columns_of(layout: RecordLayout, part: RecordPart, records: list[Any]) -> Sequence[Any]:
+    """Return the columns of one part of records."""
     items = records
     if layout.tupled:
         for place in map(int, part.name.split(".")):
@@ -175,9 +177,11 @@ def _column_of(layout: RecordLayout, part: RecordPart, records: list[Any]) -> Co
     elif part.name:
         items = list(map(itemgetter(part.name), items))
     subject = Subject(False, part.name)
+    if part.form in RAGGED:
+        return flat_columns(part, items, subject) if part.form == "ragged" else sparse_columns(part, items)
     if part.form == "number":
-        return Column(part, subject, 0, np.fromiter(items, part.dtype, len(items)))
-    return Column(part, subject, 1, np.array(items, part.dtype) if part.form == "tuple" else items)
+        return Column(part, subject, 0, np.fromiter(items, part.dtype, len(items))),
+    return Column(part, subject, 1, np.array(items, part.dtype) if part.form == "tuple" else items),
 
 
 def _grid(keys: list[Any], columns: list[Column]) -> GridSpec | None:

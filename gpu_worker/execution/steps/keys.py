@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 
 from gpu_worker.device.base import Buffer, Device
-from gpu_worker.execution.keyed_folds import folded_runs
+from gpu_worker.execution.keyed_folds import folded_runs, rows_of_runs
 from gpu_worker.execution.keyed_rows import RowOrder, key_type, ordered, row_bytes
 from gpu_worker.execution.plan_checks import check_folds, dtype_of, require
 from gpu_worker.execution.run_context import RunContext
@@ -19,7 +19,14 @@ from gpu_worker.memory.registry import Registry
 from gpu_worker.protocol.errors import KeysRefused, OutOfMemory, PlanError
 from gpu_worker.protocol.keys import NUMBERS
 from gpu_worker.protocol.messages import Field, KeepStep, Plan
-from gpu_worker.protocol.plans import FoldRunsStep, KeepKeyedStep, OpenKeysStep, PartitionByKeyStep, SortByKeyStep
+from gpu_worker.protocol.plans import (
+    FoldRunsStep,
+    GroupRowsStep,
+    KeepKeyedStep,
+    OpenKeysStep,
+    PartitionByKeyStep,
+    SortByKeyStep,
+)
 from gpu_worker.protocol.publications import TAG_BYTES
 from gpu_worker.system.failpoints import failpoint
 
@@ -54,7 +61,7 @@ def refuse_nan(orders: Sequence[RowOrder], label: str) -> None:
                           "of such keys is Spark's")
 
 
-class _KeyedStep(StepHandler[PartitionByKeyStep | SortByKeyStep | FoldRunsStep]):
+class _KeyedStep(StepHandler[PartitionByKeyStep | SortByKeyStep | FoldRunsStep | GroupRowsStep]):
     """Handler of a step whose results depend on keys, so that their sizes are not known before."""
 
     on_device = True
@@ -166,6 +173,27 @@ class FoldRunsHandler(_KeyedStep):
             block, runs = folded_runs(self.step, value, context.streams.main(value.device), context.scratch)
         made = Partition(value.index, runs, None, self.step.layout, [block], value.device)
         context.progress.mark(self.label, (value.index,), value.device, context.streams.main(value.device))
+        return context.after(value, made, own=False)
+
+
+@handles(GroupRowsStep)
+class GroupRowsHandler(_KeyedStep):
+    """Handler of a step that makes one record of each run of rows with equal keys."""
+
+    step: GroupRowsStep
+
+    def run(self, context: RunContext, values: list[Partition]) -> list[Partition]:
+        values = context.each(self, values, context.to_device)
+        return context.each(self, values, partial(self._grouped, context))
+
+    def _grouped(self, context: RunContext, value: Partition) -> Partition:
+        if not value.count or not value.blocks:
+            return value
+        stream = context.streams.main(value.device)
+        with context.progress.launching(self.label, (value.index,), value.device):
+            block, runs = rows_of_runs(self.step.key, value, stream, context.scratch)
+        context.progress.mark(self.label, (value.index,), value.device, stream)
+        made = Partition(value.index, runs, None, self.step.layout, [block], value.device)
         return context.after(value, made, own=False)
 
 
