@@ -109,7 +109,7 @@ RECORDS = [
     ("object array", [[1.5], [np.array([None, 1], object)]], ("record 0", "1-D array of object", "numeric dtype")),
     ("strings", [[], ["a", "b"]], ("record 0", "text can be a key", "partition 1")),
     ("string array", [[np.array(["a", "b"])]], ("record 0", "<U1")),
-    ("ragged rows", [[], [np.ones(2), np.ones(3)]], ("record 1", "partition 1")),
+    ("ragged tuples", [[], [(1, 2, 3), (1, 2, 3, 4)]], ("record 1", "partition 1")),
     ("mixed types", [[1, 2.5], [3]], ("record 1 is a float", "record 0 is an int", "partition 0")),
     ("mixed pairs", [[(1, 2.5), 3.5]], ("record 1",)),
     ("mixed fields", [[{"x": 1.0}, {"y": 1.0}]], ("record 1",)),

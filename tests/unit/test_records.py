@@ -336,8 +336,6 @@ SECOND = [
     ({"a": 1}, {"a": None}, "field 'a' of record 1 is None; leave"), ({"a": 1}, 1, "an int, but record 0 is a dict"),
     (1, {"a": 1}, "a dict of 'a', but record 0 is an int"),
     ({"a": 1}, {"a": {"b": 1}}, "a field is a number or an array"),
-    (ROW, np.zeros(5), "has length 5, but record 0 has length 3; rows are stacked.*pad them.*two dimensions"),
-    ({"a": ROW}, {"a": np.zeros(5)}, "field 'a' of record 1 has length 5, but field 'a' of record 0 has length 3"),
     ((1, 2, 3), (1, 2, 3, 4), "has length 4, but record 0 has length 3"), ((1, 2, 3), (), "has length 0"),
     (1, 2**63, "an int of 64 bits, outside of int64"),
     ((1, 2, 3), (1, -2**63 - 1, 3), "position 1 of record 1 is an int of 64 bits"),

@@ -409,7 +409,7 @@ def _shapes(p):
 
 
 def _big(p):
-    a = np.zeros((100, 100))
+    a = np.zeros((400, 400))
     a[0, 0] = p[0]
     return a[0, 0]
 
@@ -441,7 +441,7 @@ FORBIDDEN = [
     (_augmented_cast, ROWS, (), "would put float64 into int64"),
     (_bool_or_number, NUMBERS, (), "y: a value is Python bool on one way and float32 on another"),
     (_shapes, ROWS, (), r"y: a value is float32 array \(4,\) on one way and float32 array \(3,\) on another"),
-    (_big, ROWS, (), "80,000 bytes; at most"),
+    (_big, ROWS, (), "1,280,000 bytes; at most"),
     (_loop_type, NUMBERS, (), "y is float32 in one turn of the loop and bool in another"),
     (_calls_itself_through, NUMBERS, (), "recursion is not supported"),
     (lambda p: p + np.zeros(3), ROWS, (), r"shapes \(4,\) and \(3,\) do not fit"),
