@@ -126,7 +126,7 @@ class _Runs:
         return made
 
     def starts(self, name: str) -> HeldArray:
-        """Return where the rows of each run begin, and how many there are."""
+        """Return the first row and the number of rows of each run."""
         made, target = self._made(Field(name, "<i8", (0, 2)))
         self._work.launch("run_extents", self.runs, [self._heads, target, np.int64(self.runs)])
         return made

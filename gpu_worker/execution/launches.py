@@ -255,23 +255,23 @@ class Launches:
             partitions = [entry.value.index for entry in entries]
             with self.progress.launching(label, partitions, device):
                 prepared = self._prepare(launch, given, device, stream)
-                rooms = self._rooms(launch, len(dealt) * blocks, device, stream)
+                workspaces = self._workspaces(launch, len(dealt) * blocks, device, stream)
                 arguments = [np.uint64(table.address), np.uint64(table.address + dealt.nbytes), *partials, *prepared,
-                             *given, *rooms]
+                             *given, *workspaces]
                 device.launch(kernel, (len(dealt) * blocks,), launch.block, arguments, shared=launch.shared,
                               stream=stream)
             self.progress.mark(label, partitions, device, stream)
             self.scratch.forget(table, stream)
-            for buffer in (*prepared, *rooms):
+            for buffer in (*prepared, *workspaces):
                 self.scratch.recycle(buffer, stream)
         return dealt
 
-    def _rooms(self, launch: Launch, count: int, device: Device, stream: Stream) -> list[Buffer]:
+    def _workspaces(self, launch: Launch, count: int, device: Device, stream: Stream) -> list[Buffer]:
         """Return the memory that the threads of some thread blocks have for arrays of their own, if they have any; on
         the host one thread does a block's work.
         """
         threads = launch.block[0] if device.asynchronous else 1
-        return [self.scratch.allocate(count * threads * launch.room, device, stream)] if launch.room else []
+        return [self.scratch.allocate(count * threads * launch.workspace, device, stream)] if launch.workspace else []
 
     def _prepare(self, launch: Launch, given: Sequence[Given], device: Device, stream: Stream) -> list[Buffer]:
         """Run a launch's preparation kernel, if it has one, and return the buffers that the launch needs from it."""

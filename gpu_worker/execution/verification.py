@@ -182,7 +182,7 @@ def _verify_launch(plan: Plan, launch: Launch) -> None:
             "a launch's tile, cluster, shared memory and waves are no numbers below 0")
     for number in launch.initial:
         require(len(number) in (0, 1, 2, 4, 8, 16), f"a number that fills an array has {len(number)} bytes")
-    require(0 <= launch.room <= _MOST_BYTES, "the memory of a thread has no bytes below 0")
+    require(0 <= launch.workspace <= _MOST_BYTES, "the memory of a thread has no bytes below 0")
     if launch.preparation is not None:
         require(0 <= launch.preparation.nbytes <= _MOST_BYTES, "what a preparation makes has no bytes below 0")
     for partial in launch.partials:

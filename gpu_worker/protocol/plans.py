@@ -446,8 +446,8 @@ class Launch:
     leaves its partial at ``[i * width]``; of a :class:`MapFoldStep`, ``outputs`` says what the folded fields look like.
     On devices with clusters, ``cluster`` neighbouring thread blocks share a work.
     With ``preparation`` there is an address between the partials and the other arguments, of what it made. With
-    ``room`` there is one behind all arguments, of so many bytes for each thread. A ``whole`` launch takes each block as
-    one row.
+    ``workspace`` there is one behind all arguments, of so many bytes for each thread. A ``whole`` launch takes each
+    block as one row.
 
     ``initial`` are the bytes of the number that each output of a raw kernel is filled with first; empty where its
     content is left undefined.
@@ -469,7 +469,7 @@ class Launch:
     cluster: int = 1
     initial: tuple[bytes, ...] = ()
     whole: bool = False
-    room: int = 0
+    workspace: int = 0
 
 
 @dataclass(frozen=True, slots=True)

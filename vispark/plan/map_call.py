@@ -268,7 +268,7 @@ def launch_of(mapped: Mapped, calls: Sequence[Call], outputs: Sequence[Field], s
                       for each in kernel.accumulated])
     return Launch((), (kernel.block,), kernel.shared, arguments, tuple(outputs), kernel.merge and not partials,
                   modules.add(_generated(kernel.source, label)), kernel.name, keyless, kernel.tile, kernel.waves,
-                  partials, _preparation(kernel), kernel.cluster, whole=mapped.whole, room=kernel.room)
+                  partials, _preparation(kernel), kernel.cluster, whole=mapped.whole, workspace=kernel.workspace)
 
 
 def _preparation(kernel: TableKernel) -> Preparation | None:

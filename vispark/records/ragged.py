@@ -102,6 +102,6 @@ def rows_of(part: RecordPart, block: Mapping[str, np.ndarray]) -> Iterator[Any]:
 
 
 def _starts(lengths: list[int]) -> np.ndarray:
-    """Return where the items of each record begin, and how many there are."""
+    """Return the place of the first item and the number of items of each record."""
     counts = np.array(lengths, np.int64)
     return np.column_stack([np.cumsum(counts) - counts, counts])

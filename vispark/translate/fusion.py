@@ -35,7 +35,7 @@ from vispark.translate.kernels.schedule import (
     WARP,
     KeyCells,
     cells_together,
-    in_rooms,
+    in_workspaces,
     keyed_table,
     lanes_for,
     lanes_for_key,
@@ -95,7 +95,7 @@ def fuse(calls: Sequence[TracedCall], record: ElementSpec, *, wanted: frozenset[
         try:
             kernel = _kernel(links_of(calls), record, givens(values), tuple(statics.items()), wanted, folding,
                              shared_limit)
-            if kernel.room:
+            if kernel.workspace:
                 return kernel
             found = instead_of(kernel, calls, record, folding, shared_limit)
             return found if found is not kernel else beside(kernel, calls, record, wanted, folding, shared_limit)
@@ -138,7 +138,7 @@ def _of_rows(written: Callable[[int], RowFunction], folding: Folding | None, sha
     if host.scratch:
         if host.products:
             return None
-        table = in_rooms(host, every, shared_limit)
+        table = in_workspaces(host, every, shared_limit)
         return _made(RowKernel(f"{host.name}_{'fold' if folding else 'kernel'}", host, host, table, folded), every, 1.0)
     function = _shared_row(host, written, lanes := lanes_for(rows, every))
     table = table_for(function, 1 if function is host else lanes, every, shared_limit)
@@ -261,7 +261,7 @@ def _made(frame: RowKernel, every: tuple[Accumulated, ...], waves: float) -> Tab
     parameters = (*(port.parameter for port in (*frame.ports, *function.flats)),
                   *(parameter for _, parameter in function.given))
     return TableKernel(frame.source(), frame.name, function.results, function.structure, function.merge, parameters,
-                       every, table.block, table.shared, table.tile, waves, room=frame.room)
+                       every, table.block, table.shared, table.tile, waves, workspace=frame.workspace)
 
 
 def _shared_row(host: RowFunction, written: Any, lanes: int) -> RowFunction:

@@ -31,7 +31,7 @@ from vispark.translate.ir.values import (
 
 #: The most bytes of an array that a thread keeps for itself; of a larger one, up to the second number, it is in device
 #: memory, and a row's all together have at most the third.
-LOCAL_BYTES, ROOM_BYTES, _ROW_ROOM = 16384, 1 << 20, 8 << 20
+LOCAL_BYTES, WORKSPACE_BYTES, _ROW_BYTES = 16384, 1 << 20, 8 << 20
 
 #: The most bytes of shared memory that the lanes of one row keep arrays in.
 SCRATCH_BYTES = 24576
@@ -230,9 +230,9 @@ class Emitter:
     def storage(self, kind: Scalar, shape: tuple[int, ...], name: str, volatile: bool = False) -> Array:
         """Declare a thread's own array."""
         found, size = self.name(name), _size(shape)
-        nbytes, most = size * kind.numpy.itemsize, ROOM_BYTES if self.hints else LOCAL_BYTES
+        nbytes, most = size * kind.numpy.itemsize, WORKSPACE_BYTES if self.hints else LOCAL_BYTES
         is_large = not self.dealt(size) and nbytes > LOCAL_BYTES
-        if is_large and (nbytes > most or self.scratch + nbytes > _ROW_ROOM):
+        if is_large and (nbytes > most or self.scratch + nbytes > _ROW_BYTES):
             raise Refusal(f"an array {shape} of {kind} is kept for each element here, {nbytes:,} bytes; at most "
                           f"{most:,} can be. Reduce it as it is computed, as in np.sum(a * b)")
         if is_large and self.lanes > 1:

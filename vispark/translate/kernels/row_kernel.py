@@ -117,11 +117,12 @@ class RowKernel:
         declared = ["const long long* __restrict__ works", "void* const* __restrict__ ports", *self._partials(),
                     *(declared for declared, _ in self.function.given)]
         text = IndentedText()
-        if self.room:
-            declared.append("unsigned char* __restrict__ rooms")
-            text.choose(lambda part: part.add(f"unsigned char* const scratch = rooms + blockIdx.x * {self.room}ll;"),
-                        lambda part: part.add("unsigned char* const scratch = rooms + (blockIdx.x * "
-                                              f"{self.table.block}ll + threadIdx.x) * {self.room};"))
+        if self.workspace:
+            declared.append("unsigned char* __restrict__ workspaces")
+            scratch = "unsigned char* const scratch = workspaces"
+            text.choose(lambda part: part.add(f"{scratch} + blockIdx.x * {self.workspace}ll;"),
+                        lambda part: part.add(f"{scratch} + (blockIdx.x * {self.table.block}ll + threadIdx.x) * "
+                                              f"{self.workspace};"))
         ports = (*self.ports, *self.function.flats)
         text.add(f"const rows::Work work(works, ports, {len(ports)});")
         for number, port in enumerate(ports):
@@ -134,7 +135,7 @@ class RowKernel:
                 *text.lines, "}"]
 
     @property
-    def room(self) -> int:
+    def workspace(self) -> int:
         """Bytes of device memory that each thread has for arrays of a row's own."""
         return self.function.scratch if self.table.lanes == 1 else 0
 
@@ -152,7 +153,7 @@ class RowKernel:
         given += [port.base for port in self.function.flats]
         if lanes and self.table.lanes > 1:
             given += ["lane", "scratch"]
-        elif self.room:
+        elif self.workspace:
             given += ["scratch"]
         return f"{self.function.name}({', '.join(given)});"
 
@@ -164,7 +165,7 @@ class RowKernel:
         given += [port.base for port in self.function.flats]
         if lanes and self.table.lanes > 1:
             given += ["lane", "scratch"]
-        elif self.room:
+        elif self.workspace:
             given += ["scratch"]
         return f"{self.function.name}_{stage.name}({', '.join(given)});"
 
@@ -184,7 +185,7 @@ class RowKernel:
             text.add("for (long long row = 0; row < work.count; ++row) {")
             text.add(self._call(places | self._products_on_host(text, places), lanes=False), "}")
             return
-        text.add(*([] if self.room else ["VISPARK_EACH"]), "for (long long row = 0; row < work.count; ++row)",
+        text.add(*([] if self.workspace else ["VISPARK_EACH"]), "for (long long row = 0; row < work.count; ++row)",
                  "    " + self._call(places, lanes=False))
 
     def _matrices_on_host(self, text: IndentedText) -> None:
@@ -208,7 +209,7 @@ class RowKernel:
     def _fold_on_host(self, text: IndentedText) -> None:
         """Rows one after the other; of numbers as many at once as fit a few vectors, each with its own accumulator."""
         rows = self.host.products or any(not folded.port.number for folded in self.folded)
-        together = 1 if rows or self.room else TOGETHER
+        together = 1 if rows or self.workspace else TOGETHER
         columns = {folded.port.local: together if folded.port.number else folded.port.count for folded in self.folded}
         for folded in self.folded:
             for one in folded.accumulated:

@@ -340,7 +340,7 @@ def _direct(function: RowFunction, lanes: int, accumulated: Sequence[Accumulated
     return Table("direct", lanes, block, max(16, block // lanes), 1, resident, shared)
 
 
-def in_rooms(function: RowFunction, accumulated: Sequence[Accumulated], shared_limit: int) -> Table:
+def in_workspaces(function: RowFunction, accumulated: Sequence[Accumulated], shared_limit: int) -> Table:
     """Return the schedule of rows whose own arrays are in device memory: few of them at once."""
     return _direct(replace(function, scratch=0), 1, accumulated, shared_limit, (WARP,))
 

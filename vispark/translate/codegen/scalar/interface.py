@@ -167,7 +167,7 @@ class TableKernel:
         As the protocol's ``Launch`` has them.
     preparation : PreparingKernel or None
         What is made of the other parameters first.
-    room : int
+    workspace : int
         Bytes of memory that each thread has for arrays of a row's own; then the kernel's last parameter is of all.
     """
 
@@ -184,7 +184,7 @@ class TableKernel:
     waves: float
     preparation: PreparingKernel | None = None
     cluster: int = 1
-    room: int = 0
+    workspace: int = 0
 
     def values(self, calls: Sequence[TracedCall]) -> tuple[np.ndarray | np.generic, ...]:
         """Return the values of the parameters of kind "argument" and "capture", in the parameters' order."""
