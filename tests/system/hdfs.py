@@ -37,7 +37,6 @@ _NAMENODE = "org.apache.hadoop.hdfs.server.namenode.NameNode"
 _DATANODE = "org.apache.hadoop.hdfs.server.datanode.DataNode"
 
 _COMMON = {
-    "dfs.blocksize": BLOCK,
     "dfs.replication": 1,
     "dfs.permissions.enabled": "false",
     # WebHDFS needs Jersey 1, which is not among the jars.
@@ -79,11 +78,12 @@ class Hdfs:
         Where configuration, data and logs are.
     """
 
-    def __init__(self, place: Path, hosts: tuple[str, ...]):
+    def __init__(self, place: Path, hosts: tuple[str, ...], block: int):
         self.place = place
         self.port = _free_port()
         self.url = f"hdfs://{_HOST}:{self.port}"
         self.hosts = hosts
+        self.block = block
         self._ports = {host: _free_port() for host in hosts}
         self._processes: dict[str, subprocess.Popen] = {}
         for name in ("hdfs", "datanode", "static"):
@@ -120,7 +120,7 @@ class Hdfs:
     def put(self, sc: SparkContext, path: str, content: bytes, replication: int = 1) -> None:
         """Write a file, by Spark's own Hadoop client."""
         place, system = self._at(sc, path)
-        with contextlib.closing(system.create(place, True, 4096, replication, BLOCK)) as file:
+        with contextlib.closing(system.create(place, True, 4096, replication, self.block)) as file:
             file.write(bytearray(content))
 
     def blocks(self, sc: SparkContext, path: str) -> list[tuple[int, tuple[str, ...]]]:
@@ -152,7 +152,7 @@ class Hdfs:
         if server == _DATANODE:
             own |= {"dfs.datanode.hostname": name, "dfs.datanode.address": f"{_HOST}:{self._ports[name]}"}
         _write(configuration / "core-site.xml", {"fs.defaultFS": self.url, "hadoop.tmp.dir": str(self.place / "tmp")})
-        _write(configuration / "hdfs-site.xml", _COMMON | own)
+        _write(configuration / "hdfs-site.xml", _COMMON | {"dfs.blocksize": self.block} | own)
         (configuration / "log4j.properties").write_text(_LOG)
         path = os.pathsep.join(map(str, [configuration, self.place / "web", JARS / "*"]))
         # When this process is killed, nobody else would end them.
@@ -173,10 +173,10 @@ class Hdfs:
 
 
 @contextlib.contextmanager
-def running(*hosts: str) -> Iterator[Hdfs]:
-    """An HDFS with a DataNode for each host; neither processes nor files outlive the block."""
+def running(*hosts: str, block: int = BLOCK) -> Iterator[Hdfs]:
+    """An HDFS with a DataNode for each host, whose blocks have ``block`` bytes; it ends with the ``with`` block."""
     place = Path(tempfile.mkdtemp(prefix="vt-hdfs-"))
-    hdfs = Hdfs(place, hosts)
+    hdfs = Hdfs(place, hosts, block)
     try:
         hdfs.start()
         yield hdfs

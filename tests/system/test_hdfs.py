@@ -157,6 +157,7 @@ def test_grids_come_back_as_they_were_saved(sc: SparkContext, hdfs: Hdfs, whole:
     Grid.save(blocks, f"{there}/u.npy")
     Grid.save(blocks, f"{there}/parts", per_block=True)
     blocks.unpersist()
+    assert len(hdfs.blocks(sc, f"/saved-{splits[0]}/u.npy")) == 1      # of 3 MiB, where blocks have 1 MiB
     for path in (f"{there}/u.npy", f"{there}/parts"):
         np.testing.assert_array_equal(Grid.gather(grid.scatter(sc, path)), ARRAY)
 

@@ -153,5 +153,5 @@ class FileSystem(Store):
         return self.system.protocol in _HDFS
 
     def _block(self, nbytes: int) -> dict[str, int]:
-        """Return the length that a block of HDFS needs, where one of the usual length does not hold a file."""
-        return {"block_size": -(-nbytes // _UNIT) * _UNIT} if self._is_hdfs and nbytes > _BLOCK else {}
+        """Return the length of a block of HDFS that holds a whole file."""
+        return {"block_size": max(_BLOCK, -(-nbytes // _UNIT) * _UNIT)} if self._is_hdfs else {}
