@@ -16,7 +16,7 @@ Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 #: Everything comes from the server itself: no script in a page, none from elsewhere, no frame around the page.
 POLICY = ("default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
-          "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
+          "connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'")
 
 _HEADERS = (
     (b"content-security-policy", POLICY.encode()),

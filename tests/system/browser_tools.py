@@ -44,6 +44,20 @@ class Page:
         """Wait until the first element of a selector has a text."""
         sync_api.expect(self.page.locator(selector).first).to_contain_text(text, timeout=PATIENCE)
 
+    def focused(self) -> str:
+        """What the keyboard is at: the text of a link or button, the label of anything else."""
+        return self.page.evaluate("""() => { const at = document.activeElement;
+            return at.innerText && at.tagName !== 'SELECT' && at.tagName !== 'DIV' ? at.innerText
+                : at.getAttribute('aria-label') || at.id || ''; }""")
+
+    def press_until(self, name: str) -> None:
+        """Go on by the Tab key until something of a name is reached."""
+        for _ in range(60):
+            self.page.keyboard.press("Tab")
+            if self.focused() == name:
+                return
+        raise AssertionError(f"the Tab key does not reach {name!r}")
+
     def overflow(self) -> int:
         """How far the page is wider than its window."""
         return self.page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")

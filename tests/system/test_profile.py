@@ -52,6 +52,25 @@ def test_a_program_is_broken_down(sc: SparkContext, tmp_path: Path):
     assert len(found.table().splitlines()) == len(found.seconds) + 1
 
 
+def test_sparks_pages_name_the_users_line_of_each_job(sc: SparkContext):
+    """Of jobs that load, that hand back, and that carry on with an RDD of Spark's."""
+    x = sc.parallelize([float(i) for i in range(100)], 3).cache("GPU")
+    found = []
+    for action in (lambda: x.count(), lambda: x.filter(lambda v: v > 3).count(), lambda: x.recv().take(1),
+                   lambda: x.vmap(lambda v: (v, v)).groupByKey().count()):
+        before = set(_jobs(sc))
+        action()
+        found += [site for job, site in _jobs(sc).items() if job not in before]
+    assert len(found) > 2 and all(f"at {__file__}:" in site for site in found), found
+
+
+def _jobs(sc: SparkContext) -> dict[int, str]:
+    """What Spark's page of jobs says of each that it remembers."""
+    sc._jsc.sc().listenerBus().waitUntilEmpty()
+    found = sc._jsc.sc().statusStore().jobsList(None)
+    return {found.apply(place).jobId(): found.apply(place).name() for place in range(found.size())}
+
+
 def test_a_journal_has_a_line_for_each_answer(sc: SparkContext):
     x = sc.parallelize([float(i) for i in range(100)], 3).cache("GPU")
     x.count()

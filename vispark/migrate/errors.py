@@ -36,6 +36,10 @@ class HistoryError(VisparkError):
     """A store of jobs that cannot be read or written, or that a newer vispark wrote."""
 
 
+class JobMissing(HistoryError):
+    """A job, or runs of one, that the store does not have."""
+
+
 class PredictionError(VisparkError):
     """A file of devices, of prices or of a calibration that cannot be used, or a machine too busy to be measured."""
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import platformdirs
 
-from vispark.migrate.errors import HistoryError
+from vispark.migrate.errors import HistoryError, JobMissing
 
 #: Statements that lead from each version of the store to the next; what is there is never changed.
 MIGRATIONS: tuple[str, ...] = (
@@ -53,6 +53,12 @@ MIGRATIONS: tuple[str, ...] = (
     CREATE TABLE cluster (
         name TEXT PRIMARY KEY, platform TEXT NOT NULL, tag TEXT NOT NULL UNIQUE, state TEXT NOT NULL,
         shape TEXT NOT NULL, created REAL NOT NULL);
+    """,
+    """
+    CREATE TABLE prediction (
+        id INTEGER PRIMARY KEY, job INTEGER NOT NULL REFERENCES job ON DELETE CASCADE, line INTEGER NOT NULL,
+        device TEXT NOT NULL, low REAL NOT NULL, high REAL NOT NULL, at REAL NOT NULL);
+    CREATE INDEX prediction_of_job ON prediction (job, line);
     """,
 )
 #: Seconds until a writer that waits for another gives up.
@@ -286,7 +292,7 @@ class History:
             connection.execute("BEGIN")
             found = connection.execute("SELECT * FROM job WHERE id = ?", (job,)).fetchone()
             if found is None:
-                raise HistoryError(f"the history has no job {job}; vispark report list has those that it has")
+                raise JobMissing(f"the history has no job {job}; vispark report list has those that it has")
 
             def rows(statement: str) -> list[dict[str, Any]]:
                 return [dict(row) for row in connection.execute(statement, (job,))]
@@ -295,12 +301,36 @@ class History:
             loops = rows("SELECT loop.* FROM loop JOIN run ON run.id = loop.run WHERE run.job = ? ORDER BY loop.id")
             advice = rows("SELECT * FROM advice WHERE job = ? ORDER BY file, line, column_, id")
             validations = rows("SELECT * FROM validation WHERE job = ? ORDER BY at, id")
+            predictions = rows("SELECT * FROM prediction WHERE job = ? ORDER BY line, device")
         for run in runs:
             run["conf"] = json.loads(run["conf"])
             run["loops"] = [loop for loop in loops if loop["run"] == run["id"]]
         for each in validations:
             each["document"] = json.loads(each["document"])
-        return {**dict(found), "runs": runs, "advice": advice, "validations": validations}
+        return {**dict(found), "runs": runs, "advice": advice, "validations": validations, "predictions": predictions}
+
+
+    def log_of(self, run: int) -> str | None:
+        """Return the path of a run's trace; None if it has none.
+
+        Raises
+        ------
+        HistoryError
+            If there is no such run.
+        """
+        with self._connected() as connection:
+            found = connection.execute("SELECT log FROM run WHERE id = ?", (run,)).fetchone()
+        if found is None:
+            raise JobMissing(f"the history has no run {run}")
+        return found[0] or None
+
+    def add_prediction(self, job: int, line: int, device: str, low: float, high: float) -> None:
+        """Have the prediction of a pass of the loop at a line, on a device, be from ``low`` to ``high`` seconds."""
+        self.whole_job(job)
+        with self._writing() as connection:
+            connection.execute("DELETE FROM prediction WHERE job = ? AND line = ? AND device = ?", (job, line, device))
+            connection.execute(*_insertion("prediction", {"job": job, "line": line, "device": device, "low": low,
+                                                          "high": high, "at": time.time()}))
 
 
 def _check(table: str, columns: dict[str, Any]) -> None:

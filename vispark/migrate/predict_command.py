@@ -9,6 +9,7 @@ import click
 
 from vispark.migrate.cli import emit, json_option
 from vispark.migrate.errors import UNKNOWN, YES, PredictionError
+from vispark.migrate.history import History
 from vispark.migrate.predict import (
     DeviceRates,
     Interval,
@@ -41,10 +42,12 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--on", default="", help="Devices, with commas between them. [default: all]")
 @click.option("--calibration", type=_FILE, default=None, help="What vispark calibrate wrote.")
 @click.option("--prices", type=_FILE, default=None, help="A dated file of prices; without it no cost is shown.")
+@click.option("--job", type=int, default=None, help="Keep it with this job of vispark report list, with --line.")
+@click.option("--line", type=click.IntRange(1), default=None, help="Line of the loop in the job's program.")
 @json_option
 def command(bytes_: float | None, data: float | None, operations: float, dtype: str, readings: int, passes: int,
             cpu_pass: float | None, rest: float, load: tuple[float, float] | None, on: str, calibration: Path | None,
-            prices: Path | None, as_json: bool) -> None:
+            prices: Path | None, job: int | None, line: int | None, as_json: bool) -> None:
     """Predict a loop's passes, the whole program, and from which pass on a port pays, as intervals.
 
     Exit status 4 where no device's times are known.
@@ -55,6 +58,8 @@ def command(bytes_: float | None, data: float | None, operations: float, dtype: 
     rows = shapes(work, passes, Interval(rest, rest) + Interval(*load or (0.0, 0.0)), data or bytes_ or 0.0, devices,
                   price_list.prices if price_list else None)
     known = [_prediction(name, device, work, cpu_pass, rest, load) for name, device in devices.items()]
+    if job is not None:
+        _keep(job, line, known)
     emit({"devices": known, "shapes": [row.as_json() for row in rows], "prices": price_list and price_list.date},
          as_json, lambda: _text(known, rows, passes, price_list))
     click.get_current_context().exit(YES if any(each["pass"] for each in known) else UNKNOWN)
@@ -68,6 +73,16 @@ def devices_of(on: str, calibration: Path | None) -> dict[str, DeviceRates]:
         if error.message.startswith("no device"):
             raise click.BadParameter(error.message, param_hint="--on") from error
         raise
+
+
+def _keep(job: int, line: int | None, known: list[dict[str, Any]]) -> None:
+    """Write the passes that are predicted of a job's loop to the store."""
+    if line is None:
+        raise click.UsageError("--job takes --line, the line of the loop in the job's program")
+    history = History()
+    for each in known:
+        if each["pass"]:
+            history.add_prediction(job, line, each["device"], *each["pass"])
 
 
 def _prediction(name: str, device: DeviceRates, work: PassWork, cpu_pass: float | None, rest: float,

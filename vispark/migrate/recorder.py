@@ -24,9 +24,8 @@ import numpy as np
 from py4j.protocol import Py4JError
 from pyspark import RDD, SparkContext
 from pyspark.sql import SparkSession
-from pyspark.traceback_utils import SCCallSiteSync
 
-from vispark._utils.callers import _PACKAGES
+from vispark._utils.callers import _PACKAGES, call_site
 from vispark.migrate.capture import CapturedCall, RunCapture, digest_of, encoded
 from vispark.migrate.errors import SourceError
 from vispark.migrate.functions import FOLDS, Verdict, fold_verdict
@@ -147,7 +146,7 @@ class Recorder:
         if name in ("reduceByKey", "foldByKey"):
             live.local_names = _countable(frame, live.local_names if call.times > 1 else None)
         start = time.perf_counter()
-        with _call_site(rdd.context, f"{name} at {call.file}:{call.line}"):
+        with call_site(rdd.context, f"{name} at {call.file}:{call.line}"):
             result = original(rdd, *arguments, **named)
         if isinstance(result, RDD):
             result._vispark_call = call.number  # type: ignore[attr-defined]
@@ -293,15 +292,3 @@ def _countable(frame: types.FrameType, before: dict[str, float] | None) -> dict[
     if before is None:
         return found
     return {name: min(value, before[name]) for name, value in found.items() if name in before}
-
-
-@contextmanager
-def _call_site(context: SparkContext, site: str) -> Iterator[None]:
-    """Have Spark note the user's place for the jobs within, and not the recorder's."""
-    SCCallSiteSync._spark_stack_depth += 1
-    context._jsc.setCallSite(site)
-    try:
-        yield
-    finally:
-        SCCallSiteSync._spark_stack_depth -= 1
-        context._jsc.setCallSite(None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import click
 
+from gpu_worker.web import server
 from vispark.migrate.cli import emit, json_option
 from vispark.migrate.history import History
 from vispark.migrate.report_page import figures, is_validated, page, seconds_text
@@ -49,6 +51,28 @@ def html(job: int, out: Path | None, as_json: bool) -> None:
     path = out or Path(f"{Path(found['name']).stem}.html")
     path.write_text(page(found), encoding="utf-8")
     emit({"path": str(path)}, as_json, lambda: str(path))
+
+
+@command.command("ui")
+@click.option("--listen", default="127.0.0.1", show_default=True, help="Address of this machine.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8051, show_default=True, help="0 is any that is free.")
+@click.option("--job", type=int, default=None, help="Open this job.")
+@click.option("--certificate", type=click.Path(exists=True, dir_okay=False), help="TLS certificate, in PEM.")
+@click.option("--key", type=click.Path(exists=True, dir_okay=False), help="Its key, if it is in a file of its own.")
+@click.option("--host-name", "names", multiple=True, help="A name under which browsers reach it; may be repeated.")
+def ui(listen: str, port: int, job: int | None, certificate: str | None, key: str | None,
+       names: tuple[str, ...]) -> None:
+    """Serve jobs, runs and verdicts as pages for a browser, until Ctrl-C; they change nothing.
+
+    The link that is printed opens once, within five minutes.
+    """
+    # No other command needs a web server.
+    pages = importlib.import_module("vispark.migrate.report_ui")
+    History()       # which says what is wrong with the store, if something is
+    with server.ending_on_sigterm(), server.listen(listen, port, bool(certificate)) as sock:
+        served = pages.ReportServer(sock, names, certificate, key)
+        click.echo(served.link(job))
+        served.run()
 
 
 @command.command("export")

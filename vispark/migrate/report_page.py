@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -72,14 +73,43 @@ def page(job: dict[str, Any]) -> str:
     MissingPackage
         Without Jinja2: extra ``report``.
     """
+    return rendered("job.html", live=False, **page_parts(job))
+
+
+def rendered(template: str, **values: Any) -> str:
+    """Return a template with these values.
+
+    Raises
+    ------
+    MissingPackage
+        Without Jinja2: extra ``report``.
+    """
     jinja2 = required("jinja2", "report", "an HTML report")
     environment = jinja2.Environment(loader=jinja2.FileSystemLoader(_TEMPLATES), autoescape=True, trim_blocks=False)
     environment.filters["seconds"] = seconds_text
+    environment.filters["day"] = lambda at: time.strftime("%Y-%m-%d", time.gmtime(at))
+    return str(environment.get_template(template).render(**values))
+
+
+def page_parts(job: dict[str, Any]) -> dict[str, Any]:
+    """Return what a job's page is made of: figures, results, predictions, diff and source with verdicts."""
     last = job["validations"][-1]["document"] if job["validations"] else None
-    return str(environment.get_template("job.html").render(
-        job=job, figures=figures(job), validation=last and {"statements": [_statement(each) for each in
-                                                                           last["statements"]]},
-        diff=_diff(job["diff"]), source=_source(job)))
+    return {"job": job, "figures": figures(job), "diff": _diff(job["diff"]), "source": _source(job),
+            "predictions": [_prediction(each, job) for each in job["predictions"]],
+            "validation": last and {"statements": [_statement(each) for each in last["statements"]]}}
+
+
+def _prediction(prediction: dict[str, Any], job: dict[str, Any]) -> dict[str, Any]:
+    """Return a prediction with the pass that the last GPU run of a validated job measured, of the same loop."""
+    measured = None
+    last = job["validations"][-1] if job["validations"] else None
+    if last is not None and is_validated(last["verdict"]):
+        runs = {run["id"]: run["loops"] for run in job["runs"]}
+        pairs = zip(runs.get(last["cpu"], []), runs.get(last["gpu"], []), strict=False)
+        measured = next((two["median"] for one, two in pairs if one["line"] == prediction["line"]), None)
+    said = "not measured" if measured is None else \
+        "as predicted" if prediction["low"] <= measured <= prediction["high"] else "outside of the interval"
+    return {**prediction, "measured": measured, "said": said}
 
 
 def _statement(statement: dict[str, Any]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from pyspark import RDD, SparkContext
 
 from gpu_worker.protocol.system import start_thread
+from vispark._utils.callers import call_site
 from vispark.runtime.driver.release_queue import Released
 from vispark.runtime.driver.residency import Residency
 from vispark.runtime.driver.spark_errors import SPARK_JOB_FAILED, attempts_of
@@ -177,7 +178,8 @@ class GarbageCollector:
                 came.update(self._one_by_one(found, count))
             else:
                 self.jobs += 1
-                came.update(found.collect())
+                with call_site(self._context, "vispark: workers free what was released"):
+                    came.update(found.collect())
         finally:
             for worker, each in deferred.items():
                 if worker.home not in came:

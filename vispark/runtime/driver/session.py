@@ -28,7 +28,7 @@ from gpu_worker.protocol import exchange_kinds
 from gpu_worker.protocol.errors import KeysRefused
 from gpu_worker.protocol.grids import World
 from gpu_worker.protocol.messages import Save
-from vispark._utils.callers import user_line
+from vispark._utils.callers import call_site, user_call, user_line
 from vispark.errors import (
     Fenced,
     PartitionMissing,
@@ -49,7 +49,6 @@ from vispark.profiling import journal
 from vispark.profiling import profiler as profiling
 from vispark.records.partition_schema import PartitionSchema
 from vispark.runtime.driver import publications
-from vispark.runtime.driver.call_sites import at_user_line
 from vispark.runtime.driver.executor_gpus import assigned, refresh
 from vispark.runtime.driver.garbage_collector import GarbageCollector
 from vispark.runtime.driver.interrupts import interruptibly
@@ -764,7 +763,7 @@ class Session:
         """
         for attempt in itertools.count():
             try:
-                with at_user_line(self.context, "load"):
+                with call_site(self.context, user_call()):
                     return action()
             except SPARK_JOB_FAILED as error:
                 check_open(self)

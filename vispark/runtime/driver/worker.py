@@ -20,6 +20,7 @@ from gpu_worker.protocol.messages import Ran, Reach, Release, Request, Retain
 from gpu_worker.protocol.payload import Data, results
 from gpu_worker.protocol.system import refused
 from gpu_worker.protocol.transport_kinds import AUTO, TransportKind, choose, wants_address
+from vispark._utils.callers import called_from, user_call
 from vispark.errors import (
     Fenced,
     PartitionMissing,
@@ -242,7 +243,8 @@ class Worker:
         self.plans += 1
         if not self.direct:
             self.deferred.release(released)
-            carry = partial(self._relay, Relay(self._credentials, self.home, invocation, self.deferred.take()), relay)
+            task = Relay(self._credentials, self.home, invocation, self.deferred.take())
+            carry = partial(self._relay, task, relay, user_call())
             # The tasks of all workers of a world must run at the same time.
             return Sent(None, None, carry if invocation.world is None else _started(carry))
         pipeline = self._own_pipeline()
@@ -284,11 +286,12 @@ class Worker:
         return pending is not None and pending.error is None and (
             pending.done or (self.direct and self._busy.get(threading.current_thread()) is sent.pipeline))
 
-    def _relay(self, task: Relay, relay: Relayed) -> Carried:
-        """Run the task that carries a plan and the deferred messages to the worker."""
+    def _relay(self, task: Relay, relay: Relayed, call: str) -> Carried:
+        """Run the task that carries a plan and the deferred messages to the worker, for a call of the user's."""
         answer: Carried = None
         try:
-            answer = relay(task)
+            with called_from(call):
+                answer = relay(task)
         finally:
             if answer is None:
                 self.deferred.put_back(task.deferred)

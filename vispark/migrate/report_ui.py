@@ -1,0 +1,164 @@
+"""Pages of ``vispark report ui``: jobs, a job, two of its runs beside each other; the one place that imports Starlette
+here.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+from gpu_worker.web.access import Access
+from gpu_worker.web.guard import PageGuard
+from gpu_worker.web.server import PageServer, address
+from vispark.migrate.compared_runs import compared
+from vispark.migrate.errors import HistoryError, JobMissing, MissingPackage
+from vispark.migrate.history import History
+from vispark.migrate.report_page import is_validated, page, page_parts, ratio_text, rendered
+
+try:
+    from starlette.applications import Starlette
+    from starlette.requests import Request
+    from starlette.responses import FileResponse, HTMLResponse, Response
+    from starlette.routing import Route
+except ImportError:
+    Starlette = None  # type: ignore[assignment, misc]
+
+#: Jobs on a page.
+PAGE = 50
+_STYLE = Path(__file__).parent / "templates" / "style.css"
+_AGAIN = "'vispark report ui' prints a new one when it is started again"
+
+
+def application(access: Access, names: Collection[str] = (), path: Path | None = None) -> PageGuard:
+    """Return the report as an ASGI application; each request reads the store anew, and none writes it.
+
+    Parameters
+    ----------
+    access : Access
+        Who may read.
+    names : collection of str, optional
+        Host names under which it is reached, beside addresses and localhost.
+    path : Path, optional
+        The store. [default: $VISPARK_HISTORY, or a file in the user's data folder]
+
+    Raises
+    ------
+    MissingPackage
+        If Starlette or Jinja2 is missing.
+    """
+    if Starlette is None:
+        raise MissingPackage("the report in a browser needs starlette and uvicorn: pip install 'vispark[report]'")
+    pages = _Pages(path)
+    routes = [Route("/", pages.jobs), Route("/job/{job:int}", pages.job), Route("/job/{job:int}/mail", pages.mail),
+              Route("/job/{job:int}/compare", pages.compare), Route("/run/{run:int}/trace", pages.trace),
+              Route("/style.css", lambda _: FileResponse(_STYLE, media_type="text/css"))]
+    return PageGuard(Starlette(routes=routes, exception_handlers={HistoryError: _problem, 404: _nothing}), access,
+                     names, again=_AGAIN)
+
+
+class _Pages:
+    """Answers to requests, each from the store as it is then."""
+
+    def __init__(self, path: Path | None):
+        self._path = path
+
+    def jobs(self, request: Request) -> Response:
+        """Return the page of the jobs, the newest first."""
+        search, offset = request.query_params.get("search", ""), max(0, _number(request, "offset"))
+        history = History(self._path)
+        found = history.jobs(PAGE + 1, offset, search)
+        rows = [_shown(each) for each in found[:PAGE]]
+        return HTMLResponse(rendered("jobs.html", root="", jobs=rows, all=history.count(), search=search,
+                                     validated=[each for each in rows if each["ratio"]],
+                                     before=max(0, offset - PAGE) if offset else None,
+                                     after=offset + PAGE if len(found) > PAGE else None))
+
+    def job(self, request: Request) -> Response:
+        """Return a job's page."""
+        job = History(self._path).whole_job(request.path_params["job"])
+        return HTMLResponse(rendered("job_page.html", root="../", live=True, **page_parts(job)))
+
+    def mail(self, request: Request) -> Response:
+        """Return a job's page as one file."""
+        job = History(self._path).whole_job(request.path_params["job"])
+        # A header has characters of ASCII.
+        name = "".join(each if (each.isascii() and each.isalnum()) or each in "-_" else "_"
+                       for each in Path(job["name"]).stem)
+        return HTMLResponse(page(job), headers={"content-disposition": f"attachment; filename={name}.html"})
+
+    def compare(self, request: Request) -> Response:
+        """Return two runs of a job beside each other."""
+        job = History(self._path).whole_job(request.path_params["job"])
+        runs = {run["id"]: run for run in job["runs"]}
+        first, second = (runs.get(_number(request, name)) for name in ("first", "second"))
+        if first is None or second is None:
+            raise JobMissing(f"job {job['id']} has no two such runs; it has {', '.join(map(str, runs)) or 'none'}")
+        verdict = job["validations"][-1]["verdict"] if job["validations"] else None
+        return HTMLResponse(rendered("compare.html", root="../../", job=job, first=first, second=second,
+                                     shown=is_validated(verdict), rows=compared(first, second, is_validated(verdict))))
+
+    def trace(self, request: Request) -> Response:
+        """Return the trace that a run wrote, as ui.perfetto.dev opens it."""
+        run = request.path_params["run"]
+        path = Path(History(self._path).log_of(run) or "")
+        if not path.is_file():
+            raise JobMissing(f"the trace of run {run} is not there any more")
+        return FileResponse(path, filename=f"run-{run}{path.suffix or '.json'}", media_type="application/octet-stream")
+
+
+def _number(request: Request, name: str) -> int:
+    text = request.query_params.get(name, "0")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 16 else 0
+
+
+def _shown(job: dict[str, Any]) -> dict[str, Any]:
+    """Return a job of a list with its speed-up, where it may be said."""
+    shown = is_validated(job["verdict"])
+    ratio = ratio_text(job["cpu_seconds"] / job["gpu_seconds"]) if shown and job["cpu_seconds"] and job["gpu_seconds"] \
+        else ""
+    return {**job, "shown": shown, "ratio": ratio}
+
+
+def _problem(_: Request, error: Exception) -> Response:
+    status = 404 if isinstance(error, JobMissing) else 503
+    return HTMLResponse(rendered("problem.html", root="/", message=str(error)), status)
+
+
+def _nothing(_: Request, __: Exception) -> Response:
+    return HTMLResponse(rendered("problem.html", root="/", message="There is no such page."), 404)
+
+
+class ReportServer:
+    """Server of the report's pages at a socket that listens.
+
+    Parameters
+    ----------
+    sock : socket.socket
+        From :func:`~gpu_worker.web.server.listen`.
+    names : collection of str, optional
+        Host names under which it is reached.
+    certificate, key : str, optional
+        Files of a TLS certificate and its key.
+    path : Path, optional
+        The store.
+    """
+
+    def __init__(self, sock: socket.socket, names: Collection[str] = (), certificate: str | None = None,
+                 key: str | None = None, path: Path | None = None):
+        self.access = Access()
+        self._address = address(sock, bool(certificate))
+        self._server = PageServer(application(self.access, names, path), sock, certificate, key)
+
+    def link(self, job: int | None = None) -> str:
+        """Return a new link, which opens once: to the jobs, or to one of them."""
+        return f"{self._address}/{'' if job is None else f'job/{job}'}?token={self.access.new_token()}"
+
+    def run(self) -> None:
+        """Serve until an interrupt."""
+        self._server.run()
+
+    def stop(self) -> None:
+        """End the server soon; any thread may call it."""
+        self._server.stop()
