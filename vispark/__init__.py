@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from vispark.api.keyed_tables import KeyedTable
     from vispark.api.vrdd import VRDD
     from vispark.grid.key import BlockKey
+    from vispark.monitor.dashboard import dashboard
     from vispark.notebook.extension import load_ipython_extension
     from vispark.plan.cuda_source import Kernel, Kernels
     from vispark.plan.symbols import IN, OUT
@@ -99,6 +100,7 @@ __all__ = [
     "WorkerUnavailable",
     "attach",
     "coordinate",
+    "dashboard",
     "extent",
     "from_dataframe",
     "gpu_profile",
@@ -124,6 +126,7 @@ __getattr__, __dir__ = _names_of(__name__, {
     "vispark.api.keyed_tables": ("KeyedTable",),
     "vispark.api.vrdd": ("VRDD",),
     "vispark.grid.key": ("BlockKey",),
+    "vispark.monitor.dashboard": ("dashboard",),
     "vispark.notebook.extension": ("load_ipython_extension",),
     "vispark.plan.cuda_source": ("Kernel", "Kernels"),
     "vispark.plan.symbols": ("IN", "OUT"),

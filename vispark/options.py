@@ -88,6 +88,14 @@ def _device(text: str) -> str:
     return text
 
 
+def _link(text: str) -> str:
+    try:
+        text.format(host="", port=0)
+    except (KeyError, IndexError, ValueError) as error:
+        raise ValueError("an address, in which {host} and {port} stand for the dashboard's own") from error
+    return text
+
+
 def _devices() -> str:
     """Return the meaning of the option ``device``, by the table of kinds."""
     kinds = ", ".join(f"`{kind.name}` ({kind.meaning})" for kind in device_kinds.kinds())
@@ -163,6 +171,9 @@ OPTIONS = (
     Option("journal", "", str, "",
            "A file of the driver's, to which each answer of a worker adds a line of JSON: plan, operations, the user's "
            "line, seconds and bytes; empty: none."),
+    Option("dashboardLink", "", _link, "",
+           "How `vispark.dashboard()` is reached through a proxy, such as `/proxy/{port}/`; a path alone is linked to "
+           "by the descriptions of jobs in Spark's pages, too. Empty: at its own address."),
     Option("logLevel", "info", _choice("debug", "info", "warning", "error"), "",
            "What the device process writes to its log; `debug` has a line per plan."),
 )
@@ -193,6 +204,7 @@ class Options:
     fallback: str
     check: str
     journal: str
+    dashboardLink: str
     logLevel: str
 
     @classmethod

@@ -1,25 +1,21 @@
-"""Sampler of a daemon for all viewers of a dashboard: one request a second, and what was seen in ten minutes."""
+"""Sampler of a daemon for all viewers of a dashboard: one request a second, whatever their number."""
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
-import json
 import time
-from collections import deque
 from typing import Any
 
 from gpu_worker.monitor.samples import Rates, Sample, SharedSamples, rates
 from gpu_worker.protocol.messages import SessionStatus
+from gpu_worker.web.stream import Feed
 
-#: Samples that are kept, one a second.
-HISTORY = 600
 _OF_SESSION = ("session", "application", "pid", "clients", "ended", "faults")
 _OF_REPORT = ("plans", "failed", "lowered", "snapshots", "kernels", "loaded", "compiling", "crowded")
 _NO_RATES = Rates(*(0.0 for _ in dataclasses.fields(Rates)))
 
 
-class Sampler:
+class Sampler(Feed):
     """Sampler of a daemon, for a dashboard's event loop.
 
     Parameters
@@ -31,39 +27,15 @@ class Sampler:
     """
 
     def __init__(self, samples: SharedSamples, seconds: float = 1.0):
-        self.samples, self._seconds = samples, seconds
-        self._points: deque[dict[str, Any]] = deque(maxlen=HISTORY)
-        self._node: dict[str, Any] = {"up": False, "reason": "not asked yet"}
-        self._count = 0
-        #: Set, and replaced, when there is another sample.
-        self.changed = asyncio.Event()
+        super().__init__(seconds)
+        self.samples = samples
+        self._before: Sample | None = None
 
-    async def run(self) -> None:
-        """Ask the daemon again and again, until cancelled."""
-        before: Sample | None = None
-        while True:
-            started = time.monotonic()
-            found = await asyncio.to_thread(self.samples.refresh)
-            self._take(found, rates(before, found))
-            before = found
-            await asyncio.sleep(max(0.0, started + self._seconds - time.monotonic()))
-
-    def _take(self, found: Sample, speeds: dict[str, Rates]) -> None:
-        self._node = described(found, speeds)
-        self._points.append(point(self._node, time.time() + found.at - time.monotonic()))
-        self._count += 1
-        changed, self.changed = self.changed, asyncio.Event()
-        changed.set()
-
-    def after(self, seen: int) -> tuple[bytes, int]:
-        """Return a server-sent event with what is new after ``seen`` samples, and the number of samples now.
-
-        A viewer that was slow has all that it missed in one event.
-        """
-        new = min(self._count - seen, len(self._points))
-        points = list(self._points)[len(self._points) - new:]
-        said = json.dumps({"node": self._node, "points": points}, separators=(",", ":"))
-        return f"data: {said}\n\n".encode(), self._count
+    def look(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Ask the daemon."""
+        before, self._before = self._before, self.samples.refresh()
+        node = described(self._before, rates(before, self._before))
+        return node, point(node, time.time() + self._before.at - time.monotonic())
 
 
 def described(found: Sample, speeds: dict[str, Rates]) -> dict[str, Any]:

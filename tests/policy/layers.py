@@ -54,6 +54,7 @@ CONTRACTS: dict[str, tuple[str, ...]] = {
     "vispark.api": (*_RUNTIME, "vispark.tables", "vispark.api"),
     "vispark.udfs": (*_RUNTIME, "vispark.tables", "vispark.api"),
     "vispark.ml": (*_RUNTIME, "vispark.tables", "vispark.api", "vispark.random", "vispark.udfs"),
+    "vispark.monitor": (*_RUNTIME, "gpu_worker.client", "gpu_worker.web"),
     "vispark.notebook": ("vispark.errors", "vispark._utils", "vispark.profiling"),
     "vispark.clusters": ("gpu_worker.protocol", "gpu_worker.deployment", "vispark.errors", "vispark.options"),
     "vispark.migrate": (*_RUNTIME, "gpu_worker.deployment", "gpu_worker.web", "vispark.tables", "vispark.api",

@@ -9,6 +9,7 @@ import pytest
 
 from gpu_worker.monitor.samples import Sample, SharedSamples, rates
 from gpu_worker.protocol.messages import DeviceMemory, Reported, SessionStatus, StatusReport
+from gpu_worker.web import stream
 from gpu_worker.web.access import Access
 
 testclient = pytest.importorskip("starlette.testclient")
@@ -30,10 +31,11 @@ def test_points_have_sums_and_rates():
 def test_a_slow_viewer_has_what_it_missed_at_once():
     taken = sampler.Sampler(SharedSamples(None))
     for at in range(700):
-        taken._take(_sample(float(at), at), {})
+        node = sampler.described(_sample(float(at), at), {})
+        taken.take(node, sampler.point(node, float(at)))
     event, seen = taken.after(697)
     assert len(json.loads(event[6:])["points"]) == 3 and seen == 700
-    assert len(json.loads(taken.after(0)[0][6:])["points"]) == sampler.HISTORY
+    assert len(json.loads(taken.after(0)[0][6:])["points"]) == stream.HISTORY
 
 
 def test_a_daemon_that_is_down_is_shown_as_down(tmp_path: Path):
@@ -43,5 +45,5 @@ def test_a_daemon_that_is_down_is_shown_as_down(tmp_path: Path):
         assert browser.get("/").status_code == browser.get("/pages/page.js").status_code == 403
         assert browser.get("/health").status_code == 503
         browser.get(f"/?token={access.new_token()}")
-        assert "<table" in browser.get("/").text and browser.get("/pages/vendor/uplot/LICENSE").status_code == 200
+        assert "<table" in browser.get("/").text and browser.get("/assets/vendor/uplot/LICENSE").status_code == 200
         assert "vispark_up 0.0" in browser.get("/metrics").text

@@ -8,6 +8,7 @@ import sysconfig
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from html import escape
 from pathlib import Path
 from types import FrameType
 
@@ -22,6 +23,7 @@ _PACKAGES = tuple(f"{Path(path).resolve()}/" for path in (
 
 
 _thread = threading.local()
+_DESCRIPTION = "spark.job.description"
 
 
 def user_call(frame: FrameType | None = None) -> str:
@@ -54,7 +56,7 @@ def called_from(call: str) -> Iterator[None]:
 
 
 @contextmanager
-def call_site(context: SparkContext, call: str) -> Iterator[None]:
+def call_site(context: SparkContext, call: str, link: str = "") -> Iterator[None]:
     """Have Spark's pages and event log name a call for the jobs of a block, unless they name another one already.
 
     PySpark itself would name the line of vispark that runs the job.
@@ -65,6 +67,8 @@ def call_site(context: SparkContext, call: str) -> Iterator[None]:
         Whose jobs.
     call : str
         From :func:`user_call`; where it is empty, PySpark does what it does.
+    link : str, optional
+        Address, below that of Spark's pages, that the jobs' descriptions link to; Spark takes no others.
     """
     java = context._jsc
     if not call or java is None or java.getLocalProperty("callSite.short"):
@@ -72,9 +76,14 @@ def call_site(context: SparkContext, call: str) -> Iterator[None]:
         return
     SCCallSiteSync._spark_stack_depth += 1
     java.setCallSite(call)
+    described = link and not java.getLocalProperty(_DESCRIPTION)
+    if described:
+        java.setLocalProperty(_DESCRIPTION, f'<a href="{escape(link)}">vispark</a> {escape(call)}')
     try:
         yield
     finally:
+        if described:
+            java.setLocalProperty(_DESCRIPTION, None)
         SCCallSiteSync._spark_stack_depth -= 1
         java.setCallSite(None)
 

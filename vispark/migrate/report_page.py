@@ -92,7 +92,7 @@ def rendered(template: str, **values: Any) -> str:
 
 
 def page_parts(job: dict[str, Any]) -> dict[str, Any]:
-    """Return what a job's page is made of: figures, results, predictions, diff and source with verdicts."""
+    """Return the parts of a job's page: figures, results, predictions, diff and source with verdicts."""
     last = job["validations"][-1]["document"] if job["validations"] else None
     return {"job": job, "figures": figures(job), "diff": _diff(job["diff"]), "source": _source(job),
             "predictions": [_prediction(each, job) for each in job["predictions"]],

@@ -45,7 +45,7 @@ from vispark.plan import ops
 from vispark.plan.operation import tables_of
 from vispark.plan.ops import DatasetId, LineageWalker, LogicalPlan, PlanNode
 from vispark.plan.references import TableReference
-from vispark.profiling import journal
+from vispark.profiling import journal, watch
 from vispark.profiling import profiler as profiling
 from vispark.records.partition_schema import PartitionSchema
 from vispark.runtime.driver import publications
@@ -165,6 +165,7 @@ class Session:
         """Close the session; the workers free all of its memory."""
         atexit.unregister(self.close)
         journal.end(self.options.journal)
+        watch.end(self.credentials.session)
         self.released.close()
         self.collector.join()
         self.workers.close()
@@ -657,9 +658,13 @@ class Session:
             self._discover(residency, worker)
             raise
         profiling.answered(prepared.labels, reply.times, began, worker.home.runtime_dir, relayed=bool(sent.relayed))
-        if self.options.journal:
-            journal.answered(self.options.journal, prepared.key, prepared.labels, user_line(), reply.times, began,
-                                  len(prepared.results), data.size)
+        followed = watch.of(self.credentials.session)
+        if self.options.journal or followed:
+            line = user_line()
+            journal.answered(self.options.journal, prepared.key, prepared.labels, line, reply.times, began,
+                             len(prepared.results), data.size)
+            if followed:
+                followed.answered(prepared.labels, line, reply.times, time.monotonic() - began, data.size)
         for target, contents in zip(kept, prepared.kept, strict=True):
             if target:
                 target.bind(worker.home, epoch, contents)
@@ -763,7 +768,8 @@ class Session:
         """
         for attempt in itertools.count():
             try:
-                with call_site(self.context, user_call()):
+                followed = watch.of(self.credentials.session)
+                with call_site(self.context, user_call(), followed.link if followed else ""):
                     return action()
             except SPARK_JOB_FAILED as error:
                 check_open(self)
