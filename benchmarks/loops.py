@@ -42,7 +42,7 @@ from gpu_worker.protocol.messages import (
 from gpu_worker.protocol.plans import sealed
 from gpu_worker.server import handlers as workers
 from gpu_worker.system.crash_record import BlackBox
-from gpu_worker.worlds.base import JoinedWorld, Location, MessageSpec, Staged
+from gpu_worker.worlds.base import JoinedWorld, MessageMemory, MessageSpec, Staged
 
 PHASE = Phase("heat", (HALO,), 0)
 SHARE = ArgumentValue("<f4", (), np.float32(0.1).tobytes(), 0)
@@ -107,7 +107,7 @@ class Alone(JoinedWorld):
         pass
 
     def _stage(self, number: int, sends: tuple[MessageSpec, ...], receives: tuple[MessageSpec, ...]) -> Staged:
-        memory = [Location(None, np.zeros(part.nbytes, np.uint8)) for part in (*sends, *receives)]
+        memory = [MessageMemory(None, np.zeros(part.nbytes, np.uint8)) for part in (*sends, *receives)]
         return Staged(number, tuple(memory[:len(sends)]), tuple(memory[len(sends):]), lambda: None)
 
     def _gather(self, data: bytes) -> tuple[bytes, ...]:

@@ -25,7 +25,7 @@ from gpu_worker.system.admin import administer
 from gpu_worker.system.failpoints import failpoint
 from gpu_worker.system.paths import locate
 from gpu_worker.system.peer import check_peer
-from gpu_worker.worlds.base import JoinedWorld, Location, MessageSpec, Staged
+from gpu_worker.worlds.base import JoinedWorld, MessageMemory, MessageSpec, Staged
 
 _log = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ class MpiWorld(JoinedWorld):
         memory, device = Payload.create(nbytes), (*sends, *receives)[0].device
         self._tell(StagedExchange(number, tuple(ranges[:len(sends)]), tuple(ranges[len(sends):])), memory.descriptor)
         device.pin(memory.array)
-        places = tuple(Location(None, memory.view(part.offset, part.nbytes)) for part in ranges)
+        places = tuple(MessageMemory(None, memory.view(part.offset, part.nbytes)) for part in ranges)
         return Staged(number, places[:len(sends)], places[len(sends):], partial(self._forget, number, memory, device))
 
     def _forget(self, number: int, memory: Payload, device: Device) -> None:

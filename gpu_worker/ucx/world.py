@@ -19,7 +19,7 @@ from gpu_worker.protocol.system import start_thread
 from gpu_worker.system.failpoints import failpoint
 from gpu_worker.ucx.peers import SAID, Peers, tag
 from gpu_worker.ucx.ucp import RegisteredMemory, Request, UcxWorker
-from gpu_worker.worlds.base import JoinedWorld, Location, MessageSpec, Staged
+from gpu_worker.worlds.base import JoinedWorld, MessageMemory, MessageSpec, Staged
 
 _log = logging.getLogger(__name__)
 
@@ -225,7 +225,7 @@ class UcxWorld(JoinedWorld):
                                tuple(zip(sends, memories[:count], strict=True)),
                                tuple(zip(receives, memories[count:], strict=True)))
 
-    def _location(self, part: MessageSpec, undo: ExitStack) -> tuple[Location, RegisteredMemory]:
+    def _location(self, part: MessageSpec, undo: ExitStack) -> tuple[MessageMemory, RegisteredMemory]:
         """Return memory for a message, registered, which ``undo`` gives back."""
         device = part.device
         if self._worker.moves(device.kind):
@@ -236,13 +236,13 @@ class UcxWorld(JoinedWorld):
             device.synchronize(stream=stream)
             memory = self._worker.register(buffer.address, part.nbytes, device.kind)
             undo.callback(memory.close)
-            return Location(buffer, None), memory
+            return MessageMemory(buffer, None), memory
         host = np.empty(part.nbytes, np.uint8)
         device.pin(host)
         undo.callback(device.unpin, host)
         memory = self._worker.register(host.ctypes.data, part.nbytes, "host")
         undo.callback(memory.close)
-        return Location(None, host), memory
+        return MessageMemory(None, host), memory
 
     def _forget(self, close: Callable[[], None]) -> None:
         with self._lock:

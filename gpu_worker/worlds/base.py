@@ -36,7 +36,7 @@ class MessageSpec:
 
 
 @dataclass(frozen=True, eq=False)
-class Location:
+class MessageMemory:
     """Memory that a message leaves from or arrives in: the device's own, or else the host's, pinned for the device."""
 
     buffer: Buffer | None
@@ -50,15 +50,15 @@ class Staged:
     Attributes
     ----------
     number : int
-    sends, receives : tuple of Location
+    sends, receives : tuple of MessageMemory
         Of each message, in the order of the parts.
     close : callable
         Gives the memory back.
     """
 
     number: int
-    sends: tuple[Location, ...]
-    receives: tuple[Location, ...]
+    sends: tuple[MessageMemory, ...]
+    receives: tuple[MessageMemory, ...]
     close: Callable[[], None]
 
 

@@ -21,7 +21,7 @@ from gpu_worker.execution.grid.continued import Continued
 from gpu_worker.memory.grid.ghosts import Copied
 from gpu_worker.memory.grid.layout import Copy, packed
 from gpu_worker.memory.grid.patches import Cells, Domain
-from gpu_worker.worlds.base import JoinedWorld, Location, MessageSpec
+from gpu_worker.worlds.base import JoinedWorld, MessageMemory, MessageSpec
 
 #: Tags of messages between two ranks: which device gives, and which takes.
 _DEVICES = 256
@@ -123,7 +123,7 @@ def _operations(sends: Sequence[Message], receives: Sequence[Message], context: 
                      for device, stream in streams.items() if any(message.device is device for message in sends)]
 
 
-def _sending(message: Message, location: Location, context: GridContext) -> list[Operation]:
+def _sending(message: Message, location: MessageMemory, context: GridContext) -> list[Operation]:
     """Return the operations that bring a message to where it leaves from."""
     stream = context.beside(message.device)
     buffer = location.buffer or context.held(message.nbytes, message.device)
