@@ -19,14 +19,18 @@ import pytest
 from pyspark import RDD, SparkContext
 
 from tests.system import hdfs as servers
+from tests.system import zarr_tools
 from tests.system.gpu_tools import warm_up
 from tests.system.hdfs import Hdfs
 from tests.system.topology import Topology
 from tests.system.worker_tools import eventually
 from vispark import Grid, read_csv, read_orc, read_parquet, read_text
 from vispark.errors import PlanError
+from vispark.grid.files import opened
+from vispark.grid.stored import FilesOf
 from vispark.storage import systems
-from vispark.storage.locality import blocks_of, is_placed
+from vispark.storage.locality import FileRange, blocks_of, is_placed
+from vispark.storage.opening import located
 
 pytest.importorskip("hdfs_native")
 pa = pytest.importorskip("pyarrow")
@@ -40,8 +44,9 @@ pytestmark = [pytest.mark.timeout(300),
 
 
 @pytest.fixture(scope="module")
-def hdfs() -> Iterator[Hdfs]:
+def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hdfs]:
     """A DataNode for each node of the topology, and this process's client, which has threads and descriptors."""
+    zarr_tools.start_threads(tmp_path_factory.mktemp("zarr"))
     with servers.running("127.0.0.2", "127.0.0.3") as running:
         systems.opened(f"{running.url}/")[0].ls("/")
         yield running
@@ -201,3 +206,16 @@ def test_a_namenode_that_is_down_is_an_error_that_names_it(sc: SparkContext, hdf
         Grid(ARRAY.shape).scatter(sc, whole)
     with pytest.raises(PlanError, match=rf"{hdfs.url}/text cannot be looked up: Connection refused"):
         read_text(sc, f"{hdfs.url}/text")
+
+
+def test_a_grid_in_zarr_is_replaced_and_its_chunks_are_known_by_their_files(hdfs: Hdfs, sc: SparkContext):
+    grid, path = Grid((40, 60), (2, 2)), f"{hdfs.url}/zarr/u.zarr"
+    array = np.random.default_rng(1).random((40, 60)).astype("f4")
+    for factor in (1, 2):
+        Grid.save(grid.scatter(sc, factor * array), path)
+        again = Grid.open(path)
+        assert again == grid
+        np.testing.assert_array_equal(Grid.gather(again.scatter(sc, path)), factor * array)
+    assert located(f"{hdfs.url}/zarr").names() == {"u.zarr": False}
+    field = opened(path, FilesOf(grid.shape, grid.splits))
+    assert field.ranges(grid.block(1, 0)) == [FileRange(f"{path}/cells/c/1/0")]

@@ -5,6 +5,7 @@ Metadata is small and read by the driver through our stores; tasks get it with t
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,8 +18,9 @@ from vispark.grid.arrays import ArrayFacts, FileFacts
 from vispark.grid.key import BlockKey
 from vispark.grid.stored import StoredField
 from vispark.grid.zarr_library import METADATA, Chunks, MemoryStore, NDBuffer, buffer_prototype, zarr
+from vispark.storage.locality import FileRange, is_placed
 from vispark.storage.location import Location
-from vispark.storage.opening import Locations
+from vispark.storage.opening import Locations, located
 
 
 def facts(place: Location) -> FileFacts:
@@ -98,6 +100,18 @@ class ZarrField(StoredField):
         if bytes((place / root).content()) != self.documents[root]:
             raise PlanError(f"{self.path} has been replaced since it was first looked at; scatter it again")
         return block
+
+
+    def ranges(self, key: BlockKey) -> list[FileRange]:
+        """Return the files of the chunks that a block has cells of, where the store may say on which hosts they are."""
+        if not is_placed(self.path):
+            return []
+        array = zarr.open_array(Chunks(located(self.path), self.documents, read_only=True), path=self.name, mode="r")
+        edges = array.shards or array.chunks
+        boxes = [range(one.start // edge, -(-one.stop // edge)) for one, edge in zip(key.slices, edges, strict=True)]
+        directory = f"{self.path}/{self.name}" if self.name else self.path
+        return [FileRange(f"{directory}/{array.metadata.encode_chunk_key(chunk)}")
+                for chunk in itertools.product(*boxes)]
 
 
 # -- writing ----------------------------------------------------------------------------------------------------------
