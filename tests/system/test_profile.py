@@ -71,6 +71,17 @@ def _jobs(sc: SparkContext) -> dict[int, str]:
     return {found.apply(place).jobId(): found.apply(place).name() for place in range(found.size())}
 
 
+def test_the_time_is_known_by_the_users_lines(sc: SparkContext):
+    with vispark.profile() as found:
+        x = sc.parallelize([float(i) for i in range(100)], 3).cache("GPU")
+        x.count()
+        assert x.vmap(lambda v: v * v).sum() == 328350
+    lines = found.lines()
+    assert {Path(place).name.partition(":")[0] for place in lines if place} == {Path(__file__).name}
+    assert sum(sum(kinds.values()) for kinds in lines.values()) == pytest.approx(found.total)
+    assert any("kernel" in kinds for kinds in lines.values())
+
+
 def test_a_journal_has_a_line_for_each_answer(sc: SparkContext):
     x = sc.parallelize([float(i) for i in range(100)], 3).cache("GPU")
     x.count()
