@@ -21,7 +21,7 @@ _FEW = 1 << 12
 
 
 @dataclass(frozen=True)
-class Summary:
+class NumberSummary:
     """Counts of numbers, of the finite ones and of those that are NaN or minus infinity; the least and the greatest
     finite number, as float64.
     """
@@ -34,10 +34,10 @@ class Summary:
     greatest: float
 
 
-def summary(source: Any) -> Summary:
+def summary(source: Any) -> NumberSummary:
     """Return the summary of a VRDD of numbers; one pass."""
     found = source.vmap(_looked_at).reduce(_joined)
-    return Summary(*map(int, found[:4]), *map(float, found[4:]))
+    return NumberSummary(*map(int, found[:4]), *map(float, found[4:]))
 
 
 def _looked_at(x):      # type: ignore[no-untyped-def]
@@ -68,7 +68,7 @@ def quantiles(source: Any, q: np.ndarray) -> Any:
 
 
 @dataclass(frozen=True)
-class _Range:
+class _RankRange:
     """Numbers from one place to another in the order of float64, both included, with how many are below them, and the
     ranks that are wanted of them.
     """
@@ -79,15 +79,15 @@ class _Range:
     ranks: Sequence[int]
 
 
-def _at(source: Any, known: Summary, ranks: Sequence[int]) -> dict[int, float]:
+def _at(source: Any, known: NumberSummary, ranks: Sequence[int]) -> dict[int, float]:
     """Return the numbers of some ranks, from 0 on, in ascending order."""
     found = {rank: -np.inf if rank < known.lowest else np.inf for rank in ranks}
     last = known.lowest + known.finite
     wanted = [rank for rank in ranks if known.lowest <= rank < last]
-    ranges = [_Range(_ordered(known.least), _ordered(known.greatest), known.lowest, wanted)] if wanted else []
-    few: list[_Range] = []
+    ranges = [_RankRange(_ordered(known.least), _ordered(known.greatest), known.lowest, wanted)] if wanted else []
+    few: list[_RankRange] = []
     while ranges:
-        narrower: list[_Range] = []
+        narrower: list[_RankRange] = []
         for each, count in _counted(source, ranges):
             if each.least == each.greatest:
                 found.update(dict.fromkeys(each.ranks, _value(each.least)))
@@ -98,7 +98,7 @@ def _at(source: Any, known: Summary, ranks: Sequence[int]) -> dict[int, float]:
     return found
 
 
-def _counted(source: Any, ranges: Sequence[_Range]) -> Iterator[tuple[_Range, int]]:
+def _counted(source: Any, ranges: Sequence[_RankRange]) -> Iterator[tuple[_RankRange, int]]:
     """Yield narrower ranges that have what is wanted, and how many numbers are in each, by one pass over all."""
     each = max(2, _RANGES // len(ranges))
     starts: list[int] = []
@@ -114,12 +114,12 @@ def _counted(source: Any, ranges: Sequence[_Range]) -> Iterator[tuple[_Range, in
             count = found.get(cell + 1, 0)
             inside = [rank for rank in one.ranks if below <= rank < below + count]
             if inside:
-                yield _Range(starts[cell], starts[cell + 1] - 1, below, inside), count
+                yield _RankRange(starts[cell], starts[cell + 1] - 1, below, inside), count
             below, cell = below + count, cell + 1
         cell += 1
 
 
-def _looked_up(source: Any, ranges: Sequence[_Range]) -> dict[int, float]:
+def _looked_up(source: Any, ranges: Sequence[_RankRange]) -> dict[int, float]:
     """Return the numbers of ranks in ranges of few numbers, which are brought to the driver."""
     found: dict[int, float] = {}
     if ranges:

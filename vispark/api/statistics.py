@@ -195,7 +195,7 @@ def _histogram(source: Any, buckets: Any) -> tuple[Sequence[Any], list[int]] | N
     return found.bounds, [*counts[:-2], counts[-2] + counts[-1]]
 
 
-def _even(summary: order_statistics.Summary, of: Any, count: int) -> _Buckets | None:
+def _even(summary: order_statistics.NumberSummary, of: Any, count: int) -> _Buckets | None:
     """Return buckets of one width, by PySpark's own arithmetic; None where it has none."""
     if not 1 <= count <= _MOST_BUCKETS or summary.finite != summary.count - summary.nans:
         return None

@@ -775,10 +775,8 @@ class VRDD(Appearance, EagerExecution, KeyedOperations, FoldActions, GridOperati
 
 
 #: Actions that Spark answers, repeated where a Python worker crashes under them.
-_SPARK_ACTIONS = (
-    "collectAsMap", "countApproxDistinct", "foreach", "foreachPartition", "lookup", "meanApprox", "reduceByKeyLocally",
-    "sumApprox",
-)
+_SPARK_ACTIONS = ("collectAsMap", "countApproxDistinct", "foreach", "foreachPartition", "lookup", "meanApprox",
+                  "reduceByKeyLocally", "sumApprox")
 
 #: Those of which nobody is told: users call them to have Python run, or they begin with a ``collect``.
 _EXPECTED = ("collectAsMap", "foreach", "foreachPartition")

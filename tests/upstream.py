@@ -1,0 +1,65 @@
+"""Spark's own tests of ``pyspark.ml`` with vispark's estimators: ``python -m tests.upstream CHECKOUT [FILE...]``.
+
+They are in Spark's repository alone, neither in PySpark's wheel nor in its sdist, and are not copied into this one.
+CHECKOUT is Spark's source at the tag of the PySpark that is installed. Fits run on the ``host`` device; what differs on
+purpose is named in ``DIFFERENCES``. The exit status is 0 where nothing else fails, and no name there has passed.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+import unittest
+import warnings
+from pathlib import Path
+
+from vispark.errors import FallbackWarning
+from vispark.ml.installation import install
+
+#: Files that meet estimators of vispark's.
+FILES = ("test_algorithms", "test_als", "test_classification", "test_clustering", "test_feature", "test_ovr",
+         "test_persistence", "test_pipeline", "test_regression", "test_training_summary", "tuning/test_tuning",
+         "tuning/test_cv_io_basic", "tuning/test_tvs_io_basic")
+
+#: Tests whose outcome differs, by class and name, and why.
+DIFFERENCES: dict[str, str] = {}
+
+
+def suite(folder: Path, files: tuple[str, ...]) -> unittest.TestSuite:
+    """Return the tests of some files; those of Spark Connect are not among them."""
+    found = unittest.TestSuite()
+    for name in files:
+        path = folder / f"{name}.py"
+        spec = importlib.util.spec_from_file_location(f"upstream.{path.stem}", path)
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[spec.name] = module
+        spec.loader.exec_module(module)
+        found.addTests(unittest.defaultTestLoader.loadTestsFromModule(module))
+    return found
+
+
+def main(checkout: str, *files: str) -> int:
+    """Run the tests and print their figures; return the exit status."""
+    os.environ["PYSPARK_SUBMIT_ARGS"] = "--conf spark.vispark.device=host --conf spark.ui.enabled=false pyspark-shell"
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    folder = Path(checkout) / "python/pyspark/ml/tests"
+    here = files or tuple(name for name in FILES if (folder / f"{name}.py").exists())
+    replaced = install()
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("ignore")
+        warnings.simplefilter("always", FallbackWarning)
+        outcome = unittest.TextTestRunner(verbosity=2).run(suite(folder, here))
+    failed = {test.id().partition(".")[2].partition(".")[2] for test, _ in (*outcome.failures, *outcome.errors)}
+    for each in warned:
+        if issubclass(each.category, FallbackWarning):
+            print(f"left to MLlib: {each.message}")
+    unexpected, passed = sorted(failed - DIFFERENCES.keys()), sorted(DIFFERENCES.keys() - failed)
+    print(f"{len(here)} files, {len(replaced)} names replaced; unexpected: {unexpected}; no longer different: {passed}")
+    print(f"{outcome.testsRun - len(failed)} passed, {len(failed)} failed, {len(outcome.skipped)} skipped")
+    return 1 if unexpected or (passed and not files) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
