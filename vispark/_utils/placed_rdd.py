@@ -20,17 +20,16 @@ def placed(sc: SparkContext, shares: Sequence[Any], hosts: Sequence[Sequence[str
         return sc.parallelize(shares, len(shares))
     assert sc._jvm is not None
     pickled, jvm = CPickleSerializer(), sc._jvm
-    pairs = jvm.java.util.ArrayList()
-    for share, near in zip(shares, hosts, strict=True):
-        names = jvm.java.util.ArrayList()
-        for host in near:
-            names.add(host)
-        pairs.add(jvm.scala.Tuple2(pickled.dumps(share), _seq(sc, names)))
+    # Each name that is looked up in the JVM is a call into it: they are looked up once.
+    pair, array_list, to_seq = jvm.scala.Tuple2, jvm.java.util.ArrayList, jvm.PythonUtils.toSeq
+    pairs, places = array_list(), {}
+    for share, near in zip(shares, map(tuple, hosts), strict=True):
+        if near not in places:
+            names = array_list()
+            for host in near:
+                names.add(host)
+            places[near] = to_seq(names)
+        pairs.add(pair(pickled.dumps(share), places[near]))
     tag = getattr(getattr(jvm.scala.reflect, "ClassTag$"), "MODULE$").Any()
-    made = sc._jsc.sc().makeRDD(_seq(sc, pairs), tag)
+    made = sc._jsc.sc().makeRDD(to_seq(pairs), tag)
     return RDD(made.toJavaRDD(), sc, pickled)
-
-
-def _seq(sc: SparkContext, values: Any) -> Any:
-    assert sc._jvm is not None
-    return sc._jvm.PythonUtils.toSeq(values)

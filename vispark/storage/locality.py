@@ -118,26 +118,30 @@ def _blocks_in(sc: SparkContext, root: str, paths: Sequence[str]) -> dict[str, l
         directories: dict[str, list[str]] = defaultdict(list)
         for path in paths:
             directories[path.rpartition("/")[0]].append(path)
+        at = jvm.org.apache.hadoop.fs.Path
         for directory, inside in directories.items():
-            found.update(_listed(jvm, system, directory) if len(inside) > 1 else _asked(jvm, system, inside[0]))
+            found.update(_listed(system, at(f"{directory}/"), set(inside)) if len(inside) > 1 else
+                         [(inside[0], _asked(system, at(inside[0])))])
         return found
     finally:
         system.close()
 
 
-def _asked(jvm: Any, system: Any, path: str) -> Iterator[tuple[str, list[FileBlock]]]:
-    """Yield the blocks of a file."""
-    status = system.getFileStatus(jvm.org.apache.hadoop.fs.Path(path))
-    yield path, _parsed(system.getFileBlockLocations(status, 0, status.getLen()))
+def _asked(system: Any, place: Any) -> list[FileBlock]:
+    """Return the blocks of a file."""
+    status = system.getFileStatus(place)
+    return _parsed(system.getFileBlockLocations(status, 0, status.getLen()))
 
 
-def _listed(jvm: Any, system: Any, directory: str) -> Iterator[tuple[str, list[FileBlock]]]:
-    """Yield the blocks of all files in a directory, for which the NameNode is asked once for many."""
-    files = system.listLocatedStatus(jvm.org.apache.hadoop.fs.Path(f"{directory}/"))
+def _listed(system: Any, place: Any, wanted: set[str]) -> Iterator[tuple[str, list[FileBlock]]]:
+    """Yield the blocks of files in a directory, for which the NameNode is asked once for many."""
+    directory = next(iter(wanted)).rpartition("/")[0]
+    files = system.listLocatedStatus(place)
     while files.hasNext():
         status = files.next()
-        if status.isFile():
-            yield f"{directory}/{status.getPath().getName()}", _parsed(status.getBlockLocations())
+        path = f"{directory}/{status.getPath().getName()}"
+        if path in wanted:
+            yield path, _parsed(status.getBlockLocations())
 
 
 def _parsed(locations: Any) -> list[FileBlock]:
