@@ -105,7 +105,7 @@ class Statistics(LineageWalk):
         return found
 
     def countByValue(self: Any) -> dict[Any, int]:
-        """Return how many records there are of each value.
+        """Return the number of records of each value.
 
         Of many cached numbers workers sort and count, and send a number for each value of a partition; else it is a
         Spark job.
@@ -223,7 +223,7 @@ def _given(buckets: Any) -> _Buckets | None:
 
 
 def _counts(source: Any, buckets: _Buckets, work: type) -> list[int]:
-    """Return how many records are in each bucket, and how many are the last bound, compared in a type."""
+    """Return the number of records in each bucket, and of those that are the last bound, compared in a type."""
     bounds, cells = buckets.bounds, len(buckets.bounds)
     ends = work(bounds[0]), work(bounds[-1]), cells
     placed = source.vmap(_cell, np.array([work(each) for each in bounds]), *ends) if buckets.width is None \
