@@ -1,7 +1,7 @@
 """Virtual RDD: an RDD whose records live in GPU workers.
 
-Each method records one operation. What Spark itself is asked of a VRDD (a shuffle, a ``map``, a save) it is given by
-:meth:`VRDD.recv`; what can be answered from cached data is answered by the workers, without a Spark job.
+Each method records one operation. What Spark is asked of a VRDD (a shuffle, a save) it is given by :meth:`VRDD.recv`;
+what can be answered from cached data is answered by the workers, without a Spark job.
 """
 
 from __future__ import annotations
@@ -63,8 +63,7 @@ if TYPE_CHECKING:
 
     from vispark.api import table_output
 else:
-    # It imports Arrow and Spark SQL.
-    table_output = LazyModule("vispark.api.table_output")
+    table_output = LazyModule("vispark.api.table_output")     # it imports Arrow and Spark SQL
 
 _NOT_KEPT = StorageLevel(False, False, False, False)
 
@@ -74,10 +73,9 @@ _NOT_KEPT = StorageLevel(False, False, False, False)
 @brief_errors
 class VRDD(Appearance, EagerExecution, KeyedOperations, FoldActions, GridOperations, Publishing, Samples,
            Statistics):
-    """An RDD whose records live in GPU workers; made by :func:`send` or ``cache("GPU")`` on an RDD.
+    """RDD whose records live in GPU workers; made by :func:`send` or ``cache("GPU")`` on an RDD.
 
-    It is an RDD: every RDD method gives what it gives on the RDD that was sent. The transfers are put in where the data
-    is not where it is needed. Nothing is sent or computed before an action.
+    Every RDD method gives what it gives on the RDD that was sent. Nothing is sent or computed before an action.
     """
 
     # What most never set is their class's, as a loop makes some of them in each pass.
