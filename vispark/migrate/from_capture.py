@@ -62,7 +62,9 @@ def asking_recorded(recorded: dict[RddCall, CapturedCall]) -> Callable[[RddCall]
         found = recorded.get(call)
         if found is None:
             return Verdict(False, "it did not run")
-        return None if found.is_read is None else Verdict(found.is_read, found.reason, found.reason_line)
+        if found.is_read is None:
+            return Verdict(False, "what it goes over is not cached, so its records were not looked at: cache it first")
+        return Verdict(found.is_read, found.reason, found.reason_line)
     return ask
 
 
