@@ -114,7 +114,7 @@ def main(megabytes: int, blocks: int, samples: int, out: Path | None) -> None:
     console.print(group.checks)
     if out:
         about = {"machine": machine.description(), "command": ["python", "-m", "benchmarks.hdfs", *sys.argv[1:]],
-                 "date": datetime.now(UTC).isoformat(timespec="seconds")}
+                 "date": datetime.now(UTC).isoformat(timespec="seconds"), **machine.commit(), "scale": "small"}
         out.write_text(json.dumps(document([group], **about), indent=1) + "\n")
 
 
