@@ -22,7 +22,6 @@ from benchmarks.worker import GRID, HALO, HEAT, PARTITIONS, STENCIL, fill_grid, 
 from gpu_worker.device.base import Buffer, Source, Stream
 from gpu_worker.device.null import NullDevice
 from gpu_worker.execution.grid.context import GridContext
-from gpu_worker.execution.grid.exchange import Around
 from gpu_worker.execution.grid.iterate import Loop, StencilSource, Stepper
 from gpu_worker.execution.scratch import Arguments, Scratch
 from gpu_worker.execution.streams import StreamPool, Streams
@@ -132,7 +131,8 @@ def between_nodes(steps: int) -> Iterator[Loop]:
     context = GridContext(streams, scratch, Arguments([SHARE], None))
     cells = Cells(np.dtype("f4"),
                   tuple(context.allocate(4 * patch.layout.elements, device) for patch in domain.patches))
-    stepper = Stepper(domain, {"": cells}, context, Around(world, time.monotonic() + 60))
+    world.begin(time.monotonic() + 60)
+    stepper = Stepper(domain, {"": cells}, context, world)
     yield Loop(IterateStep("iterate heat", (PHASE,), steps, 0, -1.0, 1, 0), {0: StencilSource(HEAT, Source(STENCIL))},
                stepper,
                lambda: None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 #: The extras of setup.cfg that hints name.
 EXTRAS = ("cuda", "cuda-wheels", "mpi", "ucx", "files", "s3", "hdfs", "zarr", "hdf5", "text", "dataframe", "aws",
-          "metrics", "dashboard", "plot", "examples")
+          "metrics", "dashboard", "plot", "report", "examples")
 
 
 def install(extra: str) -> str:

@@ -320,8 +320,8 @@ class Grid:
         Raises
         ------
         PlanError
-            If matplotlib is not installed (``pip install 'vispark[plot]'``), three axes or no cells are left, there is
-            no such field, or the cells are complex.
+            If matplotlib is not installed (extra ``plot``), three axes or no cells are left, there is no such field, or
+            the cells are complex.
 
         Examples
         --------

@@ -9,6 +9,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
+from gpu_worker.protocol.extras import install
 from gpu_worker.web.access import Access
 from gpu_worker.web.guard import PageGuard
 from gpu_worker.web.server import PageServer, address
@@ -49,7 +50,7 @@ def application(access: Access, names: Collection[str] = (), path: Path | None =
         If Starlette or Jinja2 is missing.
     """
     if Starlette is None:
-        raise MissingPackage("the report in a browser needs starlette and uvicorn: pip install 'vispark[report]'")
+        raise MissingPackage(f"the report in a browser needs starlette and uvicorn: {install('report')}")
     pages = _Pages(path)
     routes = [Route("/", pages.jobs), Route("/job/{job:int}", pages.job), Route("/job/{job:int}/mail", pages.mail),
               Route("/job/{job:int}/compare", pages.compare), Route("/run/{run:int}/trace", pages.trace),
