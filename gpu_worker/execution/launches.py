@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -270,8 +271,10 @@ class Launches:
         """Return the memory that the threads of some thread blocks have for arrays of their own, if they have any; on
         the host one thread does a block's work.
         """
-        threads = launch.block[0] if device.asynchronous else 1
-        return [self.scratch.allocate(count * threads * launch.workspace, device, stream)] if launch.workspace else []
+        if not launch.workspace:
+            return []
+        threads = math.prod(launch.block) if device.asynchronous else 1
+        return [self.scratch.allocate(count * threads * launch.workspace, device, stream)]
 
     def _prepare(self, launch: Launch, given: Sequence[Given], device: Device, stream: Stream) -> list[Buffer]:
         """Run a launch's preparation kernel, if it has one, and return the buffers that the launch needs from it."""

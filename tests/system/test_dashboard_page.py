@@ -85,19 +85,25 @@ def _plans(page: Page) -> float:
 
 
 def test_a_daemon_that_is_killed_is_down_and_comes_back(local: Topology, browser, shown: Shown):
+    """No application is there meanwhile, as its driver would start a daemon at once."""
+    page = Page(browser).open(shown.dashboard.link())
+    _start_daemon(shown)
+    page.shows("#state", "up")
+    os.kill(_daemon(shown), signal.SIGKILL)
+    page.shows("#state", "down: ")
+    assert page.page.evaluate("document.body.className") == "down"
+    _start_daemon(shown)
+    page.shows("#state", f"process {_daemon(shown)}")
     with host_context(local) as sc:
-        page = Page(browser).open(shown.dashboard.link())
-        page.shows("#state", "up")
-        first = _daemon(shown)
-        os.kill(first, signal.SIGKILL)
-        page.shows("#state", "down: ")
-        assert page.page.evaluate("document.body.className") == "down"
-        subprocess.run([sys.executable, "-m", "gpu_worker", "start"], check=True, timeout=60,
-                       env=os.environ | {"VISPARK_RUNTIME_DIR": str(shown.runtime_dir)})
-        page.shows("#state", f"process {_daemon(shown)}")
+        assert sc.parallelize(range(4), 2).cache("GPU").count() == 4
         page.shows("#sessions tbody", sc.applicationId)
-        page.check()
-        page.close()
+    page.check()
+    page.close()
+
+
+def _start_daemon(shown: Shown) -> None:
+    subprocess.run([sys.executable, "-m", "gpu_worker", "start"], check=True, timeout=60,
+                   env=os.environ | {"VISPARK_RUNTIME_DIR": str(shown.runtime_dir)})
 
 
 def _daemon(shown: Shown) -> int:

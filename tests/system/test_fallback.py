@@ -91,11 +91,11 @@ def test_a_spark_job_is_told_of_once_a_line(sc: SparkContext, cached: VRDD, monk
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         for _ in range(3):
-            assert cached.stats().max() == 30.0
+            assert cached.countApproxDistinct() > 0
         cached.reduce(lambda a, b: (a + b) / 2)
         cached.foreach(lambda x: None)
     assert [each.category for each in warned] == [FallbackWarning] * 2 and warned[0].filename == __file__
-    assert "stats() of VRDD htod" in str(warned[0].message) and "no kernel" in str(warned[0].message)
+    assert "countApproxDistinct() of VRDD htod" in str(warned[0].message) and "no kernel" in str(warned[0].message)
     assert "does not join its two values" in str(warned[1].message)
 
 

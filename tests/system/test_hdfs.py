@@ -176,6 +176,19 @@ def test_what_hadoop_does_not_know_is_at_no_place(sc: SparkContext, hdfs: Hdfs, 
 
 # -- servers that end; the tests from here on have fewer ------------------------------------------------------------
 
+def test_a_grid_in_zarr_is_replaced_and_its_chunks_are_known_by_their_files(hdfs: Hdfs, sc: SparkContext):
+    grid, path = Grid((40, 60), (2, 2)), f"{hdfs.url}/zarr/u.zarr"
+    array = np.random.default_rng(1).random((40, 60)).astype("f4")
+    for factor in (1, 2):
+        Grid.save(grid.scatter(sc, factor * array), path)
+        again = Grid.open(path)
+        assert again == grid
+        np.testing.assert_array_equal(Grid.gather(again.scatter(sc, path)), factor * array)
+    assert located(f"{hdfs.url}/zarr").names() == {"u.zarr": False}
+    field = opened(path, FilesOf(grid.shape, grid.splits))
+    assert field.ranges(grid.block(1, 0)) == [FileRange(f"{path}/cells/c/1/0")]
+
+
 def test_a_datanode_that_is_killed_costs_no_error(sc: SparkContext, hdfs: Hdfs, tmp_path: Path):
     grid = Grid(ARRAY.shape, splits=(8, 1))
     hdfs.put(sc, "/twice/u.npy", _npy(ARRAY), replication=2)
@@ -206,16 +219,3 @@ def test_a_namenode_that_is_down_is_an_error_that_names_it(sc: SparkContext, hdf
         Grid(ARRAY.shape).scatter(sc, whole)
     with pytest.raises(PlanError, match=rf"{hdfs.url}/text cannot be looked up: Connection refused"):
         read_text(sc, f"{hdfs.url}/text")
-
-
-def test_a_grid_in_zarr_is_replaced_and_its_chunks_are_known_by_their_files(hdfs: Hdfs, sc: SparkContext):
-    grid, path = Grid((40, 60), (2, 2)), f"{hdfs.url}/zarr/u.zarr"
-    array = np.random.default_rng(1).random((40, 60)).astype("f4")
-    for factor in (1, 2):
-        Grid.save(grid.scatter(sc, factor * array), path)
-        again = Grid.open(path)
-        assert again == grid
-        np.testing.assert_array_equal(Grid.gather(again.scatter(sc, path)), factor * array)
-    assert located(f"{hdfs.url}/zarr").names() == {"u.zarr": False}
-    field = opened(path, FilesOf(grid.shape, grid.splits))
-    assert field.ranges(grid.block(1, 0)) == [FileRange(f"{path}/cells/c/1/0")]

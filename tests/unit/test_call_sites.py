@@ -10,7 +10,7 @@ def test_the_innermost_call_of_the_users_is_named():
 
 
 def test_a_thread_may_act_for_another_ones_call(monkeypatch):
-    monkeypatch.setattr(callers, "_PACKAGES", ("/",))
+    monkeypatch.setattr(callers, "_PACKAGES", ("/", "<"))     # <string> is the frame of a process that runs tests
     assert callers.user_call() == ""
     with callers.called_from("count at loop.py:7"):
         assert callers.user_call() == "count at loop.py:7"

@@ -107,6 +107,7 @@ def dashboard(context: SparkContext | None = None, *, port: int = 0, names: Coll
 
     Examples
     --------
+    >>> import vispark
     >>> shown = vispark.dashboard(sc)
     >>> shown.link().startswith("http://127.0.0.1:")
     True
