@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+from vispark.ml.java_random import JavaRandom
 
 _ALL = 2**64 - 1
 _FACTOR = 0x9e3775cd9e3775cd
@@ -24,8 +24,8 @@ def _signed(value: int, bits: int) -> int:
     return value - (1 << bits) if value >> (bits - 1) else value
 
 
-class XorShift:
-    """Generator of the numbers that Spark's gives from a seed.
+class XorShift(JavaRandom):
+    """Generator of the numbers that Spark's gives from a seed: Java's, with bits of its own.
 
     Parameters
     ----------
@@ -38,8 +38,8 @@ class XorShift:
     """
 
     def __init__(self, state: int):
+        super().__init__(0)
         self._state = state & _ALL
-        self._next: float | None = None
 
     def _bits(self, bits: int) -> int:
         x = self._state
@@ -53,20 +53,3 @@ class XorShift:
         """Return a signed integer of 64 bits."""
         high = _signed(self._bits(32), 32) << 32
         return _signed((high + _signed(self._bits(32), 32)) & _ALL, 64)
-
-    def uniform(self) -> float:
-        """Return a number of at least 0 and below 1."""
-        return ((self._bits(26) << 27) + self._bits(27)) * 2.0**-53
-
-    def normal(self) -> float:
-        """Return a standard normal number, by Marsaglia's polar method."""
-        if self._next is not None:
-            found, self._next = self._next, None
-            return found
-        while True:
-            u, v = 2 * self.uniform() - 1, 2 * self.uniform() - 1
-            s = u * u + v * v
-            if 0 < s < 1:
-                factor = math.sqrt(-2 * math.log(s) / s)
-                self._next = v * factor
-                return u * factor
