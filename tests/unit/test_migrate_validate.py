@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import builtins
 import json
+import math
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from vispark.migrate.cli import main
-from vispark.migrate.compare import DIFFERS, EQUAL, NOT_KNOWN, WITHIN_NOISE, Tolerance
+from vispark.migrate.compare import DIFFERS, EQUAL, NOT_KNOWN, WITHIN_NOISE, WITHIN_ROUNDING, Tolerance
 from vispark.migrate.digests import digest, summarize
 from vispark.migrate.errors import NO, UNKNOWN, USAGE, YES, SourceError
 from vispark.migrate.statements import RECORD, recorded_statements
@@ -124,6 +125,23 @@ def test_a_run_is_judged_by_the_noise_of_the_reference(again, other, verdict):
 def test_order_counts_where_the_reference_keeps_it(again, verdict):
     found = validated([_results([1.0, 2.0, 3.0])], [_results(again)], [_results([2.0, 1.0, 3.0])], Tolerance())
     assert found.verdict == verdict
+
+
+@pytest.mark.parametrize(("values", "verdict", "scale"), [
+    # What PySpark 3.5's K-means has: 2.5e-13 of the last value, 5e-15 of the first one.
+    ((5.0, 0.1 * (1 + 2.5e-13)), WITHIN_ROUNDING, 5.0), ((5.0, 0.1 * (1 + 1e-10)), DIFFERS, 5.0),
+    ((5.0 * (1 + 2.5e-13), 0.1), DIFFERS, 5.0), ((5.0, 0.0), DIFFERS, 5.0), ((5.0, math.nan), DIFFERS, 5.0)])
+def test_a_number_that_falls_is_judged_by_its_largest_value_until_then(values, verdict, scale):
+    found = validated([_results(5.0, 0.1)], [], [_results(*values)], Tolerance())
+    assert (found.verdict, found.statements[0].scale) == (verdict, scale)
+    assert " of its largest value, 5" in found.as_text()
+
+
+@pytest.mark.parametrize("values", [(0.1, 5.0), (np.array([5.0, 1.0]), np.array([0.1, 0.1]))])
+def test_what_rises_and_what_is_no_number_is_judged_by_its_own_values(values):
+    wrong = [each * (1 + 2.5e-13) for each in values]
+    found = validated([_results(*values)], [], [_results(*wrong)], Tolerance())
+    assert (found.verdict, found.statements[0].scale) == (DIFFERS, 0)
 
 
 def test_other_numbers_of_passes_differ():

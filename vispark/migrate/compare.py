@@ -144,7 +144,8 @@ def ulps(left: Any, right: Any) -> np.ndarray:
     return distance if np.ndim(as_reals(left)) else distance[0]
 
 
-def compare(reference: Any, other: Any, tolerance: Tolerance | None = None, ordered: bool = True) -> Comparison:
+def compare(reference: Any, other: Any, tolerance: Tolerance | None = None, ordered: bool = True,
+            scale: float = 0.0) -> Comparison:
     """Compare two results of an action.
 
     Parameters
@@ -156,6 +157,8 @@ def compare(reference: Any, other: Any, tolerance: Tolerance | None = None, orde
         What is noise, and what rounding.
     ordered : bool
         Whether the order of a list's records counts.
+    scale : float
+        Floats are judged by this value where the largest one of their field is smaller.
 
     Returns
     -------
@@ -172,7 +175,7 @@ def compare(reference: Any, other: Any, tolerance: Tolerance | None = None, orde
     """
     if isinstance(reference, Summary) or isinstance(other, Summary):
         return compare_summaries(_summary(reference), _summary(other), tolerance)
-    return _Walk(tolerance or Tolerance()).of(reference, other, ordered)
+    return _Walk(tolerance or Tolerance(), scale).of(reference, other, ordered)
 
 
 def _summary(value: Any) -> Summary:
@@ -210,6 +213,7 @@ class _Walk:
     """Walk over two results at once: pairs of leaves, each judged against the largest value of its field."""
 
     tolerance: Tolerance
+    scale: float = 0.0
     histogram: list[int] = field(default_factory=lambda: [0] * len(BINS))
 
     def of(self, reference: Any, other: Any, ordered: bool) -> Comparison:
@@ -255,7 +259,7 @@ class _Walk:
             yield Comparison(DIFFERS, math.inf, "records of another form", ValuePlace(number, key, ()), one, two)
             return
         for (path, left), (_, right) in zip(mine, theirs, strict=True):
-            yield self._leaf(ValuePlace(number, key, path), left, right, scales.get(path, 0.0))
+            yield self._leaf(ValuePlace(number, key, path), left, right, max(self.scale, scales.get(path, 0.0)))
 
     def _leaf(self, place: ValuePlace, left: Any, right: Any, scale: float) -> Comparison:
         if np.shape(left) != np.shape(right):
@@ -284,7 +288,8 @@ class _Walk:
             eps = max(eps, eps_of(right))
         path = place.path + (tuple(int(i) for i in at) if np.ndim(left) else ())
         verdict = self.tolerance.verdict(relative, eps)
-        why = "" if verdict == EQUAL else f"differs by {relative:.1e} of the largest value of its field"
+        of = "its largest value so far" if scale and scale == self.scale else "the largest value of its field"
+        why = "" if verdict == EQUAL else f"differs by {relative:.1e} of {of}"
         if math.isinf(relative):
             why = "not finite on one side alone"
         return Comparison(verdict, relative, why, replace(place, path=path), float(one[at]), float(two[at]))

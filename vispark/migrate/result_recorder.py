@@ -22,6 +22,7 @@ from typing import Any, BinaryIO
 import msgpack
 import numpy as np
 from pyspark import RDD, SparkContext
+from pyspark.sql import SparkSession
 
 from vispark.migrate.digests import summarize
 from vispark.migrate.seeded_tasks import seed_tasks
@@ -103,9 +104,10 @@ def _seed() -> None:
 
 
 def _deal(more: int) -> None:
-    """Have SparkContext's sources make more partitions than they are asked for."""
+    """Have SparkContext's sources, and files that a session reads, make more partitions than they are asked for."""
     if not more:
         return
+    _deal_files(more)
     for name, argument in (("parallelize", "numSlices"), ("textFile", "minPartitions"), ("range", "numSlices")):
         original = getattr(SparkContext, name)
 
@@ -116,6 +118,20 @@ def _deal(more: int) -> None:
             return _original(*bound.args, **bound.kwargs)
 
         setattr(SparkContext, name, functools.wraps(original)(dealt))
+
+
+def _deal_files(more: int) -> None:
+    """Have sessions cut files into more parts than there are cores; a small one is a single part otherwise."""
+    original = SparkSession.Builder.getOrCreate
+
+    def created(self: SparkSession.Builder) -> SparkSession:
+        session = original(self)
+        parts = session.sparkContext.defaultParallelism + more
+        session.conf.set("spark.sql.files.openCostInBytes", "1")
+        session.conf.set("spark.sql.files.minPartitionNum", str(parts))
+        return session
+
+    setattr(SparkSession.Builder, "getOrCreate", functools.wraps(original)(created))      # noqa: B010 - as below
 
 
 def _repeat_samples(results: ResultFile, samples: Iterator[Any] | None) -> None:

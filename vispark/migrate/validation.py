@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import Any
 
+import numpy as np
+
 from vispark.migrate.compare import DIFFERS, EQUAL, NOT_KNOWN, VERDICTS, Comparison, Tolerance, compare
+from vispark.migrate.digests import is_float
 from vispark.migrate.noise import is_noise
 
 #: Function and target of a statement: the same in a program and its port, whatever their lines.
@@ -48,12 +52,15 @@ class StatementVerdict:
         The largest difference of the reference from itself.
     passes : tuple of Comparison
         One for each pass that both ran.
+    scale : float
+        The largest value of a number that falls over the passes, by which its later values are judged; 0 of all else.
     """
 
     reference: StatementResults
     other: StatementResults
     noise: float
     passes: tuple[Comparison, ...]
+    scale: float = 0.0
 
     @property
     def verdict(self) -> str:
@@ -73,7 +80,8 @@ class StatementVerdict:
         return {"target": self.reference.name[1], "function": self.reference.name[0], "cpu_line": self.reference.line,
                 "gpu_line": self.other.line, "cpu_passes": len(self.reference.values),
                 "gpu_passes": len(self.other.values), "verdict": self.verdict, "noise": _finite(self.noise),
-                "first_pass_that_differs": self.first, "passes": [each.as_json() for each in self.passes]}
+                "scale": self.scale or None, "first_pass_that_differs": self.first,
+                "passes": [each.as_json() for each in self.passes]}
 
 
 @dataclass(frozen=True)
@@ -177,16 +185,44 @@ def validated(reference: Sequence[StatementResults], again: Sequence[StatementRe
 
 def _statement(reference: StatementResults, again: StatementResults | None, other: StatementResults,
                tolerance: Tolerance) -> StatementVerdict:
-    selves = [compare(*pair) for pair in zip(reference.values, again.values, strict=False)] if again else []
+    scales = list(scales_of(reference.values))
+    selves = [compare(one, two, scale=scale) for one, two, scale in zip(
+        reference.values, again.values, scales, strict=False)] if again else []
     noise = max((each.worst for each in selves), default=0.0)
     is_stable = again is None or (len(again.values) == len(reference.values) and all(map(is_noise, selves)))
     ordered = all(each.ordered for each in selves) and (is_stable or not again)
     limits = Tolerance(noise if is_stable else 0.0, tolerance.terms, tolerance.allow_narrower)
-    passes = [compare(one, two, limits, ordered) for one, two in zip(reference.values, other.values, strict=False)]
+    passes = [compare(one, two, limits, ordered, scale) for one, two, scale in zip(
+        reference.values, other.values, scales, strict=False)]
     if not is_stable:
         why = "on the CPU it differs from itself when its partitions are dealt anew"
         passes = [each if each.verdict == EQUAL else Comparison(NOT_KNOWN, each.worst, why) for each in passes]
-    return StatementVerdict(reference, other, noise, tuple(passes))
+    return StatementVerdict(reference, other, noise, tuple(passes), _fallen_from(reference.values, scales))
+
+
+def scales_of(values: Sequence[Any]) -> Iterator[float]:
+    """Yield, for each pass, the largest value that a number had in the passes before it; 0 where it is no float.
+
+    A number that falls to 0, as the distance between the centres of two passes, is what is left of larger ones that
+    cancel: its rounding error is one of these.
+
+    Examples
+    --------
+    >>> list(scales_of([4.0, 0.5, 2.0])), list(scales_of([3, 2]))
+    ([0.0, 4.0, 4.0], [0.0, 0.0])
+    """
+    largest = 0.0
+    for value in values:
+        is_number = is_float(value) and np.ndim(value) == 0
+        yield largest if is_number else 0.0
+        if is_number and math.isfinite(abs(value)):
+            largest = max(largest, float(abs(value)))
+
+
+def _fallen_from(values: Sequence[Any], scales: Sequence[float]) -> float:
+    """Return the largest of the scales that are above their pass's value; 0 where none is."""
+    return max((scale for value, scale in zip(values, scales, strict=True) if scale and scale > abs(value)),
+               default=0.0)
 
 
 def _first_difference(statements: Sequence[StatementVerdict]) -> list[str]:
@@ -209,8 +245,9 @@ def _line(statement: StatementVerdict) -> str:
     if len(reference.values) != len(other.values):
         counts = f"{len(reference.values)} passes and {len(other.values)}"
     said = f"  {where}: {reference.name[1]}: {counts}: {statement.verdict}"
+    scaled = f" of its largest value, {statement.scale:.3g}" if statement.scale else ""
     why = next((each.why for each in statement.passes if each.verdict == NOT_KNOWN), "")
-    return said + (f": {why}" if why else f", worst {worst:.1e}, noise {statement.noise:.1e}" if worst else "")
+    return said + (f": {why}" if why else f", worst {worst:.1e}{scaled}, noise {statement.noise:.1e}" if worst else "")
 
 
 def _finite(value: float) -> float | None:
