@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import mmap
 import os
 import subprocess
@@ -273,9 +274,12 @@ def test_thousands_of_allocations_do_not_grow(device: CudaDevice):
             device.allocate(MIB, stream=stream).close()
 
     cycle()
-    before = free_bytes()
-    cycle()
-    assert free_bytes() == before
+    free = [free_bytes()]
+    for _ in range(3):
+        cycle()
+        free.append(free_bytes())
+    # What leaks does so in each cycle; another process on this GPU may take memory in one of them.
+    assert min(before - after for before, after in itertools.pairwise(free)) <= 0
 
 
 def test_streams_come_back(device: CudaDevice):
