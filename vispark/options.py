@@ -88,6 +88,13 @@ def _device(text: str) -> str:
     return text
 
 
+def _unassigned(text: str) -> str:
+    needless = {kind.name for kind in device_kinds.kinds() if kind.is_countable}
+    if text != "error" and text.partition(":")[0] not in needless:
+        raise ValueError(f"error, or one of {', '.join(sorted(needless))}, which are no GPUs")
+    return text if text == "error" else _device(text)
+
+
 def _link(text: str) -> str:
     try:
         text.format(host="", port=0)
@@ -128,6 +135,9 @@ def _exchanges() -> str:
 
 OPTIONS = (
     Option("device", "auto", _device, "", _devices()),
+    Option("unassigned", "error", _unassigned, "",
+           "Where Spark schedules GPUs: what holds blocks on a node whose executors got none: `host`, the CPU, or "
+           "nothing, as loads are an `error` there."),
     Option("memory", 0, _bytes, "bytes",
            "The most memory a session takes of each device; `8g` and the like are understood. 0: all there is."),
     Option("hostMemory", 0, _bytes, "bytes",
@@ -186,6 +196,7 @@ class Options:
     """The values in force for one Spark application."""
 
     device: str
+    unassigned: str
     memory: int
     hostMemory: int
     stream: int
@@ -240,7 +251,8 @@ class Options:
         """Return the part of them that a session's first greeting fixes for its device process."""
         return SessionOptions(self.device, self.memory, self.lease, self.cacheDir, self.logLevel,
                               self.sharedMemory, self.check == "bounds", stream=self.stream,
-                              host_memory=self.hostMemory, spill_dir=self.spillDir)
+                              host_memory=self.hostMemory, spill_dir=self.spillDir,
+                              unassigned="" if self.unassigned == "error" else self.unassigned)
 
 
 def _find(name: str) -> Option:

@@ -33,10 +33,16 @@ def open_devices(kind: str, *, memory: int = 0, addresses: Sequence[str] = (), c
     bounds : bool
         Whether kernels' accesses to memory are checked; only a host does that, and "auto" is the host then.
 
+    Returns
+    -------
+    list of Device
+        One for each of the addresses, in their order, and of two names of one device the same; or one, if it stands
+        for all addresses.
+
     Raises
     ------
     DeviceUnavailable
-        If that kind is unknown or cannot be had here; the message says why.
+        If that kind is unknown or cannot be had here, or some of the addresses name none; the message says why.
 
     Examples
     --------

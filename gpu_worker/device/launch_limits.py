@@ -155,25 +155,38 @@ def numbered(kind: str, count: int, addresses: Sequence[str]) -> list[int]:
     Raises
     ------
     AddressUnknown
-        If there is none at an address.
+        If there is none at some of the addresses; the message has them all.
 
     Examples
     --------
     >>> numbered("host", 4, ["2", "3"]), numbered("host", 2, [])
     ([2, 3], [0, 1])
     """
-    for address in addresses:
-        if not (address.isascii() and address.isdecimal() and int(address) < count):
-            raise AddressUnknown(f"Spark assigned the GPU {address!r}, but the devices of {kind}:{count} have the "
-                                 f"addresses 0 to {count - 1}")
-    return list(dict.fromkeys(map(int, addresses))) or list(range(count))
+    unknown = [address for address in addresses
+               if not (address.isascii() and address.isdecimal() and int(address) < count)]
+    if unknown:
+        raise AddressUnknown(f"Spark assigned {named(unknown)}, but the devices of {kind}:{count} have the addresses "
+                             f"0 to {count - 1}")
+    return list(map(int, addresses)) or list(range(count))
+
+
+def named(addresses: Sequence[str]) -> str:
+    """Return GPUs as errors name them.
+
+    Examples
+    --------
+    >>> named(["3"]), named(["3", "MIG-5c"])
+    ("the GPU '3'", "the GPUs '3', 'MIG-5c'")
+    """
+    return f"the GPU{'s' if len(addresses) > 1 else ''} {', '.join(map(repr, addresses))}"
 
 
 def ordinals(addresses: Sequence[str], visible: str | None, count: int, uuids: Sequence[str] = ()) -> list[int]:
     """Return the numbers, in this process, of the GPUs with Spark's addresses.
 
     An address that stands in CUDA_VISIBLE_DEVICES is its place there, since CUDA numbers the visible GPUs from 0; any
-    other is a number already, or the UUID of a GPU or a MIG instance, of which the beginning is enough.
+    other is a number already, or the UUID of a GPU or a MIG instance, of which the beginning is enough. Where CUDA
+    shows a MIG instance, numbers are those of GPUs that it does not show.
 
     Parameters
     ----------
@@ -186,34 +199,48 @@ def ordinals(addresses: Sequence[str], visible: str | None, count: int, uuids: S
     uuids : sequence of str
         Their UUIDs, as "GPU-..." or "MIG-..."; they may be left out where no address is one.
 
+    Returns
+    -------
+    list of int
+        One for each address, in their order; of two names of one GPU the same.
+
     Raises
     ------
     DeviceUnavailable
         If there is none.
     AddressUnknown
-        If an address names no GPU that this process sees, or more than one.
+        If some of the addresses name no GPU that this process sees, or more than one; the message has them all.
 
     Examples
     --------
     >>> ordinals(["3"], "2,3", 2)
     [1]
-    >>> ordinals(["MIG-5c"], None, 2, ["GPU-11aa", "MIG-5c3f"])
-    [1]
+    >>> ordinals(["MIG-5c", "1"], None, 2, ["GPU-11aa", "MIG-5c3f"])
+    [1, 1]
     """
     if count == 0:
         raise DeviceUnavailable("this process sees no GPU" + (f" (CUDA_VISIBLE_DEVICES={visible})" if visible else ""))
     if not addresses:
         return list(range(count))
     shown = [entry.strip() for entry in (visible or "").split(",")]
-    found = []
-    for address in addresses:
-        places = [shown.index(address)] if address in shown else [int(address)] if address.isdecimal() else \
-            [place for place, uuid in enumerate(uuids) if uuid.lower().startswith(address.lower())]
-        if len(places) != 1 or places[0] >= count:
-            raise AddressUnknown(f"Spark assigned the GPU {address!r}, but this process sees {count} GPUs"
-                                 + (f" (CUDA_VISIBLE_DEVICES={visible})" if visible else "")
-                                 + (f": {', '.join(uuids)}" if uuids else "")
-                                 + (", of MIG instances one at most: give an application one instance on each node"
-                                    if "MIG-" in address + (visible or "") else ""))
-        found += places
-    return list(dict.fromkeys(found))
+    places = {address: _places(address, shown, count, uuids) for address in addresses}
+    unknown = [address for address, found in places.items() if len(found) != 1]
+    if unknown:
+        one = any("MIG-" in address for address in unknown) or "MIG-" in (visible or "")
+        raise AddressUnknown(f"Spark assigned {named(unknown)}, but this process sees {count} GPUs"
+                             + (f" (CUDA_VISIBLE_DEVICES={visible})" if visible else "")
+                             + (f": {', '.join(uuids)}" if uuids else "")
+                             + (", of MIG instances one at most: give an application one instance on each node"
+                                if one else ""))
+    return [places[address][0] for address in addresses]
+
+
+def _places(address: str, shown: Sequence[str], count: int, uuids: Sequence[str]) -> list[int]:
+    """Return the numbers below ``count`` of the GPUs that an address may mean."""
+    if address in shown:
+        found = [shown.index(address)]
+    elif address.isdecimal():
+        found = [] if any(entry.startswith("MIG-") for entry in shown) else [int(address)]
+    else:
+        found = [place for place, uuid in enumerate(uuids) if uuid.lower().startswith(address.lower())]
+    return [place for place in found if place < count]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -14,6 +15,8 @@ from gpu_worker.device.clock import UNTIMED, Clock
 from gpu_worker.execution.in_flight import InFlightQueue
 from gpu_worker.protocol.errors import DeviceUnavailable, VisparkError
 from gpu_worker.protocol.payload import Data, Payload
+
+_log = logging.getLogger(__name__)
 
 #: Streams of one device that a single plan works on at once.
 SIDE_STREAMS = 8
@@ -34,13 +37,21 @@ class StreamPool:
     devices : sequence of Device
         The devices that are open.
     opener : callable, optional
-        Opens the device at an address that Spark assigned. With it, further devices are opened as they are assigned,
-        and partitions go to those of their executor's devices that have the fewest; without it, to all in turn.
+        Opens the devices at addresses that Spark assigned: one for each, or one that stands for all. With it, further
+        devices are opened as they are assigned, and partitions go to those of their executor's devices that have the
+        fewest; without it, to all in turn.
+    substitute : callable, optional
+        Opens devices for executors to which Spark assigned none, where no other executor of the node has any either;
+        without it, that is an error. From then on they stand for what is assigned, too, as a process has devices of one
+        kind; :meth:`unassigned` names them, so that the process ends and its successor opens what was assigned.
     """
 
-    def __init__(self, devices: Sequence[Device], opener: Callable[[str], Device] | None = None):
+    def __init__(self, devices: Sequence[Device], opener: Callable[[Sequence[str]], Sequence[Device]] | None = None,
+                 substitute: Callable[[], Sequence[Device]] | None = None):
         self.devices = tuple(devices)
         self._opener = opener
+        self._substitute = substitute
+        self._substitutes: tuple[Device, ...] = ()
         self._opening = threading.Lock()
         self._at: dict[str, Device] = {}
         self._placements = Placements()
@@ -69,26 +80,28 @@ class StreamPool:
             return self._assigned(addresses)
         return self.devices[0].among(self.devices, addresses) if addresses else self.devices
 
-
     def open(self, addresses: Sequence[str]) -> None:
         """Open the devices at addresses that Spark assigned, as far as they are not open; none where all are.
 
         Raises
         ------
         DeviceUnavailable
-            If one of them cannot be had; those before it stay open.
+            If one of them cannot be had; then none of them is opened.
         """
         if self._opener is None:
             return
         with self._opening:
-            for address in addresses:
-                if address not in self._at:
-                    self._at[address] = self._new(self._opener(address))
+            missing = [address for address in addresses if address not in self._at]
+            if missing:
+                devices = self._substitutes or self._opener(missing)
+                for number, address in enumerate(missing):
+                    self._at[address] = self._new(devices[number % len(devices)])
 
     def _new(self, device: Device) -> Device:
         known = next((each for each in self.devices if each.name == device.name), None)
         if known is not None:       # by another of its names, or it is what stands for all addresses
-            device.close()
+            if known is not device:
+                device.close()
             return known
         self.devices = (*self.devices, device)
         return device
@@ -96,6 +109,8 @@ class StreamPool:
     def unassigned(self, addresses: Collection[str]) -> list[Device]:
         """Return the open devices that none of the addresses names any more."""
         with self._opening:
+            if self._substitutes:
+                return list(self._substitutes) if addresses else []
             kept = {device.name for address, device in self._at.items() if address in addresses}
             return [device for device in self.devices if self._at and device.name not in kept]
 
@@ -105,10 +120,20 @@ class StreamPool:
             raise DeviceUnavailable(f"the GPU {missing[0]!r} is not open in this session's process: no executor that "
                                     "has it greeted the worker")
         if not self.devices:
-            raise DeviceUnavailable("Spark assigned no GPU to this executor, nor to another of the application on this "
-                                    "node: give the load a resource profile whose executors have some, or set "
-                                    "spark.vispark.device=host")
+            self._open_substitutes()
         return [self._at[address] for address in addresses] or self.devices
+
+    def _open_substitutes(self) -> None:
+        if self._substitute is None:
+            raise DeviceUnavailable("Spark assigned no GPU to this executor, nor to another of the application on this "
+                                    "node: give the load a resource profile whose executors have some, set "
+                                    "spark.vispark.unassigned=host to use the CPU on such nodes, or "
+                                    "spark.vispark.device=host for all")
+        with self._opening:
+            if not self.devices:
+                self._substitutes = self.devices = tuple(self._substitute())
+                _log.warning("Spark assigned no GPU to the executors of this node: %s in its place",
+                             ", ".join(device.name for device in self.devices))
 
     def place(self, vrdd: int, partition: int, addresses: Sequence[str]) -> Device:
         """Return the device for a new partition of a VRDD; the same for equal arguments."""

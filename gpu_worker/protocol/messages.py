@@ -483,6 +483,7 @@ class SessionOptions:
     ``scheduled`` says that the session opens the devices that Spark assigned to its executors, and no others.
     ``stream`` is the bytes of a wave of partitions that devices have no room for, ``host_memory`` the most that these
     may take in host memory, 0 for half of the node's, and ``spill_dir`` the directory of the files for the others.
+    ``unassigned`` are the devices of a node to whose executors Spark assigned none; empty: there are none.
     """
 
     device: str
@@ -496,6 +497,7 @@ class SessionOptions:
     stream: int = STREAM_BYTES
     host_memory: int = 0
     spill_dir: str = ""
+    unassigned: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,10 +116,11 @@ class SessionWorker:
     """
 
     def __init__(self, options: SessionOptions, *, epoch: int, box: BlackBox, session: str = "", secret: bytes = b""):
-        opened = partial(open_devices, options.device, memory=options.memory, cache_dir=options.cache_dir,
+        opened = partial(open_devices, memory=options.memory, cache_dir=options.cache_dir,
                          shared_limit=options.shared_limit, bounds=options.bounds)
-        self._pool = StreamPool([], lambda address: opened(addresses=[address])[0]) if options.scheduled else \
-            StreamPool(opened())
+        self._pool = StreamPool([], lambda addresses: opened(options.device, addresses=addresses),
+                                partial(opened, options.unassigned) if options.unassigned else None) \
+            if options.scheduled else StreamPool(opened(options.device))
         self._names = Registry(epoch, Tiers(options.stream, options.host_memory, options.spill_dir, self._pool.pin,
                                             self._pool.unpin))
         self._moves = TierMoves(self._names, self._pool)

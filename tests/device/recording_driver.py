@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import os
+import uuid
 from collections import Counter
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -49,6 +51,9 @@ class RecordingDriver:
         self._primary = next(self._handles)
         self._memory: dict[int, Any] = {}
         self._current: list[Any] = []
+        self.gpus = ["GPU-00000000-0000-0000-0000-000000000000"]
+        self.instances: list[str] = []
+        self._visible: list[str] | None = None
         self.failing: dict[str, tuple[Any, ...]] = {}
         self.calls: list[tuple[str, tuple[Any, ...]]] = []
         self.launches: list[tuple[tuple[int, ...], tuple[int, ...], int, bytes]] = []
@@ -87,8 +92,19 @@ class RecordingDriver:
     def _on_cuDriverGetVersion(self):
         return (13000,)
 
+    def _on_cuInit(self, flags: int):
+        """As CUDA: the mask counts at the first call, and of MIG instances its first one is seen."""
+        if self._visible is None:
+            mask = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0]
+            self._visible = [each for each in self.instances if each.startswith(mask)] if mask.startswith("MIG-") else \
+                self.gpus
+        return ()
+
+    def _seen(self) -> list[str]:
+        return self.gpus if self._visible is None else self._visible
+
     def _on_cuDeviceGetCount(self):
-        return (1,)
+        return (len(self._seen()),)
 
     def _on_cuDeviceGet(self, ordinal: int):
         return (self._real.CUdevice(ordinal),)
@@ -108,8 +124,8 @@ class RecordingDriver:
     def _on_cuDeviceGetDefaultMemPool(self, _: Any):
         return (next(self._handles),)
 
-    def _on_cuDeviceGetUuid(self, _: Any):
-        return (SimpleNamespace(bytes=bytes(16)),)
+    def _on_cuDeviceGetUuid(self, device: Any):
+        return (SimpleNamespace(bytes=uuid.UUID(self._seen()[int(device)].partition("-")[2]).bytes),)
 
     _on_cuDeviceGetUuid_v2 = _on_cuDeviceGetUuid
 

@@ -68,7 +68,7 @@ def test_launches_in_range():
     ([], None, 3, [0, 1, 2]),
     (["1", "0"], None, 2, [1, 0]),
     (["3"], "2,3", 2, [1]),
-    (["3", "2", "3"], " 2, 3", 2, [1, 0]),
+    (["3", "2", "3"], " 2, 3", 2, [1, 0, 1]),
     (["0"], "5", 1, [0]),
     (["GPU-ab"], "GPU-cd,GPU-ab", 2, [1]),
 ])
@@ -79,7 +79,7 @@ def test_sparks_addresses(addresses: list, visible: str | None, count: int, expe
 @pytest.mark.parametrize(("addresses", "expected"), [
     (["GPU-22bb"], [1]),
     (["gpu-22BB0000-0000-0000-0000-000000000000", "GPU-11"], [1, 0]),
-    (["1", "GPU-22"], [1]),
+    (["1", "GPU-22"], [1, 1]),
 ])
 def test_uuids_are_addresses(addresses: list, expected: list):
     uuids = ["GPU-11aa0000-0000-0000-0000-000000000000", "GPU-22bb0000-0000-0000-0000-000000000000"]
@@ -101,6 +101,8 @@ def test_uuids_of_none_or_several_are_errors(address: str, visible: str | None, 
     (["2"], None, 2, "Spark assigned the GPU '2', but this process sees 2 GPUs"),
     (["GPU-ab"], "GPU-cd", 1, "'GPU-ab'.*CUDA_VISIBLE_DEVICES=GPU-cd"),
     (["-1"], None, 2, "'-1'"),
+    (["0", "2", "GPU-ab"], None, 2, "the GPUs '2', 'GPU-ab', but this process sees 2 GPUs"),
+    (["MIG-a", "0"], "MIG-a", 1, "the GPU '0', .* of MIG instances one at most"),
 ])
 def test_addresses_of_no_gpu(addresses: list, visible: str | None, count: int, message: str):
     with pytest.raises(DeviceUnavailable, match=message):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 import vispark
 from tests.system.gpu_tools import blocks, check_dealt, gpu_context, held, profile_of_load, ran, task_profile, warm_up
 from vispark.errors import DeviceUnavailable, PlanError
 from vispark.runtime.driver.session import Session
+from vispark.runtime.executor.assigned_gpus import task_addresses
 
 #: The sum of the records of eight partitions.
 TOTAL = 1024 * sum(range(8))
@@ -97,9 +100,34 @@ def test_the_driver_knows_the_gpus_of_executors(sc, tmp_path):
         [("0", "1"), ("2", "3")] * 2)
 
 
-def test_an_address_that_is_not_there_is_an_error_that_names_it(gpu_cluster, sc, tmp_path):
+def test_addresses_that_are_not_there_are_all_named(gpu_cluster, sc, tmp_path):
     sc.stop()       # the last test that uses it: one context lives at a time
-    with gpu_context(gpu_cluster, 2, gpus=4, device="host:3") as other:
-        with pytest.raises(DeviceUnavailable, match=r"assigned the GPU '3', but .* host:3 have the addresses 0 to 2"):
+    with gpu_context(gpu_cluster, 2, gpus=4, device="host:2") as other:
+        with pytest.raises(DeviceUnavailable,
+                           match=r"assigned the GPUs '2', '3', but .* host:2 have the addresses 0 to 1"):
             blocks(other, tmp_path).cache("GPU").count()
         assert blocks(other, tmp_path).count() == 8
+
+
+def test_two_tasks_of_half_a_gpu_share_it_behind_the_managers_mask(gpu_cluster, tmp_path):
+    # The executors' manager shows them the GPUs 7 and 5, which Spark counts from 0.
+    conf = {"spark.task.resource.gpu.amount": 0.5, "spark.executorEnv.CUDA_VISIBLE_DEVICES": "7,5"}
+    with gpu_context(gpu_cluster, 2, gpus=1, **conf) as sc:
+        warm_up(sc)
+        given = sc.parallelize(range(4), 4).barrier().mapPartitions(
+            lambda _: [(os.environ["SPARK_LOCAL_IP"], task_addresses())]).collect()
+        assert sorted(given) == [(node.host, ("0",)) for node in gpu_cluster.nodes for _ in range(2)]
+        points = blocks(sc, tmp_path).cache("GPU")
+        assert points.map(lambda block: float(block.sum())).sum() == TOTAL
+        assert {gpu for devices in held(sc, gpu_cluster).values() for gpu in devices} == {"7"}
+        points.unpersist()
+
+
+def test_executors_that_got_no_gpu_use_the_cpu_if_asked(gpu_cluster, tmp_path):
+    with gpu_context(gpu_cluster, 2, gpus=0, **{"spark.vispark.unassigned": "host:2"}) as sc:
+        # As for an application of which other executors, on other nodes, have GPUs.
+        Session.of(sc).credentials.gpus.is_scheduled = True
+        points = blocks(sc, tmp_path).cache("GPU")
+        assert points.map(lambda block: float(block.sum())).sum() == TOTAL
+        assert {gpu for devices in held(sc, gpu_cluster).values() for gpu in devices} == {"0", "1"}
+        points.unpersist()

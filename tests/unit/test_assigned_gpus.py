@@ -72,6 +72,28 @@ def test_an_address_that_is_hidden_is_an_error_that_names_both(address, visible)
         on_machine([address], visible)
 
 
+def test_all_addresses_that_are_hidden_are_named_at_once():
+    with pytest.raises(DeviceUnavailable, match=r"the GPUs '7', '9' to this executor, .*=4,7x hides them"):
+        on_machine(["4", "7", "9"], "4,7x")
+
+
+@pytest.mark.parametrize(("addresses", "visible", "names"), [
+    (["0", "1"], "1,2", ("1", "2")),                            # places, though 1 is an entry, too
+    (["1", "2"], "1,2", ("1", "2")),
+    (["0", "1"], "MIG-aa,MIG-bb", ("MIG-aa", "MIG-bb")),        # the manager masks by UUIDs, Spark counts
+    (["GPU-5c3f-02", "gpu-77"], "GPU-5c,GPU-77d1", ("GPU-5c", "GPU-77d1")),
+    (["0"], "3,-1,4", ("3",)),
+    ([], "", ()),
+])
+def test_a_mask_of_the_cluster_manager(addresses, visible, names):
+    assert on_machine(addresses, visible) == names
+
+
+def test_entries_behind_one_below_zero_are_hidden():
+    with pytest.raises(DeviceUnavailable, match=r"'1' .*CUDA_VISIBLE_DEVICES=3,-1,4 hides it"):
+        on_machine(["1"], "3,-1,4")
+
+
 @pytest.mark.parametrize("owned", range(1, 9))
 @pytest.mark.parametrize("slots", range(1, 17))
 def test_shares_are_what_spark_takes_and_let_so_many_tasks_run(owned, slots):

@@ -31,7 +31,7 @@ from gpu_worker.system.crash_record import BlackBox
 
 
 def _pool(kind: str = "null:8") -> StreamPool:
-    return StreamPool([], lambda address: open_devices(kind, addresses=[address])[0])
+    return StreamPool([], lambda addresses: open_devices(kind, addresses=addresses))
 
 
 def _names(devices) -> list[str]:
@@ -50,8 +50,8 @@ def test_what_is_assigned_is_opened_once():
 
 def test_a_device_that_stands_for_all_addresses_is_one():
     opened: list[NullDevice] = []
-    pool = StreamPool([], lambda _: opened.append(NullDevice("null:0")) or opened[-1])
-    pool.open(["7", "GPU-1"])
+    pool = StreamPool([], lambda _: opened.append(NullDevice("null:0")) or opened[-1:])
+    pool.open(["7"]), pool.open(["GPU-1"])
     assert pool.devices == (opened[0],) and pool.among(["7", "GPU-1"]) == [opened[0]] * 2
     assert [name for name, in opened[1].calls] == ["close"]
     assert pool.unassigned({"GPU-1"}) == [] and pool.unassigned(set()) == [opened[0]]
@@ -64,9 +64,25 @@ def test_what_is_not_open_is_an_error_that_names_it():
     pool.open(["1"])
     with pytest.raises(DeviceUnavailable, match="the GPU '2' is not open"):
         pool.among(["1", "2"])
-    with pytest.raises(DeviceUnavailable, match="'9', but the devices of null:8"):
-        pool.open(["4", "9"])
-    assert _names(pool.devices) == ["null:1", "null:4"]
+    with pytest.raises(DeviceUnavailable, match="the GPUs '9', 'GPU-4', but the devices of null:8"):
+        pool.open(["4", "9", "GPU-4"])
+    assert _names(pool.devices) == ["null:1"]
+
+
+def test_a_substitute_stands_in_until_the_process_ends():
+    pool = StreamPool([], lambda addresses: open_devices("null:8", addresses=addresses), lambda: open_devices("null"))
+    assert pool.devices == () and pool.unassigned(set()) == []
+    substitute, = pool.among([])
+    assert pool.unassigned(set()) == [] and pool.place(1, 0, []) is substitute
+    pool.open(["3", "99"])      # what is assigned now is opened by the next process
+    assert pool.devices == (substitute,) and pool.among(["3"]) == [substitute]
+    assert pool.unassigned({"3", "99"}) == [substitute]
+
+
+def test_a_substitute_is_not_needed_where_another_executor_has_a_gpu():
+    pool = StreamPool([], lambda addresses: open_devices("null:8", addresses=addresses), lambda: pytest.fail("opened"))
+    pool.open(["5"])
+    assert _names(pool.among([])) == ["null:5"]
 
 
 def test_partitions_go_where_the_fewest_of_their_vrdd_are():

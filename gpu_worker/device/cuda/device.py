@@ -49,7 +49,15 @@ from gpu_worker.device.cuda.layer import cuda_driver, missing
 from gpu_worker.device.cuda.module_globals import variables
 from gpu_worker.device.cuda.nvrtc import INSTALL, Cubin, architecture, compile_cubin, cubin_key, nvrtc_version
 from gpu_worker.device.cuda.pool import MemoryPool
-from gpu_worker.device.launch_limits import Limits, Multiprocessor, Parameters, check_fits, check_launch, ordinals
+from gpu_worker.device.launch_limits import (
+    Limits,
+    Multiprocessor,
+    Parameters,
+    check_fits,
+    check_launch,
+    named,
+    ordinals,
+)
 from gpu_worker.protocol.device_kinds import AddressUnknown
 from gpu_worker.protocol.errors import (
     CompileError,
@@ -204,7 +212,7 @@ class CudaDevice(Device):
     @classmethod
     def among(cls, devices: Sequence[Device], addresses: Sequence[str]) -> Sequence[Device]:
         visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-        return [devices[number] for number in ordinals(addresses, visible, len(devices))]
+        return [devices[number] for number in dict.fromkeys(ordinals(addresses, visible, len(devices)))]
 
     def active(self) -> _Active:
         """Return a context in which the device is current in this thread; cheap if it is already.
@@ -598,6 +606,9 @@ class _Thread(threading.local):
 
 _THREAD = _Thread()
 
+#: Whether CUDA was called in this process; from then on it does not look at CUDA_VISIBLE_DEVICES.
+_INITIALIZED = threading.Event()
+
 
 def open_cuda(*, memory: int, addresses: Sequence[str], cache_dir: str, shared_limit: int = 0) -> list[CudaDevice]:
     """Open the GPUs that Spark assigned, or all.
@@ -616,7 +627,7 @@ def open_cuda(*, memory: int, addresses: Sequence[str], cache_dir: str, shared_l
     Returns
     -------
     list of CudaDevice
-        At least one; in the order of ``addresses``.
+        At least one; one for each of ``addresses``, in their order, of two names of one GPU the same.
 
     Raises
     ------
@@ -629,15 +640,16 @@ def open_cuda(*, memory: int, addresses: Sequence[str], cache_dir: str, shared_l
     count = _visible(addresses)
     nvrtc_version()
     cache = KernelCache(cache_dir)
-    devices: list[CudaDevice] = []
+    wanted = ordinals(addresses, os.environ.get("CUDA_VISIBLE_DEVICES"), count, _uuids(addresses, count))
+    devices: dict[int, CudaDevice] = {}
     try:
-        for ordinal in ordinals(addresses, os.environ.get("CUDA_VISIBLE_DEVICES"), count, _uuids(addresses, count)):
-            devices.append(CudaDevice(ordinal, memory=memory, cache=cache, shared_limit=shared_limit))
+        for ordinal in dict.fromkeys(wanted):
+            devices[ordinal] = CudaDevice(ordinal, memory=memory, cache=cache, shared_limit=shared_limit)
     except VisparkError:
-        for device in devices:
+        for device in devices.values():
             device.close()
         raise
-    return devices
+    return [devices[ordinal] for ordinal in wanted]
 
 
 def _visible(addresses: Sequence[str]) -> int:
@@ -649,27 +661,29 @@ def _visible(addresses: Sequence[str]) -> int:
         If there is none, or the driver is too old; AddressUnknown if that may be so because of the instance.
     """
     unavailable = AddressUnknown if _show_instance(addresses) else DeviceUnavailable
+    _INITIALIZED.set()
     try:
         cuda_driver.init()
         count, version = cuda_driver.Device.count(), cuda_driver.get_driver_version()
     except cuda_driver.Error as error:
-        named = f" for Spark's addresses {', '.join(map(repr, addresses))}" if addresses else ""
-        raise unavailable(f"there is no usable NVIDIA GPU here{named}: {error}") from error
+        those = f" for Spark's addresses {', '.join(map(repr, addresses))}" if addresses else ""
+        raise unavailable(f"there is no usable NVIDIA GPU here{those}: {error}") from error
     if version < OLDEST_DRIVER:
         raise DeviceUnavailable(f"the NVIDIA driver speaks CUDA {version // 1000}.{version % 1000 // 10}; "
                                 f"{OLDEST_DRIVER // 1000}.{OLDEST_DRIVER % 1000 // 10} or newer is needed")
     if not count and unavailable is AddressUnknown:
-        raise AddressUnknown(f"Spark assigned the MIG instance {addresses[0]!r}, and CUDA shows none here")
+        raise AddressUnknown(f"Spark assigned {named(addresses)}, and CUDA shows no MIG instance here")
     return count
 
 
 def _show_instance(addresses: Sequence[str]) -> bool:
     """Make a MIG instance visible, if there is one among the addresses, and return whether there is.
 
-    CUDA shows a process one instance, if it is named before the first call.
+    CUDA shows a process one instance, if it is named before the first call; named later, it would stand for the GPU
+    that is the first.
     """
     instances = [address for address in addresses if address.startswith("MIG-")]
-    if instances:
+    if instances and not _INITIALIZED.is_set():
         os.environ.setdefault("CUDA_VISIBLE_DEVICES", instances[0])
     return bool(instances)
 

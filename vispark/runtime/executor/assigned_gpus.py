@@ -13,7 +13,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +79,7 @@ def on_machine(addresses: Sequence[str], visible: str | None) -> tuple[str, ...]
     Raises
     ------
     DeviceUnavailable
-        If there is no such entry.
+        If there is no such entry for some of the addresses; the message has them all.
 
     Examples
     --------
@@ -88,15 +88,40 @@ def on_machine(addresses: Sequence[str], visible: str | None) -> tuple[str, ...]
     """
     if visible is None:
         return tuple(addresses)
-    shown = [entry.strip() for entry in visible.split(",") if entry.strip()]
-    found = []
-    for address in addresses:
-        if address not in shown and not (address.isdecimal() and int(address) < len(shown)):
-            raise DeviceUnavailable(f"Spark assigned the GPU {address!r} to this executor, whose CUDA_VISIBLE_DEVICES="
-                                    f"{visible} hides it: let the discovery script print what the executors see "
-                                    "(gpu-worker gpus --script), or unset the variable for them")
-        found.append(address if address in shown else shown[int(address)])
-    return tuple(found)
+    # To CUDA, the list ends before an entry below 0.
+    shown = list(takewhile(lambda entry: not entry.startswith("-"),
+                           (entry.strip() for entry in visible.split(",") if entry.strip())))
+    # All of them are entries, or all of them are places: of the mask 1,2 the addresses 0 and 1 are the GPUs 1 and 2.
+    names = max([_entry(address, shown) for address in addresses], [_at_place(address, shown) for address in addresses],
+                key=lambda names: sum(map(bool, names)))
+    hidden = [address for address, name in zip(addresses, names, strict=True) if not name]
+    if hidden:
+        gpus = f"the GPU{'s' if len(hidden) > 1 else ''} {', '.join(map(repr, hidden))}"
+        raise DeviceUnavailable(f"Spark assigned {gpus} to this executor, whose CUDA_VISIBLE_DEVICES={visible} hides "
+                                f"{'them' if len(hidden) > 1 else 'it'}: let the discovery script print what the "
+                                "executors see (gpu-worker gpus --script), or unset the variable for them")
+    return tuple(names)
+
+
+def _entry(address: str, shown: Sequence[str]) -> str:
+    """Return the entry of CUDA_VISIBLE_DEVICES that is an address; of UUIDs, either may have the beginning alone. Empty
+    if there is none.
+
+    Examples
+    --------
+    >>> _entry("GPU-5c3f-02", ["GPU-5c", "GPU-77"]), _entry("3", ["2", "3"]), _entry("GPU-8", ["GPU-5c"])
+    ('GPU-5c', '3', '')
+    """
+    if address in shown or address.isdecimal():
+        return address if address in shown else ""
+    same = [entry for entry in shown if entry.lower().startswith(address.lower())
+            or (address.lower().startswith(entry.lower()) and not entry.isdecimal())]
+    return same[0] if len(same) == 1 else ""
+
+
+def _at_place(address: str, shown: Sequence[str]) -> str:
+    """Return the entry of CUDA_VISIBLE_DEVICES that an address counts; empty if there is none."""
+    return shown[int(address)] if address.isdecimal() and int(address) < len(shown) else ""
 
 
 def executor_process() -> int:
