@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 
 sync_api = pytest.importorskip("playwright.sync_api")
+axe = pytest.importorskip("axe_playwright_python.sync_playwright")
 
 #: Milliseconds that a page has to become as a test wants it; a busy machine needs many.
 PATIENCE = 60_000.0
@@ -61,6 +62,12 @@ class Page:
     def overflow(self) -> int:
         """How far the page is wider than its window."""
         return self.page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+
+    def accessible(self) -> None:
+        """The page breaks no rule of axe-core's: roles, names, contrast, headings, landmarks."""
+        found = axe.Axe().run(self.page).response["violations"]
+        assert not found, "\n".join(f"{each['id']}: {each['help']}: {[node['html'][:120] for node in each['nodes']]}"
+                                    for each in found)
 
     def check(self) -> None:
         """The page has no script errors, asked nobody else, fits its window, and its tables have headers."""

@@ -41,7 +41,8 @@ sys.exit(int(sys.argv[2]))
 
 
 def _vispark(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"VISPARK_RUNTIME_DIR": str(folder / "run"), "PYTHONWARNINGS": "ignore"}
+    environment = os.environ | {"VISPARK_RUNTIME_DIR": str(folder / "run"), "PYTHONWARNINGS": "ignore",
+                                "VISPARK_HISTORY": str(folder / "history.db")}
     return subprocess.run([sys.executable, "-m", "vispark.migrate", *words], cwd=folder, env=environment,
                           capture_output=True, text=True, timeout=180)
 
@@ -74,6 +75,13 @@ def test_a_run_ends_with_a_diff_a_verdict_and_a_report(recorded: Path):
     assert "+++ job.py" in answer["diff"] and "data.vmap(" in (recorded / "job_gpu.py").read_text(encoding="utf-8")
     report = (recorded / answer["report"]).read_text(encoding="utf-8")
     assert "data.vmap(" in report and answer["verdict"] in report
+    shown = json.loads(_vispark(recorded, "report", "job", "--json", str(answer["job"])).stdout)
+    cpu, gpu, *_ = shown["runs"]
+    assert "kernel" in gpu["conf"]["profile"] and "kernel" not in cpu["conf"]["profile"]
+    assert any(place.endswith("job_gpu.py:17") for place in gpu["conf"]["plans"])
+    for run in (cpu, gpu):
+        assert run["application"].startswith("local-") and "Spark jobs" in Path(run["log"]).read_text(encoding="utf-8")
+    assert "Where the time went" in report
     assert list(answer["seconds"]) == ["record", "qualify", "port", "validate", "report"]
 
 

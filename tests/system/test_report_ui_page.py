@@ -17,6 +17,7 @@ from click.testing import CliRunner
 
 from gpu_worker.web import server
 from tests.system.browser_tools import DESKTOP, PHONE, Page, browser, serving
+from vispark.clusters.manager import Clusters
 from vispark.migrate.cli import main
 from vispark.migrate.compare import Tolerance
 from vispark.migrate.errors import UNKNOWN
@@ -39,12 +40,18 @@ for _ in range(3):
 @pytest.fixture
 def history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> History:
     monkeypatch.setenv("VISPARK_HISTORY", str(tmp_path / "history.db"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    Clusters().create("pair", "local", {"cores": "2"})
     history = History()
     job = _job(history, tmp_path, "kmeans.py", 2.0)
     _job(history, tmp_path, "differs.py", 2.5)
+    history.add_run(job, kind="gpu", state="done", seconds=1.0, cluster="pair")
     (tmp_path / "trace.json").write_text('{"traceEvents": []}')
     history.add_run(job, kind="tune", state="done", seconds=2.5, log=str(tmp_path / "trace.json"),
                     conf={"spark.vispark.snapshotShare": "0.1"})
+    history.set_trace(2, str(tmp_path / "trace.json"), {
+        "profile": {"kernel": 2.0, "driver": 1.0}, "lines": {f"{tmp_path}/gpu_kmeans.py:4": {"kernel": 2.0}},
+        "plans": {f"{tmp_path}/gpu_kmeans.py:4": 3}}, "local-1")
     history.add_prediction(job, 4, "h200", 0.05, 0.2)
     history.add_prediction(job, 4, "a10g", 0.5, 0.7)
     return history
@@ -80,6 +87,7 @@ def shown(history: History) -> Iterator[Shown]:
 def test_from_the_jobs_to_two_runs_by_keyboard(browser, shown: Shown, size: tuple[int, int]):
     page = Page(browser, size).open(shown.report.link())
     page.shows("main", "kmeans.py")
+    page.accessible()
     page.page.keyboard.press("Tab")
     assert page.focused() == "to the content"
     page.press_until("search")
@@ -92,16 +100,22 @@ def test_from_the_jobs_to_two_runs_by_keyboard(browser, shown: Shown, size: tupl
     page.page.keyboard.press("Enter")
     page.shows("h1", "kmeans.py")
     _job_is_shown(page)
+    page.accessible()
     page.press_until("Source")
     page.page.keyboard.press("Enter")
     page.page.wait_for_url("**#source")
     page.press_until("compare")
     page.page.keyboard.press("Enter")
-    page.page.wait_for_url("**/compare?first=1&second=5")
+    page.page.wait_for_url("**/compare?first=1&second=6")
     page.shows("tbody", "spark.vispark.snapshotShare")
+    page.accessible()
     page.press_until("kmeans.py")
     page.page.keyboard.press("Enter")
     page.shows("h1", "kmeans.py")
+    page.press_until("Clusters")
+    page.page.keyboard.press("Enter")
+    page.shows("tbody", "kmeans.py, run 5")
+    page.accessible()
     page.check()
     page.close()
 
@@ -109,6 +123,7 @@ def test_from_the_jobs_to_two_runs_by_keyboard(browser, shown: Shown, size: tupl
 def _job_is_shown(page: Page) -> None:
     body = page.page.locator("main").inner_text()
     for text in ("equal", "9 s -> 3 s, x3", "as predicted", "outside of the interval", "1 s -> 100 ms, x10",
+                 "Where the time went", "in kernels", "gpu_kmeans.py:4",
                  '+data = sc.parallelize(range(9)).cache("GPU")', "<script>alert(1)</script>"):
         assert text in body, text
     margin = page.page.locator(".source tr.said").first
@@ -118,7 +133,7 @@ def _job_is_shown(page: Page) -> None:
 
 def test_files_to_be_mailed_and_traces_are_given_out(history: History):
     with _client() as client:
-        mailed, trace = client.get("/job/1/mail"), client.get("/run/5/trace")
+        mailed, trace = client.get("/job/1/mail"), client.get("/run/6/trace")
         assert "<style>" in mailed.text and "<link" not in mailed.text and "compare" not in mailed.text
         assert mailed.headers["content-disposition"] == "attachment; filename=kmeans.html"
         assert trace.json() == {"traceEvents": []}
@@ -136,6 +151,7 @@ def test_of_a_job_that_differs_nothing_is_faster(history: History):
     ("/job/99", 404, "the history has no job 99"), ("/job/1/compare?first=1&second=3", 404, "no two such runs"),
     ("/job/1/compare?first=x&second=%F0", 404, "no two such runs"), ("/run/1/trace", 404, "not there any more"),
     ("/run/77/trace", 404, "no run 77"), ("/nowhere", 404, "no such page"), ("/job/x", 404, "no such page"),
+    ("/clusters?ask=1", 200, "pair"),
     ("/?offset=-4", 200, "kmeans.py"), ("/?search=%3Cb%3E", 200, "no job of that name")])
 def test_wrong_addresses_are_answered(history: History, path: str, status: int, said: str):
     with _client() as client:

@@ -16,6 +16,7 @@ from vispark.clusters import spark_submit, standalone, tagged_processes
 from vispark.clusters.platforms import PLATFORMS, SubmitSettings, platform_of
 from vispark.migrate.cli import main
 from vispark.migrate.errors import NO, UNKNOWN, USAGE, YES
+from vispark.migrate.history import History
 
 #: Tag of a process of this test, which is no cluster's of anybody else.
 STRAY = "5" * 32
@@ -26,6 +27,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A user without records."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setenv("VISPARK_HISTORY", str(tmp_path / "history.db"))
     return tmp_path / "state" / "vispark" / "clusters"
 
 
@@ -184,14 +186,60 @@ def test_secrets_are_in_a_file_that_no_other_user_reads_beside_the_users_own_set
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "spark-defaults.conf").write_text("spark.cores.max 3")
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
-    program = tmp_path / "spark-submit"
-    program.write_text('#!/bin/sh\necho "$@"\nwhile [ "$1" != --properties-file ]; do shift; done\n'
-                       'stat -c %a "$2"; cat "$2"\n')
-    program.chmod(0o755)
-    monkeypatch.setattr(spark_submit, "_find_spark_home", lambda: str(tmp_path))
-    (tmp_path / "bin").mkdir()
-    program.rename(tmp_path / "bin" / "spark-submit")
+    _made_spark_submit(tmp_path, monkeypatch, 'echo "$@"\nwhile [ "$1" != --properties-file ]; do shift; done\n'
+                                              'stat -c %a "$2"; cat "$2"\n')
     settings = SubmitSettings("local", secrets={"spark.authenticate.secret": "hidden"})
     line, mode, *file = spark_submit.run(settings, [], "job.py", capture=True).stdout.splitlines()
     assert "hidden" not in line and mode == "600"
     assert file == ["spark.cores.max 3", "spark.authenticate.secret hidden"]
+
+
+def _made_spark_submit(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    (folder / "bin").mkdir()
+    program = folder / "bin" / "spark-submit"
+    program.write_text(f"#!/bin/sh\n{text}")
+    program.chmod(0o755)
+    monkeypatch.setattr(spark_submit, "_find_spark_home", lambda: str(folder))
+
+
+#: An answer of a worker, as the journal has it.
+ANSWER = {"ended": 1000.0, "seconds": 0.5, "worker": 0.375, "compile": 0.125, "operations": ["vmap", "sum"],
+          "line": "/srv/job.py:7: x.sum()"}
+
+
+def test_a_submitted_run_is_kept_with_its_trace_and_its_break_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    _made_spark_submit(tmp_path, monkeypatch, f"""for each in "$@"; do case "$each" in spark.vispark.journal=*)
+        echo '{json.dumps(ANSWER)}' >"${{each#*=}}";; esac; done\nexit 3\n""")
+    (tmp_path / "job.py").write_text("pass\n")
+    _create("laptop")
+    found = json.loads(_vispark("submit", "--cluster", "laptop", "--json", str(tmp_path / "job.py")).output)
+    (run,) = History().whole_job(1)["runs"]
+    assert (run["kind"], run["state"], run["cluster"], run["log"]) == ("gpu", "failed", "laptop", found["trace"])
+    assert run["conf"] == {"profile": {"transport": 0.125, "compile": 0.125, "kernel": 0.25}, "plans": {
+        "/srv/job.py:7": 1}, "lines": {"/srv/job.py:7": {"transport": 0.125, "compile": 0.125, "kernel": 0.25}}}
+    assert (tmp_path / "traces").stat().st_mode & 0o777 == 0o700
+    slices = [each["name"] for each in json.loads(Path(run["log"]).read_text())["traceEvents"] if each["ph"] == "X"]
+    assert slices == ["vmap, sum: transport", "vmap, sum: compile", "vmap, sum: kernel"]
+    assert json.loads(_vispark("report", "job", "1", "--json").output)["runs"][0]["id"] == found["run"]
+    History().prune(runs=0, is_gone=os.unlink)
+    assert not Path(run["log"]).exists()
+
+
+@pytest.mark.parametrize("words", [["--no-history"], ["--deploy-mode", "cluster"],
+                                   ["--conf", "spark.submit.deployMode=cluster"]])
+def test_a_run_whose_driver_is_elsewhere_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]):
+    _made_spark_submit(tmp_path, monkeypatch, 'echo "$@"\n')
+    (tmp_path / "job.py").write_text("pass\n")
+    found = json.loads(_vispark("submit", "--json", *words, str(tmp_path / "job.py")).output)
+    assert found["run"] is None and "eventLog" not in found["stdout"] and History().count() == 0
+
+
+@pytest.mark.parametrize("words", [["--conf", "spark.eventLog.dir=hdfs:///logs"], ["--properties-file", "own.conf"]])
+def test_event_logs_of_the_users_own_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]):
+    _made_spark_submit(tmp_path, monkeypatch, 'echo "$@"\n')
+    monkeypatch.chdir(tmp_path)
+    Path("own.conf").write_text("spark.eventLog.enabled true\n")
+    Path("job.py").write_text("pass\n")
+    said = json.loads(_vispark("submit", "--json", *words, "job.py").output)["stdout"]
+    assert "spark.vispark.journal=" in said and "eventLog.compress" not in said

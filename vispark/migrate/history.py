@@ -199,6 +199,14 @@ class History:
             for name, value in columns.items():
                 connection.execute(f"UPDATE run SET {name} = ? WHERE id = ?", (value, run))
 
+    def set_trace(self, run: int, log: str, document: dict[str, Any], application: str = "") -> None:
+        """Have a run have a trace and more in its ``conf``; and an application id, unless another run has that."""
+        with self._writing() as connection:
+            connection.execute(
+                "UPDATE run SET log = ?, conf = json_patch(conf, ?), application = (SELECT ? WHERE ? <> '' AND NOT "
+                "EXISTS (SELECT 1 FROM run AS other WHERE other.application = ? AND other.id <> run.id)) WHERE id = ?",
+                (log, json.dumps(document), application, application, application, run))
+
     def add_loop(self, run: int, **columns: Any) -> int:
         """Add a loop of a run: ``file``, ``line``, ``passes``, seconds of passes, jobs, tasks and bytes of one."""
         return self._insert("loop", "run", run, columns)
@@ -256,7 +264,9 @@ class History:
     # Reading ----------------------------------------------------------------------------------------------------------
 
     def jobs(self, limit: int = 100, offset: int = 0, search: str = "") -> list[dict[str, Any]]:
-        """Return a page of jobs, the newest first, each with its runs, least times and last verdict.
+        """Return a page of jobs, the newest first, each with its runs, last verdict and times.
+
+        The times are those of the runs that were compared last; of a job that was never validated the least ones.
 
         ``verdict`` is None of a job that was never validated; only of a job whose verdict is not "differs" or
         "not known" is its speed-up one.
@@ -265,14 +275,18 @@ class History:
             return [dict(row) for row in connection.execute(
                 """
                 WITH done AS (SELECT job, kind, min(seconds) AS seconds FROM run
-                              WHERE state = 'done' GROUP BY job, kind)
-                SELECT job.id, job.name, job.script, job.created,
-                    (SELECT count(*) FROM run WHERE run.job = job.id) AS runs,
-                    (SELECT seconds FROM done WHERE done.job = job.id AND kind = 'cpu') AS cpu_seconds,
-                    (SELECT seconds FROM done WHERE done.job = job.id AND kind = 'gpu') AS gpu_seconds,
-                    (SELECT verdict FROM validation WHERE validation.job = job.id ORDER BY at DESC, id DESC LIMIT 1)
+                              WHERE state = 'done' GROUP BY job, kind),
+                last AS (SELECT job, cpu, gpu, max(at) FROM validation GROUP BY job),
+                compared AS (SELECT last.job, run.kind, run.seconds FROM last JOIN run ON run.id IN (cpu, gpu))
+                SELECT each.id, each.name, each.script, each.created,
+                    (SELECT count(*) FROM run WHERE run.job = each.id) AS runs,
+                    coalesce((SELECT seconds FROM compared WHERE job = each.id AND kind = 'cpu'),
+                             (SELECT seconds FROM done WHERE job = each.id AND kind = 'cpu')) AS cpu_seconds,
+                    coalesce((SELECT seconds FROM compared WHERE job = each.id AND kind = 'gpu'),
+                             (SELECT seconds FROM done WHERE job = each.id AND kind = 'gpu')) AS gpu_seconds,
+                    (SELECT verdict FROM validation WHERE validation.job = each.id ORDER BY at DESC, id DESC LIMIT 1)
                         AS verdict
-                FROM job WHERE instr(lower(name), lower(?)) ORDER BY created DESC, id DESC LIMIT ? OFFSET ?
+                FROM job AS each WHERE instr(lower(name), lower(?)) ORDER BY created DESC, id DESC LIMIT ? OFFSET ?
                 """, (search, limit, offset))]
 
     def count(self) -> int:
@@ -323,6 +337,13 @@ class History:
         if found is None:
             raise JobMissing(f"the history has no run {run}")
         return found[0] or None
+
+    def runs_on_clusters(self, limit: int = 1000) -> list[dict[str, Any]]:
+        """Return the runs on clusters, the newest first: id, job, its name, and the cluster's name."""
+        with self._connected() as connection:
+            return [dict(row) for row in connection.execute(
+                "SELECT run.id, run.job, job.name, run.cluster FROM run JOIN job ON job.id = run.job WHERE run.cluster "
+                "<> '' ORDER BY run.started DESC, run.id DESC LIMIT ?", (limit,))]
 
     def add_prediction(self, job: int, line: int, device: str, low: float, high: float) -> None:
         """Have the prediction of a pass of the loop at a line, on a device, be from ``low`` to ``high`` seconds."""

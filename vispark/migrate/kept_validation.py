@@ -12,12 +12,13 @@ from vispark.migrate.advice import Qualification
 from vispark.migrate.from_source import qualify_source
 from vispark.migrate.history import History
 from vispark.migrate.kept_answers import advice_rows, keep_source
+from vispark.migrate.run_traces import RunFolder, keep_trace
 from vispark.migrate.sites import SourceProgram
 from vispark.migrate.validation import StatementResults, Validation
 
 
 def keep_validation(history: History, cpu: Path, gpu: Path, found: Validation,
-                    answer: Qualification | None = None) -> int:
+                    answer: Qualification | None = None, traces: Path | None = None) -> int:
     """Write a validation, the runs that it rests on and the advice to the store, and return the job's id.
 
     Parameters
@@ -30,6 +31,8 @@ def keep_validation(history: History, cpu: Path, gpu: Path, found: Validation,
         Their comparison.
     answer : Qualification, optional
         The advice. [default: that by the source]
+    traces : Path, optional
+        Folder of what the runs wrote of themselves, below ``cpu`` and ``gpu``.
     """
     source, port = cpu.read_text(encoding="utf-8"), gpu.read_text(encoding="utf-8")
     job = keep_source(history, cpu, source)
@@ -43,6 +46,8 @@ def keep_validation(history: History, cpu: Path, gpu: Path, found: Validation,
             loop = loop_of(each.reference if kind == "cpu" else each.other)
             if loop:
                 history.add_loop(run, file=script.name, **loop)
+        if traces is not None:
+            keep_trace(history, run, RunFolder(traces / kind))
         runs.append(run)
     history.add_validation(job, found.as_json(), *runs)
     return job

@@ -81,11 +81,12 @@ def tried(found: PortedProgram, capture: RunCapture, history: History | None = N
         changed = Path(folder) / script.name
         changed.write_text(found.text, encoding="utf-8")
         try:
-            validation = validate(script, changed, tuple(capture.arguments), noise=False)
+            traces = Path(folder) / "traces" if history is not None else None
+            validation = validate(script, changed, tuple(capture.arguments), noise=False, traces=traces)
         except ValidationError as error:
             raise ValidationError(f"the port was not compared: {error.message}") from error
         if history is not None:
-            keep_validation(history, script, changed, validation, qualify_capture(capture))
+            keep_validation(history, script, changed, validation, qualify_capture(capture), traces)
         return validation.verdict
 
 

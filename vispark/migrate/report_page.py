@@ -8,7 +8,10 @@ from typing import Any
 
 from vispark.migrate.compare import DIFFERS, NOT_KNOWN
 from vispark.migrate.optional import required
+from vispark.profiling.profiler import KINDS
 
+#: Lines of a break-down that are shown.
+_MOST_LINES = 12
 _TEMPLATES = Path(__file__).parent / "templates"
 
 
@@ -95,8 +98,42 @@ def page_parts(job: dict[str, Any]) -> dict[str, Any]:
     """Return the parts of a job's page: figures, results, predictions, diff and source with verdicts."""
     last = job["validations"][-1]["document"] if job["validations"] else None
     return {"job": job, "figures": figures(job), "diff": _diff(job["diff"]), "source": _source(job),
-            "predictions": [_prediction(each, job) for each in job["predictions"]],
+            "predictions": [_prediction(each, job) for each in job["predictions"]], "spent": breakdowns(job),
             "validation": last and {"statements": [_statement(each) for each in last["statements"]]}}
+
+
+def breakdowns(job: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the break-down of the time of runs: of the newest run of each kind that has one.
+
+    Parameters
+    ----------
+    job : dict
+        As :meth:`~vispark.migrate.history.History.whole_job` gives it.
+
+    Returns
+    -------
+    list of dict
+        ``run``, ``kind``, ``total`` in s; ``kinds`` with name, meaning, seconds and share; ``lines`` with place, text,
+        seconds, share, kinds and plans, those of the most seconds.
+    """
+    newest = {run["kind"]: run for run in job["runs"] if run["conf"].get("profile")}
+    return [_breakdown(run, job["source"].splitlines(), job["script"]) for run in newest.values()]
+
+
+def _breakdown(run: dict[str, Any], source: list[str], script: str) -> dict[str, Any]:
+    kinds, total = run["conf"]["profile"], sum(run["conf"]["profile"].values()) or 1.0
+    lines = []
+    for place, parts in run["conf"].get("lines", {}).items():
+        file, _, number = place.rpartition(":")
+        own = file == script and number.isdigit() and int(number) <= len(source)
+        lines.append({"place": f"{Path(file).name}:{number}" if place else "", "seconds": sum(parts.values()),
+                      "text": source[int(number) - 1].strip() if own else "", "share": sum(parts.values()) / total,
+                      "plans": run["conf"].get("plans", {}).get(place, ""),
+                      "kinds": ", ".join(sorted(parts, key=lambda kind: -parts[kind])[:3])})
+    return {"run": run["id"], "kind": run["kind"], "total": total, "kinds": [
+        {"name": name, "meaning": KINDS.get(name, ""), "seconds": seconds, "share": seconds / total}
+        for name, seconds in sorted(kinds.items(), key=lambda item: -item[1])],
+        "lines": sorted(lines, key=lambda line: -line["seconds"])[:_MOST_LINES]}
 
 
 def _prediction(prediction: dict[str, Any], job: dict[str, Any]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Collection
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from gpu_worker.protocol.extras import install
 from gpu_worker.web.access import Access
 from gpu_worker.web.guard import PageGuard
 from gpu_worker.web.server import PageServer, address
+from vispark.clusters.errors import ClusterError
+from vispark.clusters.manager import Clusters
 from vispark.migrate.compared_runs import compared
 from vispark.migrate.errors import HistoryError, JobMissing, MissingPackage
 from vispark.migrate.history import History
@@ -52,11 +55,12 @@ def application(access: Access, names: Collection[str] = (), path: Path | None =
     if Starlette is None:
         raise MissingPackage(f"the report in a browser needs starlette and uvicorn: {install('report')}")
     pages = _Pages(path)
-    routes = [Route("/", pages.jobs), Route("/job/{job:int}", pages.job), Route("/job/{job:int}/mail", pages.mail),
+    routes = [Route("/", pages.jobs), Route("/clusters", pages.clusters), Route("/job/{job:int}", pages.job),
+              Route("/job/{job:int}/mail", pages.mail),
               Route("/job/{job:int}/compare", pages.compare), Route("/run/{run:int}/trace", pages.trace),
               Route("/style.css", lambda _: FileResponse(_STYLE, media_type="text/css"))]
-    return PageGuard(Starlette(routes=routes, exception_handlers={HistoryError: _problem, 404: _nothing}), access,
-                     names, again=_AGAIN)
+    return PageGuard(Starlette(routes=routes, exception_handlers={
+        HistoryError: _problem, ClusterError: _problem, 404: _nothing}), access, names, again=_AGAIN)
 
 
 class _Pages:
@@ -75,6 +79,14 @@ class _Pages:
                                      validated=[each for each in rows if each["ratio"]],
                                      before=max(0, offset - PAGE) if offset else None,
                                      after=offset + PAGE if len(found) > PAGE else None))
+
+    def clusters(self, request: Request) -> Response:
+        """Return the page of the clusters, as they are recorded; platforms are asked by ``?ask=1`` alone."""
+        runs = History(self._path).runs_on_clusters()
+        asked = request.query_params.get("ask") == "1"
+        found = [{**asdict(each), "runs": [run for run in runs if run["cluster"] == each.name]}
+                 for each in Clusters().statuses(asked)]
+        return HTMLResponse(rendered("clusters.html", root="", clusters=found, asked=asked))
 
     def job(self, request: Request) -> Response:
         """Return a job's page."""

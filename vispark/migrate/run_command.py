@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -131,9 +132,11 @@ def _validate(way: WholeWay, capture: RunCapture, ported: PortedProgram, folder:
     began, script = time.monotonic(), Path(ported.program.file).resolve()
     changed = (folder / f"{script.stem}_gpu.py").resolve()
     changed.write_text(ported.text, encoding="utf-8")
-    with surroundings(script, capture.folder, device):
-        found = validate(script, changed, tuple(capture.arguments), noise=noise, timeout=timeout)
-    keep_validation(history, script, changed, found, qualify_capture(capture))
+    with tempfile.TemporaryDirectory(prefix="vispark-traces-") as traces:
+        with surroundings(script, capture.folder, device):
+            found = validate(script, changed, tuple(capture.arguments), noise=noise, timeout=timeout,
+                             traces=Path(traces))
+        keep_validation(history, script, changed, found, qualify_capture(capture), Path(traces))
     way.status = {DIFFERS: NO, NOT_KNOWN: UNKNOWN}.get(found.verdict, YES)
     way.document |= {"port": str(changed), "verdict": found.verdict, "validation": found.as_json()}
     times = "" if found.cpu_seconds is None or found.gpu_seconds is None else (

@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 import shlex
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import click
@@ -12,6 +18,9 @@ from vispark.clusters.manager import Clusters
 from vispark.clusters.platforms import SubmitSettings, platform_of
 from vispark.migrate.cli import emit, json_option
 from vispark.migrate.errors import NO, YES
+from vispark.migrate.history import History
+from vispark.migrate.kept_answers import keep_source
+from vispark.migrate.run_traces import RunFolder, keep_trace
 
 
 def _collected(ctx: click.Context, parameter: click.Parameter, value: Any) -> None:
@@ -39,12 +48,13 @@ def passed_on(command: click.Command) -> click.Command:
 @click.command("submit", context_settings={"allow_interspersed_args": False})
 @click.option("--cluster", "cluster", default="", help="A cluster that vispark cluster made. [default: what --master "
                                                        "and Spark's own settings say]")
+@click.option("--history/--no-history", default=True, help="Keep the run, its trace and break-down for vispark report.")
 @click.option("--dry-run", is_flag=True, help="Print the command line, and run nothing.")
 @json_option
 @click.argument("script")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @click.pass_context
-def command(ctx: click.Context, cluster: str, dry_run: bool, as_json: bool, script: str,
+def command(ctx: click.Context, cluster: str, history: bool, dry_run: bool, as_json: bool, script: str,
             arguments: tuple[str, ...]) -> None:
     """Run a program by spark-submit, with the settings of a cluster before those that are given.
 
@@ -62,13 +72,70 @@ def command(ctx: click.Context, cluster: str, dry_run: bool, as_json: bool, scri
         said = send(record, line, script)
         emit({"command": line, "sent": said}, as_json, lambda: str(said))
         ctx.exit(YES)
-    ended = spark_submit.run(settings, given, script, arguments, capture=as_json)
-    document = {"command": line, "status": ended.returncode, "stdout": ended.stdout, "stderr": ended.stderr}
+    kept: dict[str, Any] = {}
+    if history and _is_driven_here(given, settings) and Path(script).is_file():
+        with _kept(Path(script), cluster, given, settings) as (settings, kept):
+            ended = spark_submit.run(settings, given, script, arguments, capture=as_json)
+            kept["status"] = ended.returncode
+    else:
+        ended = spark_submit.run(settings, given, script, arguments, capture=as_json)
+    document = {"command": line, "status": ended.returncode, "stdout": ended.stdout, "stderr": ended.stderr,
+                "run": kept.get("run"), "trace": kept.get("trace")}
     if as_json:
         emit(document, True, str)
-    elif ended.returncode:
-        click.echo(f"vispark: {script} ended with status {ended.returncode}", err=True)
+    else:
+        if ended.returncode:
+            click.echo(f"vispark: {script} ended with status {ended.returncode}", err=True)
+        if kept.get("trace"):
+            click.echo(f"vispark: run {kept['run']} of vispark report job {kept['job']}; trace for "
+                       f"https://ui.perfetto.dev: {kept['trace']}", err=True)
     ctx.exit(NO if ended.returncode else YES)
+
+
+def _is_driven_here(given: Sequence[tuple[str, str | None]], settings: SubmitSettings) -> bool:
+    """Return whether the driver is a process of this machine, whose files can be read afterwards."""
+    named = {name: value for name, value in given if name != "conf"} | spark_submit.named_settings(
+        [value for name, value in given if name == "conf" and value is not None])
+    modes = [*settings.options, named.get("deploy-mode"), named.get("spark.submit.deployMode"),
+             settings.conf.get("spark.submit.deployMode")]
+    return "cluster" not in modes
+
+
+@contextmanager
+def _kept(script: Path, cluster: str, given: Sequence[tuple[str, str | None]],
+          settings: SubmitSettings) -> Iterator[tuple[SubmitSettings, dict[str, Any]]]:
+    """Keep a run in the store, with its trace when it has ended.
+
+    Yields the settings with which it writes what the trace is made of, and the dict of its answer: ``run`` and ``job``,
+    ids, and ``trace``; the caller adds the exit ``status``. Where the user has event logs of their own, they stay, and
+    the trace has the plans alone.
+    """
+    history, began = History(), time.monotonic()
+    job = keep_source(history, script, script.read_text(encoding="utf-8", errors="replace"))
+    run = history.add_run(job, kind="cpu", state="running", cluster=cluster)
+    kept: dict[str, Any] = {"run": run, "job": job, "status": None, "trace": None}
+    with tempfile.TemporaryDirectory(prefix="vispark-traces-") as place:
+        folder = RunFolder(Path(place))
+        ours = folder.settings()
+        if _has_logs(given, settings):
+            ours = {name: value for name, value in ours.items() if name.startswith("spark.vispark.")}
+        try:
+            yield replace(settings, conf={**ours, **settings.conf}), kept
+        finally:
+            found = folder.read()
+            history.change_run(run, state="done" if kept["status"] == 0 else "failed",
+                               seconds=time.monotonic() - began, kind="gpu" if found and found.answers else "cpu")
+            path = keep_trace(history, run, folder)
+            kept["trace"] = str(path) if path else None
+
+
+def _has_logs(given: Sequence[tuple[str, str | None]], settings: SubmitSettings) -> bool:
+    """Return whether event logs are set by the user, the cluster or the file of defaults."""
+    named = next((value for name, value in reversed(given) if name == "properties-file"), None)
+    file = Path(named) if named else spark_submit.defaults_file()
+    text = file.read_text(encoding="utf-8", errors="replace") if file.is_file() else ""
+    set_ = [*settings.conf, *(value or "" for name, value in given if name == "conf"), *text.splitlines()]
+    return any(each.strip().startswith("spark.eventLog.") for each in set_)
 
 
 passed_on(command)

@@ -18,6 +18,7 @@ from vispark.migrate.history import History
 from vispark.migrate.kept_validation import keep_validation
 from vispark.migrate.noise import dealt_anew
 from vispark.migrate.result_recorder import read_results
+from vispark.migrate.run_traces import RunFolder
 from vispark.migrate.statements import recorded_statements
 from vispark.migrate.validation import StatementResults, Validation, grouped, validated
 from vispark.migrate.values import decoded
@@ -30,7 +31,7 @@ _DRAWS = ("its tasks draw random numbers, which were seeded by partition: its no
 
 
 def recorded_run(script: Path, args: tuple[str, ...], folder: Path, name: str, more: int = 0,
-                 samples: Path | None = None, timeout: float | None = None) -> Path:
+                 samples: Path | None = None, timeout: float | None = None, traces: Path | None = None) -> Path:
     """Run a script in a process of its own, and return the file with its results.
 
     Parameters
@@ -47,6 +48,8 @@ def recorded_run(script: Path, args: tuple[str, ...], folder: Path, name: str, m
         Results of another run, whose random samples are given again.
     timeout : float, optional
         Seconds until the run is ended.
+    traces : Path, optional
+        Folder in which the run gets one of its name, for :mod:`.run_traces`.
 
     Raises
     ------
@@ -57,9 +60,10 @@ def recorded_run(script: Path, args: tuple[str, ...], folder: Path, name: str, m
     results = folder / f"{name}.results"
     command = [sys.executable, "-m", "vispark.migrate.result_recorder", str(results), str(more), str(samples or "-"),
                str(script), *args]
+    environment = RunFolder(traces / name).environment() if traces else None
     try:
         ended = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace",
-                               timeout=timeout)
+                               timeout=timeout, env=environment)
     except subprocess.TimeoutExpired as error:
         raise ValidationError(f"{script} did not end within {timeout:g} s") from error
     if ended.returncode:
@@ -86,7 +90,7 @@ def run_seconds(path: Path) -> float | None:
 
 
 def validate(cpu: Path, gpu: Path, args: tuple[str, ...] = (), tolerance: Tolerance | None = None,
-             noise: bool = True, timeout: float | None = None) -> Validation:
+             noise: bool = True, timeout: float | None = None, traces: Path | None = None) -> Validation:
     """Run a program and its port, and compare what their statements took from actions.
 
     Parameters
@@ -101,6 +105,8 @@ def validate(cpu: Path, gpu: Path, args: tuple[str, ...] = (), tolerance: Tolera
         Whether the program is run once more on the CPU, its partitions dealt anew.
     timeout : float, optional
         Seconds for each run.
+    traces : Path, optional
+        Folder of what the runs write of themselves, below ``cpu`` and ``gpu``.
 
     Raises
     ------
@@ -109,8 +115,8 @@ def validate(cpu: Path, gpu: Path, args: tuple[str, ...] = (), tolerance: Tolera
     """
     with tempfile.TemporaryDirectory(prefix="vispark-validate-") as folder:
         place = Path(folder)
-        first = recorded_run(cpu, args, place, "cpu", timeout=timeout)
-        ported = recorded_run(gpu, args, place, "gpu", samples=first, timeout=timeout)
+        first = recorded_run(cpu, args, place, "cpu", timeout=timeout, traces=traces)
+        ported = recorded_run(gpu, args, place, "gpu", samples=first, timeout=timeout, traces=traces)
         draws = draws_in_tasks(first)
         again = recorded_run(cpu, args, place, "again", dealt_anew(0), first, timeout) if noise and not draws else None
         found = validated(statement_results(first), statement_results(again) if again else [],
@@ -135,8 +141,10 @@ def command(cpu: Path, gpu: Path, args: tuple[str, ...], noise: bool, allow_narr
 
     ARGS are the arguments of both. Exit status: 0 where no result differs, 3 where one does, 4 where it is not known.
     """
-    found = validate(cpu, gpu, args, Tolerance(0.0, terms, allow_narrower), noise, timeout)
-    if history:
-        keep_validation(History(), cpu, gpu, found)
+    with tempfile.TemporaryDirectory(prefix="vispark-traces-") as folder:
+        traces = Path(folder) if history else None
+        found = validate(cpu, gpu, args, Tolerance(0.0, terms, allow_narrower), noise, timeout, traces)
+        if history:
+            keep_validation(History(), cpu, gpu, found, traces=traces)
     emit(found.as_json(), as_json, found.as_text)
     click.get_current_context().exit(STATUSES.get(found.verdict, YES))
