@@ -5,3 +5,16 @@ NUMBERS = b"n"
 
 #: What the name of the array ends with that says where the items of rows of several lengths lie.
 STARTS = "#"
+#: The same of the places of a sparse vector's items.
+PLACES = "@"
+
+
+def of_value(name: str) -> str:
+    """Return the name that a value's field has in the pair with its key, which is the field ``0``.
+
+    Examples
+    --------
+    >>> of_value(""), of_value("x"), of_value("#")
+    ('1', '1.x', '1#')
+    """
+    return f"1{name}" if name in ("", STARTS, PLACES) else f"1.{name}"

@@ -177,12 +177,14 @@ class CheckFiniteStep:
 @dataclass(frozen=True, slots=True)
 class OpenKeysStep:
     """Step that makes a field ``0`` of ``dtype`` of pairs' keys, which came as numbers of this dtype. Fields of values
-    get the names ``1``, or ``1.`` and their name. ``layout`` describes what comes out.
+    get the names ``1``, or ``1.`` and their name. ``layout`` describes what comes out. With ``by_block`` each block is
+    a record, and gets its key.
     """
 
     label: str
     dtype: str
     layout: bytes
+    by_block: bool = False
 
 
 @dataclass(frozen=True, slots=True)

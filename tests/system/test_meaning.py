@@ -11,7 +11,7 @@ import pytest
 from pyspark import SparkContext
 
 from tests.system.topology import Topology
-from tests.system.vrdd_tools import host_context
+from tests.system.vrdd_tools import exact, host_context
 from vispark import MeaningWarning, PlanError, TranslationError
 from vispark.plan import map_call
 
@@ -115,7 +115,7 @@ def test_a_function_of_rows_that_may_mean_something_else_is_told_of_once(arrays)
 def test_a_function_that_takes_pairs_apart_is_told_of_once(sc):
     pairs = sc.parallelize([("a", V), ("b", 2 * V)], 2).cache("GPU")
     found, = warnings_of(lambda: pairs.vmap(lambda kv: (kv[0], kv[1] * 2)).collect())
-    assert 'of="value"' in found and '"key": kv[0]' in found
+    assert 'of="value"' in found and 'of="record"' in found
     assert not warnings_of(lambda: pairs.vmap(lambda kv: (kv[0], kv[1] * 2), of="value").collect())
     assert not warnings_of(lambda: pairs.vmap(lambda p: p[0] * p.sum()).collect())
     # Pairs that a function made are given whole.
@@ -163,8 +163,51 @@ def test_words_that_do_not_fit_the_records_are_refused(sc, arrays):
     with pytest.raises(PlanError, match='of="value" is of pairs with keys'):
         arrays.vmap(lambda m: m.sum(), of="value").collect()
     pairs = sc.parallelize([("a", V)], 1).cache("GPU")
-    with pytest.raises(PlanError, match=r'keys of pairs stay in Spark, .* of="value" gives'):
+    with pytest.raises(PlanError, match=r'these keys are others, and stay in Spark. of="value" gives'):
         pairs.vmap(lambda kv: kv[0], of="record").collect()
+    mixed = sc.parallelize([(1, 1.0), (2.5, 2.0)], 2).cache("GPU")
+    with pytest.raises(PlanError, match=r"here they are of float and int: send all as one, such as float\(key\)"):
+        mixed.vmap(lambda kv: kv[0], of="record").collect()
+
+
+def unpacked(pair):
+    key, value = pair
+    return (key % 2, (value, key))
+
+
+PAIRS = [
+    ([(n, n / 2) for n in range(5)], [lambda kv: kv[0] * kv[1], lambda kv: kv, unpacked]),
+    ([(n / 4, n) for n in range(5)], [lambda kv: (kv[0] + 1, kv[1]), lambda kv: kv[0]]),
+    ([(np.float32(n), 0.5) for n in range(1, 4)], [lambda kv: kv[0] * kv[1], lambda kv: {"k": kv[0], "v": kv[1]}]),
+    ([(n, V.astype("f4") * n) for n in range(5)],
+     [lambda kv: kv[0] * kv[1], lambda kv: (kv[0], kv[1].sum()), lambda kv: len(kv[1]) + kv[0], unpacked]),
+    ([(n, np.full((n + 1, 3), n, "f4")) for n in range(4)],
+     [lambda kv: kv[0] * kv[1], lambda kv: (kv[0], kv[1].T @ kv[1]), lambda kv: kv, unpacked]),
+    ([(n, np.arange(n + 1.0)) for n in range(4)], [lambda kv: kv[0] * kv[1].sum(), lambda kv: kv[0] + len(kv[1])]),
+    ([(n, {"x": n / 2, "y": V}) for n in range(4)],
+     [lambda kv: kv[0] + kv[1]["x"] * 2, lambda kv: {"a": kv[0], "b": kv[1]["y"]}])]
+
+
+@pytest.mark.parametrize("number", range(len(PAIRS)))
+def test_of_a_pair_with_a_number_as_key_vmap_gives_what_map_gives(sc, number: int):
+    pairs, functions = PAIRS[number]
+    cached = sc.parallelize(pairs, 2).cache("GPU")
+    for function in functions:
+        assert list(map(exact, cached.vmap(function, of="record").collect())) == \
+            [exact(function(pair)) for pair in pairs]
+    first = functions[0]
+    assert [*map(exact, sc.parallelize(pairs[:1], 2).vmap(first, of="record").collect())] == [exact(first(pairs[0]))]
+
+
+def test_whole_pairs_go_on_in_a_chain(sc):
+    pairs = sc.parallelize([(n, n / 2) for n in range(5)], 2).cache("GPU")
+    made = pairs.vmap(lambda v: v + 1).vmap(lambda kv: (kv[0] % 2, kv[0] * kv[1]), of="record")
+    assert made.values().sum() == 25 and made.keys().collect() == [0, 1, 0, 1, 0]
+    assert made.reduceByKey(operator.add, numKeys=2).collectAsMap() == {0: 16, 1: 9}
+    kept = made.cache()
+    assert kept.vmap(lambda kv: kv[0] + kv[1], of="record").sum() == 27 and kept.count() == 5
+    assert pairs.vmap(lambda kv: kv[0], of="record").reduce(operator.add) == 10
+    assert pairs.vmap(lambda v: 2 * v).collect() == [(n, float(n)) for n in range(5)]
 
 
 def test_of_an_error_in_rows_it_is_said_that_they_are_rows(arrays):

@@ -197,9 +197,10 @@ class VRDD(Appearance, EagerExecution, KeyedOperations, FoldActions, GridOperati
         *arguments
             Numbers, NumPy arrays and lists of arrays of one shape, by value and by place.
         of : str, optional
-            What the function is of: ``"record"``, the whole of it, whatever its shape; ``"value"``, the whole value of
-            a pair; ``"row"``, what lies along the leading axis of a record or value of two dimensions or more. Left
-            out: as above, with a :class:`MeaningWarning` where ``map`` would give something else.
+            What the function is of: ``"record"``, the whole of it, whatever its shape, and of pairs the key, too, which
+            must be a number; ``"value"``, the whole value of a pair; ``"row"``, what lies along the leading axis of a
+            record or value of two dimensions or more. Left out: as above, with a :class:`MeaningWarning` where ``map``
+            would give something else.
 
         Raises
         ------

@@ -10,6 +10,8 @@ import numpy as np
 
 from gpu_worker.protocol import messages
 from gpu_worker.protocol.messages import Field, FoldByKeyStep, FoldStep, Launch, MapFoldStep, Signature
+from gpu_worker.protocol.plans import OpenKeysStep
+from vispark.errors import Place, PlanError
 from vispark.fold import FoldSpec
 from vispark.fold.row_folds import along
 from vispark.lower.stages import FusedStage
@@ -18,16 +20,18 @@ from vispark.plan.map_call import (
     Mapped,
     MapSpec,
     agrees,
+    given,
     is_pair,
     label_of,
     launch_of,
     not_alike,
+    opens_keys,
     record_map,
     resolve_maps,
 )
 from vispark.plan.operation import KEYS, LogicalPlan, OperatorOutput, PlanBuilder
 from vispark.plan.slots import ArgumentRef
-from vispark.records.layout import name_in
+from vispark.records.layout import held_as, name_in
 from vispark.translate import TranslationError
 from vispark.translate.ir.folding import Folding
 
@@ -79,6 +83,9 @@ def fuse(plan: RunBuilder, stage: FusedStage) -> None:
         return
     run = _Run(plan, stage)
     step = run.step()
+    opening = run.opening()
+    if opening is not None:
+        plan.append(opening)
     plan.on_device(step, step.label)
     for number, launches in enumerate(plan.launches):
         launches.append(run.folding_launch(step, number) if isinstance(step, MapFoldStep) else run.launch(number))
@@ -107,10 +114,40 @@ class _Run:
             self._calls.append((self._inside, self._along(self._inside)))
             self._inside = None
         for states in plan.states:
-            before = [(states[position].layout, states[position].signature) for position, _ in self._calls]
-            apart = not_alike(self._calls, before, self._inside)
+            for position, call in self._calls[1:]:
+                if opens_keys(call, states[position].layout):
+                    raise CannotFuse(position)
+            before = [_given(call, states[position]) for position, call in self._calls]
+            apart = not_alike(self._calls, [(each.layout, each.signature) for each in before], self._inside)
             if apart is not None:
                 raise CannotFuse(apart)
+
+    def _before(self, variant: int) -> OperatorOutput:
+        """Return the layout and fields that the first call is given of blocks of a variant."""
+        return _given(self._calls[0][1], self._plan.states[variant][self._stage.first])
+
+    def opening(self) -> OpenKeysStep | None:
+        """Return the step that gives the first call the keys of pairs; None if it is of no whole pairs.
+
+        Raises
+        ------
+        PlanError
+            If the keys are of several types.
+        """
+        call = self._calls[0][1]
+        layouts = [states[self._stage.first].layout for states in self._plan.states]
+        keyed = [layout for layout in layouts if opens_keys(call, layout)]
+        if not keyed:
+            return None
+        types, place = sorted({layout.key for layout in keyed}), Place(operation=call.label)
+        if len(types) > 1:
+            raise PlanError('of="record" gives the function the keys of pairs, of one type in all partitions, '
+                            f"and here they are of {' and '.join(types)}: send all as one, such as float(key)", place)
+        if len({(layout.keyed, layout.kind) for layout in layouts}) > 1:
+            raise PlanError('of="record" gives the function the keys of pairs, and some partitions hold other records, '
+                            "or values of more dimensions than others: send records that are alike", place)
+        return OpenKeysStep(call.label, held_as(types[0]).str, self._before(0).layout.encode(),
+                            keyed[0].kind == "blocks")
 
     def _fold_at(self, position: int) -> FoldSpec:
         fold = self._nodes[position].op.row_fold
@@ -164,8 +201,8 @@ class _Run:
 
     def folding_launch(self, step: MapFoldStep, variant: int) -> Launch:
         """Return the launch of a run that folds its results, on blocks of a variant."""
-        states, last = self._plan.states[variant], self._calls[-1][0]
-        before, mapped_to = states[self._stage.first], states[last + 1]
+        last = self._calls[-1][0]
+        before, mapped_to = self._before(variant), self._plan.states[variant][last + 1]
         assert mapped_to.signature is not None
         apart = self._inside if step.how == "inside" and self._inside is not None else len(self._nodes)
         item = self._taken_item(last, mapped_to) if step.how == "all" and self._inside is None else ""
@@ -196,7 +233,7 @@ class _Run:
         """Return the launch of a run on blocks of a variant."""
         plan, calls, last = self._plan, self._calls, self._calls[-1][0]
         states = plan.states[variant]
-        before, after = states[self._stage.first], states[last + 1]
+        before, after = self._before(variant), states[last + 1]
         assert before.signature is not None and after.signature is not None
         apart = last if self._nodes[last].op.row_fold is not None else calls[min(1, len(calls) - 1)][0]
         alone = after.mapped if len(calls) == 1 else None
@@ -245,6 +282,14 @@ class _Run:
             raise CannotFuse(apart) from error
         self._plan.settled |= mapped.settled
         return mapped
+
+
+def _given(call: MapSpec, state: OperatorOutput) -> OperatorOutput:
+    """Return the layout and fields that a call is given of blocks."""
+    if state.signature is None:
+        return state
+    layout, signature = given(call, state.layout, state.signature)
+    return replace(state, layout=layout, signature=signature)
 
 
 def folded_outputs(step: MapFoldStep, signature: Signature) -> Sequence[Field]:

@@ -30,7 +30,8 @@ from vispark.plan.cuda_source import ArrayValue, Kernels
 from vispark.plan.references import TableReference
 from vispark.plan.slots import ArgumentRef, ModuleTable, SlotTable
 from vispark.records import RecordLayout
-from vispark.records.layout import PLACES, STARTS
+from vispark.records.layout import BY_NAME, PLACES, STARTS
+from vispark.records.pairs import whole as whole_pairs
 from vispark.translate import ElementField, ElementSpec, Function, KernelParameter
 from vispark.translate.codegen.scalar.interface import SHARED_LIMIT, TableKernel, TracedCall
 from vispark.translate.frontend import index_faults
@@ -51,11 +52,6 @@ else:
 
 #: What a function may be of.
 OF = ("record", "value", "row")
-#: Why no function gets a key.
-KEYS_STAY = ("the keys of pairs stay in Spark, and a kernel sees none: of=\"value\" gives the function the value, as "
-             "mapValues does. For both, send records with two fields, rdd.map(lambda kv: {\"key\": kv[0], \"value\": "
-             "kv[1]}).cache(\"GPU\"), and name the function's parameters key and value")
-
 
 #: The places of functions that were warned of, in this process.
 _warned: set[tuple[str, int, str]] = set()
@@ -186,7 +182,7 @@ def resolve_maps(calls: Sequence[Call], layout: RecordLayout, signature: Signatu
         leading(calls[0][1], signature)
     try:
         kernel = fusion.fuse([TracedCall(spec.function, spec.values) for _, spec in calls],
-                             _record(layout.kind, signature, whole), wanted=wanted, folding=folding,
+                             _record(layout.kind, signature, whole, _weak(layout)), wanted=wanted, folding=folding,
                              shared_limit=shared_limit)
     except TranslationError as error:
         if hint := _hint(layout, signature, whole):
@@ -215,9 +211,8 @@ def _warn(spec: MapSpec, layout: RecordLayout, signature: Signature, whole: bool
                    f'of="{"value" if layout.keyed else "record"}") for the whole')
     elif layout.keyed and not layout.named and takes_pair_apart(definition):
         message = (f"{spec.label} gets the value of each (key, value) pair, and takes items 0 and 1 of it, where map() "
-                   'would give it the pair. Write vmap(..., of="value") if items of the value are meant. Keys stay in '
-                   'Spark; for a function of both send rdd.map(lambda kv: {"key": kv[0], "value": kv[1]}), and name '
-                   "the function's parameters key and value")
+                   'would give it the pair. Write vmap(..., of="record") for the pair, whose key must be a number, or '
+                   'vmap(..., of="value") if items of the value are meant')
     else:
         numbers = {each.name: each.types[0] for each in layout.parts
                    if each.form == "number" and each.types[0] in ("bool", "int", "float")}
@@ -244,7 +239,7 @@ def _hint(layout: RecordLayout, signature: Signature, whole: bool) -> str:
                 f'vmap(..., of="{"value" if layout.keyed else "record"}") gives it the whole')
     if layout.keyed:
         return ("The records are pairs: as with mapValues, the function gets the value, and the key stays beside what "
-                "it gives")
+                'it gives; vmap(..., of="record") gives it the pair, where keys are numbers')
     return ""
 
 
@@ -330,7 +325,8 @@ def remark(spec: MapSpec, layout: RecordLayout, signature: Signature, shared_lim
     """Return the reason why the nearest centres of a call are not computed by matrix work; empty if the call finds
     none.
     """
-    record = _record(layout.kind, signature, takes_whole(spec, layout, signature))
+    layout, signature = given(spec, layout, signature)
+    record = _record(layout.kind, signature, takes_whole(spec, layout, signature), _weak(layout))
     return two_pass.why_by_rows(TracedCall(spec.function, spec.values), record, shared_limit)
 
 
@@ -356,20 +352,38 @@ def leading(spec: MapSpec, signature: Signature) -> int:
     return extents.pop()[0]
 
 
+def given(spec: MapSpec, layout: RecordLayout, signature: Signature) -> tuple[RecordLayout, Signature]:
+    """Return layout and signature of what a call is given: where it is of whole pairs, their keys among the fields.
+
+    Raises
+    ------
+    PlanError
+        If it asks for keys that are no numbers.
+    """
+    if not opens_keys(spec, layout):
+        return layout, signature
+    try:
+        return whole_pairs(layout, signature)
+    except PlanError as error:
+        raise error.at(operation=spec.label) from None
+
+
+def opens_keys(spec: MapSpec, layout: RecordLayout) -> bool:
+    """Return whether a call is of whole pairs, whose keys a worker still has sealed."""
+    return layout.keyed and spec.of == "record"
+
+
 def takes_whole(spec: MapSpec, layout: RecordLayout, signature: Signature) -> bool:
     """Return whether a call takes each block as one element.
 
     Raises
     ------
     PlanError
-        If it asks for keys, or for values of what are no pairs.
+        If it asks for values of what are no pairs.
     """
-    place = Place(operation=spec.label)
-    if layout.keyed and spec.of == "record":
-        raise PlanError(KEYS_STAY, place)
     if not layout.keyed and spec.of == "value":
         raise PlanError('of="value" is of pairs with keys, and these records are none: of="record" is the whole of '
-                        "each, and of=\"row\" what lies along its leading axis", place)
+                        "each, and of=\"row\" what lies along its leading axis", Place(operation=spec.label))
     if layout.kind == "elements":
         return False
     return spec.of in ("record", "value") or (layout.folded and not spec.of) \
@@ -398,10 +412,17 @@ def _translates(calls: Sequence[TracedCall], signature: Signature, *, whole: boo
     return True
 
 
-def _record(kind: str, signature: Signature, whole: bool) -> ElementSpec:
+def _weak(layout: RecordLayout) -> frozenset[str]:
+    """Return the fields that are Python's numbers of pairs that a function gets whole, as it would from ``map``."""
+    if layout.keyed or not layout.key:
+        return frozenset()
+    return frozenset([each.name for each in layout.parts if each.form == "number" and each.types[0] in BY_NAME])
+
+
+def _record(kind: str, signature: Signature, whole: bool, weak: frozenset[str] = frozenset()) -> ElementSpec:
     flat = _flat(signature)
     return ElementSpec(tuple(ElementField(each.name, each.dtype, each.shape if whole else each.shape[1:],
-                                          flat.get(each.name, ""))
+                                          flat.get(each.name, ""), each.name in weak)
                              for each in signature.fields if not each.name.endswith((STARTS, PLACES))), kind)
 
 

@@ -94,8 +94,8 @@ class RecordLayout:
     grid : GridSpec or None
         The grid that the blocks are of.
     key : str
-        Of pairs the type of their keys, as a :class:`RecordPart` has it, where these are numbers of one type; else
-        empty.
+        Of pairs that were sent the type of their keys, as a :class:`RecordPart` has it, where these are numbers of one
+        type; else empty.
     folded : bool
         Whether the blocks are what a fold inside of each left: then a function is of the whole of them.
     """
@@ -193,7 +193,7 @@ class RecordLayout:
         if merge and self.named:
             written = {part.name: part for part in self.parts} | written
         return replace(self, keyed=self.keyed and not pair, parts=tuple(written.values()), tupled=tupled,
-                       key="" if pair else self.key)
+                       key=self.key if self.keyed and not pair else "")
 
     def _mapped(self, name: str, dtype: np.dtype, is_array: bool, number: str, python: bool) -> RecordPart:
         if is_array:

@@ -134,7 +134,7 @@ def pack(records: Iterable[Any], *, seal: Callable[[bytes], bytes]) -> Packed:
         parts, found = stacked(found)
     elif any(isinstance(column, SparseColumn) for column in found):
         raise RecordError("sparse vectors stand beside arrays of two dimensions or more, and blocks hold none")
-    numbers = numbers_of(names) if keyed and kind == "elements" else None
+    numbers = numbers_of(names) if keyed else None
     return Packed(RecordLayout(kind, keyed, parts, key=numbers[0] if numbers else ""), len(records), keys, found)
 
 

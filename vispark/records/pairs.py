@@ -4,10 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from vispark.records.layout import RecordLayout, RecordPart
+from gpu_worker.protocol.errors import PlanError
+from gpu_worker.protocol.keys import of_value
+from gpu_worker.protocol.messages import Field, Signature
+from vispark.records.layout import RecordLayout, RecordPart, held_as
 
 #: Kinds and sizes of keys that devices order and hash as Python does.
 KEY_DTYPES = frozenset(["b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f4", "f8"])
+
+#: Why no function gets these keys.
+NO_NUMBERS = ('of="record" gives the function the key of each (key, value) pair, and keys in a kernel are numbers of '
+              "one type (int, float, or one of NumPy's of up to 64 bits): these keys are others, and stay in Spark. "
+              'of="value" gives the function the value, as mapValues does. For both, send a number for each key: '
+              'rdd.map(lambda kv: (number_of[kv[0]], kv[1])).cache("GPU")')
 
 #: Of a partition without records.
 EMPTY = RecordLayout("elements", False, ())
@@ -24,7 +33,35 @@ def opened(layout: RecordLayout) -> RecordLayout:
     if not layout.keyed or not layout.key or layout.named or layout.kind != "elements" or layout.only \
             or any(part.form == "tuple" for part in layout.parts) or layout.ragged:
         return layout
-    parts = [replace(part, name=f"1.{part.name}" if part.name else "1") for part in layout.parts]
+    return _with_key(layout)
+
+
+def whole(layout: RecordLayout, signature: Signature) -> tuple[RecordLayout, Signature]:
+    """Return layout and signature of pairs that were sent once their keys are a field ``0`` beside the values'.
+
+    The layout still says what the keys are, by which it differs from that of pairs that a function made.
+
+    Raises
+    ------
+    PlanError
+        If the keys are no numbers.
+
+    Examples
+    --------
+    >>> numbers = RecordLayout("elements", True, (RecordPart("", "number", ("float",)),), key="int")
+    >>> whole(numbers, Signature((Field("", "<f8", (3,)),)))[1].fields
+    (Field(name='0', dtype='<i8', shape=(3,)), Field(name='1', dtype='<f8', shape=(3,)))
+    """
+    if not layout.key:
+        raise PlanError(NO_NUMBERS)
+    # The first field of rows of several lengths says where each row lies.
+    shape = signature.fields[0].shape[:1] if layout.kind == "elements" else ()
+    fields = [replace(each, name=of_value(each.name)) for each in signature.fields]
+    return replace(_with_key(layout), key=layout.key), Signature((Field("0", held_as(layout.key).str, shape), *fields))
+
+
+def _with_key(layout: RecordLayout) -> RecordLayout:
+    parts = [replace(part, name=of_value(part.name)) for part in layout.parts]
     return replace(layout, keyed=False, key="", tupled=True,
                    parts=(RecordPart("0", "number", (layout.key,)), *parts))
 

@@ -17,8 +17,8 @@ from gpu_worker.execution.step_handlers import StepHandler, handles
 from gpu_worker.memory.partition import HeldArray, Partition
 from gpu_worker.memory.registry import Registry
 from gpu_worker.protocol.errors import KeysRefused, OutOfMemory, PlanError
-from gpu_worker.protocol.keys import NUMBERS
-from gpu_worker.protocol.messages import Field, KeepStep, Plan
+from gpu_worker.protocol.keys import NUMBERS, of_value
+from gpu_worker.protocol.messages import Field, KeepStep, Launch, Plan
 from gpu_worker.protocol.plans import (
     FoldRunsStep,
     GroupRowsStep,
@@ -94,6 +94,11 @@ class OpenKeysHandler(StepHandler[OpenKeysStep]):
     def verify(self, plan: Plan) -> None:
         dtype_of(self.step.dtype)
 
+    def fields_after(self, fields: Sequence[Field], launch: Launch | None) -> Sequence[Field]:
+        shape = () if self.step.by_block else fields[0].shape[:1]
+        return (Field("0", self.step.dtype, shape),
+                *[replace(each, name=of_value(each.name)) for each in fields])
+
     def run(self, context: RunContext, values: list[Partition]) -> list[Partition]:
         return context.each(self, values, partial(self._opened, context))
 
@@ -106,12 +111,15 @@ class OpenKeysHandler(StepHandler[OpenKeysStep]):
         data = np.empty(0, np.uint8) if value.keys is None else value.keys[TAG_BYTES + len(name) + 1:]
         if not name.startswith(NUMBERS) or not semicolon or data.nbytes != value.count * dtype.itemsize:
             raise PlanError(f"the keys of partition {value.index} are not {value.count} numbers of {dtype}")
-        block = [HeldArray(Field("0", dtype.str, (value.count,)), host=data)]
-        for array in value.blocks[0]:
-            called = f"1.{array.field.name}" if array.field.name else "1"
-            block.append(HeldArray(replace(array.field, name=called), array.host,
-                                   array.buffer.share() if array.buffer else None))
-        made = Partition(value.index, value.count, None, self.step.layout, [tuple(block)], value.device)
+        if self.step.by_block and len(value.blocks) != value.count:
+            raise PlanError(f"partition {value.index} has {len(value.blocks)} blocks for {value.count} records")
+        of_each = dtype.itemsize if self.step.by_block else data.nbytes
+        shape = () if self.step.by_block else (value.count,)
+        blocks = [(HeldArray(Field("0", dtype.str, shape), host=data[at * of_each:(at + 1) * of_each]),
+                   *[HeldArray(replace(array.field, name=of_value(array.field.name)), array.host,
+                               array.buffer.share() if array.buffer else None) for array in block])
+                  for at, block in enumerate(value.blocks)]
+        made = Partition(value.index, value.count, None, self.step.layout, blocks, value.device, value.variants)
         return context.after(value, made, own=True)
 
 

@@ -15,7 +15,7 @@ from vispark.fold import FoldSpec
 from vispark.fold.inside import fold_inside
 from vispark.plan.cuda_source import ArrayValue
 from vispark.plan.loop_call import reaches_out
-from vispark.plan.map_call import MapSpec, after_map, resolve_maps
+from vispark.plan.map_call import MapSpec, after_map, given, resolve_maps
 from vispark.plan.operation import GridPlanBuilder, OperatorOutput, PlanBuilder, PlanNode, RecordedOperation
 from vispark.plan.slots import ArgumentRef
 
@@ -52,8 +52,9 @@ class Map(RecordedOperation):
 
     def output(self, state: OperatorOutput, position: int, plan: PlanBuilder) -> OperatorOutput:
         before = state.blocks(self.spec.label)
-        mapped = resolve_maps([(position, self.spec)], state.layout, before, shared_limit=plan.shared_limit)
-        signature, layout = after_map(mapped, state.layout, before)
+        layout, before = given(self.spec, state.layout, before)
+        mapped = resolve_maps([(position, self.spec)], layout, before, shared_limit=plan.shared_limit)
+        signature, layout = after_map(mapped, layout, before)
         return OperatorOutput(layout, signature, state.count, mapped)
 
     def output_on_grid(self, state: OperatorOutput, position: int, plan: GridPlanBuilder) -> OperatorOutput:

@@ -344,8 +344,16 @@ class RowWriter:
             inner = {name.partition(".")[2]: field for name, field in fields.items()
                      if name.partition(".")[0] == str(number)}
             name = f"{wanted}_{number}"
-            items.append(self._taken(name, inner[""]) if "" in inner else self._tuple_of(name, inner))
+            items.append(self._item_of(name, inner))
         return Tuple(tuple(items))
+
+    def _item_of(self, wanted: str, fields: dict[str, Value | ElementField]) -> Value:
+        """Return an item of a tuple, of its fields by their names in it: a value, a tuple or a dict."""
+        if "" in fields:
+            return self._taken(wanted, fields[""])
+        if _is_tuple(fields):
+            return self._tuple_of(wanted, fields)
+        return Dict(tuple(fields), tuple([self._taken(f"{wanted}_{name}", field) for name, field in fields.items()]))
 
     def _default(self, definition: Definition, parameter: nodes.Parameter,
                  fields: dict[str, Value | ElementField]) -> Value:
@@ -361,6 +369,7 @@ class RowWriter:
         if field.ragged:
             return self._ragged(wanted, field)
         kind = scalar_of(field.dtype, f"the field {field.name}" if field.name else "the element")
+        kind = replace(kind, weak=field.weak)
         if field.name not in self.inputs:
             local, base = self.outer_name(wanted), self.outer_name(f"{wanted}_in")
             self.emit.taken |= {f"{local}_tile", f"{local}_tiles"}
@@ -576,7 +585,7 @@ class RowWriter:
 
 def _is_tuple(fields: dict[str, Value | ElementField]) -> bool:
     """Return whether a record's fields are the items of a tuple."""
-    return bool(fields) and all(name.replace(".", "0").isdecimal() for name in fields)
+    return bool(fields) and all(name.partition(".")[0].isdecimal() for name in fields)
 
 
 def _words(lines: Sequence[str]) -> set[str]:

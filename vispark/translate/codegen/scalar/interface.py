@@ -35,12 +35,15 @@ class ElementField:
     ragged : str
         ``"ragged"`` where it is a row whose length only data says, ``"sparse"`` where it is a sparse vector; its shape
         is () then.
+    weak: bool
+        Whether it is a Python number.
     """
 
     name: str
     dtype: str
     shape: tuple[int, ...] = ()
     ragged: str = ""
+    weak: bool = False
 
 
 @dataclass(frozen=True)
