@@ -7,9 +7,10 @@ from tests.system.fixtures import (
     one_core,
     pytest_runtest_makereport,
     pytest_sessionfinish,
+    quick_jvms,
     sc,
     standalone,
 )
 
-__all__ = ["gpu_cluster", "local", "no_leaks", "one_core", "pytest_runtest_makereport", "pytest_sessionfinish", "sc",
-           "standalone"]
+__all__ = ["gpu_cluster", "local", "no_leaks", "one_core", "pytest_runtest_makereport", "pytest_sessionfinish",
+           "quick_jvms", "sc", "standalone"]

@@ -17,7 +17,7 @@ import pytest
 from pyspark import SparkContext
 
 from tests import leaks
-from tests.system import topology
+from tests.system import archive, topology
 
 try:
     from pyarrow import csv
@@ -28,6 +28,12 @@ else:
     csv.read_csv(io.BytesIO(b"x\n1\n"))
 
 _running: list[topology.Topology] = []
+
+
+@pytest.fixture(scope="session", autouse=True)
+def quick_jvms() -> None:
+    """Let all JVMs start quickly: a program with a Spark of its own takes half of the processor time."""
+    archive.quicken()
 
 
 @pytest.fixture(autouse=True)
