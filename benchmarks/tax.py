@@ -178,7 +178,7 @@ class Alone:
                     descriptors.append(payload.release())
             self._handle(key, invocation.vrdds, values, descriptors)
         recording, = self._worker._plans.get(*key).recordings._known.values()
-        work, streams = [RecordedWork(each.entries) for each in recording._work], recording._streams
+        work, streams = [RecordedWork(each.entries) for each in recording.work.works], recording.work.streams
         passages, memory = recording.passages, {}
         for slot, buffer, _ in passages.values:
             memory[slot] = recording.host(buffer.nbytes, buffer.device)

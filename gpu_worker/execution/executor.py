@@ -24,8 +24,8 @@ from gpu_worker.execution.grid.state import Grids
 from gpu_worker.execution.grid.steps import GridSteps
 from gpu_worker.execution.plan_cache import DecodedPlan
 from gpu_worker.execution.progress import Progress
-from gpu_worker.execution.replay import Answer, Recording, parted
-from gpu_worker.execution.replay_branches import LoopReplay
+from gpu_worker.execution.recorded_pass import Answer, GridOutcome
+from gpu_worker.execution.replay import Recording, parted
 from gpu_worker.execution.run_context import BroughtBlocks, RunContext
 from gpu_worker.execution.step_handlers import StepHandler
 from gpu_worker.execution.streams import Streams
@@ -137,11 +137,8 @@ class Execution:
         """Keep the pass in the recording, and bind the kept results that the recording holds."""
         context = self.context
         if context.grid is not None:
-            recording.iterated, recording.has_filled = tuple(context.grid.iterated), context.grid.has_filled
-            recording.exchange = context.grid.recorded_exchange()
-        if isinstance(recording, LoopReplay):
-            assert context.grid is not None
-            recording.path = context.grid.path
+            recording.grid = GridOutcome(tuple(context.grid.iterated), context.grid.has_filled,
+                                         context.grid.recorded_exchange(), context.grid.path)
         if context.pending:
             kept: dict[tuple[int, str], list[Partition]] = defaultdict(list)
             for keep, partition in context.pending:

@@ -10,30 +10,37 @@ writes to in turn.
 from __future__ import annotations
 
 import itertools
-import mmap
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import ExitStack, nullcontext, suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
-from typing import Protocol
 
 import numpy as np
 
-from gpu_worker.device.base import Buffer, Device, RecordedWork, Stream
+from gpu_worker.device.base import Buffer, Device, Stream
 from gpu_worker.execution.in_flight import InFlightQueue, Submission
 from gpu_worker.execution.payload_copies import Passages
+from gpu_worker.execution.recorded_pass import (
+    Answer,
+    FixedValues,
+    GhostTags,
+    GridOutcome,
+    Origin,
+    RecordedMemory,
+    RecordedPass,
+    ReplayedPass,
+    SlotValues,
+)
 from gpu_worker.execution.streams import MAIN, Streams
 from gpu_worker.memory.double_buffer import BoundBuffers, BufferSet
 from gpu_worker.memory.partition import Partition
 from gpu_worker.memory.registry import Registry
 from gpu_worker.protocol.errors import KernelFault, Place, VisparkError, WorldLost
-from gpu_worker.protocol.grids import Iterated
-from gpu_worker.protocol.messages import ArgumentValue, Folded, Output, Ran, Run, Times
+from gpu_worker.protocol.messages import Ran, Run, Times
 from gpu_worker.protocol.payload import INLINE_BYTES, Data, Payload
-from gpu_worker.protocol.system import system_call
 from gpu_worker.system.crash_record import BlackBox
 from gpu_worker.system.failpoints import failpoint
 from gpu_worker.worlds.base import JoinedWorld, RecordedExchange
@@ -45,17 +52,8 @@ MOST_BYTES = 512 << 20
 #: The most launches and copies that a recording may have.
 MOST_WORK = 10_000
 
-Answer = Callable[[], tuple[tuple[Output, ...], Folded | None, Data | None]]
-
-
-class SlotValues(Protocol):
-    """Interface of a request's slot values: payload, array bytes, fixed values and numbers."""
-
-    @property
-    def payload(self) -> Payload | None: ...
-    def data(self, slot: int) -> np.ndarray: ...
-    def fixed(self, slot: int) -> bytes: ...
-    def number(self, slot: int) -> np.generic: ...
+#: Gives the binding that lies where another one does, if there is one.
+Alike = Callable[[BoundBuffers], BoundBuffers]
 
 
 class Recording:
@@ -82,83 +80,70 @@ class Recording:
                  lent: Mapping[int, Buffer] | None = None, passages: Passages | None = None):
         self.lock = threading.Lock()
         self.passages = passages
-        self.slot = source
-        self.version = names.version(request.vrdds[source])
-        #: What it reads, where that is filled again and again itself.
-        self.source = names.binding(request.vrdds[source])
+        self.origin = Origin(source, request.vrdds[source], names)
         self.buffer_sets = list(buffer_sets)
         self.bindings: dict[int, BoundBuffers] = {}
-        #: What the plan works in and does not keep, by the number of the allocation; of one that keeps something.
-        self.workspace: dict[int, Buffer] = {}
-        #: What it does together with other nodes; None where it is alone.
-        self.exchange: RecordedExchange | None = None
-        #: How the plan's loops ended.
-        self.iterated: tuple[Iterated, ...] = ()
-        self._lent = dict(lent or {})
-        self._reads = request.vrdds[source]
-        self._shapes = _shapes(request.values)
-        self._staged: dict[int, np.ndarray] = {}
-        self._fixed: dict[int, bytes] = {}
-        self._pinned: list[tuple[Device, np.ndarray]] = []
-        self._buffers: list[Buffer] = []
-        self._streams: list[tuple[Device, Stream]] = []
-        self._work: list[RecordedWork] = []
-        self._place = Place()
-        self._answer: Answer | None = None
+        #: What its steps on a grid did.
+        self.grid = GridOutcome()
         #: When it was last made or found, on the monotonic clock.
         self.used = time.monotonic()
         #: The last pass that was begun.
         self.flight: Submission | None = None
-        #: How the ghost cells of what it writes were filled before: of a new buffer set in no way that it relies on.
-        self._before = {buffer: buffer.ghosts for buffer in (*self._set_buffers(), *self._lent.values())}
-        #: The same of what it reads.
-        self._found: dict[Buffer, tuple | None] = {}
-        self._after: dict[Buffer, tuple | None] = {}
         #: Whether it turned out not to be of use.
         self.refused = False
-        #: Whether the plan filled ghost cells that are there from now on: then it is noted once more, without that.
-        self.has_filled = False
         #: Whether what it keeps lies where others were to work.
         self.has_kept_lent = False
+        self._values = FixedValues(request.values)
+        self._memory = RecordedMemory(dict(lent or {}))
+        #: How ghost cells were filled before: of a new buffer set in no way that it relies on.
+        self._ghosts = GhostTags((*self._set_buffers(), *self._memory.lent.values()))
+        self._pass: RecordedPass | None = None
+
+    @property
+    def version(self) -> int:
+        """The version of the content that it reads."""
+        return self.origin.version
+
+    @property
+    def source(self) -> BoundBuffers | None:
+        """The content that it reads, where that is filled again and again itself."""
+        return self.origin.binding
+
+    @property
+    def workspace(self) -> dict[int, Buffer]:
+        """The buffers that the plan works in and does not keep, by number of the allocation, of one that keeps
+        something.
+        """
+        return self._memory.workspace
 
     # -- while the plan runs ------------------------------------------------------------------------------------------
 
     def host(self, nbytes: int, device: Device) -> np.ndarray:
         """Return host memory at a fixed address, which is fast to copy from and to."""
-        with system_call(f"{nbytes:,} bytes of memory"):
-            memory = mmap.mmap(-1, max(nbytes, 1))
-        array = np.frombuffer(memory, np.uint8)[:nbytes]
-        device.pin(array)
-        self._pinned.append((device, array))
-        return array
+        return self._memory.host(nbytes, device)
 
     def stage(self, slot: int, data: np.ndarray, device: Device) -> np.ndarray:
         """Return host memory with an array argument, from which each replay copies the argument."""
-        if slot not in self._staged:
-            self._staged[slot] = self.host(data.nbytes, device)
-            self._staged[slot][:] = data
-        return self._staged[slot]
+        return self._memory.stage(slot, data, device)
 
     def fix(self, slot: int, data: bytes) -> None:
         """Restrict the recording to this value in a slot, as the work depends on it."""
-        self._fixed[slot] = data
+        self._values.fixed[slot] = data
 
     def given(self, place: int, nbytes: int, device: Device) -> Buffer | None:
         """Return the buffer for the plan's allocation of this number, from a buffer set or the workspace, shared with
         the caller.
         """
         buffer = next((buffer_set.buffers[place] for buffer_set in self.buffer_sets if place in buffer_set.buffers),
-                      self._lent.get(place))
+                      self._memory.lent.get(place))
         return buffer.share() if buffer and buffer.nbytes == nbytes and buffer.device is device else None
 
     def reads(self, partition: Partition) -> None:
         """Record the partition that the plan starts from."""
-        for array in partition.arrays:
-            if array.buffer is not None:
-                self._found[array.buffer] = array.buffer.ghosts
+        self._ghosts.reads(partition)
 
     def keep(self, kept: Mapping[tuple[int, str], Sequence[Partition]], allocated: Mapping[int, Buffer],
-             alike: Callable[[BoundBuffers], BoundBuffers]) -> None:
+             alike: Alike) -> None:
         """Bind the plan's kept results, by slot and name, to buffers that the recording holds from now on.
 
         ``allocated`` are the buffers that it worked in, by the number of the allocation that gave each last. ``alike``
@@ -170,15 +155,14 @@ class Recording:
         if not self.buffer_sets:
             self.buffer_sets.append(BufferSet(fresh))
             self.buffer_sets[0].hold()
-        self.has_kept_lent = any(buffer in found for buffer in self._lent.values())
+        self.has_kept_lent = any(buffer in found for buffer in self._memory.lent.values())
         self.refused |= fresh != self.buffer_sets[0].buffers
-        self.workspace = {place: buffer.share() for place, buffer in allocated.items()
-                          if buffer not in found and buffer.nbytes}
+        self._memory.workspace = {place: buffer.share() for place, buffer in allocated.items()
+                                  if buffer not in found and buffer.nbytes}
         for (slot, name), partitions in kept.items():
             self.bindings[slot] = self._binding(name, partitions, alike)
 
-    def _binding(self, name: str, partitions: Sequence[Partition],
-                 alike: Callable[[BoundBuffers], BoundBuffers]) -> BoundBuffers:
+    def _binding(self, name: str, partitions: Sequence[Partition], alike: Alike) -> BoundBuffers:
         """Return the buffers of a kept result, held from now on; equal buffers of another recording if there are some.
         """
         binding = BoundBuffers(name, partitions, (*self.buffer_sets, *(self.source.buffer_sets if self.source else ())))
@@ -209,51 +193,46 @@ class Recording:
         self.refused |= sum(buffer.nbytes for buffer in needed) > MOST_BYTES or len(streams.noted) > MOST_WORK
         if self.refused or self.has_kept_lent:
             return
-        self._buffers = [buffer.share() for buffer in needed]
-        self._place, self._answer = place, answer
-        self._after = {buffer: buffer.ghosts for buffer in (*self._found, *own)}
-        # What was not known then is done again, whether it is by now or not.
-        self._found = {buffer: ghosts for buffer, ghosts in self._found.items() if ghosts is not None}
-        self._before = {buffer: ghosts for buffer, ghosts in self._before.items() if ghosts is not None}
-        self._work, self._streams = streams.recorded(streams.noted), streams.keep()
+        self._memory.buffers = [buffer.share() for buffer in needed]
+        self._ghosts.complete(own)
+        self._pass = RecordedPass(streams.recorded(streams.noted), streams.keep(), place, answer)
 
     @property
     def is_complete(self) -> bool:
         """Whether there is recorded work to replay."""
-        return self._answer is not None
+        return self._pass is not None
+
+    @property
+    def work(self) -> RecordedPass:
+        """The recorded work of a complete recording."""
+        assert self._pass is not None
+        return self._pass
 
     @property
     def nbytes(self) -> int:
         """Device memory that the recording holds, beside the plan's kept results and its workspace."""
-        return sum([buffer.nbytes for buffer in self._buffers])
+        return sum([buffer.nbytes for buffer in self._memory.buffers])
 
     # -- at every further pass ----------------------------------------------------------------------------------------
 
     def holds(self, names: Registry) -> bool:
         """Return whether the content to read is that which the recording was made from."""
-        return names.version(self._reads) == self.version
+        return names.version(self.origin.vrdd) == self.version
 
     def is_of(self, world: JoinedWorld | None, agreed: tuple[bytes, ...]) -> bool:
         """Return whether the other nodes, if there are any, replay their parts of the same recording."""
-        if self.exchange is None or world is None:
-            return self.exchange is None and world is None
-        return self.exchange.world is world and self.exchange.holds(agreed)
+        exchange = self.grid.exchange
+        if exchange is None or world is None:
+            return exchange is None and world is None
+        return exchange.world is world and exchange.holds(agreed)
 
     def fits(self, request: Run, arguments: SlotValues, names: Registry) -> bool:
         """Return whether the plan can be replayed with these values, and reserve the recording; :meth:`run` must
         follow, or :meth:`begin` if results are kept.
         """
-        if self.has_filled or _shapes(request.values) != self._shapes:
+        if self.grid.has_filled or not self._values.fit(request.values, arguments) or not self._ghosts.hold():
             return False
-        # Loops, as these are empty in nearly all plans, and an empty generator takes half a microsecond.
-        for slot, data in self._fixed.items():
-            if arguments.fixed(slot) != data:
-                return False
-        for known in (self._found, self._before):
-            for buffer, ghosts in known.items():
-                if buffer.ghosts != ghosts:
-                    return False
-        vrdd = request.vrdds[self.slot]
+        vrdd = request.vrdds[self.origin.slot]
         if not names.borrow({vrdd: self.version}):
             return False
         taken = [buffer_set for buffer_set in self.buffer_sets if buffer_set.take()]
@@ -273,25 +252,24 @@ class Recording:
         KernelFault
             If a kernel has failed.
         """
-        started, vrdd, placed, passages = time.monotonic(), request.vrdds[self.slot], 0, self.passages
+        started, vrdd, placed, passages = time.monotonic(), request.vrdds[self.origin.slot], 0, self.passages
+        streams, place = self.work.streams, self.work.place
         try:
-            current = self._streams[0][0].active() if self._streams else nullcontext()
-            with box.running(self._place, started + request.seconds), current:
+            current = streams[0][0].active() if streams else nullcontext()
+            with box.running(place, started + request.seconds), current:
                 if names.is_coming(vrdd):
-                    for device, stream in self._streams:
+                    for device, stream in streams:
                         device.order(line.stream(device, MAIN), stream=stream, of=device)
                 self._enqueue(arguments)
-                place = passages.end(arguments.payload, request.results) if passages else None
-                for device, stream in self._streams:
+                result = passages.end(arguments.payload, request.results) if passages else None
+                for device, stream in streams:
                     device.synchronize(stream=stream)
             failpoint("fetched")
-            placed = passages.placed(place) if passages else 0
-            assert self._answer is not None
-            outputs, folded, data = self._answer()
+            placed = passages.placed(result) if passages else 0
+            outputs, folded, data = self.work.answer()
             failpoint("computed")
         except KernelFault as fault:
-            raise fault.at(vrdd=self._place.vrdd, partition=self._place.partition, operation=self._place.operation,
-                           device=self._place.device) from fault.__cause__
+            raise fault.at(**asdict(place)) from fault.__cause__
         finally:
             names.give_back((vrdd,))
         failpoint("bound")
@@ -302,8 +280,9 @@ class Recording:
         return Ran(request.number, outputs, folded, False, times, inline, placed=placed), payload
 
     def begin(self, request: Run, arguments: SlotValues, box: BlackBox, names: Registry,
-              line: InFlightQueue) -> Submission:
-        """Start a replay within a turn of the queue; its kept results are bound before they are complete.
+              line: InFlightQueue) -> Submission | None:
+        """Start a replay within a turn of the queue; its kept results are bound before they are complete. Return None
+        if the plan has to run anew, as it goes on in a way that was not recorded.
 
         Raises
         ------
@@ -312,27 +291,23 @@ class Recording:
         WorldLost
             If another node is lost.
         """
-        vrdd = request.vrdds[self.slot]
-        place = replace(self._place, vrdd=names.called(vrdd))
+        vrdd = request.vrdds[self.origin.slot]
+        place = replace(self.work.place, vrdd=names.called(vrdd))
         with ExitStack() as stack:
             stack.callback(names.give_back, (vrdd,))
             with ExitStack() as held:
                 for buffer_set in self.buffer_sets:
                     held.callback(buffer_set.give)
-                if self._staged and self.flight is not None:
+                if self._memory.staged and self.flight is not None:
                     line.wait(self.flight)      # its copies may not have been made
                 with box.running(place, time.monotonic() + request.seconds):
-                    try:
-                        self._enqueue(arguments)
-                    except WorldLost:
-                        self._settle()
-                        raise
-                    for device, stream in self._streams:
-                        device.query(stream=stream)
+                    replayed = self._replayed(arguments, place)
+                if replayed is None:
+                    return None
                 failpoint("computed")
-                flight = self.flight = self._depart(request, place, names)
+                flight = self.flight = self._depart(request, place, names, replayed)
                 wait = None if flight.has_passed else partial(line.wait, flight)
-                for slot, binding in self.bindings.items():
+                for slot, binding in replayed.bindings.items():
                     names.bind_all(request.vrdds[slot], binding, wait)
             failpoint("bound")
             line.push(flight)
@@ -340,24 +315,32 @@ class Recording:
                 stack.pop_all()         # given back when it has landed; else whoever writes there does so behind it
         return flight
 
-    def _settle(self) -> None:
-        """Wait for the enqueued work of a failed pass; further errors are ignored."""
-        for device, stream in self._streams:
-            with suppress(VisparkError):
-                device.synchronize(stream=stream)
+    def _replayed(self, arguments: SlotValues, place: Place) -> ReplayedPass | None:
+        """Enqueue the recorded work; return what comes of it, or None if the plan has to run anew."""
+        try:
+            self._enqueue(arguments)
+        except WorldLost:
+            for device, stream in self.work.streams:
+                with suppress(VisparkError):
+                    device.synchronize(stream=stream)
+            raise
+        for device, stream in self.work.streams:
+            device.query(stream=stream)
+        return ReplayedPass(self.bindings, self.grid.iterated, self._ghosts.after, time.monotonic(),
+                            [(device, stream, device.mark(stream=stream)) for device, stream in self.work.streams])
 
-    def _depart(self, request: Run, place: Place, names: Registry) -> Submission:
+    def _depart(self, request: Run, place: Place, names: Registry, replayed: ReplayedPass) -> Submission:
         """Return the submission of a pass, which holds the content that the pass works on."""
-        marks = [(device, stream, device.mark(stream=stream)) for device, stream in self._streams]
-        for buffer, ghosts in self._after.items():
+        for buffer, ghosts in replayed.ghosts.items():
             buffer.ghosts = ghosts
-        bindings = [*self.bindings.values(), *([self.source] if self.source else [])]
+        bindings = [*replayed.bindings.values(), *([self.source] if self.source else [])]
         for binding in bindings:
             binding.hold()
-        bound = [request.vrdds[slot] for slot in self.bindings]
-        borrowed = [] if self.source else [request.vrdds[self.slot]]
-        reply = Ran(request.number, (), None, False, Times(0.0, 0.0), b"", self.iterated)
-        return Submission(place, request.seconds, reply, marks, partial(self._landed, names, bound, borrowed, bindings))
+        bound = [request.vrdds[slot] for slot in replayed.bindings]
+        borrowed = [] if self.source else [request.vrdds[self.origin.slot]]
+        reply = Ran(request.number, (), None, False, Times(0.0, 0.0), b"", replayed.iterated)
+        return Submission(place, request.seconds, reply, replayed.marks,
+                          partial(self._landed, names, bound, borrowed, bindings), replayed.started)
 
     @staticmethod
     def _landed(names: Registry, bound: Sequence[int], borrowed: Sequence[int],
@@ -369,30 +352,20 @@ class Recording:
             binding.drop()
 
     def _enqueue(self, arguments: SlotValues) -> None:
-        for slot, array in self._staged.items():
-            array[:] = arguments.data(slot)
+        self._memory.restage(arguments)
         if self.passages is not None:
             self.passages.begin(arguments)
         failpoint("launching")
-        for work in self._work:
-            if work.late:
-                work.set(arguments.number)
-            work.start()
+        self.work.start(arguments)
 
     def close(self, give: Callable[[Device, Stream], None]) -> None:
         """Close the recording's buffers and give its own streams to ``give``; not while a replay is in flight."""
-        for work in self._work:
-            work.close()
-        for device, stream in () if self.buffer_sets else self._streams:
-            give(device, stream)
-        for buffer in (*self._buffers, *self.workspace.values(), *self._lent.values()):
-            buffer.close()
-        for device, array in self._pinned:
-            device.unpin(array)
+        if self._pass is not None:
+            self._pass.close(give, has_own_streams=not self.buffer_sets)
+        self._memory.close()
         for binding in self.bindings.values():
             binding.drop()
-        self._work, self._streams, self._buffers, self._pinned, self.bindings = [], [], [], [], {}
-        self.workspace, self._lent, self._answer = {}, {}, None
+        self.bindings, self._pass = {}, None
 
 
 def parted(data: Data | None, request: Run, payload: Payload | None) -> tuple[Payload | None, bytes, int]:
@@ -407,11 +380,6 @@ def parted(data: Data | None, request: Run, payload: Payload | None) -> tuple[Pa
     beside = Payload.create(data.size)
     beside.put(0, data.array)
     return beside, b"", 0
-
-
-def _shapes(values: Sequence[ArgumentValue]) -> list[tuple]:
-    """Return the dtypes and shapes of values, which a recording is valid for, and whether they are held tables."""
-    return [(value.dtype, value.shape, value.vrdd > 0) for value in values]
 
 
 class Recordings:
@@ -447,8 +415,8 @@ class Recordings:
         one.
         """
         with self.lock:
-            return next((each.exchange for each in self._known.values()
-                         if each.version == version and each.exchange and each.exchange.world is world), None)
+            return next((each.grid.exchange for each in self._known.values() if each.version == version
+                         and each.grid.exchange and each.grid.exchange.world is world), None)
 
     def find(self, request: Run, arguments: SlotValues, names: Registry, source: int, world: JoinedWorld | None = None,
              agreed: tuple[bytes, ...] = ()) -> Recording | None:

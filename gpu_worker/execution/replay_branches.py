@@ -1,7 +1,7 @@
 """Recordings of loops that end by a test of cell values: segments of recorded steps, with tests in between.
 
 Such a loop may end in one of several places, each with its result in other buffers. So each buffer that it writes is a
-buffer set of its own: the next call reads some of them, and takes any others to write to. Its stretches are a graph
+buffer set of its own: the next call reads some of them, and takes any others to write to. Its segments are a graph
 (:mod:`gpu_worker.execution.grid.loop_graph`), of which the recorded call went along some. A call that wants to leave
 what is known of it, and one in which a cell is not finite, starts anew from what it started from, which nothing has
 changed.
@@ -11,40 +11,94 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import asdict, replace
+from dataclasses import asdict
 
 from gpu_worker.device.base import Buffer, Device, RecordedWork, Stream
 from gpu_worker.execution.grid.loop_graph import LoopRoute, LoopState, Segment, SegmentShape, reached
-from gpu_worker.execution.replay import MOST_WORK, Answer, Recording, SlotValues
+from gpu_worker.execution.recorded_pass import Answer, GridOutcome, ReplayedPass, SlotValues
+from gpu_worker.execution.replay import MOST_WORK, Alike, Recording
 from gpu_worker.execution.streams import Streams
 from gpu_worker.memory.double_buffer import BoundBuffers, BufferSet
 from gpu_worker.memory.partition import HeldArray, Partition
 from gpu_worker.memory.registry import Registry
 from gpu_worker.protocol.errors import KernelFault, NotFinite, Place
 from gpu_worker.protocol.grids import Iterated
-from gpu_worker.protocol.messages import Ran, Run, Times
-from gpu_worker.system.crash_record import BlackBox
-from gpu_worker.system.failpoints import failpoint
+from gpu_worker.protocol.messages import Run
+
+
+class RecordedLoop:
+    """Loop that was recorded, with what it keeps in each state in which it has ended.
+
+    Parameters
+    ----------
+    path : LoopRoute
+        The way that it went.
+    alike : callable
+        As for :meth:`gpu_worker.execution.replay.Recording.keep`.
+
+    Attributes
+    ----------
+    others : dict of LoopState to dict of int to BoundBuffers
+        What is kept, by slot, where it ends in another state than it did when it was recorded.
+    """
+
+    def __init__(self, path: LoopRoute, alike: Alike):
+        self.path = path
+        self.alike = alike
+        self.others: dict[LoopState, dict[int, BoundBuffers]] = {}
+        self._calls = RecordedWork(())
+
+    def count(self) -> int:
+        """Return the number of launches and copies of all segments."""
+        return sum(len(segment.entries) for segment in reached(self.path.start))
+
+    def record(self, streams: Streams) -> None:
+        """Make replayable work of the segments."""
+        segments = reached(self.path.start)
+        for segment in segments:
+            segment.work = streams.recorded(segment.entries)
+        self._calls = RecordedWork(list({id(entry): (stream, entry) for segment in segments
+                                         for stream, entry in segment.entries}.values()))
+
+    def run(self, arguments: SlotValues, wait: Callable[[], None]) -> tuple[Iterated, LoopState] | None:
+        """Run the loop by its graph; return its outcome and its last state, or None if it leaves what is known, or a
+        cell is not finite.
+        """
+        self._calls.set(arguments.number)
+        try:
+            ended, state = self.path.course.run(self.path.start, _begun, wait)
+        except NotFinite:
+            return None         # the error tells more of the plan than a recording knows
+        finally:
+            wait()
+        return None if ended is None else (ended, state)
+
+    def moved(self, partition: Partition, state: LoopState) -> Partition:
+        """Return a kept partition as it lies where the loop ends in ``state``."""
+        buffers = {buffer: there for name, cells in self.path.end.content.items()
+                   for buffer, there in zip(cells.buffers, state.content[name].buffers, strict=True)}
+        return partition.with_blocks([
+            tuple(HeldArray(array.field, buffer=buffers[array.on_device].share(), window=array.window)
+                  for array in block) for block in partition.blocks])
+
+    def close(self) -> None:
+        """Close the work of the segments, and drop what is kept in further states."""
+        for segment in reached(self.path.start):
+            for work in segment.work:
+                work.close()
+        for bindings in self.others.values():
+            for binding in bindings.values():
+                binding.drop()
 
 
 class LoopReplay(Recording):
     """Recording of a loop with tests of cell values; parameters as for :class:`~gpu_worker.execution.replay.Recording`.
-
-    Attributes
-    ----------
-    path : LoopRoute or None
-        The way that the loop went when it was recorded.
     """
 
     def __init__(self, request: Run, source: int, names: Registry, buffer_sets: Sequence[BufferSet]):
         super().__init__(request, source, names, buffer_sets)
-        self.path: LoopRoute | None = None
-        self._free = [buffer for buffer_set in buffer_sets for buffer in buffer_set.buffers.values()]
-        self._stretches: list[Segment] = []
-        self._calls = RecordedWork(())
-        #: What is kept where the loop ends in another state than it did when it was recorded.
-        self._others: dict[LoopState, dict[int, BoundBuffers]] = {}
+        self._free = self._set_buffers()
+        self._loop: RecordedLoop | None = None
 
     # -- while the plan runs ------------------------------------------------------------------------------------------
 
@@ -55,132 +109,87 @@ class LoopReplay(Recording):
         return None
 
     def keep(self, kept: Mapping[tuple[int, str], Sequence[Partition]], allocated: Mapping[int, Buffer],
-             alike: Callable[[BoundBuffers], BoundBuffers]) -> None:
+             alike: Alike) -> None:
         used = {buffer for buffer in allocated.values() if buffer.nbytes}
         for buffer_set in [buffer_set for buffer_set in self.buffer_sets
                            if used.isdisjoint(buffer_set.buffers.values())]:
             self.buffer_sets.remove(buffer_set)
             buffer_set.give()
-        for buffer in used.difference(*(buffer_set.buffers.values() for buffer_set in self.buffer_sets)):
+        for buffer in used.difference(self._set_buffers()):
             self.buffer_sets.append(BufferSet({0: buffer}))
             self.buffer_sets[-1].hold()
         self.bindings = {slot: self._binding(name, partitions, alike) for (slot, name), partitions in kept.items()}
+        assert self.grid.path is not None
+        self._loop = RecordedLoop(self.grid.path, alike)
 
     def complete(self, streams: Streams, buffers: Sequence[Buffer], place: Place, answer: Answer) -> None:
-        assert self.path is not None
-        stretches = reached(self.path.start)
-        calls = {id(entry): (stream, entry) for each in stretches for stream, entry in each.entries}
-        self.refused |= sum(len(each.entries) for each in stretches) > MOST_WORK
-        if self.refused:
+        loop = self._loop
+        self.refused |= loop is None or loop.count() > MOST_WORK
+        if loop is None or self.refused:
             return
-        for each in stretches:
-            each.work = streams.recorded(each.entries)
-        self._stretches, self._calls = stretches, RecordedWork(list(calls.values()))
+        loop.record(streams)
         super().complete(streams, buffers, place, answer)
-        mine = {buffer for buffer_set in self.buffer_sets for buffer in buffer_set.buffers.values()}
-        self._before = {buffer: ghosts for buffer, ghosts in self._before.items() if buffer in mine}
-        if self.path.is_steady:
-            self._found = _ghosts(self._found)
-            self._before = _ghosts(mine)
+        mine = self._set_buffers()
+        self._ghosts.before = {buffer: tag for buffer, tag in self._ghosts.before.items() if buffer in mine}
+        if loop.path.is_steady:
+            self._ghosts.read, self._ghosts.before = _filled(self._ghosts.read), _filled(mine)
 
     # -- at every further call ----------------------------------------------------------------------------------------
 
-    def pursue(self, request: Run, arguments: SlotValues, box: BlackBox, names: Registry,
-               alike: Callable[[BoundBuffers], BoundBuffers]) -> Ran | None:
-        """Replay the loop within an exclusive turn of the queue; return None if the loop has to run anew.
-
-        Raises
-        ------
-        KernelFault
-            If a kernel has failed.
-        """
-        started, vrdd = time.monotonic(), request.vrdds[self.slot]
-        place = replace(self._place, vrdd=names.called(vrdd))
-        with ExitStack() as stack:
-            stack.callback(names.give_back, (vrdd,))
-            for buffer_set in self.buffer_sets:
-                stack.callback(buffer_set.give)
-            try:
-                with box.running(place, started + request.seconds):
-                    self._enqueue(arguments)
-                    self._calls.set(arguments.number)
-                    ended, state = self._gone()
-                    self._wait()
-            except KernelFault as fault:
-                raise fault.at(**asdict(place)) from fault.__cause__
-            # Where the loop is steady, all ghost cells that sides are given for are as they were.
-            assert self.path is not None
-            for buffer in () if self.path.is_steady else self._after:
-                buffer.ghosts = None if ended is None else state.tags.get(buffer)
-            if ended is None:
-                return None
-            failpoint("computed")
-            for slot, binding in self._ending(state, alike).items():
-                names.bind_all(request.vrdds[slot], binding)
-            failpoint("bound")
-        return Ran(request.number, (), None, False, Times(time.monotonic() - started, 0.0), b"", (ended,))
-
-    def _gone(self) -> tuple[Iterated | None, LoopState]:
-        """Run the loop by its graph; return its outcome and its last state, or (None, the start) if a value is not
-        finite.
-        """
-        assert self.path is not None
-        start = self.path.start
+    def _replayed(self, arguments: SlotValues, place: Place) -> ReplayedPass | None:
+        started, loop = time.monotonic(), self._loop
+        assert loop is not None
         try:
-            return self.path.course.run(start, _begun, self._wait)
-        except NotFinite:
-            return None, start      # the error tells more of the plan than a recording knows
+            self._enqueue(arguments)
+            ended = loop.run(arguments, self._wait)
+        except KernelFault as fault:
+            raise fault.at(**asdict(place)) from fault.__cause__
+        # Where the loop is steady, all ghost cells that sides are given for are as they were.
+        changed = () if loop.path.is_steady else self._ghosts.after
+        if ended is None:
+            for buffer in changed:
+                buffer.ghosts = None
+            return None
+        iterated, state = ended
+        return ReplayedPass(self._ending(loop, state), (iterated,),
+                            {buffer: state.tags.get(buffer) for buffer in changed}, started)
 
     def _wait(self) -> None:
-        for device, stream in self._streams:
+        for device, stream in self.work.streams:
             device.synchronize(stream=stream)
 
-    def _ending(self, state: LoopState, alike: Callable[[BoundBuffers], BoundBuffers]) -> dict[int, BoundBuffers]:
+    def _ending(self, loop: RecordedLoop, state: LoopState) -> dict[int, BoundBuffers]:
         """Return the kept results for a loop that ends in ``state``, bound to the buffers of that state."""
-        assert self.path is not None
-        end = self.path.end
-        if state is end:
+        if state is loop.path.end:
             return self.bindings
-        if state not in self._others:
-            moved = {buffer: there for name, cells in end.content.items()
-                     for buffer, there in zip(cells.buffers, state.content[name].buffers, strict=True)}
-
-            def in_set(partition: Partition) -> Partition:
-                return partition.with_blocks([tuple(
-                    HeldArray(array.field, buffer=moved[array.on_device].share(),
-                              window=array.window) for array in block)
-                    for block in partition.blocks])
-
-            self._others[state] = {
-                slot: self._binding(binding.name, list(map(in_set, binding.contents.values())), alike)
+        if state not in loop.others:
+            loop.others[state] = {
+                slot: self._binding(binding.name, [loop.moved(each, state) for each in binding.contents.values()],
+                                    loop.alike)
                 for slot, binding in self.bindings.items()}
-        return self._others[state]
+        return loop.others[state]
 
     @property
     def ends(self) -> list[BoundBuffers]:
-        return [*self.bindings.values(),
-                *(binding for bindings in self._others.values() for binding in bindings.values())]
+        others = self._loop.others.values() if self._loop is not None else ()
+        return [*self.bindings.values(), *(binding for bindings in others for binding in bindings.values())]
 
     def close(self, give: Callable[[Device, Stream], None]) -> None:
-        for stretch in self._stretches:
-            for work in stretch.work:
-                work.close()
-        for bindings in self._others.values():
-            for binding in bindings.values():
-                binding.drop()
-        self._others, self._stretches, self._calls, self.path = {}, [], RecordedWork(()), None
+        if self._loop is not None:
+            self._loop.close()
+        self._loop, self.grid = None, GridOutcome()
         super().close(give)
 
 
-def _ghosts(buffers: Iterable[Buffer]) -> dict[Buffer, tuple | None]:
+def _filled(buffers: Iterable[Buffer]) -> dict[Buffer, tuple | None]:
     """Return the ghost-cell tags of those buffers that have some."""
     return {buffer: buffer.ghosts for buffer in buffers if buffer.ghosts is not None}
 
 
 def _begun(state: LoopState, shape: SegmentShape) -> Segment | None:
     """Start a recorded segment; return None if the state has none of this shape."""
-    stretch = state.stretches.get(shape)
-    if stretch is not None:
-        for work in stretch.work:
+    segment = state.stretches.get(shape)
+    if segment is not None:
+        for work in segment.work:
             work.start()
-    return stretch
+    return segment

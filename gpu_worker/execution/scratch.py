@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from typing import Protocol
 
 import numpy as np
 
 from gpu_worker.device.base import Buffer, Device, Stream
 from gpu_worker.execution.held_tables import hold, table_buffer
+from gpu_worker.execution.payload_copies import Passages
 from gpu_worker.execution.plan_checks import dtype_of, value_bytes
 from gpu_worker.execution.progress import Progress
-from gpu_worker.execution.replay import Recording
 from gpu_worker.execution.streams import Streams
 from gpu_worker.memory.registry import Registry
 from gpu_worker.protocol.errors import PlanError, ProtocolError
@@ -19,10 +20,24 @@ from gpu_worker.protocol.messages import ArgumentValue
 from gpu_worker.protocol.payload import Payload
 
 
+class PassRecorder(Protocol):
+    """Interface of what records a plan's pass, as its memory and arguments see it; the methods are those of
+    :class:`gpu_worker.execution.replay.Recording`.
+    """
+
+    passages: Passages | None
+    refused: bool
+
+    def given(self, place: int, nbytes: int, device: Device) -> Buffer | None: ...
+    def host(self, nbytes: int, device: Device) -> np.ndarray: ...
+    def stage(self, slot: int, data: np.ndarray, device: Device) -> np.ndarray: ...
+    def fix(self, slot: int, data: bytes) -> None: ...
+
+
 class Scratch:
     """Buffers of one plan; buffers that are out of use serve later work of their stream."""
 
-    def __init__(self, streams: Streams, recording: Recording | None = None):
+    def __init__(self, streams: Streams, recording: PassRecorder | None = None):
         self._streams = streams
         self._recording = recording
         #: All that was allocated.
@@ -109,7 +124,7 @@ class Arguments:
     """Values in the slots of one request."""
 
     def __init__(self, values: Sequence[ArgumentValue], payload: Payload | None, progress: Progress | None = None,
-                 recording: Recording | None = None, names: Registry | None = None, streams: Streams | None = None):
+                 recording: PassRecorder | None = None, names: Registry | None = None, streams: Streams | None = None):
         self._values = values
         self._names, self._streams = names, streams
         self.payload = payload

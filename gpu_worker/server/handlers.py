@@ -431,17 +431,13 @@ class SessionWorker:
                 return None
             started = time.monotonic()
             try:
-                if not isinstance(recording, LoopReplay):
-                    flight = recording.begin(request, arguments, self._box, self._names, self._line)
-                    self._grids.turn_done(request.world)
-                    self._repeated += 1
-                    return flight
-                done = recording.pursue(request, arguments, self._box, self._names, plan.recordings.alike)
+                flight = recording.begin(request, arguments, self._box, self._names, self._line)
             finally:
                 recording.lock.release()
-            if done is not None:
+            if flight is not None:
+                self._grids.turn_done(request.world)
                 self._repeated += 1
-                return done, None
+                return flight
             for each in plan.recordings.discard(recording):
                 self._close_recording(each)
         return self._anew(replace(request, seconds=request.seconds - (time.monotonic() - started)), plan, payload)

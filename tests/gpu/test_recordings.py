@@ -78,7 +78,7 @@ def test_a_further_pass_is_one_launch_of_a_graph(worker: Bench):
     recordings, = (prepared.recordings for prepared in worker.process._plans._known.values()
                    if prepared.recordings._known)
     recording, = recordings._known.values()
-    work, = recording._work
+    work, = recording.work.works
     assert isinstance(work, Graph) and work._handle is not None and len(work.entries) == 4
 
 
@@ -90,7 +90,7 @@ def test_a_pass_of_a_loop_is_one_launch_of_a_graph(host: Bench):
     recordings = next(known.recordings for known in host.process._plans._known.values() if known.keeps
                       and known.recordings._known)
     assert all(isinstance(work, Graph) and work._handle is not None
-               for recording in recordings._known.values() for work in recording._work)
+               for recording in recordings._known.values() for work in recording.work.works)
 
 
 def test_what_another_thread_frees_during_a_capture_is_free_after_it(device: CudaDevice):

@@ -157,7 +157,7 @@ def test_a_fault_is_blamed_on_the_plan_whose_kernel_failed(host: Ahead, tmp_path
     host.flights.clear()
     known = next(each.recordings._known for each in host.process._plans._known.values() if each.plan == plans[0])
     for recording in known.values():
-        for _, call in recording._work[0].entries:
+        for _, call in recording.work.works[0].entries:
             monkeypatch.setattr(call.kernel, "name", "fails")
     requests = [host.begin(plans[vrdd % 2], (vrdd, vrdd + 1), released=(vrdd - 1,)) for vrdd in range(17, 22)]
     with pytest.raises(Ended):

@@ -250,13 +250,13 @@ def test_loops_that_end_where_their_values_say_end_as_if_they_came_once(
         plain: GridBench, late: GridBench, seed: int, monkeypatch: pytest.MonkeyPatch):
     """They end after one test or many, in any of the buffers, or not at all; or a cell is not finite."""
     monkeypatch.setattr(Recordings, "PATIENCE", 1000)
-    chance, again, pursue = random.Random(seed), [], LoopReplay.pursue
+    chance, again, pursue = random.Random(seed), [], LoopReplay.begin
 
     def noted(*arguments):
         again.append(pursue(*arguments))
         return again[-1]
 
-    monkeypatch.setattr(LoopReplay, "pursue", noted)
+    monkeypatch.setattr(LoopReplay, "begin", noted)
     for grid in (late, plain):
         grid.put(1, FULL)
     held, newest, failed, ends = [1], 1, 0, set()
