@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-import platformdirs
-
 from gpu_worker.deployment import templates
 from gpu_worker.deployment.records import Record
+from vispark.clusters import executors
 from vispark.clusters.errors import ClusterError, ClusterRefused
 from vispark.clusters.kubernetes_api import KubernetesApi, KubernetesRefusal, connected
 from vispark.clusters.platforms import (
@@ -20,12 +19,9 @@ from vispark.clusters.platforms import (
     ClusterParameter,
     ClusterStatus,
     SubmitSettings,
-    device,
     matches,
-    memory,
     whole,
 )
-from vispark.clusters.standalone import task_share
 from vispark.errors import OptionError
 
 #: Labels of the namespace and of all pods.
@@ -36,12 +32,7 @@ _LONGEST = 55
 
 _PARAMETERS = (
     ClusterParameter("image", "vispark:latest", matches(r"[\w.:/@-]+", "the name of an image"), "Container image."),
-    ClusterParameter("executors", "2", whole(1, 1000), "Executors at most."),
-    ClusterParameter("cores", "4", whole(1, 256), "Cores of each executor."),
-    ClusterParameter("memory", "4g", memory, "Memory of each executor."),
-    ClusterParameter("gpus", "1", whole(0, 16), "GPUs of each executor, nvidia.com/gpu."),
-    ClusterParameter("device", "auto", device, "As spark.vispark.device."),
-    ClusterParameter("idle", "1800", whole(1, 10 ** 7), "Seconds until an executor without tasks ends."),
+    *(replace(each, check=whole(1, 1000)) if each.name == "executors" else each for each in executors.PARAMETERS),
     ClusterParameter("discovery", "/usr/local/lib/python3.12/site-packages/gpu_worker/system/gpus.sh",
                      matches(r"/\S+", "an absolute path"), "Discovery script in the image: gpu-worker gpus --script."),
     ClusterParameter("context", "", matches(r"\S*", "a context, or empty"), "Of kubeconfig; empty: the current one."),
@@ -50,15 +41,10 @@ _PARAMETERS = (
 )
 
 
-class KubernetesPlatform:
+class KubernetesPlatform(executors.ExecutorFiles):
     """Platform of namespaces. Nothing runs between programs; executors end when they are idle."""
 
     parameters = _PARAMETERS
-    costs = False
-
-    def place(self, identity: str, values: Mapping[str, str]) -> dict[str, str]:
-        """Return the folder of the pods' template."""
-        return {"place": str(Path(platformdirs.user_state_dir("vispark")) / "cluster-files" / identity)}
 
     def plan(self, record: Record) -> dict[str, Any]:
         """Return the objects, and the settings of programs."""
@@ -155,19 +141,11 @@ def _settings(record: Record) -> dict[str, str]:
             f"{kubernetes}authenticate.driver.serviceAccountName": _ACCOUNT,
             f"{kubernetes}executor.podTemplateFile": f"{record.details['place']}/executor.yaml",
             f"{kubernetes}executor.label.{ID}": record.id, f"{kubernetes}driver.label.{ID}": record.id,
-            "spark.executor.cores": values["cores"], "spark.executor.memory": values["memory"] or "1g",
-            "spark.dynamicAllocation.enabled": "true", "spark.dynamicAllocation.shuffleTracking.enabled": "true",
-            "spark.dynamicAllocation.initialExecutors": values["executors"],
-            "spark.dynamicAllocation.maxExecutors": values["executors"],
-            "spark.dynamicAllocation.executorIdleTimeout": f"{values['idle']}s",
-            "spark.dynamicAllocation.cachedExecutorIdleTimeout": f"{values['idle']}s",
-            "spark.vispark.device": values["device"]}
+            **executors.settings(values, values["discovery"])}
     if values["context"]:
         conf[f"{kubernetes}context"] = values["context"]
-    if gpus := int(values["gpus"]):
-        conf |= {"spark.executor.resource.gpu.amount": str(gpus), "spark.executor.resource.gpu.vendor": "nvidia.com",
-                 "spark.executor.resource.gpu.discoveryScript": values["discovery"],
-                 "spark.task.resource.gpu.amount": task_share(gpus, int(values["cores"]))}
+    if int(values["gpus"]):
+        conf["spark.executor.resource.gpu.vendor"] = "nvidia.com"
     return conf
 
 

@@ -23,6 +23,7 @@ from gpu_worker.deployment import scheduled_gpus
 from gpu_worker.deployment.records import Record
 from vispark.clusters import tagged_processes
 from vispark.clusters.errors import ClusterError, ClusterRefused
+from vispark.clusters.executors import task_share
 from vispark.clusters.platforms import (
     ABSENT,
     ENDED,
@@ -125,17 +126,6 @@ class StandalonePlatform:
                      "spark.task.resource.gpu.amount": task_share(gpus, worker["cores"])}
         return SubmitSettings(state["master"], conf, environment={"SPARK_LOCAL_IP": "127.0.0.1"},
                               secrets={"spark.authenticate.secret": (place / "secret").read_text()})
-
-
-def task_share(gpus: int, cores: int) -> str:
-    """Return the GPUs of a task so that as many tasks as cores run: a share of one, or a whole number.
-
-    Examples
-    --------
-    >>> task_share(1, 4), task_share(2, 2), task_share(4, 2)
-    ('0.25', '1', '2')
-    """
-    return str(max(1, gpus // cores)) if gpus >= cores else f"{int(1000 * gpus / cores) / 1000:g}"
 
 
 def specification(values: Mapping[str, str]) -> dict[str, Any]:

@@ -3,52 +3,28 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import platformdirs
-
 from gpu_worker.deployment import scheduled_gpus, templates
 from gpu_worker.deployment.records import Record
+from vispark.clusters import executors
 from vispark.clusters.errors import ClusterError, ClusterRefused
-from vispark.clusters.platforms import (
-    ABSENT,
-    READY,
-    ClusterParameter,
-    ClusterStatus,
-    SubmitSettings,
-    device,
-    matches,
-    memory,
-    whole,
-)
-from vispark.clusters.standalone import task_share
+from vispark.clusters.platforms import ABSENT, READY, ClusterParameter, ClusterStatus, SubmitSettings, matches
 
 _PARAMETERS = (
     ClusterParameter("conf", "/etc/hadoop/conf", matches(r"/\S*", "an absolute path"), "HADOOP_CONF_DIR."),
     ClusterParameter("archive", "", matches(r"\S*", "a file or an address"),
                      "Python environment with vispark, by conda-pack or venv-pack; empty: it is on all nodes."),
     ClusterParameter("queue", "default", matches(r"[\w.-]+", "the name of a queue"), "Queue of YARN."),
-    ClusterParameter("executors", "2", whole(1, 10_000), "Executors at most."),
-    ClusterParameter("cores", "4", whole(1, 256), "Cores of each executor."),
-    ClusterParameter("memory", "4g", memory, "Memory of each executor."),
-    ClusterParameter("gpus", "1", whole(0, 16), "GPUs of each executor."),
-    ClusterParameter("device", "auto", device, "As spark.vispark.device."),
-    ClusterParameter("idle", "1800", whole(1, 10 ** 7), "Seconds until an executor without tasks ends."),
+    *executors.PARAMETERS,
 )
 
 
-class YarnPlatform:
+class YarnPlatform(executors.ExecutorFiles):
     """Platform of applications on a cluster of YARN's, of which nothing is created but settings and a script."""
 
     parameters = _PARAMETERS
-    costs = False
-
-    def place(self, identity: str, values: Mapping[str, str]) -> dict[str, str]:
-        """Return the folder of the scripts."""
-        return {"place": str(Path(platformdirs.user_state_dir("vispark")) / "cluster-files" / identity)}
-
     def plan(self, record: Record) -> dict[str, Any]:
         """Return the settings of programs."""
         settings = _settings(record)
@@ -90,21 +66,14 @@ class YarnPlatform:
 
 
 def _settings(record: Record) -> SubmitSettings:
-    values, allocation = record.parameters, "spark.dynamicAllocation."
-    conf = {"spark.executor.cores": values["cores"], "spark.executor.memory": values["memory"] or "1g",
-            f"{allocation}enabled": "true", f"{allocation}shuffleTracking.enabled": "true",
-            f"{allocation}initialExecutors": values["executors"], f"{allocation}maxExecutors": values["executors"],
-            f"{allocation}executorIdleTimeout": f"{values['idle']}s",
-            f"{allocation}cachedExecutorIdleTimeout": f"{values['idle']}s",
-            "spark.yarn.tags": f"vispark-{record.id}", "spark.vispark.device": values["device"],
-            # A container that YARN ends may leave the worker, which made a session of its own.
-            "spark.vispark.lease": "30"}
+    values = record.parameters
+    conf = executors.settings(values, "./gpus.sh") | {
+        "spark.yarn.tags": f"vispark-{record.id}",
+        # A container that YARN ends may leave the worker, which made a session of its own.
+        "spark.vispark.lease": "30"}
     options = ["--queue", values["queue"]]
-    if gpus := int(values["gpus"]):
+    if int(values["gpus"]):
         options += ["--files", f"{record.details['place']}/gpus.sh#gpus.sh"]
-        conf |= {"spark.executor.resource.gpu.amount": str(gpus),
-                 "spark.executor.resource.gpu.discoveryScript": "./gpus.sh",
-                 "spark.task.resource.gpu.amount": task_share(gpus, int(values["cores"]))}
     if values["archive"]:
         python = "./environment/bin/python"
         options += ["--archives", f"{values['archive']}#environment"]
