@@ -14,7 +14,7 @@ from gpu_worker.web.stream import Events, Feed
 try:
     from starlette.applications import Starlette
     from starlette.requests import Request
-    from starlette.responses import FileResponse, Response
+    from starlette.responses import Response
     from starlette.routing import Mount, Route
     from starlette.staticfiles import StaticFiles
 except ImportError:
@@ -37,7 +37,7 @@ def live_application(feed: Feed, pages: Path, access: Access, names: Collection[
     feed : Feed
         Which looks once a second for all viewers.
     pages : Path
-        Folder with the page, ``index.html``, and its script.
+        Folder with the page behind the head that all have, ``index.html`` from its title on, and its script.
     access : Access
         Who may read it.
     names : collection of str, optional
@@ -60,7 +60,8 @@ def live_application(feed: Feed, pages: Path, access: Access, names: Collection[
         raise WorkerError(f"the dashboard needs starlette and uvicorn: {install('dashboard')}")
 
     def page(_: Request) -> Response:
-        return FileResponse(pages / "index.html", media_type="text/html")
+        return Response(b"".join(path.read_bytes() for path in (ASSETS / "head.html", pages / "index.html")),
+                        media_type="text/html")
 
     def answered(answer: Callable[[], Answer]) -> Callable[[Request], Response]:
         def respond(_: Request) -> Response:
