@@ -22,19 +22,11 @@ from gpu_worker.execution.scratch import Scratch
 from gpu_worker.memory.partition import Block, HeldArray, Partition
 from gpu_worker.protocol import messages
 from gpu_worker.protocol.errors import PlanError
+from gpu_worker.protocol.fold_operators import is_known, of_bools, operator_of
 from gpu_worker.protocol.messages import Field, FieldFold, FoldByKeyStep, FoldInsideStep, FoldStep, Launch, MapFoldStep
 from gpu_worker.protocol.payload import aligned
 
 SOURCE = Source((Path(__file__).parent / "fold.cu").read_text(), file="fold.cu")
-
-#: Operator to its functor in fold.cu and its meaning on the host.
-OPERATORS: dict[str, tuple[str, np.ufunc]] = {
-    "add": ("Add", np.add), "multiply": ("Multiply", np.multiply), "minimum": ("Minimum", np.minimum),
-    "maximum": ("Maximum", np.maximum), "and": ("And", np.bitwise_and), "or": ("Or", np.bitwise_or),
-    "xor": ("Xor", np.bitwise_xor),
-}
-#: What arithmetic on bools is.
-_OF_BOOLS = {"add": "or", "multiply": "and", "minimum": "and", "maximum": "or"}
 
 #: NumPy dtype (kind and size) to the C++ type of an element.
 _ELEMENTS = {
@@ -300,10 +292,9 @@ def field_fold(folds: Sequence[FieldFold], described: Field) -> FieldFold:
     how = named.get(described.name) or named.get("")
     if how is None:
         raise PlanError(f"the plan does not say how to fold field {described.name!r}")
-    if how.operator not in OPERATORS:
-        raise PlanError(f"no fold {how.operator!r}; there are {', '.join(OPERATORS)}")
+    operator = operator_of(how.operator)
     if np.dtype(described.dtype).kind == "b" and not how.result:
-        how = replace(how, operator=_OF_BOOLS.get(how.operator, how.operator))
+        how = replace(how, operator=of_bools(operator.name))
     return replace(how, field=described.name)
 
 
@@ -325,12 +316,12 @@ class ElementFold:
 
 def element_fold(how: FieldFold, described: Field) -> ElementFold:
     dtype = np.dtype(described.dtype)
-    if how.operator not in OPERATORS or (how.result and how.result not in _ELEMENTS):
+    if how.result and how.result not in _ELEMENTS:
         raise PlanError(f"there is no fold {how.operator!r} with results of {how.result!r}")
-    functor = OPERATORS[how.operator][0]
+    operator = operator_of(how.operator)
+    functor = operator.functor
     code = f"f{dtype.itemsize // 2}" if dtype.kind == "c" else _code(dtype)
-    bitwise_of_floats = dtype.kind in "fc" and how.operator in ("and", "or", "xor")
-    if code not in _ELEMENTS or (dtype.kind == "c" and functor != "Add") or bitwise_of_floats:
+    if code not in _ELEMENTS or dtype.kind not in operator.kinds:
         raise PlanError(f"no fold {how.operator} for {dtype} on the device")
     element = _ELEMENTS[code]
     carried = _ELEMENTS[how.result] if how.result else {"float": "double"}.get(element, element)
@@ -357,7 +348,7 @@ def _part(how: FieldFold, described: Field, fold: Callable[[ElementFold], np.nda
 
 def _joined(parts: Sequence[FieldTotal]) -> FoldedArray:
     how, described = parts[0].how, parts[0].field
-    ufunc = OPERATORS[how.operator][1]
+    ufunc = getattr(np, operator_of(how.operator).ufunc)
     with np.errstate(all="ignore"):
         if parts[0].values.shape[1] == 2:
             values = _sum([part.values for part in parts])
@@ -473,7 +464,7 @@ class Folder:
 
     def accumulators(self, partial: messages.Accumulators, works: int) -> Buffer:
         """Return memory for the accumulators of works."""
-        if partial.accumulator not in _ACCUMULATORS or partial.operator not in OPERATORS:
+        if partial.accumulator not in _ACCUMULATORS or not is_known(partial.operator):
             raise PlanError(f"no fold {partial.operator!r} in {partial.accumulator!r} on the device")
         return self._allocate(works * partial.width, partial.accumulator)
 
@@ -518,8 +509,8 @@ class Folder:
         if dtype:
             given = np.dtype(dtype)
             element = _ELEMENTS[f"f{given.itemsize // 2}" if given.kind == "c" else _code(given)]
-        kernel = self.device.compile(SOURCE, f"join_works<{OPERATORS[partial.operator][0]}, {partial.accumulator}, "
-                                             f"{element}, {across}>")
+        functor = operator_of(partial.operator).functor
+        kernel = self.device.compile(SOURCE, f"join_works<{functor}, {partial.accumulator}, {element}, {across}>")
         grid = segments, max(1, min(_MAX_GRID, -(-partial.width // across)))
         self.device.launch(kernel, grid, (across, _THREADS // across), [
             left, np.uint64(table[0]), np.uint64(table[1]), np.int64(partial.width)], stream=self.stream)

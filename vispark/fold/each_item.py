@@ -18,9 +18,6 @@ from vispark.translate.ir.source_text import find
 #: The place that stands for each part of a tuple of numbers or arrays.
 EACH = "*"
 
-_OPERATORS: dict[type, str] = {ast.Add: "+", ast.Mult: "*", ast.BitAnd: "&", ast.BitOr: "|", ast.BitXor: "^"}
-
-
 def item_join(function: Callable[..., Any]) -> str | Callable[..., Any] | None:
     """Return the operator, or the function, that joins the items of two tuples; None if that is not seen.
 
@@ -63,11 +60,17 @@ def _items(items: ast.expr, names: list[str], function: types.FunctionType) -> s
         return None
     match items.elt:
         case ast.BinOp(left, operator, right) if {_name(left), _name(right)} == set(targets):
-            symbol = _OPERATORS.get(type(operator), "")
-            return symbol if symbol in BINARY else None
+            return next((symbol for symbol in BINARY if _is_operator(operator, symbol)), None)
         case ast.Call(called, [left, right], []) if {_name(left), _name(right)} == set(targets):
             return _found(called, function)
     return None
+
+
+def _is_operator(operator: ast.operator, symbol: str) -> bool:
+    match ast.parse(f"x {symbol} y", mode="eval").body:
+        case ast.BinOp(_, known, _):
+            return type(known) is type(operator)
+    return False
 
 
 def _is_call(node: ast.expr | None, name: str, arguments: int, function: types.FunctionType,

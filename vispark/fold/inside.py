@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from gpu_worker.protocol.fold_operators import operator_of
 from gpu_worker.protocol.messages import Field, Signature
 from vispark.errors import Place, PlanError
 from vispark.fold.spec import FoldSpec
@@ -48,10 +49,9 @@ def _check(described: Field, operator: str, axis: int, label: str) -> None:
     if len(described.shape) <= axis:
         raise PlanError(f"{label} folds inside each record, and {called} is a number: reduce() folds records with each "
                         "other, and vmap() before it may make them rows", place)
-    if not described.shape[axis] and operator in ("minimum", "maximum"):
+    if not described.shape[axis] and operator_of(operator).chooses:
         raise PlanError(f"{called} of shape {described.shape[axis:]} has nothing to take the {operator} of", place)
-    lacking = {"f": ("and", "or", "xor"), "c": ("and", "or", "xor", "multiply", "minimum", "maximum")}
-    if operator in lacking.get(dtype.kind, ()) or dtype.str[1:] not in _FOLDED:
+    if dtype.kind not in operator_of(operator).kinds or dtype.str[1:] not in _FOLDED:
         raise PlanError(f"{called} is of {dtype}, which has no {operator} on the device; convert it in a vmap()", place)
 
 

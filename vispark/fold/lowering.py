@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import functools
 import math
-import operator
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
+from gpu_worker.protocol.fold_operators import operator_of
 from gpu_worker.protocol.messages import Field, FieldFold, FoldByKeyStep, Folded, FoldedField, FoldStep
 from gpu_worker.protocol.payload import Data
 from vispark._utils.hashing import hashed_once
 from vispark.errors import Place, PlanError
 from vispark.fold.each_item import EACH
 from vispark.fold.reading import Leaf
-from vispark.fold.spec import FoldSpec
+from vispark.fold.spec import FoldSpec, function_of
 from vispark.records import RecordLayout, unpack
 from vispark.records.layout import BY_NAME, RecordPart
 from vispark.records.partition_schema import PartitionSchema
@@ -25,12 +25,6 @@ from vispark.records.partition_schema import PartitionSchema
 #: Each worker's result, its payload, and what the records look like; in the order of their first partitions.
 Folds = Sequence[tuple[Folded, Data, PartitionSchema]]
 
-_ON_HOST = {"add": np.add, "multiply": np.multiply, "minimum": np.minimum, "maximum": np.maximum,
-            "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}
-_BITWISE = ("and", "or", "xor")
-PYTHON_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
-    "add": operator.add, "multiply": operator.mul, "minimum": min, "maximum": max,
-    "and": operator.and_, "or": operator.or_, "xor": operator.xor}
 _ADD = FoldSpec((Leaf("", "add"),), "add")
 
 #: Tables with a cell for each key: how many keys are few, how many there may be else for each record, and the most
@@ -204,7 +198,7 @@ def _joined_type(leaf: Leaf, of: str, part: RecordPart) -> str:
     one = BY_NAME[of](1) if of in BY_NAME else np.dtype(of).type(1)
     other = BY_NAME[part.types[0]](1) if part.types[0] in BY_NAME else np.dtype(part.types[0]).type(1)
     try:
-        return type_of(PYTHON_OPERATORS[leaf.operator](one, other))
+        return type_of(function_of(leaf.operator)(one, other))
     except TypeError:
         return ""
 
@@ -364,14 +358,14 @@ def check_double(action: str, dtype: Any) -> bool:
 
 def _field(leaf: Leaf, part: RecordPart) -> FieldFold | str:
     """Return the fold of one part, or why it is not folded."""
-    dtype, named = part.dtype, leaf.operator
+    dtype, named, join = part.dtype, leaf.operator, operator_of(leaf.operator)
     python = part.form == "number" and part.types[0] in BY_NAME
-    if dtype.kind == "b" and python and (named not in _BITWISE or leaf.kind == "ufunc"):
+    if dtype.kind == "b" and python and (not join.is_bitwise or leaf.kind == "ufunc"):
         return "Python's bools become ints in arithmetic"
-    if named in _BITWISE and dtype.kind not in "iub":
+    if join.is_bitwise and dtype.kind not in join.kinds:
         return f"there is no {named} of {dtype}"
     if dtype.kind not in "iubfc" or (dtype.kind == "f" and dtype.itemsize not in (4, 8)) \
-            or (dtype.kind == "c" and (named != "add" or dtype.itemsize not in (8, 16))):
+            or (dtype.kind == "c" and ("c" not in join.kinds or dtype.itemsize not in (8, 16))):
         return f"{dtype} has no {named} on the device"
     if not python and np.dtype(part.types[0]).byteorder not in "=|<":
         return "numbers of foreign byte order are not folded on the device"
@@ -383,7 +377,7 @@ def _field(leaf: Leaf, part: RecordPart) -> FieldFold | str:
 
 
 def _guard(leaf: Leaf, dtype: np.dtype, python: bool) -> str:
-    if python and dtype.kind == "i" and leaf.operator in ("add", "multiply"):
+    if python and dtype.kind == "i" and operator_of(leaf.operator).may_overflow:
         return "overflow"
     return "nan" if leaf.kind == "choice" and dtype.kind == "f" else ""
 
@@ -415,7 +409,7 @@ def _alone(how: dict[str, FieldFold], parts: Sequence[FoldedField], payload: Dat
 
 def _reduced(by: str, values: Sequence[np.ndarray]) -> np.ndarray:
     with np.errstate(all="ignore"):
-        return np.array(functools.reduce(_ON_HOST[by], values))
+        return np.array(functools.reduce(getattr(np, operator_of(by).ufunc), values))
 
 
 def _trusted(by: str, parts: Sequence[FoldedField]) -> bool:

@@ -9,17 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from gpu_worker.protocol.fold_operators import operators
 from vispark.translate.ir import nodes
 from vispark.translate.ir.nodes import Definition, Expression
 
-BINARY = {"+": "add", "*": "multiply", "&": "and", "|": "or", "^": "xor"}
-LIBRARY = {"operator.add": ("add", "operator"), "operator.mul": ("multiply", "operator"),
-            "operator.and_": ("and", "operator"), "operator.or_": ("or", "operator"),
-            "operator.xor": ("xor", "operator"), "min": ("minimum", "choice"), "max": ("maximum", "choice"),
-            "numpy.add": ("add", "ufunc"), "numpy.multiply": ("multiply", "ufunc"),
-            "numpy.minimum": ("minimum", "ufunc"), "numpy.maximum": ("maximum", "ufunc"),
-            "numpy.bitwise_and": ("and", "ufunc"), "numpy.bitwise_or": ("or", "ufunc"),
-            "numpy.bitwise_xor": ("xor", "ufunc")}
+#: Python's operators, and functions by their names in the form, with the operator of a fold and the kind of its join.
+BINARY = {each.symbol: each.name for each in operators() if each.symbol}
+LIBRARY = {name: (each.name, kind) for each in operators()
+           for name, kind in ((each.function, "choice" if each.chooses else "operator"),
+                              (f"numpy.{each.ufunc}", "ufunc"))}
 
 _NEITHER = "does not join its two values by one associative operator for each part"
 
@@ -37,7 +35,7 @@ class Leaf:
     place : str
         The part: "" for the whole record, or a place in nested tuples such as "1.0".
     operator : str
-        "add", "multiply", "minimum", "maximum", "and", "or" or "xor".
+        The name of a :class:`~gpu_worker.protocol.fold_operators.FoldOperator`.
     kind : str
         "operator"; "ufunc", which makes NumPy numbers of Python's; or "choice" of one of the two numbers by comparing
         them, as ``min`` does.

@@ -4,6 +4,7 @@ records.
 
 from __future__ import annotations
 
+import builtins
 import functools
 import operator
 import types
@@ -13,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gpu_worker.protocol.fold_operators import operator_of, operators
 from gpu_worker.protocol.messages import FieldFold
 from vispark._utils.hashing import hashed_once
 from vispark._utils.lazy import LazyModule
 from vispark.errors import PlanError
 from vispark.fold.each_item import EACH, item_join
-from vispark.fold.reading import BINARY, JoinedPart, Leaf, Unreadable, join_of
+from vispark.fold.reading import BINARY, LIBRARY, JoinedPart, Leaf, Unreadable, join_of
 from vispark.translate import TranslationError
 from vispark.translate.ir.nodes import Definition
 
@@ -27,18 +29,24 @@ if TYPE_CHECKING:
 else:
     reader = LazyModule("vispark.translate.frontend.reader")
 
+_MODULES: dict[str, Any] = {"numpy": np, "operator": operator, "": builtins}
+
+
+def _function(name: str) -> Callable[..., Any]:
+    """Return a function by its name, as in the table of operators."""
+    module, _, last = name.rpartition(".")
+    found: Callable[..., Any] = getattr(_MODULES[module], last)
+    return found
+
+
+def function_of(name: str) -> Callable[..., Any]:
+    """Return Python's function of two values for the operator of a name."""
+    return _function(operator_of(name).function)
+
+
 _NAMED: dict[Callable[..., Any], JoinedPart] = {
-    **{function: JoinedPart("add") for function in (operator.add, operator.iadd)},
-    **{function: JoinedPart("multiply") for function in (operator.mul, operator.imul)},
-    **{function: JoinedPart("and") for function in (operator.and_, operator.iand)},
-    **{function: JoinedPart("or") for function in (operator.or_, operator.ior)},
-    **{function: JoinedPart("xor") for function in (operator.xor, operator.ixor)},
-    min: JoinedPart("minimum", "choice"), max: JoinedPart("maximum", "choice"),
-    np.add: JoinedPart("add", "ufunc"), np.multiply: JoinedPart("multiply", "ufunc"),
-    np.minimum: JoinedPart("minimum", "ufunc"), np.maximum: JoinedPart("maximum", "ufunc"),
-    np.bitwise_and: JoinedPart("and", "ufunc"), np.bitwise_or: JoinedPart("or", "ufunc"),
-    np.bitwise_xor: JoinedPart("xor", "ufunc"),
-}
+    **{_function(name): JoinedPart(*joined) for name, joined in LIBRARY.items()},
+    **{_function(each.in_place): JoinedPart(each.name) for each in operators() if each.in_place}}
 
 #: The most codes whose folds are known.
 _CODES = 256

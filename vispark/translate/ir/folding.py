@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gpu_worker.protocol.fold_operators import of_bools, operator_of
 from gpu_worker.protocol.messages import FieldFold
 from vispark.translate.ir.errors import Refusal
 from vispark.translate.ir.types import Scalar
@@ -19,10 +20,6 @@ from vispark.translate.ir.types import Scalar
 ACCUMULATOR_BYTES = {"Twofold": 16, "double": 8, "float": 4, "unsigned char": 1, "signed char": 1, "short": 2,
                      "unsigned short": 2, "int": 4, "unsigned int": 4, "long long": 8, "unsigned long long": 8}
 
-_FUNCTORS = {"add": "Add", "multiply": "Multiply", "minimum": "Minimum", "maximum": "Maximum", "and": "And", "or": "Or",
-             "xor": "Xor"}
-#: What arithmetic on bools is.
-_OF_BOOLS = {"add": "or", "multiply": "and", "minimum": "and", "maximum": "or"}
 _TYPES = {"f4": "float", "f8": "double", "b1": "unsigned char", "i1": "signed char", "i2": "short", "i4": "int",
           "i8": "long long", "u1": "unsigned char", "u2": "unsigned short", "u4": "unsigned int",
           "u8": "unsigned long long"}
@@ -49,7 +46,7 @@ class Accumulated:
     field : str
         The field that is folded.
     operator : str
-        What joins two accumulators: "add", "multiply", "minimum", "maximum", "and", "or" or "xor".
+        What joins two accumulators: the name of a :class:`~gpu_worker.protocol.fold_operators.FoldOperator`.
     accumulator : str
         Their C++ type.
     width : int
@@ -74,7 +71,7 @@ class Accumulated:
     @property
     def functor(self) -> str:
         """The operator's C++ type."""
-        return _FUNCTORS[self.operator]
+        return operator_of(self.operator).functor
 
     @property
     def fold(self) -> str:
@@ -134,9 +131,9 @@ def accumulated(name: str, kind: Scalar, width: int, folds: Sequence[FieldFold])
         raise Refusal(f"the fold does not say how to fold the field {name!r}")
     operator = how.operator
     if kind.kind == "b" and not how.result:
-        operator = _OF_BOOLS.get(operator, operator)
+        operator = of_bools(operator)
     code = f"{kind.kind}{kind.numpy.itemsize}"
-    if code not in _TYPES or (kind.kind == "f" and operator in ("and", "or", "xor")):
+    if code not in _TYPES or kind.kind not in operator_of(operator).kinds:
         raise Refusal(f"there is no fold {operator} of {kind} in a kernel")
     carried = _TYPES[np.dtype(how.result).str[1:]] if how.result else "double" if code == "f4" else _TYPES[code]
     if carried == "double" and operator == "add" and code != "f4":
