@@ -172,9 +172,9 @@ class Arena:
     def disconnect(self) -> None:
         """Close the driver's connections and leases, so that its next plan makes new ones; the session stays."""
         for worker in self.session().workers.known():
-            lanes, worker._idle = [*worker._idle, *worker._busy.values()], []
-            worker._busy.clear()
-            lease, worker._lease = worker._lease, None
+            lanes, worker.connections._idle = [*worker.connections._idle, *worker.connections._busy.values()], []
+            worker.connections._busy.clear()
+            lease, worker.connections._lease = worker.connections._lease, None
             for lane in lanes:
                 with lane.lock:
                     while not lane.idle:

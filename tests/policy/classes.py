@@ -19,7 +19,7 @@ METHODS, ATTRIBUTES, DEPTH = 25, 16, 3
 #: that comes below the limits is taken out.
 ABOVE: dict[str, tuple[int, int]] = {
     "VRDD": (80, 25), "Device": (30, 16), "NullDevice": (30, 16), "HostDevice": (30, 16), "CudaDevice": (32, 27),
-    "Worker": (25, 22), "Lowering": (25, 17), "GridLowering": (25, 22), "Service": (25, 20), "RunContext": (25, 22),
+    "Lowering": (25, 17), "GridLowering": (25, 22), "Service": (25, 20), "RunContext": (25, 22),
 }
 
 

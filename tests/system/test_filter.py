@@ -57,7 +57,7 @@ def test_what_follows_stays_in_the_workers_and_comes_back_after_a_loss(sc: Spark
     squares = chosen.vmap(lambda x: x * x)
     assert squares.sum() == expected
     worker, = Session.of(sc).workers.known()
-    with worker._borrowed() as lane:
+    with worker.connections._borrowed() as lane:
         os.kill(lane.client.pid, signal.SIGKILL)
     assert squares.sum() == expected and chosen.filter(lambda x: x < 20).count() == len(
         [x for x in NUMBERS if 12 < x < 20])

@@ -454,8 +454,8 @@ def test_large_arguments_are_those_of_their_call_however_long_it_is_kept(sc: Spa
     for (number, _, total), found in zip(kept * 3, again, strict=True):
         assert (total == number * sum(rows)).all() and (found == total).all()
     for worker in workers:
-        while worker._idle:         # connections have their memory for the next request
-            worker._idle.pop().close()
+        while worker.connections._idle:         # connections have their memory for the next request
+            worker.connections._idle.pop().close()
 
 
 def test_a_bool_is_a_key(sc: SparkContext):

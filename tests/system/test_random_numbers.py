@@ -32,7 +32,7 @@ def test_numbers_do_not_depend_on_partitions(sc, partitions):
     numbers = held.vmap(both).cache()
     assert numbers.collect() == EXPECTED == records.map(both).collect()
     worker, = Session.of(sc).workers.known()
-    with worker._borrowed() as lane:
+    with worker.connections._borrowed() as lane:
         os.kill(lane.client.pid, signal.SIGKILL)
     assert numbers.collect() == EXPECTED
     connect_threads(worker)

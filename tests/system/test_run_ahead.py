@@ -47,7 +47,7 @@ def waiting(sc: SparkContext) -> int:
     """How many plans are on their way."""
     worker, = Session.of(sc).workers.known()
     # Releases are on their way as well, and not counted by whoever runs ahead.
-    return sum(pending.invocation is not None for lane in list(worker._busy.values())
+    return sum(pending.invocation is not None for lane in list(worker.connections._busy.values())
                for pending in list(lane._waiting))
 
 

@@ -102,7 +102,7 @@ def test_a_sample_of_a_sample_comes_back_after_a_loss(sc: SparkContext):
     numbered = chosen.zipWithIndex()
     assert chosen.collect() == expected and numbered.count() == len(expected)
     worker, = Session.of(sc).workers.known()
-    with worker._borrowed() as lane:
+    with worker.connections._borrowed() as lane:
         os.kill(lane.client.pid, signal.SIGKILL)
     assert numbered.collect() == [(x, i) for i, x in enumerate(expected)] and chosen.collect() == expected
     connect_threads(worker)

@@ -77,7 +77,7 @@ def test_a_lost_process_is_attached_again(sc):
     assert squares.sum() == 285
     worker, = Session.of(sc).workers.known()
     for _ in range(2):
-        with worker._borrowed() as lane:
+        with worker.connections._borrowed() as lane:
             os.kill(lane.client.pid, signal.SIGKILL)
         assert squares.sum() == 285 and attached.map(lambda x: x + 1).sum() == 55
     connect_threads(worker)

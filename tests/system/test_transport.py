@@ -111,11 +111,11 @@ def test_plans_go_through_spark_where_tcp_does_not_work(
     assert "1 through Spark" in text and f"not over TCP: {worker.refused}" in text and why in text
     worker.reached(reach)
     assert worker.transport == "tcp" and numbers.collect() == [1.0, 2.0, 3.0]
-    worker._idle.pop().close()
+    worker.connections._idle.pop().close()
 
 
 def test_a_worker_without_a_port_is_relayed_to_and_that_is_said(worker: Worker):
-    other = Worker(worker._credentials, worker.home, lambda *_: None, worker._awaited)
+    other = Worker(worker._credentials, worker.home, lambda *_: None, worker.connections._awaited)
     other.reached(None)
     assert other.transport == "relay" and "opened no port" in other.refused
 
@@ -126,7 +126,7 @@ def test_a_daemon_that_is_restarted_is_not_noticed(sc: SparkContext, numbers: VR
     assert eventually(lambda: not is_alive(before))
     assert cost_free(sc, numbers)
     assert eventually(lambda: daemon(sc) not in (None, before), 60.0)       # the lease's holder starts it
-    worker._connected(worker.reach).close()
+    worker.connections._connected(worker.reach).close()
     assert worker.transport == "tcp" and cost_free(sc, numbers)
 
 

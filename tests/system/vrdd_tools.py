@@ -51,7 +51,7 @@ def connect_threads(worker: Worker) -> None:
     """Open as many connections as threads ever need at once; they stay open."""
     with contextlib.ExitStack() as borrowed:
         for _ in range(12):
-            borrowed.enter_context(worker._borrowed())
+            borrowed.enter_context(worker.connections._borrowed())
 
 
 # -- equality ---------------------------------------------------------------------------------------------------------

@@ -8,9 +8,10 @@ import weakref
 from types import SimpleNamespace
 
 from vispark.plan.ops import DatasetId
+from vispark.runtime.driver.connections import WorkerConnections
+from vispark.runtime.driver.relay import DeferredMessages
 from vispark.runtime.driver.release_queue import Released
 from vispark.runtime.driver.residency import Residency
-from vispark.runtime.driver.worker import DeferredMessages, Worker
 from vispark.runtime.executor import client
 from vispark.runtime.identity import WorkerAddress
 
@@ -76,9 +77,9 @@ class FakePipeline:
 
 
 def test_a_thread_with_the_number_of_one_that_ended_takes_no_lane_of_its(monkeypatch):
-    worker = Worker.__new__(Worker)
+    worker = WorkerConnections.__new__(WorkerConnections)
     worker._lock, worker._busy, worker._idle, opened = threading.Lock(), {}, [], []
-    monkeypatch.setattr(Worker, "_open", lambda _: opened.append(FakePipeline()) or opened[-1])
+    monkeypatch.setattr(WorkerConnections, "_open", lambda _: opened.append(FakePipeline()) or opened[-1])
     monkeypatch.setattr(threading, "get_ident", lambda: 7)
     taken = []
     for _ in range(2):
@@ -89,9 +90,9 @@ def test_a_thread_with_the_number_of_one_that_ended_takes_no_lane_of_its(monkeyp
 
 
 def test_the_connection_of_a_thread_that_ended_with_plans_on_their_way_serves_others(monkeypatch):
-    worker = Worker.__new__(Worker)
+    worker = WorkerConnections.__new__(WorkerConnections)
     worker._lock, worker._busy, worker._idle, opened = threading.Lock(), {}, [], []
-    monkeypatch.setattr(Worker, "_open", lambda _: opened.append(FakePipeline()) or opened[-1])
+    monkeypatch.setattr(WorkerConnections, "_open", lambda _: opened.append(FakePipeline()) or opened[-1])
     for _ in range(20):
         thread = threading.Thread(target=worker._own_pipeline)
         thread.start()

@@ -22,7 +22,8 @@ from vispark.errors import PublicationLost, VisparkError, WorkerUnavailable
 from vispark.plan.operation import AttachedPublication
 from vispark.runtime.driver.executor_gpus import is_local
 from vispark.runtime.driver.residency import Residency
-from vispark.runtime.driver.worker import LOST, Relayed, Worker, Workers
+from vispark.runtime.driver.way import LOST, Relayed
+from vispark.runtime.driver.worker import Worker, Workers
 from vispark.runtime.executor.publications import AttachedPart, AttachTask, parts, request
 from vispark.runtime.identity import Credentials, PartitionHandle, WorkerAddress
 

@@ -22,7 +22,8 @@ from vispark.runtime.driver.loop_pacing import ChunkController
 from vispark.runtime.driver.residency import Residency
 from vispark.runtime.driver.snapshot_replicas import owner
 from vispark.runtime.driver.snapshots import Snapshot, Snapshots
-from vispark.runtime.driver.worker import Relayed, Workers
+from vispark.runtime.driver.way import Relayed
+from vispark.runtime.driver.worker import Workers
 from vispark.runtime.identity import WorkerAddress
 
 log = logging.getLogger(__name__)

@@ -17,7 +17,8 @@ from vispark.records.partition_schema import PartitionSchema
 from vispark.runtime.driver.loop_pacing import ChunkController
 from vispark.runtime.driver.plan_cache import PlacementKey, PlanCache
 from vispark.runtime.driver.release_queue import Released
-from vispark.runtime.driver.worker import LOST, Sent, Worker
+from vispark.runtime.driver.way import LOST, Sent
+from vispark.runtime.driver.worker import Worker
 from vispark.runtime.identity import PartitionHandle, WorkerAddress
 
 

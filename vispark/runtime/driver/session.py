@@ -64,17 +64,8 @@ from vispark.runtime.driver.retry import STOPPED, check_open, shortened, until_d
 from vispark.runtime.driver.snapshot_replicas import copies
 from vispark.runtime.driver.snapshots import Snapshots
 from vispark.runtime.driver.spark_errors import SPARK_JOB_FAILED, reraise, tasks_done, worker_crashed
-from vispark.runtime.driver.worker import (
-    LOST,
-    Relayed,
-    Sent,
-    Worker,
-    Workers,
-    as_answered,
-    await_all,
-    raise_gravest,
-    trying,
-)
+from vispark.runtime.driver.way import LOST, Relayed, Sent
+from vispark.runtime.driver.worker import Worker, Workers, as_answered, await_all, raise_gravest, trying
 from vispark.runtime.driver.worlds import OpenEnd, Worlds
 from vispark.runtime.executor.relay_tasks import Ask, Relay
 from vispark.runtime.executor.task_input import reading_whole

@@ -7,38 +7,27 @@ import select
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
-from gpu_worker.client.connection import Client, Lease, connect, finish, open_lease
+from gpu_worker.client.connection import connect
 from gpu_worker.protocol import messages
-from gpu_worker.protocol.fast_init import filled
-from gpu_worker.protocol.messages import Ran, Reach, Release, Request, Retain
-from gpu_worker.protocol.payload import Data, results
-from gpu_worker.protocol.system import refused
+from gpu_worker.protocol.messages import Ran, Reach, Request
+from gpu_worker.protocol.payload import Data
 from gpu_worker.protocol.transport_kinds import AUTO, TransportKind, choose, wants_address
-from vispark._utils.callers import called_from, user_call
-from vispark.errors import (
-    Fenced,
-    PartitionMissing,
-    VisparkError,
-    WorkerError,
-    WorkerLost,
-    WorkerUnavailable,
-    WorldLost,
-)
+from vispark.errors import VisparkError, WorkerError
 from vispark.lower.executable import Executable, Invocation
 from vispark.plan.operation import functions_of
 from vispark.plan.ops import DatasetId, LogicalPlan
 from vispark.profiling import profiler
 from vispark.records.partition_schema import PartitionSchema
 from vispark.runtime.driver.awaited_plans import AwaitedPlans
-from vispark.runtime.driver.pipeline import PendingRequest, Pipeline
-from vispark.runtime.executor.client import blame, contents
-from vispark.runtime.executor.relay_tasks import Ask, Deferred, Relay
+from vispark.runtime.driver.connections import POLL_MS, WorkerConnections
+from vispark.runtime.driver.pipeline import PendingRequest
+from vispark.runtime.driver.relay import DeferredMessages, RelayedWay
+from vispark.runtime.driver.way import LOST, Relayed, Sent, WorkerWay
+from vispark.runtime.executor.client import contents
 from vispark.runtime.identity import Credentials, WorkerAddress
 from vispark.translate.codegen.scalar.interface import SHARED_LIMIT
 from vispark.translate.frontend import index_faults
@@ -46,70 +35,6 @@ from vispark.translate.frontend import index_faults
 log = logging.getLogger(__name__)
 
 _Given = TypeVar("_Given")
-
-#: What a plan is repeated after: the data is rebuilt, or found elsewhere.
-LOST = (WorkerLost, Fenced, PartitionMissing, WorldLost)
-
-#: Another thread may take the answer that is waited for.
-_POLL_MS = 50
-
-#: For how long, in seconds, a daemon that was reached over TCP before and is not any more may be on its way back.
-_RESTART_SECONDS = 2.0
-
-#: What a task brings from a worker that is relayed to; None where it came to another node.
-Carried = tuple[int, Any, bytes] | None
-#: Runs a task where a partition's token lies, by a Spark job.
-Relayed = Callable[[Relay | Ask], Carried]
-
-
-@filled
-@dataclass(frozen=True)
-class Sent:
-    """Plan in flight to a worker: in a pipeline, or in a Spark task."""
-
-    pipeline: Pipeline | None
-    pending: PendingRequest | None
-    relayed: Callable[[], Carried] | None = None
-
-
-class DeferredMessages:
-    """Thread-safe queue of what a relayed worker is to be told by the next Spark task that runs on its node."""
-
-    def __init__(self) -> None:
-        self._released: list[int] = []
-        #: By number, the partitions of a VRDD that the worker is to hold.
-        self._retained: dict[int, tuple[int, ...]] = {}
-        self._lock = threading.Lock()
-
-    def __bool__(self) -> bool:
-        """Return whether a release waits for a task."""
-        with self._lock:
-            return bool(self._released)
-
-    def release(self, numbers: tuple[int, ...]) -> None:
-        """Add VRDDs that the worker is to release."""
-        with self._lock:
-            self._released.extend(numbers)
-            for number in numbers:
-                self._retained.pop(number, None)
-
-    def retain(self, number: int, partitions: tuple[int, ...]) -> None:
-        """Add a VRDD of which the worker is to hold some partitions and no others."""
-        with self._lock:
-            self._retained[number] = partitions
-
-    def take(self) -> Deferred:
-        """Remove and return all messages, for a task to deliver."""
-        with self._lock:
-            released, self._released = tuple(self._released), []
-            retained, self._retained = self._retained, {}
-        return Deferred(released, retained)
-
-    def put_back(self, deferred: Deferred) -> None:
-        """Put back messages that no task delivered, for the next task."""
-        with self._lock:
-            self._released.extend(deferred.released)
-            self._retained = deferred.retained | self._retained
 
 
 class Worker:
@@ -121,55 +46,63 @@ class Worker:
         Where it is.
     epoch : int
         Which of the session's device processes there answered last; content from before is gone.
-    reach : Reach or None
-        Where it is reached over TCP, if it is.
     refused : str
         Why it is not, although it should be.
-    kind : TransportKind
-        The transport of plans from here to it.
-    gone : bool
-        Whether it was reached over TCP and is not any more: what it held counts as lost until a task comes from there.
     shared_limit : int
         The bytes of shared memory that thread blocks of its devices can have.
     plans : int
         How many plans it was sent.
     fetched_bytes : int
         How many bytes of results came back from it.
-    deferred : DeferredMessages
-        The messages for it that wait for a Spark task, while plans are relayed to it; empty otherwise.
+    connections : WorkerConnections
+        The connections to it, with its address for other nodes.
     """
 
     def __init__(self, credentials: Credentials, home: WorkerAddress,
                  heard: Callable[[WorkerAddress, PendingRequest], None],
                  awaited: AwaitedPlans):
         self.home = home
-        self._awaited = awaited
-        self._heard = partial(heard, home)
         self.epoch = 0
-        #: The epoch of the last connection that broke, of which whoever used it tells.
-        self._dropped = 0
         self.shared_limit = SHARED_LIMIT
         self.plans = 0
         self.fetched_bytes = 0
+        self.refused = ""
         self._credentials = credentials
-        self._idle: list[Pipeline] = []
-        #: Pipelines with plans on their way, by the thread that sends them.
-        self._busy: dict[threading.Thread, Pipeline] = {}
-        self._lease: Lease | None = None
-        self.deferred = DeferredMessages()
+        self._here = home.here
         self._lock = threading.Lock()
         self._trying = threading.Lock()
-        self._here = home.here
-        self.reach: Reach | None = None
         self._door: Reach | None = None
         self._has_asked = False
-        self.refused = ""
-        self.gone = False
-        self.kind = self._choose()
+        heard_here = partial(heard, home)
+        kind = choose(credentials.options.transport, is_here=self._here, has_address=False)
+        self.connections = WorkerConnections(credentials, home, kind, self.learn, heard_here, awaited)
+        self._relay = RelayedWay(credentials, home, self.learn, heard_here)
 
-    def _choose(self) -> TransportKind:
-        return choose(self._credentials.options.transport, is_here=self._here,
-                      has_address=self.reach is not None and not self.refused)
+    def _choose(self) -> None:
+        self.connections.kind = choose(self._credentials.options.transport, is_here=self._here,
+                                       has_address=self.reach is not None and not self.refused)
+
+    @property
+    def kind(self) -> TransportKind:
+        """The transport of plans from here to the worker."""
+        return self.connections.kind
+
+    @property
+    def reach(self) -> Reach | None:
+        """Where the worker is reached over TCP, if it is."""
+        return self.connections.reach
+
+    @property
+    def gone(self) -> bool:
+        """Whether the worker was reached over TCP and is not any more: what it held counts as lost until a task comes
+        from there.
+        """
+        return self.connections.gone
+
+    @property
+    def deferred(self) -> DeferredMessages:
+        """The messages for the worker that wait for a Spark task, while plans are relayed to it; empty otherwise."""
+        return self._relay.deferred
 
     @property
     def transport(self) -> str:
@@ -192,7 +125,7 @@ class Worker:
         with self._lock:
             before, self.epoch = self.epoch, max(self.epoch, epoch)
         self.shared_limit = shared_limit or self.shared_limit
-        if before < epoch and before not in (0, self._dropped):
+        if before < epoch and before not in (0, self.connections.dropped):
             log.warning("the process of the worker in %s was lost, and what it held is made again; daemon.log there "
                         "says how it ended", self.home.runtime_dir)
 
@@ -214,107 +147,45 @@ class Worker:
                 return
             if reach == self.reach and not self.gone:
                 return
-            again, self.reach, self.refused, self.gone = self.gone, reach, "", False
-            self.kind = self._choose()
+            again, self.refused = self.gone, ""
+            self.connections.reach, self.connections.gone = reach, False
+            self._choose()
             try:
-                self._idle.append(self._open() if again else self._connected(reach))
+                self.connections.try_address(again=again)
             except WorkerError as error:
                 if wanted != AUTO:
                     raise
-                self.gone = False
+                self.connections.gone = False
                 self._refuse(error.message)
 
     def _refuse(self, reason: str) -> None:
         self.refused = reason
-        self.kind = self._choose()
+        self._choose()
         log.warning("plans go through Spark tasks to the worker in %s of machine %s: %s", self.home.runtime_dir,
                     self.home.machine, reason)
 
     # -- plans --------------------------------------------------------------------------------------------------------
 
-    def send(self, invocation: Invocation, relay: Relayed, released: tuple[int, ...] = ()) -> Sent:
-        """Send a plan; ``relay`` is used if the worker cannot be reached from here.
+    @property
+    def _way(self) -> WorkerWay:
+        return self.connections if self.kind.is_direct else self._relay
 
-        Raises
-        ------
-        WorkerLost, WorldLost
-            If the connection breaks, or leads to another process than the plan is for.
-        """
+    def send(self, invocation: Invocation, relay: Relayed, released: tuple[int, ...] = ()) -> Sent:
+        """Send a plan; ``relay`` is used if the worker cannot be reached from here. Raises as the way's ``send``."""
         self.plans += 1
-        if not self.direct:
-            self.deferred.release(released)
-            task = Relay(self._credentials, self.home, invocation, self.deferred.take())
-            carry = partial(self._relay, task, relay, user_call())
-            # The tasks of all workers of a world must run at the same time.
-            return Sent(None, None, carry if invocation.world is None else _started(carry))
-        pipeline = self._own_pipeline()
-        try:
-            invocation.check(pipeline.client.epoch)
-            return Sent(pipeline, pipeline.send(invocation, released))
-        except (WorkerLost, WorldLost):
-            self._drop(pipeline)
-            raise
-        finally:
-            self._settle(pipeline)
+        return self._way.send(invocation, relay, released)
 
     def receive(self, sent: Sent) -> tuple[int, Ran, Data]:
-        """Return the answer to a plan: the worker's epoch, its reply, and the fetched data.
-
-        Raises
-        ------
-        WorkerLost, Fenced, PartitionMissing
-            If the plan is to be repeated.
-        VisparkError
-            If it failed.
-        """
-        if sent.relayed:
-            return self._receive_relayed(sent.relayed)
-        pipeline, pending = sent.pipeline, sent.pending
-        assert pipeline is not None and pending is not None
-        try:
-            reply, data = pipeline.wait(pending)
-        finally:
-            self._settle(pipeline)
-            if pipeline.client.fileno() < 0:
-                self._drop(pipeline)
+        """Return the answer to a plan, as the ``receive`` of the way that it went."""
+        epoch, reply, data = sent.way.receive(sent)
         self.fetched_bytes += data.size
-        return pipeline.client.epoch, reply, data
+        return epoch, reply, data
 
     def mine(self, sent: Sent) -> bool:
         """Return whether a plan that the calling thread sends now runs after the sent one, which did not fail."""
         pending = sent.pending
         return pending is not None and pending.error is None and (
-            pending.done or (self.direct and self._busy.get(threading.current_thread()) is sent.pipeline))
-
-    def _relay(self, task: Relay, relay: Relayed, call: str) -> Carried:
-        """Run the task that carries a plan and the deferred messages to the worker, for a call of the user's."""
-        answer: Carried = None
-        try:
-            with called_from(call):
-                answer = relay(task)
-        finally:
-            if answer is None:
-                self.deferred.put_back(task.deferred)
-        return answer
-
-    def _receive_relayed(self, relayed: Callable[[], Carried]) -> tuple[int, Ran, Data]:
-        epoch, reply, carried = self._carried(relayed())
-        self.fetched_bytes += len(carried)
-        data = results(carried, ())
-        self._heard(PendingRequest(reply.number, None, answer=(reply, data), done=True))
-        return epoch, reply, data
-
-    def _carried(self, answer: Carried) -> tuple[int, Any, bytes]:
-        """Return the answer that a task carried; raise the error that it carried, or PartitionMissing if no task
-        reached the node.
-        """
-        if answer is None:
-            raise PartitionMissing("no task came to the node that holds the partition")
-        epoch, reply, data = answer
-        self.learn(epoch)
-        if isinstance(reply, VisparkError):
-            raise reply
-        return epoch, reply, data
+            pending.done or (self.direct and self.connections.is_mine(sent)))
 
     # -- small requests -----------------------------------------------------------------------------------------------
 
@@ -322,10 +193,7 @@ class Worker:
         """Return the worker's epoch and the schemas of a VRDD that it holds; empty for a relayed worker, which cannot
         be asked.
         """
-        if not self.direct:
-            return self.epoch, {}
-        epoch, reply = self._ask(lambda client: messages.Describe(client.next_number(), number, ()))
-        return epoch, contents(reply)
+        return self._way.held(number) or (self.epoch, {})
 
     def retain(self, number: int, partitions: list[int]) -> None:
         """Release all other partitions of a VRDD in the worker, which then accepts no others.
@@ -333,45 +201,21 @@ class Worker:
         Where it is relayed to, with the next plan; it may take others after that, for it hears too late of those that
         are coming.
         """
-        if self.direct:
-            with suppress(WorkerError):
-                self._ask(lambda client: Retain(client.next_number(), number, tuple(partitions)))
-        else:
-            self.deferred.retain(number, tuple(partitions))
+        self._way.retain(number, tuple(partitions))
 
     def release(self, numbers: tuple[int, ...]) -> None:
         """Release VRDDs in the worker, after the plans in flight; a relayed worker is told with the next plan."""
-        if not self.direct:
-            self.deferred.release(numbers)
-            return
-        self._settle_orphans()
-        with self._lock:
-            busy = list(self._busy.values())
-        for pipeline in busy:
-            used = tuple([number for number in numbers if pipeline.uses(number)])
-            with suppress(WorkerError):
-                if used:
-                    pipeline.release(used)
-                    numbers = tuple([number for number in numbers if number not in used])
-        with suppress(WorkerError):
-            if numbers:
-                self._ask(lambda client: Release(client.next_number(), numbers))
+        self._way.release(numbers)
 
     def uses(self, number: int) -> bool:
         """Return whether a plan in flight that a plan of the calling thread may overtake starts from a VRDD."""
-        mine = threading.current_thread()
-        with self._lock:
-            others = [pipeline for thread, pipeline in self._busy.items() if thread != mine or not self.direct]
-        return any(pipeline.uses(number) for pipeline in others)
+        return self.connections.uses(number, of_others=self.direct)
 
     def abandon(self, world: bytes) -> None:
         """Notify plans that wait in an MPI world, or for it, that it lost a worker; a relayed worker cannot be
         notified.
         """
-        if self.direct:
-            # Over a connection of its own: others may be those that wait.
-            with suppress(WorkerError), closing(self._open()) as pipeline:
-                pipeline.client.request(messages.Abandon(pipeline.client.next_number(), world))
+        self._way.abandon(world)
 
     def door(self) -> Reach | None:
         """Return the TCP address at which other nodes' workers reach this one; None if they cannot."""
@@ -406,9 +250,7 @@ class Worker:
         """Send the small request that ``request`` makes of its number; return the worker's epoch and the reply. What
         goes wrong there is raised here.
         """
-        if self.direct:
-            return self._ask(lambda client: request(client.next_number()))
-        return self._carried(relay(Ask(self._credentials, self.home, request)))[:2]
+        return self._way.ask(request, relay)
 
     def restore(self, snapshot: int, target: DatasetId, relay: Relayed,
                 owner: str = "") -> tuple[int, dict[int, PartitionSchema]]:
@@ -429,138 +271,9 @@ class Worker:
         epoch, reply = self.ask(request, relay)
         return epoch, contents(reply)
 
-    def _ask(self, request: Callable[[Client], Request]) -> tuple[int, Any]:
-        """Return the answer to a small request and the worker's epoch, asking the next process if one is lost.
-
-        A connection that waited may lead to a process that is gone, while tasks have brought data to the next one.
-        """
-        attempts = self._credentials.options.attempts
-        while True:
-            try:
-                with self._borrowed() as pipeline:
-                    return pipeline.client.epoch, pipeline.ask(request)
-            except WorkerLost:
-                attempts -= 1
-                if attempts < 0 or self.gone:
-                    raise
-
-    # -- connections --------------------------------------------------------------------------------------------------
-
-    def _own_pipeline(self) -> Pipeline:
-        """Return the calling thread's pipeline, or an unused one."""
-        thread = threading.current_thread()
-        pipeline = self._known_pipeline(thread)
-        if pipeline is None:
-            self._settle_orphans()
-            pipeline = self._known_pipeline(thread)
-        if pipeline is None:
-            pipeline = self._open()
-            with self._lock:
-                self._busy[thread] = pipeline
-        return pipeline
-
-    def _known_pipeline(self, thread: threading.Thread) -> Pipeline | None:
-        with self._lock:
-            found = self._busy.get(thread) or (self._idle.pop() if self._idle else None)
-            if found is not None:
-                self._busy[thread] = found
-            return found
-
-    def _settle_orphans(self) -> None:
-        """Take what was answered to threads that ended with plans on their way: nobody else does."""
-        with self._lock:
-            orphans = [pipeline for thread, pipeline in self._busy.items() if not thread.is_alive()]
-        for pipeline in orphans:
-            pipeline.take_arrived()
-            self._settle(pipeline)
-
-    def _settle(self, pipeline: Pipeline) -> None:
-        """Make a pipeline available to other threads once nothing is in flight on it."""
-        if not pipeline.idle:
-            return
-        with self._lock:
-            for thread, busy in list(self._busy.items()):
-                if busy is pipeline:
-                    del self._busy[thread]
-                    if pipeline.client.fileno() >= 0:
-                        self._idle.append(pipeline)
-
-    def _open(self) -> Pipeline:
-        if not self.kind.needs_address:
-            return self._connected(None)
-        if self.reach is None:
-            raise WorkerUnavailable(f"the worker in {self.home.runtime_dir} is not reached over TCP, and daemon.log "
-                                    "there says why; leave spark.vispark.transport to 'auto', and it is relayed to")
-        # Who was waited for in vain is not waited for again, until a task tells of it.
-        until = time.monotonic() + (0.0 if self.gone else _RESTART_SECONDS)
-        while True:
-            try:
-                return self._connected(self.reach)
-            except WorkerUnavailable as error:
-                if time.monotonic() > until:
-                    # Spark finds another node, or a task starts another daemon on this one.
-                    self.gone = True
-                    raise WorkerLost(error.message, detail=error.detail) from error
-                time.sleep(_POLL_MS / 1000)
-
-    def _connected(self, reach: Reach | None) -> Pipeline:
-        options, directory = self._credentials.options, self.home.runtime_dir
-        client = connect(self._credentials.hello("driver"), runtime_dir=directory, reach=reach,
-                         timeout=options.startTimeout, transport=self._connector)
-        with self._lock:
-            if self._lease is None:
-                self._lease = open_lease(self._credentials.hello("lease"), runtime_dir=directory, reach=reach,
-                                         transport=self._connector)
-        self.learn(client.epoch, client.shared_limit)
-        return Pipeline(client, options.deadline, blame, self._heard, self._awaited)
-
-    @property
-    def _connector(self) -> str:
-        """The transport to connect by; "" for that of the address, to connections where plans go by tasks."""
-        return self.kind.name if self.kind.is_direct else ""
-
-    def _drop(self, pipeline: Pipeline) -> None:
-        """Close a broken connection, and all idle ones: they lead to the same process."""
-        pipeline.close()
-        with self._lock:
-            self._dropped = pipeline.client.epoch
-            idle, self._idle = self._idle, []
-            for thread, busy in list(self._busy.items()):
-                if busy is pipeline:
-                    del self._busy[thread]
-        for each in idle:
-            each.close()
-
-    @contextmanager
-    def _borrowed(self) -> Iterator[Pipeline]:
-        """Yield a connection for one request; it is closed if the request fails."""
-        with self._lock:
-            pipeline = self._idle.pop() if self._idle else None
-        pipeline = pipeline or self._open()
-        try:
-            yield pipeline
-        except (WorkerLost, Fenced):
-            self._drop(pipeline)
-            raise
-        finally:
-            with self._lock:
-                if pipeline.client.fileno() >= 0:
-                    self._idle.append(pipeline)
-
     def close(self) -> None:
         """Close all connections; the worker frees the session's content."""
-        with self._lock:
-            pipelines, self._idle = [*self._idle, *self._busy.values()], []
-            self._busy.clear()
-            lease, self._lease = self._lease, None
-        for pipeline in pipelines:
-            pipeline.close()
-        if lease:
-            lease.close()
-            reach = self.reach if self.kind.needs_address else None
-            with suppress(WorkerError):
-                finish(self._credentials.hello("finish"), runtime_dir=self.home.runtime_dir, reach=reach,
-                       transport=self._connector)
+        self.connections.close()
 
 
 def as_answered(sent: Sequence[Sent]) -> Iterator[int]:
@@ -575,7 +288,7 @@ def as_answered(sent: Sequence[Sent]) -> Iterator[int]:
             assert each.pipeline is not None
             if each.pipeline.client.fileno() >= 0:
                 poll.register(each.pipeline.client.fileno(), select.POLLIN)
-        ready = {descriptor for descriptor, _ in poll.poll(_POLL_MS)}
+        ready = {descriptor for descriptor, _ in poll.poll(POLL_MS)}
         for number, each in list(waiting.items()):
             assert each.pipeline is not None and each.pending is not None
             client = each.pipeline.client
@@ -597,17 +310,6 @@ def await_all(under_way: Sequence[tuple[Worker, Executable, Sent]], began: float
             _, reply, _ = worker.receive(sent)
             profiler.answered(prepared.labels, reply.times, began, worker.home.runtime_dir)
         began = time.monotonic()
-
-
-def _started(action: Callable[[], _Given]) -> Callable[[], _Given]:
-    """Start an action in a thread of its own, and return a function that waits for its result."""
-    pool = ThreadPoolExecutor(1, thread_name_prefix="vispark relay")
-    try:
-        future = pool.submit(action)
-    except RuntimeError as error:
-        raise refused(error, "a thread that relays a plan") from error
-    pool.shutdown(wait=False)
-    return future.result
 
 
 class Workers:

@@ -1,0 +1,78 @@
+"""Interface of the ways from the driver to a worker: over connections, or by Spark tasks that relay."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from gpu_worker.protocol.fast_init import filled
+from gpu_worker.protocol.messages import Ran, Request
+from gpu_worker.protocol.payload import Data
+from vispark.errors import Fenced, PartitionMissing, WorkerLost, WorldLost
+from vispark.lower.executable import Invocation
+from vispark.records.partition_schema import PartitionSchema
+from vispark.runtime.driver.pipeline import PendingRequest, Pipeline
+from vispark.runtime.executor.relay_tasks import Ask, Relay
+
+#: What a plan is repeated after: the data is rebuilt, or found elsewhere.
+LOST = (WorkerLost, Fenced, PartitionMissing, WorldLost)
+
+#: What a task brings from a worker that is relayed to; None where it came to another node.
+Carried = tuple[int, Any, bytes] | None
+#: Runs a task where a partition's token lies, by a Spark job.
+Relayed = Callable[[Relay | Ask], Carried]
+#: Told a worker's epoch, and the shared memory of its thread blocks in bytes, 0 where that is not known.
+Learn = Callable[[int, int], None]
+
+
+@filled
+@dataclass(frozen=True)
+class Sent:
+    """Plan in flight to a worker: in a pipeline, or in a Spark task."""
+
+    way: WorkerWay
+    pipeline: Pipeline | None
+    pending: PendingRequest | None
+    relayed: Callable[[], Carried] | None = None
+
+
+class WorkerWay(Protocol):
+    """Interface of a way to a worker. Which one is taken says the worker's
+    :class:`~gpu_worker.protocol.transport_kinds.TransportKind`, by whether it ``is_direct``.
+    """
+
+    def send(self, invocation: Invocation, relay: Relayed, released: tuple[int, ...]) -> Sent:
+        """Send a plan and the numbers of VRDDs that are released with it; ``relay`` runs a task on the worker's node.
+
+        Raises
+        ------
+        WorkerLost, WorldLost
+            If the connection breaks, or leads to another process than the plan is for.
+        """
+
+    def receive(self, sent: Sent) -> tuple[int, Ran, Data]:
+        """Return the answer to a plan: the worker's epoch, its reply, and the fetched data.
+
+        Raises
+        ------
+        WorkerLost, Fenced, PartitionMissing
+            If the plan is to be repeated.
+        VisparkError
+            If it failed.
+        """
+
+    def ask(self, request: Callable[[int], Request], relay: Relayed) -> tuple[int, Any]:
+        """Send the small request that ``request`` makes of its number; return the worker's epoch and the reply."""
+
+    def held(self, number: int) -> tuple[int, dict[int, PartitionSchema]] | None:
+        """Return the worker's epoch and the schemas of a VRDD that it holds; None where it cannot be asked now."""
+
+    def retain(self, number: int, partitions: tuple[int, ...]) -> None:
+        """Release all other partitions of a VRDD in the worker."""
+
+    def release(self, numbers: tuple[int, ...]) -> None:
+        """Release VRDDs in the worker, after the plans in flight."""
+
+    def abandon(self, world: bytes) -> None:
+        """Notify plans that wait in an MPI world, or for it, that it lost a worker; nothing where that cannot be."""
