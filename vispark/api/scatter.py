@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -12,13 +13,17 @@ import numpy as np
 from pyspark import RDD, SparkContext
 
 from gpu_worker.protocol.errors import NotFinite, PlanError
+from vispark._utils.ahead import ahead
 from vispark._utils.closures import UserFunction, capture
 from vispark.grid.files import opened
 from vispark.grid.key import BlockKey, GridLike
 from vispark.grid.stored import FilesOf, StoredField
 from vispark.grid.values import called, evaluate, first_cell, fitted, held
 from vispark.storage.locality import near_blocks
-from vispark.storage.opening import Locations
+from vispark.storage.opening import Locations, is_url
+
+#: The most bytes of blocks that a task reads ahead of a URL, and of a cell of most dtypes.
+_AHEAD, _CELL = 256 << 20, 8
 
 
 class Scattered(GridLike, Protocol):
@@ -59,9 +64,19 @@ class _Blocks:
 
     def __call__(self, share: list[tuple[BlockKey, list[Any]]]) -> Iterator[tuple[BlockKey, Any]]:
         locations = Locations()
-        for key, pieces in share:
+
+        def record(block: tuple[BlockKey, list[Any]]) -> tuple[BlockKey, Any]:
+            key, pieces = block
             arrays = [piece.block(key, locations) for piece in pieces]
-            yield key, arrays[0] if self.names == ("",) else dict(zip(self.names, arrays, strict=True))
+            return key, arrays[0] if self.names == ("",) else dict(zip(self.names, arrays, strict=True))
+
+        is_far = any(piece.stored and is_url(piece.stored.path) for _, pieces in share for piece in pieces)
+        return ahead(record, share, _most_bytes, _AHEAD) if is_far and len(share) > 1 else map(record, share)
+
+
+def _most_bytes(block: tuple[BlockKey, list[Any]]) -> int:
+    key, pieces = block
+    return _CELL * math.prod(key.shape) * len(pieces)
 
 
 # -- what a field is made of ------------------------------------------------------------------------------------------

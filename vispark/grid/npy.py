@@ -24,6 +24,8 @@ _BLOCK = re.compile(r"block-(\d+(?:-\d+)*)\.npy")
 _HEADER = 128
 #: By how much what is read of a URL may exceed what is wanted, so that rows close to each other come by one request.
 _SLACK = 1.05
+#: The most bytes of a cell, and of a header: a block's own file has no more, or it is of another block.
+_CELL, _HEADERS = 16, 1 << 16
 #: The most ranges that are asked for at once.
 _AT_ONCE = 1024
 
@@ -137,8 +139,13 @@ class NpyFile:
             If there is no such file, it cannot be read, it holds no array of numbers, or ends before the array does.
         """
         state = place.state()
+        return cls._described(place, state, place.read([(0, min(_HEADER, state.size))])[0])
+
+    @classmethod
+    def _described(cls, place: Location, state: FileState, head: Any) -> NpyFile:
+        """Return the header of a file whose first bytes are known."""
         try:
-            shape, fortran, dtype, offset = _header(place, state)
+            shape, fortran, dtype, offset = _header(place, state, bytes(head))
         except ValueError as error:
             raise PlanError(f"{place.path} cannot be read as .npy: {error}") from error
         if dtype.hasobject:
@@ -148,6 +155,24 @@ class NpyFile:
             raise PlanError(f"{place.path} ends early: it has {state.size} bytes, and an array of shape {shape} and "
                             f"dtype {dtype} takes {least}")
         return cls(place.path, shape, dtype, fortran, offset, state)
+
+    @classmethod
+    def whole(cls, place: Location, most: int) -> tuple[NpyFile, np.ndarray | None]:
+        """Return the header of a file, and the array if the file has at most so many bytes: it comes by one request.
+
+        Raises
+        ------
+        PlanError
+            As for :meth:`at`, or if the file changes meanwhile.
+        """
+        state = place.state()
+        if state.size > most:
+            return cls.at(place), None
+        content = place.read([(0, state.size)])[0]
+        file = cls._described(place, state, memoryview(content)[:_HEADER])
+        place.check(state)
+        cells = np.frombuffer(content, file.dtype, math.prod(file.shape), file.offset)
+        return file, np.ascontiguousarray(cells.reshape(file.shape, order="F" if file.fortran else "C"))
 
     def span(self, slices: tuple[slice, ...]) -> tuple[int, int]:
         """Return the first byte of some cells, and the one behind the last.
@@ -211,9 +236,8 @@ def _longest(extents: tuple[int, ...], strides: list[int], itemsize: int) -> tup
     return len(extents), itemsize
 
 
-def _header(place: Location, state: FileState) -> tuple[tuple[int, ...], bool, np.dtype, int]:
-    """Return shape, order, dtype and bytes of a header; ValueError if it is none."""
-    head = bytes(place.read([(0, min(_HEADER, state.size))])[0])
+def _header(place: Location, state: FileState, head: bytes) -> tuple[tuple[int, ...], bool, np.dtype, int]:
+    """Return shape, order, dtype and bytes of a header that begins so; ValueError if it is none."""
     version = np.lib.format.read_magic(io.BytesIO(head))
     width = 2 if version == (1, 0) else 4
     offset = 8 + width + int.from_bytes(head[8:8 + width], "little")
@@ -239,11 +263,12 @@ def read_block(path: str, shape: tuple[int, ...], locations: Locations) -> np.nd
         If it cannot be read, or has another shape.
     """
     place = locations(path)
-    file = NpyFile.at(place)
+    file, array = (NpyFile.whole(place, _HEADERS + _CELL * math.prod(shape)) if is_url(path) else
+                   (NpyFile.at(place), None))
     if file.shape != shape:
         raise PlanError(f"{path} has shape {file.shape}, and its block {shape}. It was saved from a grid of another "
                         "shape or with other splits")
-    return file.part(place, tuple(slice(0, extent) for extent in shape))
+    return file.part(place, tuple(slice(0, extent) for extent in shape)) if array is None else array
 
 
 def read_part(file: NpyFile | str, shape: tuple[int, ...], slices: tuple[slice, ...],

@@ -10,6 +10,8 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import numpy as np
+
 from gpu_worker.protocol.errors import PlanError
 from gpu_worker.protocol.extras import install
 from vispark.storage import objects
@@ -101,12 +103,18 @@ class FileSystem(Store):
         return FileState(found["size"], " ".join(str(found[key]) for key in _VERSIONS if key in found))
 
     def read(self, name: str, ranges: Sequence[tuple[int, int]]) -> list[Any]:
-        """Return ranges of a file."""
+        """Return ranges of a file, which is opened once."""
+        if self._is_hdfs:
+            file = self.system.client.read(name)
+            return [_streamed(file, start, stop) for start, stop in ranges]
         return list(self.system.cat_ranges([name] * len(ranges), [start for start, _ in ranges],
                                            [stop for _, stop in ranges], on_error="raise"))
 
     def content(self, name: str) -> Any:
         """Return all bytes of a file."""
+        if self._is_hdfs:
+            file = self.system.client.read(name)
+            return _streamed(file, 0, len(file))
         return self.system.cat_file(name)
 
     def write(self, name: str, pieces: Iterable[Any], nbytes: int) -> None:
@@ -155,3 +163,16 @@ class FileSystem(Store):
     def _block(self, nbytes: int) -> dict[str, int]:
         """Return the length of a block of HDFS that holds a whole file."""
         return {"block_size": max(_BLOCK, -(-nbytes // _UNIT) * _UNIT)} if self._is_hdfs else {}
+
+
+def _streamed(file: Any, start: int, stop: int) -> memoryview:
+    """Return the bytes of a range of HDFS, fewer where the file ends.
+
+    They are copied packet by packet, of 64 KiB, into memory that is touched once; hdfs-native's own ``read_range`` puts
+    them together twice, which took twice the processor time.
+    """
+    found, have = np.empty(max(0, min(stop, len(file)) - start), np.uint8).data, 0
+    for packet in file.read_range_stream(start, len(found)):
+        found[have:have + len(packet)] = packet
+        have += len(packet)
+    return found[:have]
