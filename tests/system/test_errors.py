@@ -26,6 +26,8 @@ SPARK_3 = pyspark.__version__.startswith("3.")
 SCREEN = 40
 
 SCRIPT = """\
+import sys
+from pathlib import Path
 import vispark
 from pyspark import SparkContext
 sc = SparkContext("local[2]", "errors")
@@ -34,33 +36,67 @@ def function(x):
     return x @ x
 def wrong(x):
     return x / 0
-{line}
 """
+#: The end of a script that runs others, and shows each one's error as Python does where nobody catches it.
+EACH = """\
+for path in sys.argv[1:]:
+    try:
+        exec(compile(Path(path).read_text(), path, "exec"))
+    except Exception as error:
+        error = error.with_traceback(error.__traceback__.tb_next)
+        sys.excepthook(type(error), error, error.__traceback__)
+    print("== next", file=sys.stderr)
+"""
+LINES = {
+    'bad.cache("GPU").vmap(lambda x: x + 1).collect()': "record 0 is None; leave out",
+    'bad.cache("GPU").map(lambda x: x + 1).count()': "record 0 is None; leave out",
+    "bad.vmap(lambda x: x + 1).count()": "record 0 is None; leave out",
+    'numbers.cache("GPU").vmap(function).collect()': "return x @ x",
+    "numbers.vmap(function).collect()": "return x @ x",
+    'numbers.cache("GPU").vmap(lambda x, p: p[int(x) + 7], [1.0, 2.0]).sum()': "out of range",
+    'numbers.cache("GPU").map(wrong).collect()': "return x / 0",
+    'numbers.cache("GPU").map(wrong).count()': "raised ZeroDivisionError: float division by zero",
+    'numbers.map(wrong).cache("GPU").vmap(lambda x: x + 1).count()': "return x / 0",
+}
 
 
-@pytest.mark.parametrize(("line", "words"), [
-    ('bad.cache("GPU").vmap(lambda x: x + 1).collect()', "record 0 is None; leave out"),
-    ('bad.cache("GPU").map(lambda x: x + 1).count()', "record 0 is None; leave out"),
-    ("bad.vmap(lambda x: x + 1).count()", "record 0 is None; leave out"),
-    ('numbers.cache("GPU").vmap(function).collect()', "return x @ x"),
-    ("numbers.vmap(function).collect()", "return x @ x"),
-    ('numbers.cache("GPU").vmap(lambda x, p: p[int(x) + 7], [1.0, 2.0]).sum()', "out of range"),
-    ('numbers.cache("GPU").map(wrong).collect()', "return x / 0"),
-    ('numbers.cache("GPU").map(wrong).count()', "raised ZeroDivisionError: float division by zero"),
-    ('numbers.map(wrong).cache("GPU").vmap(lambda x: x + 1).count()', "return x / 0"),
-])
-def test_an_error_fits_one_screen(tmp_path: Path, line: str, words: str):
-    script = tmp_path / "script.py"
-    script.write_text(SCRIPT.format(line=line))
-    ran = subprocess.run([sys.executable, str(script)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                         env=os.environ | {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"},
-                         timeout=150)
-    shown = ran.stdout.splitlines()
-    assert ran.returncode and len(shown) <= SCREEN, ran.stdout
-    trace = ran.stdout[ran.stdout.index("Traceback (most recent call last)"):]
+def _ran(script: Path, *arguments: Path) -> str:
+    ran = subprocess.run([sys.executable, str(script), *map(str, arguments)], stdout=subprocess.PIPE,
+                         stderr=subprocess.STDOUT, text=True, timeout=150,
+                         env=os.environ | {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"})
+    assert ran.returncode == (0 if arguments else 1), ran.stdout
+    return ran.stdout
+
+
+@pytest.fixture(scope="module")
+def screens(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """What the error of each line shows, in one program."""
+    folder = tmp_path_factory.mktemp("errors")
+    paths = [folder / f"line{number}.py" for number in range(len(LINES))]
+    for path, line in zip(paths, LINES, strict=True):
+        path.write_text(line + "\n")
+    script = folder / "script.py"
+    script.write_text(SCRIPT + EACH)
+    return dict(zip(LINES, _ran(script, *paths).split("== next\n"), strict=False))
+
+
+def _check(screen: str, line: str) -> None:
+    assert len(screen.splitlines()) <= SCREEN, screen
+    trace = screen[screen.index("Traceback (most recent call last)"):]
     assert trace.splitlines()[2].strip() == line
-    assert words in trace
+    assert LINES[line] in trace
     assert "Py4J" not in trace and "\tat " not in trace and trace.count("Traceback") == 1
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_an_error_fits_one_screen(screens: dict[str, str], line: str):
+    _check(screens[line], line)
+
+
+def test_an_error_that_ends_the_program_fits_one_screen(tmp_path: Path):
+    line = 'numbers.map(wrong).cache("GPU").vmap(lambda x: x + 1).count()'
+    (tmp_path / "script.py").write_text(f"{SCRIPT}{line}\n")
+    _check(_ran(tmp_path / "script.py"), line)
 
 
 @pytest.fixture(scope="module")
