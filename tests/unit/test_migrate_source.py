@@ -138,7 +138,6 @@ def test_without_imports_the_translator_is_not_asked(tmp_path: Path):
     ("job.py", b"for x in\n", "line 1 is no Python"),
     ("job.py", b"\xff\xfe\x00", "is not UTF-8"),
     ("job.py", b"a\0b", "is no Python"),
-    ("job.ipynb", b"{}", "is a notebook"),
     ("missing.py", None, "cannot be read"),
 ])
 def test_what_is_no_script_is_one_line(tmp_path: Path, name: str, content: bytes | None, wanted: str):

@@ -106,7 +106,7 @@ def run(settings: SubmitSettings, given: Sequence[tuple[str, str | None]], scrip
     OptionError
         If it cannot be started.
     """
-    with _with_secrets(settings, given) as options:
+    with with_secrets(settings, given) as options:
         line = command_line(settings, options, script, arguments)
         try:
             return subprocess.run(line, env=environment(settings), capture_output=capture, text=True, errors="replace",
@@ -116,9 +116,12 @@ def run(settings: SubmitSettings, given: Sequence[tuple[str, str | None]], scrip
 
 
 @contextmanager
-def _with_secrets(settings: SubmitSettings,
-                  given: Sequence[tuple[str, str | None]]) -> Iterator[Sequence[tuple[str, str | None]]]:
-    """Yield the user's options with a file of properties of its own: the one that would be read, and the secrets."""
+def with_secrets(settings: SubmitSettings,
+                 given: Sequence[tuple[str, str | None]]) -> Iterator[Sequence[tuple[str, str | None]]]:
+    """Yield the user's options with a file of properties of its own: the one that would be read, and the secrets.
+
+    Where there are no secrets, the options are as they were given.
+    """
     if not settings.secrets:
         yield given
         return

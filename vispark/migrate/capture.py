@@ -50,6 +50,8 @@ class CapturedCall:
         How many axes the numbers and arrays have that its function finds around it.
     count, record_bytes : int or None, float or None
         Records of what is cached, and the bytes that one takes on a device.
+    pairs : bool
+        Whether its function is one of pairs, and translates where these are dicts.
     operations : dict
         Operations by dtype that its function, and those of the maps before it, take for one record.
     """
@@ -76,6 +78,7 @@ class CapturedCall:
     count: int | None = None
     record_bytes: float | None = None
     operations: dict[str, float] = field(default_factory=dict)
+    pairs: bool = False
 
 
 @dataclass
@@ -90,6 +93,8 @@ class RunCapture:
         What ended the program, if it did not end by itself.
     folder : str
         Where it ran.
+    master : str
+        Of its SparkContext.
     """
 
     script: str
@@ -103,6 +108,7 @@ class RunCapture:
     arrays: dict[str, np.ndarray] = field(default_factory=dict)
     version: int = VERSION
     folder: str = ""
+    master: str = ""
 
     def write(self, folder: Path) -> None:
         """Write it into a folder that only its owner can read.

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path, PurePath
 
 from vispark.migrate.advice import LoopAdvice, Qualification
 from vispark.migrate.capture import CapturedCall, RunCapture, digest_of
 from vispark.migrate.errors import SourceError
+from vispark.migrate.frames import answers
 from vispark.migrate.functions import Verdict
 from vispark.migrate.loop_prediction import PredictionTarget, predicted_loop
 from vispark.migrate.row_functions import FunctionOfRow, rows_of
 from vispark.migrate.rules import LoopRules
 from vispark.migrate.sites import RddCall, SourceProgram
+from vispark.migrate.typed import AS_DICTS
 
 
 def qualify_capture(capture: RunCapture, target: PredictionTarget | None = None) -> Qualification:
@@ -43,7 +46,7 @@ def qualify_capture(capture: RunCapture, target: PredictionTarget | None = None)
             predictions += [{"line": timed.line, **each.document()} for each in found]
     extra = {"failed": capture.failed} | ({"predictions": predictions} if target else {})
     return Qualification("recording", PurePath(capture.script).name, tuple(loops), tuple(notes), capture.seconds,
-                         bool(capture.calls), extra)
+                         bool(capture.calls) or not capture.failed, extra)
 
 
 def recorded_calls(program: SourceProgram, capture: RunCapture) -> dict[RddCall, CapturedCall]:
@@ -64,7 +67,7 @@ def asking_recorded(recorded: dict[RddCall, CapturedCall]) -> Callable[[RddCall]
             return Verdict(False, "it did not run")
         if found.is_read is None:
             return Verdict(False, "what it goes over is not cached, so its records were not looked at: cache it first")
-        return Verdict(found.is_read, found.reason, found.reason_line)
+        return Verdict(found.is_read, AS_DICTS if found.pairs else found.reason, found.reason_line)
     return ask
 
 
@@ -112,3 +115,6 @@ def _notes(capture: RunCapture) -> Iterator[str]:
         yield f"the program ended by {capture.failed}: what comes behind that is not known"
     if not capture.calls:
         yield "no operation of an RDD ran"
+        for file, text in capture.sources.items():
+            with suppress(SourceError):
+                yield from answers(SourceProgram(file, text))

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from vispark.migrate.advice import Advice, LoopAdvice, Qualification
+from vispark.migrate.frames import answers
 from vispark.migrate.functions import FOLDS, FunctionMaker, Verdict
+from vispark.migrate.notebooks import SUFFIX, cell_lines
 from vispark.migrate.rules import MAPS, LoopRules, written
 from vispark.migrate.sites import RddCall, SourceProgram
 
@@ -53,11 +55,13 @@ def asking(maker: FunctionMaker) -> Callable[[RddCall], Verdict | None]:
 
 def _notes(program: SourceProgram, maker: FunctionMaker, loops: tuple[LoopAdvice, ...]) -> list[str]:
     notes = [f"{program.file}, {each}" for each in maker.failed]
+    if program.file.endswith(SUFFIX):
+        cells = ", ".join(f"cell {number} from line {line} on" for number, line in cell_lines(program.source).items())
+        notes.append(f"lines are those of the notebook as a script: {cells or 'it has no cell of code'}")
     if not maker.imports:
         notes.append("the translator was not asked, as the program's imports are not executed (--no-import)")
     if not program.calls:
-        notes.append("no operation of an RDD was found: DataFrames and SQL stay with Spark; vispark.from_dataframe "
-                     "makes RDDs of their numbers")
+        notes += answers(program)
     elif not loops:
         notes.append("no loop over RDDs was found: what is read once gains nothing")
         notes += [f"  {each.line:>4}  {each.call}: {each.detail}" for each in _once(program, maker)]

@@ -18,7 +18,7 @@ from vispark.migrate.validation import StatementResults, Validation
 
 
 def keep_validation(history: History, cpu: Path, gpu: Path, found: Validation,
-                    answer: Qualification | None = None, traces: Path | None = None) -> int:
+                    answer: Qualification | None = None, traces: Path | None = None, cluster: str = "") -> int:
     """Write a validation, the runs that it rests on and the advice to the store, and return the job's id.
 
     Parameters
@@ -33,6 +33,8 @@ def keep_validation(history: History, cpu: Path, gpu: Path, found: Validation,
         The advice. [default: that by the source]
     traces : Path, optional
         Folder of what the runs wrote of themselves, below ``cpu`` and ``gpu``.
+    cluster : str
+        On which they were.
     """
     source, port = cpu.read_text(encoding="utf-8"), gpu.read_text(encoding="utf-8")
     job = keep_source(history, cpu, source)
@@ -41,7 +43,7 @@ def keep_validation(history: History, cpu: Path, gpu: Path, found: Validation,
     history.set_advice(job, advice_rows(answer or qualify_source(SourceProgram(str(cpu), source))))
     runs = []
     for kind, seconds, script in (("cpu", found.cpu_seconds, cpu), ("gpu", found.gpu_seconds, gpu)):
-        run = history.add_run(job, kind=kind, state="done", seconds=seconds)
+        run = history.add_run(job, kind=kind, state="done", seconds=seconds, cluster=cluster)
         for each in found.statements:
             loop = loop_of(each.reference if kind == "cpu" else each.other)
             if loop:

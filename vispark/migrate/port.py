@@ -10,13 +10,15 @@ from dataclasses import dataclass
 from vispark.errors import VisparkError
 from vispark.migrate.advice import ON_DEVICE, Advice
 from vispark.migrate.capture import CapturedCall, RunCapture
+from vispark.migrate.class_members import is_place
 from vispark.migrate.edits import Edit, SourceBytes, unified
 from vispark.migrate.from_capture import asking_recorded, asking_rows, recorded_calls
 from vispark.migrate.from_source import asking
 from vispark.migrate.functions import FunctionMaker
+from vispark.migrate.pairs import TO_DICTS, function_edits, other_uses
 from vispark.migrate.rules import MAPS, LoopRules
 from vispark.migrate.sites import RddCall, SourceProgram
-from vispark.migrate.typed import schema_of
+from vispark.migrate.typed import PAIRS, schema_of
 
 #: Verdicts with which an operation may be in a loop that is ported.
 _PORTABLE = ON_DEVICE | {"driver", "as it is"}
@@ -131,7 +133,7 @@ class _Porter:
                         if kept else 'what it goes over is not cached; decide where .cache("GPU") is to be')
         base = self._base(kept[0], calls)
         self._unshared(loop, base)
-        edits = list(self._cache(kept[0]))
+        edits = list(self._cache(kept[0], self._to_dicts(kept[0], base, calls)))
         for call in calls:
             edits += self._call(call, verdicts[call], kept[0], base)
         return edits
@@ -154,7 +156,25 @@ class _Porter:
                 raise _NotPorted(f"the loop at line {other.lineno} goes over the same RDD and stays in Spark, by line "
                             f"{bad[0].line}; decide whether there are to be two copies of the data")
 
-    def _cache(self, call: RddCall) -> Iterator[Edit]:
+    def _to_dicts(self, kept: RddCall, base: RddCall, calls: list[RddCall]) -> str:
+        """Return the text before the cache: none, or a map that makes dicts of pairs that functions take apart.
+
+        Raises
+        ------
+        _NotPorted
+            If something else of the program goes over these pairs.
+        """
+        pairs = {call for call, found in self.recorded.items() if found.pairs}
+        if not pairs & set(calls):
+            return ""
+        ported = {call for each in self.program.loops().values() for call in each} & pairs
+        other = next(other_uses(self.program, {kept, base}, ported), None)
+        if other is not None:
+            raise _NotPorted(f"line {other.line}: .{other.method} goes over the pairs, too, which functions of the "
+                             "loop take apart; decide whether they are to be dicts")
+        return TO_DICTS
+
+    def _cache(self, call: RddCall, before: str = "") -> Iterator[Edit]:
         start = self._name(call)
         statement = self.program.parent(call.node)
         on = call.attribute.value
@@ -163,17 +183,18 @@ class _Porter:
             # X.cache().first(), for the effect on X.
             above = self.program.parent(statement)
             outer = self.program.parent(above) if above is not None else None
-            if isinstance(on, ast.Name) and isinstance(outer, ast.Expr):
-                indent = " " * outer.col_offset
-                yield Edit(self.text.start(outer), self.text.start(outer), f'{on.id} = {on.id}.cache("GPU")\n{indent}')
+            if is_place(on) and isinstance(outer, ast.Expr):
+                indent, name = " " * outer.col_offset, ast.unparse(on)
+                start = self.text.start(outer)
+                yield Edit(start, start, f'{name} = {name}{before}.cache("GPU")\n{indent}')
                 yield Edit(self.text.end(on), self.text.end(call.node), "")
                 return
         if effect is not None:
-            if not isinstance(on, ast.Name):
+            if not is_place(on):
                 raise _NotPorted(f"line {call.line}: the result of {call.method} goes nowhere, and cache(\"GPU\") "
                                  "gives an RDD of its own; decide what is to have it")
-            yield Edit(self.text.start(effect), self.text.start(effect), f"{on.id} = ")
-        yield Edit(start, self.text.end(call.node), 'cache("GPU")')
+            yield Edit(self.text.start(effect), self.text.start(effect), f"{ast.unparse(on)} = ")
+        yield Edit(start, self.text.end(call.node), f'{before}.cache("GPU")'.removeprefix("."))
 
     def _call(self, call: RddCall, advice: Advice, kept: RddCall, base: RddCall) -> Iterator[Edit]:
         if advice.verdict == "vmap":
@@ -197,13 +218,22 @@ class _Porter:
                 layout = schema_of(sample).layout
             except VisparkError as error:
                 raise _NotPorted(f"line {kept.line}: {error.message.partition(chr(10))[0]}") from error
-            if layout.keyed:
+            if layout.keyed and self.recorded[call].pairs:
+                yield from self._pairs(call)
+            elif layout.keyed:
                 raise _NotPorted(f"line {call.line}: its records are pairs with a key, of which vmap takes the value, "
                                  "where map takes the pair; decide whether the key is to be a field")
             of = "record" if layout.kind == "blocks" else ""
         yield Edit(name, name + len(call.method), "vmap")
         if of:
             yield self._argument(call, f'of="{of}"')
+
+    def _pairs(self, call: RddCall) -> Iterator[Edit]:
+        """Yield the edits that have a function take dicts apart in place of pairs."""
+        edits = function_edits(self.text, call.node.args[0])
+        if edits is None:
+            raise _NotPorted(f"line {call.line}: {PAIRS}")
+        yield from edits
 
     def _rows(self, call: RddCall, base: RddCall) -> Iterator[Edit]:
         """Yield the edits that make a function of blocks one of rows, and bring the rows' terms together."""

@@ -19,6 +19,7 @@ from vispark.migrate.from_capture import qualify_capture
 from vispark.migrate.history import History
 from vispark.migrate.kept_answers import keep_port
 from vispark.migrate.kept_validation import keep_validation
+from vispark.migrate.notebooks import SUFFIX, notebook_with, write_script
 from vispark.migrate.port import PortedProgram, port
 from vispark.migrate.sites import SourceProgram
 from vispark.migrate.validate_command import validate
@@ -62,7 +63,8 @@ def command(ctx: click.Context, script: Path, folder: Path | None, write: bool, 
         status = NO
     if status == YES:
         for path in [*([script] if write else []), *([out] if out else [])]:
-            path.write_text(found.text, encoding="utf-8")
+            is_notebook = script.suffix == path.suffix == SUFFIX
+            path.write_text(notebook_with(script, found.text) if is_notebook else found.text, encoding="utf-8")
     document = {"ported": list(found.loops), "refused": list(found.refused), "verdict": verdict, "diff": found.diff}
     emit(document, as_json, lambda: _text(found, verdict, bool(capture)))
     ctx.exit(status)
@@ -78,8 +80,13 @@ def tried(found: PortedProgram, capture: RunCapture, history: History | None = N
         return NOT_EXECUTED
     script = Path(found.program.file).resolve()
     with tempfile.TemporaryDirectory(prefix="vispark-port-") as folder, surroundings(script, capture.folder):
-        changed = Path(folder) / script.name
+        changed = Path(folder) / f"{script.stem}.py"
         changed.write_text(found.text, encoding="utf-8")
+        if script.suffix == SUFFIX:
+            # The store names jobs by paths of scripts, of which a notebook has none.
+            history = None
+            (Path(folder) / "before").mkdir()
+            script = write_script(script, Path(folder) / "before")
         try:
             traces = Path(folder) / "traces" if history is not None else None
             validation = validate(script, changed, tuple(capture.arguments), noise=False, traces=traces)

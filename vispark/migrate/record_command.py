@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+import tempfile
 from pathlib import Path
 
 import click
 
 from vispark.migrate.cli import emit, json_option
 from vispark.migrate.errors import YES
+from vispark.migrate.notebooks import SUFFIX, write_script
 from vispark.migrate.recorder import Recorder
 
 
@@ -25,13 +28,17 @@ def command(ctx: click.Context, script: Path, arguments: tuple[str, ...], out: P
 
     Options of vispark come before SCRIPT; everything behind it is the program's.
     """
-    recorder = Recorder(script, list(arguments), samples=not no_samples, saves=not skip_saves)
     folder = out or Path(f"{script.stem}.capture")
-    try:
-        recorder.run()
-    finally:
-        # What a program did until it failed is worth having, too.
-        recorder.capture.write(folder)
+    with tempfile.TemporaryDirectory(prefix="vispark-record-") as place:
+        if is_notebook := script.suffix == SUFFIX:
+            sys.path.insert(0, str(script.resolve().parent))
+        path = write_script(script, Path(place)) if is_notebook else script
+        recorder = Recorder(path, list(arguments), samples=not no_samples, saves=not skip_saves)
+        try:
+            recorder.run()
+        finally:
+            # What a program did until it failed is worth having, too.
+            recorder.capture.write(folder)
     capture = recorder.capture
     document = {"capture": str(folder), "seconds": capture.seconds, "operations": len(capture.calls),
                 "failed": capture.failed}

@@ -33,7 +33,7 @@ from vispark.migrate.operation_count import operations_of
 from vispark.migrate.row_functions import axes_around
 from vispark.migrate.rules import MAPS
 from vispark.migrate.sites import ACTIONS, TRANSFORMATIONS
-from vispark.migrate.typed import PAIRS, bytes_of, described, is_of_pairs, typed_verdict
+from vispark.migrate.typed import PAIRS, as_dicts, bytes_of, described, is_of_pairs, of_dicts, typed_verdict
 
 #: Records of what is cached that are taken, results of an action that are kept, and runs whose times are.
 SAMPLE, RESULTS, TIMES = 256, 100, 10_000
@@ -72,7 +72,8 @@ class Recorder:
         except (OSError, UnicodeDecodeError) as error:
             raise SourceError(f"{script} cannot be read: {error}") from error
         self.script, self.samples, self.saves = script, samples, saves
-        self.capture = RunCapture(str(script.resolve()), arguments, digest_of(text), folder=os.getcwd())
+        self.capture = RunCapture(str(script.resolve()), arguments, digest_of(text), folder=os.getcwd(),
+                                  sources={str(script.resolve()): text})
         self._numbers: dict[tuple[str, int, int, str], int] = {}
         self._live: dict[int, _Live] = {}
         self._state = threading.local()
@@ -227,7 +228,7 @@ class Recorder:
         """Take samples of what is cached, and ask the translator about each function with their types."""
         if (active := SparkContext._active_spark_context) is None:
             return
-        self.capture.spark = active.version
+        self.capture.spark, self.capture.master = active.version, active.master or ""
         samples: dict[int, list[Any]] = {}
         for number, live in self._live.items():
             if live.rdd is None:
@@ -262,7 +263,9 @@ class Recorder:
             if number is None or number not in samples:
                 return
             if chain[0][1] != "value" and is_of_pairs(samples[number]):
-                said = Verdict(False, PAIRS)
+                said = typed_verdict([(of_dicts(chain[0][0]), ""), *chain[1:]], as_dicts(samples[number]))
+                call.pairs = said.is_read
+                said = said if said.is_read else Verdict(False, PAIRS)
             else:
                 said = typed_verdict(chain, samples[number])
             call.operations = operations_of(chain, samples[number][:COUNTED])

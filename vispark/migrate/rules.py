@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from vispark.migrate.advice import ON_DEVICE, Advice, LoopAdvice, shortened
+from vispark.migrate.class_members import is_place
 from vispark.migrate.functions import FOLDS, Verdict
 from vispark.migrate.row_functions import FunctionOfRow
 from vispark.migrate.sites import SOURCES, Loop, RddCall, SourceProgram
@@ -154,6 +155,7 @@ class LoopRules:
             return self._put(call, "by hand", f"{said.reason}{where}",
                              _State("spark", f"the function of line {call.line}"))
         what = ".vmap(f, of=\"value\")" if call.method == "mapValues" else ".vmap"
+        what += f"; {said.reason}" if said.reason else ""
         return self._put(call, "vmap", what if self.certain else f"{what}; the translator reads it, types are not "
                          "known", _State("device"))
 
@@ -214,7 +216,7 @@ class LoopRules:
             chain = self.program.chain(call)
             # X.cache() for its effect on X is behind X, and nothing is behind it.
             chain += [each for each in self.program.calls if each.method in ("cache", "persist")
-                      and isinstance(each.attribute.value, ast.Name) and self.program.before(each) in chain]
+                      and is_place(each.attribute.value) and self.program.before(each) in chain]
             found += [each for each in chain if each not in self.calls and each not in found]
         return found
 

@@ -7,12 +7,15 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import click
 
+from vispark.clusters.platforms import SubmitSettings
 from vispark.migrate.capture import RunCapture
 from vispark.migrate.cli import emit, json_option
 from vispark.migrate.compare import DIFFERS, NOT_KNOWN
@@ -21,6 +24,8 @@ from vispark.migrate.from_capture import qualify_capture
 from vispark.migrate.history import History
 from vispark.migrate.kept_answers import keep_port, keep_qualification
 from vispark.migrate.kept_validation import keep_validation
+from vispark.migrate.notebooks import SUFFIX, notebook_with, write_script
+from vispark.migrate.on_cluster import check_master, running_on, settings_of
 from vispark.migrate.port import PortedProgram, port
 from vispark.migrate.port_command import surroundings, writes
 from vispark.migrate.report_page import page
@@ -58,6 +63,8 @@ class WholeWay:
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path),
               help="Folder of the recording, the port and the report. [default: SCRIPT.vispark]")
 @click.option("--device", default="auto", show_default=True, help="As spark.vispark.device, for the port.")
+@click.option("--cluster", default="", help="A cluster that vispark cluster made, on which all runs are.")
+@click.option("--conf", multiple=True, metavar="NAME=VALUE", help="A setting of Spark's or vispark's for all runs.")
 @click.option("--noise/--no-noise", default=True, help="Run the program once more, with other partitions, to see its "
                                                        "own noise. [default: noise]")
 @click.option("--timeout", type=click.FloatRange(1), default=None, help="Seconds for each run.")
@@ -65,24 +72,38 @@ class WholeWay:
 @click.argument("script", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @click.pass_context
-def command(ctx: click.Context, script: Path, arguments: tuple[str, ...], out: Path | None, device: str, noise: bool,
-            timeout: float | None, as_json: bool) -> None:
+def command(ctx: click.Context, script: Path, arguments: tuple[str, ...], out: Path | None, device: str, cluster: str,
+            conf: tuple[str, ...], noise: bool, timeout: float | None, as_json: bool) -> None:
     """Record, qualify, port and validate a program, and write the report; stop where that would need a guess.
 
     Options of vispark come before SCRIPT; everything behind it is the program's. It runs three or four times: once
     recorded, once as it was and once ported, and once more with --noise. Exit status: 0 if the port computes the same;
     3 if nothing is ported, or it differs; 4 if that is not known.
     """
+    if cluster and device != "auto":
+        raise click.UsageError(f"--device is that of the cluster: vispark cluster show {cluster}")
     folder = out or Path(f"{script.stem}.vispark")
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    way = whole_way(script, arguments, folder, device, noise, timeout)
+    path = write_script(script, folder.resolve()) if script.suffix == SUFFIX else script
+    with surroundings(script.resolve(), os.getcwd(), device) if path is not script else nullcontext():
+        way = whole_way(path, arguments, folder, device, noise, timeout, cluster, conf)
+    if path is not script and "port" in way.document:
+        _write_notebook(way, script, Path(way.document["port"]))
     emit(way.document | {"stopped": way.stopped, "seconds": way.seconds}, as_json, lambda: "\n".join(
         [*way.texts, *([f"stopped: {way.stopped}"] if way.stopped else [])]))
     ctx.exit(way.status)
 
 
+def _write_notebook(way: WholeWay, notebook: Path, port_: Path) -> None:
+    """Write the port of a notebook as a notebook beside the script that ran."""
+    path = port_.with_suffix(SUFFIX)
+    path.write_text(notebook_with(notebook, port_.read_text(encoding="utf-8")), encoding="utf-8")
+    way.document["notebook"] = str(path)
+    way.texts.append(f"as a notebook: {path}")
+
+
 def whole_way(script: Path, arguments: tuple[str, ...], folder: Path, device: str = "auto", noise: bool = True,
-              timeout: float | None = None) -> WholeWay:
+              timeout: float | None = None, cluster: str = "", conf: Sequence[str] = ()) -> WholeWay:
     """Take a program from nothing to a validated port, as far as that needs no guess.
 
     Parameters
@@ -97,14 +118,28 @@ def whole_way(script: Path, arguments: tuple[str, ...], folder: Path, device: st
         Whether the program is run once more with its partitions dealt anew.
     timeout : float, optional
         Seconds for each run.
+    cluster : str
+        On which the runs are; empty where the program and Spark's own settings say.
+    conf : sequence of str
+        Settings of Spark's and vispark's for all runs, ``NAME=VALUE``.
 
     Raises
     ------
+    ClusterError
+        If there is no such cluster, or its drivers are elsewhere.
     ValidationError
-        If a run fails; the message has the last line that it wrote.
+        If a run fails; the message has the last line that it wrote. If the program names a master of its own.
     """
+    settings = settings_of(cluster, conf)
+    with running_on(settings):
+        return _whole_way(script, arguments, folder, device, noise, timeout, cluster, settings)
+
+
+def _whole_way(script: Path, arguments: tuple[str, ...], folder: Path, device: str, noise: bool,
+               timeout: float | None, cluster: str, settings: SubmitSettings) -> WholeWay:
     way, history, began = WholeWay(), History(), time.monotonic()
     capture = recorded(script, arguments, folder / "capture", timeout)
+    check_master(capture, settings)
     way.say("record", f"{len(capture.calls)} operations: {folder / 'capture'}", began)
     began = time.monotonic()
     program, answer = SourceProgram.read(script), qualify_capture(capture)
@@ -121,13 +156,13 @@ def whole_way(script: Path, arguments: tuple[str, ...], folder: Path, device: st
         keep_port(history, script, program.source, ported.diff)
         way.stopped = "the program has save... actions, which are not to happen again; vispark validate, with a copy"
     else:
-        _validate(way, capture, ported, folder, device, noise, timeout, history)
+        _validate(way, capture, ported, folder, device, noise, timeout, history, cluster)
     _report(way, history, job, folder)
     return way
 
 
 def _validate(way: WholeWay, capture: RunCapture, ported: PortedProgram, folder: Path, device: str, noise: bool,
-              timeout: float | None, history: History) -> None:
+              timeout: float | None, history: History, cluster: str) -> None:
     """Write the port, run it and the script, and compare them."""
     began, script = time.monotonic(), Path(ported.program.file).resolve()
     changed = (folder / f"{script.stem}_gpu.py").resolve()
@@ -136,7 +171,7 @@ def _validate(way: WholeWay, capture: RunCapture, ported: PortedProgram, folder:
         with surroundings(script, capture.folder, device):
             found = validate(script, changed, tuple(capture.arguments), noise=noise, timeout=timeout,
                              traces=Path(traces))
-        keep_validation(history, script, changed, found, qualify_capture(capture), Path(traces))
+        keep_validation(history, script, changed, found, qualify_capture(capture), Path(traces), cluster)
     way.status = {DIFFERS: NO, NOT_KNOWN: UNKNOWN}.get(found.verdict, YES)
     way.document |= {"port": str(changed), "verdict": found.verdict, "validation": found.as_json()}
     times = "" if found.cpu_seconds is None or found.gpu_seconds is None else (

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from vispark.migrate.class_members import ClassMembers, is_place
 from vispark.migrate.errors import SourceError
+from vispark.migrate.notebooks import SUFFIX, script_of
 
 #: Methods of a SparkContext that make an RDD.
 SOURCES = frozenset([
@@ -112,6 +114,7 @@ class SourceProgram:
                               f"{getattr(error, 'msg', error)}") from error
         self._parents = {child: node for node in ast.walk(self.tree) for child in ast.iter_child_nodes(node)}
         self._kinds: dict[ast.AST, str] = {}
+        self.members = ClassMembers(self.tree, self.parent)
 
     @classmethod
     def read(cls, path: Path) -> SourceProgram:
@@ -122,13 +125,12 @@ class SourceProgram:
         SourceError
             If it cannot be read.
         """
+        if path.suffix == SUFFIX:
+            return cls(str(path), script_of(path))
         try:
             data = path.read_bytes()
         except OSError as error:
             raise SourceError(f"{path} cannot be read: {error.strerror}") from error
-        if path.suffix == ".ipynb":
-            raise SourceError(f"{path} is a notebook: write it as a script (jupyter nbconvert --to script), "
-                              "and qualify that")
         try:
             return cls(str(path), data.decode("utf-8-sig"))
         except UnicodeDecodeError as error:
@@ -212,8 +214,12 @@ class SourceProgram:
                 return "context"
             case ast.Attribute(attr="read" | "readStream"):
                 return "reader"
+            case ast.Call() if (method_ := self._method_of(node)) is not None:
+                return self._any(self.returned(method_))
             case ast.Call(func=ast.Attribute(value=on, attr=method)):
                 return self._kind_of_result(self.kind(on), method)
+            case ast.Attribute():
+                return self._any(self.members.values_of(node))
             case ast.Call(func=ast.Name(id="SparkContext")):
                 return "context"
             case ast.Call(func=ast.Name(id=name)) if name in self.functions:
@@ -226,6 +232,13 @@ class SourceProgram:
             case ast.Constant() | ast.List() | ast.Dict() | ast.JoinedStr() | ast.BinOp() | ast.ListComp():
                 return "local"
         return "unknown"
+
+    def _method_of(self, node: ast.Call) -> ast.FunctionDef | None:
+        """Return the method of the file's own that is called, unless it is called on an RDD."""
+        found = self.members.method_of(node)
+        if found is None or not isinstance(node.func, ast.Attribute) or self.kind(node.func.value) != "unknown":
+            return None
+        return found
 
     def _any(self, nodes: list[ast.expr]) -> str:
         # The first is the likeliest; one that depends on itself, as in a loop, is asked for last or not at all.
@@ -317,7 +330,10 @@ class SourceProgram:
         names = [each.arg for each in (*scope.args.posonlyargs, *scope.args.args)]
         if name not in names:
             return []
-        number, found = names.index(name), []
+        number, found = names.index(name), list[ast.expr]()
+        for call in self.members.calls_of(scope):
+            found += [each.value for each in call.keywords if each.arg == name]
+            found += call.args[number - 1:number] if number else []
         for node in ast.walk(self.tree):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == scope.name:
                 found += [each.value for each in node.keywords if each.arg == name]
@@ -340,6 +356,10 @@ class SourceProgram:
             nodes = self.values_of(node)
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in self.functions:
             nodes = self.returned(self.functions[node.func.id])
+        elif isinstance(node, ast.Call) and (method := self._method_of(node)) is not None:
+            nodes = self.returned(method)
+        elif isinstance(node, ast.Attribute) and (values := self.members.values_of(node)):
+            nodes = values
         elif isinstance(node, ast.Attribute | ast.Call):
             inner = node.func.value if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else \
                 node.value if isinstance(node, ast.Attribute) else None
@@ -382,17 +402,18 @@ class SourceProgram:
             return set()
         seen.add(scope)
         found: set[Loop] = set()
-        for node in ast.walk(self.tree):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == scope.name:
-                around = self._loops_around(node)
-                found |= {around[-1]} if around else self._loops_that_call(self.scope_of(node), seen)
+        calls = [node for node in ast.walk(self.tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+                 and node.func.id == scope.name]
+        for node in [*calls, *self.members.calls_of(scope)]:
+            around = self._loops_around(node)
+            found |= {around[-1]} if around else self._loops_that_call(self.scope_of(node), seen)
         return found
 
     def is_cached(self, call: RddCall) -> bool:
         """Return whether a call's result is kept: it is a ``cache``, or a name of it is cached for the effect."""
         if call.method in ("cache", "persist"):
             return True
-        return any(each.method in ("cache", "persist") and isinstance(each.attribute.value, ast.Name)
+        return any(each.method in ("cache", "persist") and is_place(each.attribute.value)
                    and self.before(each) is call for each in self.calls)
 
 

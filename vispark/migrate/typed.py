@@ -61,6 +61,26 @@ PAIRS = ('its records are pairs, of which vmap takes the value and map the pair:
          '.map(lambda kv: {"key": kv[0], "value": kv[1]}), and read record["key"]')
 
 
+#: Said of a function of pairs that translates where the pairs are dicts.
+AS_DICTS = 'its pairs become dicts before the cache, {"key": ..., "value": ...}'
+
+
+def of_dicts(function: Function) -> Function:
+    """Return a function of dicts with a key and a value, by one of pairs.
+
+    Examples
+    --------
+    >>> of_dicts(lambda pair: pair[0] + pair[1])({"key": 1, "value": 2})
+    3
+    """
+    return lambda record: function((record["key"], record["value"]))
+
+
+def as_dicts(records: Sequence[Any]) -> list[dict[str, Any]]:
+    """Return pairs as dicts with a key and a value."""
+    return [{"key": key, "value": value} for key, value in records]
+
+
 def is_of_pairs(records: Sequence[Any]) -> bool:
     """Return whether records are pairs, whose keys stay in Spark.
 

@@ -1,0 +1,218 @@
+"""Forms of programs: notebooks, classes, pairs that functions take apart, programs of DataFrames alone."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+from vispark.migrate import frames
+from vispark.migrate.capture import CapturedCall, RunCapture, digest_of, encoded
+from vispark.migrate.cli import main
+from vispark.migrate.errors import NO, UNKNOWN, YES, SourceError
+from vispark.migrate.from_source import qualify_source
+from vispark.migrate.notebooks import notebook_with, script_of
+from vispark.migrate.port import PortedProgram, port
+from vispark.migrate.sites import SourceProgram
+from vispark.migrate.typed import as_dicts, is_of_pairs, of_dicts, typed_verdict
+
+CELLS = ("%matplotlib inline\nimport numpy as np\n!ls\n", "data = sc.textFile('x').map(float).cache()\nw = 1.0\n",
+         "%%bash\necho for i in x\n",
+         "for _ in range(9):\n    w -= data.map(lambda x: x * w).reduce(lambda a, b: a + b)\nw")
+
+
+def _notebook(path: Path, *cells: str) -> Path:
+    document = {"nbformat": 4, "metadata": {}, "cells": [{"cell_type": "markdown", "source": ["# Ä for x in"]}]}
+    document["cells"] += [{"cell_type": "code", "source": cell.splitlines(keepends=True), "outputs": [{"x": 1}],
+                           "execution_count": 3} for cell in cells]
+    path.write_text(json.dumps(document), encoding="utf-8")
+    return path
+
+
+def _vispark(*words: str) -> Result:
+    return CliRunner().invoke(main, list(words))
+
+
+# -- notebooks -------------------------------------------------------------------------------------------------------
+
+def test_a_notebook_qualifies_by_its_cells(tmp_path: Path):
+    found = _vispark("qualify", "--no-history", str(_notebook(tmp_path / "job.ipynb", *CELLS)))
+    assert found.exit_code == YES, found.output
+    assert "job.ipynb, line 16: for" in found.output and ".reduce(lambda a, b: a + b)" in found.output
+    assert "cell 2 from line 2 on, cell 3 from line 7 on, cell 4 from line 11 on, cell 5 from" in found.output
+
+
+def test_the_port_of_a_notebook_is_a_notebook(tmp_path: Path):
+    path = _notebook(tmp_path / "job.ipynb", *CELLS)
+    before = json.loads(path.read_text())
+    program = SourceProgram.read(path)
+    found = json.loads(notebook_with(path, port(program).text))
+    sources = ["".join(cell["source"]) for cell in found["cells"]]
+    assert sources[1] == "%matplotlib inline\nimport numpy as np\nimport vispark\n!ls"
+    assert '.cache("GPU")' in sources[2] and "data.vmap(" in sources[4]
+    assert found["cells"][0] == before["cells"][0] and found["cells"][3] == before["cells"][3]
+    assert found["cells"][4]["outputs"] == [] and found["cells"][3]["outputs"] == [{"x": 1}]
+    assert json.loads(notebook_with(path, program.source)) == before
+    assert _vispark("port", "--no-history", str(path)).exit_code == UNKNOWN     # not run
+
+
+@pytest.mark.parametrize(("content", "said"), [
+    ("{}", "no list of cells"), ("[1", "is no notebook"), ('{"cells": [3]}', "no list of cells"),
+    ('{"cells": [], "metadata": {"language_info": {"name": "scala"}}}', "of scala, not of Python")])
+def test_what_is_no_notebook_of_python(tmp_path: Path, content: str, said: str):
+    path = tmp_path / "job.ipynb"
+    path.write_text(content)
+    found = _vispark("qualify", str(path))
+    assert found.exit_code == UNKNOWN and said in found.output and found.output.count("\n") == 1
+
+
+def test_a_script_with_other_cells_is_no_port_of_a_notebook(tmp_path: Path):
+    path = _notebook(tmp_path / "job.ipynb", *CELLS)
+    with pytest.raises(SourceError, match="has the cells"):
+        notebook_with(path, script_of(path).replace("# %% cell 3\n", ""))
+
+
+# -- classes ---------------------------------------------------------------------------------------------------------
+
+MODEL = '''
+class Model:
+    def __init__(self, sc, path):
+        self.sc = sc
+        self.data = self.load(path)
+        self.data.cache()
+        self.w = 1.0
+
+    def load(self, path):
+        return self.sc.textFile(path).map(float)
+
+    def step(self):
+        w = self.w
+        self.w -= self.data.map(lambda x: x * w).reduce(lambda a, b: a + b)
+
+    def fit(self, steps):
+        for _ in range(steps):
+            self.step()
+'''
+GIVEN = '''
+class Model:
+    @property
+    def points(self):
+        return self._points
+
+    def fit(self, points):
+        self._points = points.cache()
+        for _ in range(9):
+            w = self.points.map(lambda x: x * 2).sum()
+
+Model().fit(sc.textFile(path).map(float))
+'''
+
+
+@pytest.mark.parametrize(("text", "line", "changes"), [
+    (MODEL, 17, ['self.data = self.data.cache("GPU")',
+                 "self.w -= self.data.vmap(lambda x: x * w).reduce(lambda a, b: a + b)"]),
+    (GIVEN, 9, ['self._points = points.cache("GPU")', "w = self.points.vmap(lambda x: x * 2).sum()"])])
+def test_loops_of_methods_over_attributes(text: str, line: int, changes: list[str]):
+    program = SourceProgram("job.py", text)
+    loop, = qualify_source(program).loops
+    assert loop.line == line and {each.verdict for each in loop.advice} == {"vmap", "fold", "cache", "stays"}
+    found = port(program)
+    assert found.refused == () and [each.strip() for each in found.text.splitlines()
+                                    if each not in text.splitlines()][1:] == changes
+
+
+@pytest.mark.parametrize("text", [
+    "class A:\n    def __init__(self):\n        self.data = [1]\n    def f(self):\n        for i in x:\n"
+    "            self.data.count(1)\n",
+    "class A:\n    def data(self):\n        return self.data()\nfor i in x:\n    A().data().count()\n",
+    "class A:\n    def f(self):\n        self.x = self.x\n        for i in x:\n            self.x.map(f).count()\n"])
+def test_attributes_that_are_no_rdds(text: str):
+    assert qualify_source(SourceProgram("job.py", text)).loops == ()
+
+
+# -- pairs -----------------------------------------------------------------------------------------------------------
+
+PAIRS = [(float(i), np.arange(3.0) + i) for i in range(4)]
+
+
+def gradient(pair):
+    y, x = pair
+    return (np.dot(x, x) - y) * x
+
+
+@pytest.mark.parametrize("function", [lambda p: (np.dot(p[1], p[1]) - p[0]) * p[1], gradient])
+def test_functions_that_take_pairs_apart_translate_where_these_are_dicts(function):
+    assert is_of_pairs(PAIRS)
+    assert typed_verdict([(of_dicts(function), "")], as_dicts(PAIRS)).is_read
+
+
+def _port(text: str, pairs: bool = True) -> PortedProgram:
+    """The port of a program of which a recording knows that the functions take pairs apart."""
+    text = textwrap.dedent(text)
+    program, arrays = SourceProgram("job.py", text), {}
+    calls = [CapturedCall(number, "job.py", call.line, call.node.end_lineno, call.node.end_col_offset, call.method,
+                          times=3, is_read=True, pairs=pairs and call.method == "map" and "lambda line" not in
+                          program.text_of(call.node),
+                          sample=encoded(PAIRS, arrays) if call.method == "cache" else None)
+             for number, call in enumerate(program.calls)]
+    return port(program, RunCapture("job.py", [], digest_of(text), calls=calls, arrays=arrays))
+
+
+BEFORE = "data = sc.textFile(path).map(lambda line: read(line)).cache()\nprint(data.count())\n"
+DICTS = 'sc.textFile(path).map(lambda line: read(line)).map(lambda kv: {"key": kv[0], "value": kv[1]}).cache("GPU")'
+
+
+@pytest.mark.parametrize(("function", "changed"), [
+    ("lambda p: p[1] * (p[0] - w)", 'lambda p: p["value"] * (p["key"] - w)'),
+    ("gradient", 'lambda kv: gradient((kv["key"], kv["value"]))')])
+def test_pairs_become_dicts_before_the_cache(function: str, changed: str):
+    found = _port(f"{BEFORE}for i in b:\n    w -= data.map({function}).reduce(lambda a, b: a + b)\n")
+    assert found.refused == () and f"data = {DICTS}\n" in found.text
+    assert f"w -= data.vmap({changed}).reduce(lambda a, b: a + b)\n" in found.text
+
+
+@pytest.mark.parametrize(("text", "said"), [
+    ("for i in b:\n    w -= data.map(lambda p: f(p)).sum()\n", "make them dicts before the cache"),
+    ("for i in b:\n    w -= data.map(lambda p: p[-1]).sum()\n", "make them dicts before the cache"),
+    ("for i in b:\n    w -= data.map(lambda p: max(p[0] for p in x)).sum()\n", "make them dicts before the cache"),
+    ("for i in b:\n    w -= data.map(lambda p: p[1]).sum()\nprint(data.collect())\n", "goes over the pairs, too")])
+def test_pairs_that_take_a_decision(text: str, said: str):
+    found = _port(BEFORE + text)
+    assert found.loops == () and said in found.refused[0]
+
+
+# -- DataFrames ------------------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize(("text", "said"), [
+    ("spark.read.csv(p).groupBy('a').sum().show()\n", "DataFrames and SQL stay with Spark, whose engine is the JVM; "
+                                                      "nothing of it gains"),
+    ("@udf('double')\ndef f(x):\n    return x\nspark.range(9).select(f('id')).show()\n", 'line 2: udf: @vispark.udf("'),
+    ("f = F.pandas_udf(g, 'double')\nspark.range(9).select(f('id'))\n", "line 1: pandas_udf: @vispark.udf"),
+    ("spark.range(9).mapInPandas(f, s)\n", "line 1: mapInPandas: its function is of blocks"),
+    ("from pyspark.ml.clustering import KMeans\nKMeans(k=3).fit(spark.read.csv(p))\n",
+     "line 2: KMeans: that of vispark.ml.clustering fits in the workers"),
+    ("spark = SparkSession.builder.remote('sc://h').getOrCreate()\nspark.range(9).show()\n",
+     "line 1: Spark Connect has no RDDs"),
+    ("print(1)\n", "nor of a DataFrame")])
+def test_programs_of_data_frames_alone_get_an_answer(tmp_path: Path, text: str, said: str):
+    path = tmp_path / "job.py"
+    path.write_text(text)
+    found = _vispark("qualify", "--no-history", "--no-import", str(path))
+    assert found.exit_code == NO and said in found.output
+
+
+def test_a_recording_of_data_frames_alone_is_an_answer_too(tmp_path: Path):
+    text = "spark.range(9).groupBy('id').count().show()\n"
+    RunCapture("job.py", [], digest_of(text), sources={"job.py": text}).write(tmp_path / "capture")
+    found = _vispark("qualify", "--no-history", str(tmp_path / "capture"))
+    assert found.exit_code == NO and "DataFrames and SQL stay with Spark" in found.output
+
+
+def test_estimators_that_are_named_are_those_that_there_are():
+    for name, module in frames.ESTIMATORS.items():
+        assert hasattr(importlib.import_module(f"vispark.ml.{module}"), name)
