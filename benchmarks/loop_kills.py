@@ -4,9 +4,10 @@
     python -m benchmarks.loop_kills --summary benchmarks/results/kills/loops.jsonl
 
 The loops are those of tests/chaos/loops.py, in one call and step by step, on one node and on two and four whose halos
-go by MPI. Each kill is a SIGKILL of a node's device process or of its daemon; where there are several nodes, also of
-both at once, as if a node was lost, or of the node's rank. Counted are final fields that differ from the undisturbed
-run's in a bit, steps that were done once more, and seconds that were lost.
+go by MPI, or by UCX with ``--exchange ucx``, where no node has a rank of its own. Each kill is a SIGKILL of a node's
+device process or of its daemon; where there are several nodes, also of both at once, as if a node was lost, or of the
+node's rank. Counted are final fields that differ from the undisturbed run's in a bit, steps that were done once more,
+and seconds that were lost.
 
 The record has a line for each run, which is added to it at once: a campaign that is cut short keeps what it found, and
 ``cat`` joins the records of several that ran side by side.
@@ -30,6 +31,7 @@ import numpy as np
 
 import tests.conftest  # It sets the environment before Spark is started.
 from benchmarks import machine
+from gpu_worker.protocol import exchange_kinds
 from tests.chaos.loops import OPTIONS, Track, tracks
 from tests.system import topology
 from vispark import VisparkError
@@ -66,11 +68,14 @@ class Loop:
     name: str
     first_steps: int
     seconds: float
+    exchange: str
 
     @property
     def kinds(self) -> tuple[str, ...]:
         """What is killed, each as often as it stands here."""
-        return ("process", "process", "daemon", "node", "rank") if self.nodes > 1 else ("process", "process", "daemon")
+        if self.nodes == 1:
+            return "process", "process", "daemon"
+        return ("process", "process", "daemon", "node") + ("rank",) * (self.exchange == "mpi")
 
     def __str__(self) -> str:
         return f"{self.name} on {self.nodes}"
@@ -108,7 +113,8 @@ def campaign(track: Track, loop: Loop, kills: int, until: float, choice: random.
 
 def run(arguments: argparse.Namespace) -> None:
     """Campaigns of the loops that are asked for, each with its share of the kills and of the time."""
-    options = OPTIONS | {"spark.vispark.device": arguments.device, "spark.vispark.memory": arguments.memory}
+    options = OPTIONS | {"spark.vispark.device": arguments.device, "spark.vispark.memory": arguments.memory,
+                         "spark.vispark.exchange": arguments.exchange}
     record = Record(arguments.out, uuid.uuid4().hex[:8])
     record.add(machine=machine.description(), **machine.commit(), seed=arguments.seed,
                options={name: str(value) for name, value in options.items()})
@@ -122,7 +128,7 @@ def run(arguments: argparse.Namespace) -> None:
                     continue
                 kills = max(1, round(arguments.kills * share / sum(shares)))
                 now = time.monotonic()
-                campaign(track, Loop(nodes, name, steps, arguments.loop_seconds), kills,
+                campaign(track, Loop(nodes, name, steps, arguments.loop_seconds, arguments.exchange), kills,
                          now + (until - now) * share / sum(shares[index:]), choice, record)
     topology.shutdown()
 
@@ -138,7 +144,9 @@ def summary(lines: Iterable[str]) -> dict[str, dict]:
             heads[of] = line
             continue
         on = heads[of]
-        place = f"{line['loop']}, {on['options']['spark.vispark.device']}, {on['machine']['cores']} cores"
+        options = on["options"]
+        place = ", ".join([line["loop"], options["spark.vispark.device"], options.get("spark.vispark.exchange", "mpi"),
+                           f"{on['machine']['cores']} cores"])
         if "undisturbed_s" in line:
             calm[of, line["loop"]] = statistics.median(line["undisturbed_s"])
         runs[place].append(line | {"calm": calm[of, line["loop"]]})
@@ -179,6 +187,7 @@ def main() -> int:
     parser.add_argument("--loop-seconds", type=float, default=3.0, help="of an undisturbed run")
     parser.add_argument("--device", default="host")
     parser.add_argument("--memory", default="0", help="of a device, at most")
+    parser.add_argument("--exchange", choices=exchange_kinds.names(), default="mpi")
     parser.add_argument("--seed", type=int, default=time.time_ns() % 10**6)
     parser.add_argument("--out", type=Path, help="the record that is added to")
     parser.add_argument("--summary", type=Path, nargs="+", help="say what these records have, and run nothing")
