@@ -43,7 +43,7 @@ from benchmarks.generated import Alone
 from benchmarks.heat import Cube
 from benchmarks.points import Fused, Points
 from benchmarks.regression import Settings
-from benchmarks.results import Group, document, table
+from benchmarks.results import Group, comparison, document, read, table
 from benchmarks.session import context, device_of, environment
 from benchmarks.whole import Programs
 from gpu_worker.device import open_devices
@@ -320,6 +320,17 @@ def scaling(results: tuple[Path, ...]) -> None:
         console.print(plots.scaling_table(found))
     for each in found:
         console.print(f"{each.name}: {each.commit[:7]}, {each.gpus} GPUs. {each.note}".rstrip())
+
+
+@main.command()
+@click.argument("before", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("after", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+def compare(before: Path, after: Path) -> None:
+    """Print the ratios of two runs side by side, as of two commits on one machine."""
+    with _refused():
+        found = [read(path) for path in (before, after)]
+    title = " and ".join(f"{about['commit'][:7]}" for about, _ in found)
+    console.print(comparison(found[0][1], found[1][1], title))
 
 
 if __name__ == "__main__":

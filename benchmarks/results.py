@@ -123,6 +123,20 @@ def table(groups: Iterable[Group], title: str) -> Table:
     return made
 
 
+def comparison(before: Iterable[Group], after: Iterable[Group], title: str) -> Table:
+    """One table of the ratios that two runs have in common, side by side."""
+    made = Table("benchmark", "case", "in times that of", "before", "after", "after / before", title=title)
+    for column in made.columns[3:]:
+        column.justify = "right"
+    known = {(group.name, series.name, name): value for group in before for series, name, value in group.ratios()}
+    for group in after:
+        for series, name, value in group.ratios():
+            earlier = known.get((group.name, series.name, name))
+            if earlier is not None:
+                made.add_row(group.name, series.name, name, f"{earlier:.3g}", f"{value:.3g}", f"{value / earlier:.2f}")
+    return made
+
+
 def _remarks(series: Series) -> list[str]:
     """What was worked out beside the time, and what it was spent on: parts of a hundredth and more."""
     found = [f"{name.replace('_', ' ')}: {value:.3g}" for name, value in series.notes.items()

@@ -34,7 +34,7 @@ from benchmarks.halos import Halos, heated
 from benchmarks.measure import Case, Series, in_rounds, interleave
 from benchmarks.points import FEATURES, KERNELS, Fused, Points, gradient
 from benchmarks.regression import FLOOR
-from benchmarks.results import Group, document, duration, read, table
+from benchmarks.results import Group, comparison, document, duration, read, table
 from gpu_worker.device import open_devices
 from gpu_worker.device.base import Device, Source
 from gpu_worker.device.cuda.nvrtc import compile_cubin
@@ -129,6 +129,16 @@ def test_the_table_shows_every_case():
     console.print(table([_group()], "here"))
     text = console.file.getvalue()
     assert all(words in text for words in ("tiny", "floor", "way", " × floor", "not run", "no room", "GB/s"))
+
+
+def test_ratios_of_two_runs_stand_side_by_side():
+    def run(seconds: float) -> list[Group]:
+        return [Group("g", {}, [Series("floor", (1.0,)), Series("way", (seconds,), against=("floor",))])]
+
+    console = Console(width=200, file=io.StringIO())
+    console.print(comparison([*run(4.0), Group("gone", {})], [*run(5.0), Group("new", {})], "two"))
+    assert [" ".join(line.split()) for line in console.file.getvalue().splitlines() if "way" in line] == [
+        "│ g │ way │ floor │ 4 │ 5 │ 1.25 │"]
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(1e-9, "1 ns"), (0.0123, "12.3 ms"), (60, "60 s")])
