@@ -40,8 +40,6 @@ class LoggedStage:
     longest: float = 0.0
     start: float = 0.0
     end: float = 0.0
-    bytes_read: int = 0
-    records_read: int = 0
     shuffled: int = 0
     parts: dict[str, float] = field(default_factory=dict)
     done: set[int] = field(default_factory=set)
@@ -218,10 +216,7 @@ def _task_end(found: Application, event: dict[str, Any]) -> None:
     metrics = event.get("Task Metrics") or {}
     for kind, each in parts_of_task(_as_rest(info, metrics)).items():
         stage.parts[kind] = stage.parts.get(kind, 0.0) + each
-    read, shuffled = metrics.get("Input Metrics") or {}, metrics.get("Shuffle Write Metrics") or {}
-    stage.bytes_read += read.get("Bytes Read", 0)
-    stage.records_read += read.get("Records Read", 0)
-    stage.shuffled += shuffled.get("Shuffle Bytes Written", 0)
+    stage.shuffled += (metrics.get("Shuffle Write Metrics") or {}).get("Shuffle Bytes Written", 0)
 
 
 def _as_rest(info: dict[str, Any], metrics: dict[str, Any]) -> dict[str, Any]:
