@@ -32,6 +32,7 @@ from gpu_worker.protocol.errors import OutOfMemory, OutOfResources, ProtocolErro
 from gpu_worker.protocol.messages import VERSION, Chunk, Done, Greeting, Reply, Request, Welcome
 from gpu_worker.protocol.system import Thread, as_error, start_thread, system_call
 from gpu_worker.protocol.wire import LINGER_SECONDS, Connection, CutOff, close_all, failure_of
+from gpu_worker.server.anchors import Anchors
 from gpu_worker.server.chunk_reader import Arrivals, Asked
 from gpu_worker.server.handlers import SessionWorker
 from gpu_worker.server.payload_cache import KEPT_SECONDS, Payloads
@@ -83,17 +84,11 @@ class Service:
         self._lingering: Connection | None = None
         self._arrivals = Arrivals()
         self._clients: dict[socket.socket, threading.Thread] = {}
-        self._anchors: dict[int, int] = {}
-        #: The addresses of devices that Spark assigned, by the anchor of the executor that lives; and since when some
-        #: device that is open has none of them.
-        self._assigned: dict[int, set[str]] = {}
-        self._unassigned_since: float | None = None
+        self._anchors = Anchors(self._watcher, self._lock, configuration.options.lease)
         self._guard = Guard(configuration)
         self._endpoint: TcpEndpoint | None = None
         self._called = threading.Event()
         self._controlled = False
-        self._daemons = 0
-        self._lapsed: float | None = None
         self._stopping = False
 
     # -- life ---------------------------------------------------------------------------------------------------------
@@ -137,12 +132,7 @@ class Service:
     def _patience(self) -> float | None:
         """Return the seconds until this process has been unused for its lease; None while it is in use."""
         with self._lock:
-            if self._controlled or self._clients or self._anchors:
-                self._lapsed = None
-                return None
-            now = time.monotonic()
-            self._lapsed = self._lapsed or now
-            return self._lapsed + self._configuration.options.lease - now
+            return self._anchors.patience(is_used=self._controlled or bool(self._clients))
 
     def _grace(self) -> float | None:
         """Return the seconds until devices are given back whose executors have ended; None while all have one.
@@ -152,18 +142,12 @@ class Service:
         """
         if not self._configuration.options.scheduled:
             return None
-        with self._lock:
-            assigned = {each for known in self._assigned.values() for each in known}
-        left = self._worker.result().unassigned(assigned)
-        if not left:
-            self._unassigned_since = None
-            return None
-        now, lease = time.monotonic(), self._configuration.options.lease
-        self._unassigned_since = self._unassigned_since or now
-        if self._unassigned_since + lease <= now:
+        left = self._worker.result().unassigned(self._anchors.assigned())
+        grace = self._anchors.grace(is_assigned=not left)
+        if grace is not None and grace <= 0:
             _log.info("%s: no executor that Spark assigned it to for %g s; the process ends, and the next one takes "
-                      "what is assigned then", ", ".join(left), lease)
-        return self._unassigned_since + lease - now
+                      "what is assigned then", ", ".join(left), self._configuration.options.lease)
+        return grace
 
     def _drain(self, seconds: float) -> bool:
         """Wait for running requests to end; return whether they did."""
@@ -188,26 +172,27 @@ class Service:
     # -- the daemon ---------------------------------------------------------------------------------------------------
 
     def _take_connections(self) -> None:
+        adopts = False          # the first daemon is the one that has started this process
         while True:
             try:
                 control, _ = self._listener.accept()
                 with Connection(control) as connection:
-                    self._controlled_by(connection)
+                    self._controlled_by(connection, adopts=adopts)
             except VisparkError as error:
                 _log.info("no daemon: %s", error)
             except Exception:
                 # Out of descriptors, most likely; the daemon waits until there are some, or connects anew.
                 _log.exception("the daemon's connection failed")
                 time.sleep(_AFTER_DEFECT_SECONDS)
+            adopts = True
 
-    def _controlled_by(self, connection: Connection) -> None:
-        """Serve a daemon until it disconnects."""
+    def _controlled_by(self, connection: Connection, *, adopts: bool) -> None:
+        """Serve a daemon until it disconnects; one that ``adopts`` this process is given what it keeps of a session."""
         self._set_controlled(True)
         try:
             check_peer(connection.socket, "the daemon")
             connection.send(self._registration(), Registration)
-            self._daemons += 1
-            if self._daemons > 1 and self._worker.done() and self._worker.exception() is None:
+            if adopts and self._worker.done() and self._worker.exception() is None:
                 self._worker.result().adopted()
             while True:
                 try:
@@ -219,7 +204,7 @@ class Service:
                     self._take(message, descriptors, connection)
         finally:
             self._set_controlled(False)
-            if (self._endpoint is not None or self._anchors) and not self._stopping:
+            if (self._endpoint is not None or self._anchors.pids()) and not self._stopping:
                 start_thread(self._have_daemon, name="daemon")
 
     def _have_daemon(self) -> None:
@@ -248,7 +233,7 @@ class Service:
                 self._clients[sock] = thread
         try:
             if message.anchor:
-                self._watch_anchor(message.anchor, message.gpus)
+                self._anchors.watch(message.anchor, message.gpus)
             # Before the client hears anything: a daemon that gets no answer may hand it to this process's successor.
             self._answer_daemon(connection, Taken(message.number, len(self._clients)))
         finally:
@@ -282,39 +267,12 @@ class Service:
 
     def _registration(self) -> Registration:
         mine = self._configuration
-        with self._lock:
-            return Registration(mine.session, mine.secret, mine.application, mine.options, mine.epoch, os.getpid(),
-                                tuple(self._anchors), self._endpoint)
+        return Registration(mine.session, mine.secret, mine.application, mine.options, mine.epoch, os.getpid(),
+                            self._anchors.pids(), self._endpoint)
 
     def _set_controlled(self, controlled: bool) -> None:
         self._controlled = controlled
         self._watcher.wake()
-
-    def _watch_anchor(self, pid: int, gpus: tuple[str, ...]) -> None:
-        with self._lock:
-            if pid in self._anchors:
-                self._assigned.setdefault(pid, set()).update(gpus)
-                return
-            try:
-                with contextlib.ExitStack() as undo:
-                    pidfd = os.pidfd_open(pid)
-                    undo.callback(os.close, pidfd)
-                    self._watcher.watch(pidfd, partial(self._anchor_gone, pid, pidfd))
-                    self._anchors[pid] = pidfd
-                    self._assigned[pid] = set(gpus)
-                    undo.pop_all()
-            except ProcessLookupError:
-                pass
-            except OSError as error:
-                # Its client is served all the same; and the daemon, while there is one, watches it too.
-                _log.warning("process %d, of a client, is not watched: %s", pid, error)
-
-    def _anchor_gone(self, pid: int, pidfd: int) -> None:
-        with self._lock:
-            del self._anchors[pid]
-            del self._assigned[pid]
-            self._watcher.forget(pidfd)
-            os.close(pidfd)
 
     # -- clients ------------------------------------------------------------------------------------------------------
 

@@ -245,13 +245,13 @@ def ended_with(listener: socket.socket, loop: Callable[[], None]) -> Callable[[]
 
 
 @defects
-@pytest.mark.parametrize("where", ["_controlled_by", "_registration", "_take", "_watch_anchor", "_converse", "_welcome",
+@pytest.mark.parametrize("where", ["_controlled_by", "_registration", "_take", "watch", "_converse", "_welcome",
                                    "_set_controlled"])
 def test_a_device_process_outlives_a_defect_at_each_call_of_its_threads(process: FakeDaemon, monkeypatch, where,
                                                                         defect):
     process.start()
     assert process.asked().memory
-    raised = fail_once(monkeypatch, process.service, where, defect)
+    raised = fail_once(monkeypatch, process.service._anchors if where == "watch" else process.service, where, defect)
     if where in ("_controlled_by", "_registration", "_set_controlled"):
         process.control.close()
         process.control = None
