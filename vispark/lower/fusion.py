@@ -57,9 +57,13 @@ class RunBuilder(PlanBuilder, Protocol):
         The fold of all records at the end, or why there is none.
     """
 
-    kinds: set[str]
-    settled: set[ArgumentRef]
     fold: FoldStep | FoldByKeyStep | str | None
+
+    @property
+    def kinds(self) -> set[str]: ...
+
+    @property
+    def settled(self) -> set[ArgumentRef]: ...
 
 
 def is_dead(plan: PlanBuilder, stage: FusedStage) -> bool:
@@ -248,10 +252,10 @@ class _Run:
             assert taken is not None
             mapped = resolve_maps(calls, before.layout, before.signature, wanted=frozenset(names),
                                   shared_limit=plan.shared_limit)
-            plan.settled |= mapped.settled
+            plan.settled.update(mapped.settled)
             return launch_of(mapped, calls, taken.fields, plan.slots, plan.modules, keyless=before.layout.keyed,
                              names=names)
-        plan.settled |= mapped.settled
+        plan.settled.update(mapped.settled)
         written = {each.name for each in mapped.kernel.outputs}
         outputs = [each for each in after.signature.fields if each.name in written]
         # The keys that a record was sent with end where one of the functions makes a pair.
@@ -280,7 +284,7 @@ class _Run:
                                   shared_limit=self._plan.shared_limit)
         except TranslationError as error:
             raise CannotFuse(apart) from error
-        self._plan.settled |= mapped.settled
+        self._plan.settled.update(mapped.settled)
         return mapped
 
 

@@ -100,7 +100,7 @@ class GridLowering(Lowering):
         if cells is None or not content.signatures:
             return content
         # Values without their keys are at no place of the grid any more.
-        positions = self._given[partition][0].positions
+        positions = self._partitions.given[partition][0].positions
         signatures = []
         for number, signature in zip(positions, content.signatures, strict=True):
             shape = cells.shape_within(self.description, self.description.position_of(number))
@@ -109,7 +109,7 @@ class GridLowering(Lowering):
 
     def finish(self) -> str:
         if ops.together(self.chain, self.start):
-            self.description.check_whole([number for content, _, _ in self._given.values()
+            self.description.check_whole([number for content, _, _ in self._partitions.given.values()
                                           for number in content.positions])
         return super().finish()
 
@@ -167,7 +167,7 @@ class GridLowering(Lowering):
             self.append(ExchangeStep("halo_append", halos))
 
     def _launch(self, mapped: grid_stencils.CellMap) -> int:
-        self.settled |= mapped.settled
+        self.settled.update(mapped.settled)
         self.stencils.append(mapped.launch(self.slots, self.modules))
         return len(self.stencils) - 1
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from gpu_worker.protocol import messages
@@ -37,6 +38,52 @@ else:
     two_pass = LazyModule("vispark.translate.nearest.two_pass")
 
 
+@dataclass
+class GivenPartitions:
+    """Partitions that a chain is lowered for.
+
+    Attributes
+    ----------
+    given : dict
+        By the partition's number: its schema, the place of its records in the payload, and the variants of its blocks.
+    variants : dict
+        By layout and signature of a block, the number of the variant.
+    states : list of list of OperatorOutput
+        By variant: what its blocks are at the start and behind each node.
+    kinds : set of str
+        What the partitions mean by a record.
+    """
+
+    given: dict[int, tuple[PartitionSchema, int, tuple[int, ...]]] = field(default_factory=dict)
+    variants: dict[tuple[RecordLayout, Signature], int] = field(default_factory=dict)
+    states: list[list[OperatorOutput]] = field(default_factory=list)
+    kinds: set[str] = field(default_factory=set)
+
+
+@dataclass
+class LoweredSteps:
+    """Steps that a chain has become so far.
+
+    Attributes
+    ----------
+    steps : list of Step
+    launches : list of list of Launch
+        By variant.
+    labels : list of str
+        What profiles call the steps that launch kernels.
+    settled : set of ArgumentRef
+        Numbers that shaped the kernels.
+    stages : tuple of FusedStage
+        The operations that are one step each.
+    """
+
+    steps: list[Step] = field(default_factory=list)
+    launches: list[list[Launch]] = field(default_factory=list)
+    labels: list[str] = field(default_factory=list)
+    settled: set[ArgumentRef] = field(default_factory=set)
+    stages: tuple[FusedStage, ...] = ()
+
+
 class Lowering:
     """Lowering of a chain to a plan.
 
@@ -58,20 +105,39 @@ class Lowering:
         self.nodes = stages.after_start(chain, start)
         self.slots = SlotTable()
         self.modules = ModuleTable(self.slots)
-        self._given: dict[int, tuple[PartitionSchema, int, tuple[int, ...]]] = {}
-        self._variants: dict[tuple[RecordLayout, Signature], int] = {}
-        #: By variant: what its blocks are at the start and behind each node.
-        self.states: list[list[OperatorOutput]] = []
-        #: What the partitions mean by a record, and mean by it to the end.
-        self.kinds: set[str] = set()
-        #: Numbers that shaped the kernels.
-        self.settled: set[ArgumentRef] = set()
-        self.stages: tuple[FusedStage, ...] = ()
-        self.steps: list[Step] = []
-        #: What profiles call the steps that launch kernels.
-        self._labels: list[str] = []
-        self.launches: list[list[Launch]] = []
+        self._partitions = GivenPartitions()
+        self._made = LoweredSteps()
         self.fold: FoldStep | FoldByKeyStep | str | None = None
+
+    @property
+    def states(self) -> list[list[OperatorOutput]]:
+        """By variant: what its blocks are at the start and behind each node."""
+        return self._partitions.states
+
+    @property
+    def kinds(self) -> set[str]:
+        """What the partitions mean by a record, and mean by it to the end."""
+        return self._partitions.kinds
+
+    @property
+    def steps(self) -> list[Step]:
+        """The steps so far."""
+        return self._made.steps
+
+    @property
+    def launches(self) -> list[list[Launch]]:
+        """The launches of each variant, by step."""
+        return self._made.launches
+
+    @property
+    def settled(self) -> set[ArgumentRef]:
+        """Numbers that shaped the kernels."""
+        return self._made.settled
+
+    @property
+    def stages(self) -> tuple[FusedStage, ...]:
+        """The operations that are one step each."""
+        return self._made.stages
 
     # -- what comes in ------------------------------------------------------------------------------------------------
 
@@ -87,7 +153,7 @@ class Lowering:
             blocks = tuple([self._variant(content.layout, signature) for signature in content.signatures])
         except PlanError as error:
             raise error.at(vrdd=self._vrdd(), partition=partition) from error.__cause__
-        self._given[partition] = content, offset, blocks
+        self._partitions.given[partition] = content, offset, blocks
         if blocks:
             self.kinds.add(content.layout.kind)
 
@@ -96,13 +162,13 @@ class Lowering:
 
     def _variant(self, layout: RecordLayout, signature: Signature) -> int:
         key = layout, signature
-        if key not in self._variants:
+        if key not in self._partitions.variants:
             states = [OperatorOutput(layout, signature)]
             for position, node in enumerate(self.nodes):
                 states.append(self._after(states[-1], node, position))
             self.states.append(states)
-            self._variants[key] = len(self.states) - 1
-        return self._variants[key]
+            self._partitions.variants[key] = len(self.states) - 1
+        return self._partitions.variants[key]
 
     def _after(self, state: OperatorOutput, node: PlanNode, position: int) -> OperatorOutput:
         return node.op.output(state, position, self)
@@ -111,11 +177,11 @@ class Lowering:
 
     def results(self) -> dict[int, PartitionSchema]:
         """Return the schema of the result, by partition."""
-        return {partition: self._content(partition, len(self.nodes)) for partition in self._given}
+        return {partition: self._content(partition, len(self.nodes)) for partition in self._partitions.given}
 
     def _content(self, partition: int, behind: int) -> PartitionSchema:
         """Return the schema of a partition after the first ``behind`` nodes."""
-        content, _, blocks = self._given[partition]
+        content, _, blocks = self._partitions.given[partition]
         if not blocks:
             return _through_nothing(self.nodes[:behind], content)
         states = [self.states[block][behind] for block in blocks]
@@ -146,13 +212,11 @@ class Lowering:
     def _steps(self, apart: set[int]) -> None:
         self.slots = SlotTable()
         self.modules = ModuleTable(self.slots)
-        self.settled = set()
-        self.steps = [messages.PutStep() if self.start is None else messages.LoadStep(0)]
-        self._labels = []
-        self.launches = [[] for _ in self.states]
+        self._made = LoweredSteps([messages.PutStep() if self.start is None else messages.LoadStep(0)],
+                                  [[] for _ in self.states])
         if self.start is None and self.chain[0].cached:
             self._keep(self.chain[:1])
-        self.stages = stages.stages(self.nodes, self.fold is not None, apart)
+        self._made.stages = stages.stages(self.nodes, self.fold is not None, apart)
         for stage in self.stages:
             self._stage(stage)
             if self.nodes[stage.stop - 1].cached:
@@ -162,8 +226,8 @@ class Lowering:
         if self.requested.table is not None:
             self.steps.append(self._table(self.requested.table))
         elif self.requested.keyed:
-            self.steps += [*self.requested.keyed, KeepKeyedStep(self._slots() + self.requested.others,
-                                                                 self.requested.name)]
+            slot = self._slots() + self.requested.others
+            self.steps.extend([*self.requested.keyed, KeepKeyedStep(slot, self.requested.name)])
         elif self.fold is None and self.requested.fetch:
             self.steps.append(messages.FetchStep(self._limit(), self._over() if self._limit() >= 0 else ""))
 
@@ -189,7 +253,7 @@ class Lowering:
 
     def blocks(self) -> Iterator[tuple[int, int]]:
         """Return the variants, each with its number of blocks."""
-        found = Counter(block for _, _, blocks in self._given.values() for block in blocks)
+        found = Counter(block for _, _, blocks in self._partitions.given.values() for block in blocks)
         return iter(found.items())
 
     def traffic(self, variant: int) -> list[tuple[int, int]]:
@@ -237,13 +301,13 @@ class Lowering:
 
     def prepare(self, partitions: Sequence[int] | None = None, devices: Sequence[str] = ()) -> Executable:
         """Return the plan for some of the partitions; for all if none are named."""
-        named = tuple(self._given) if partitions is None else tuple(partitions)
+        named = tuple(self._partitions.given) if partitions is None else tuple(partitions)
         key, encoded = sealed(self._plan(named, devices))
         kept = tuple({partition: self._content(partition, behind) for partition in named} for behind in self._kept())
         settled = tuple((origin, value_of(self.nodes, origin)) for origin in self.settled)
         retains = any(isinstance(step, messages.KeepStep) and step.place == "host" for step in self.steps)
         to_device = not retains and list(map(type, self.steps[:2])) == [messages.PutStep, messages.ToDeviceStep]
-        return Executable(key, encoded, self.slots.origins(), settled, tuple(self._labels),
+        return Executable(key, encoded, self.slots.origins(), settled, tuple(self._made.labels),
                           {partition: self._content(partition, len(self.nodes)) for partition in named}, kept,
                           self._limit(), retains, to_device)
 
@@ -264,7 +328,7 @@ class Lowering:
 
     def _protocol_variants(self) -> tuple[Variant, ...]:
         found = []
-        for (_, signature), number in self._variants.items():
+        for (_, signature), number in self._partitions.variants.items():
             kept = [self.states[number][behind] for behind in self._kept()]
             found.append(Variant(signature, tuple(self.launches[number]),
                                  tuple([state.layout.encode() for state in kept]),
@@ -273,7 +337,7 @@ class Lowering:
 
     def _inputs(self, partitions: Sequence[int]) -> Iterator[Input]:
         for partition in partitions:
-            content, offset, blocks = self._given[partition]
+            content, offset, blocks = self._partitions.given[partition]
             yield Input(partition, content.count, content.keys, offset, content.layout.encode(), blocks,
                         content.positions)
 
@@ -290,7 +354,7 @@ class Lowering:
         """Append a step; ``label`` is its name in profiles, if it launches kernels."""
         self.steps.append(step)
         if label:
-            self._labels.append(label)
+            self._made.labels.append(label)
 
     def on_device(self, step: Step | None = None, label: str = "") -> None:
         """Append a step that runs on the device, behind a copy to the device unless the last step is one."""

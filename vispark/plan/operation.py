@@ -83,8 +83,12 @@ class PlanBuilder(Protocol):
     shared_limit: int
     slots: SlotTable
     modules: ModuleTable
-    states: list[list[OperatorOutput]]
-    launches: list[list[Launch]]
+
+    @property
+    def states(self) -> list[list[OperatorOutput]]: ...
+
+    @property
+    def launches(self) -> list[list[Launch]]: ...
 
     def append(self, step: Step, label: str = "") -> None:
         """Append a step; ``label`` is its name in profiles, if it launches kernels."""
