@@ -117,20 +117,21 @@ class Execution:
                 raise fault.at(**asdict(self.progress.suspects())) from fault.__cause__
             undo.pop_all()
         if self.recording is None:
-            for keep, partition in context.pending:
+            for keep, partition in context.results.pending:
                 self.names.bind(context.vrdd(keep.slot), keep.name, partition)
         else:
             self._record(self.recording, outputs, data)
-        if context.patches and self.names.replace(context.vrdd(self.plan.source), self.version, context.patches):
-            context.patches.clear()
+        patches = context.results.patches
+        if patches and self.names.replace(context.vrdd(self.plan.source), self.version, patches):
+            patches.clear()
         failpoint("bound")
-        context.pending.clear()
+        context.results.pending.clear()
         context.close()
         times = self.stopwatch.times(profiled=self.request.profile,
                                      copied_before=context.intake.seconds if context.intake else 0.0)
         payload, inline, placed = parted(data, self.request, context.payload)
         iterated = tuple(context.grid.iterated) if context.grid else ()
-        return Ran(self.request.number, outputs, folded, context.retained, times, inline, iterated,
+        return Ran(self.request.number, outputs, folded, context.results.retained, times, inline, iterated,
                    placed=placed), payload
 
     def _record(self, recording: Recording, outputs: tuple[Output, ...], data: Data | None) -> None:
@@ -139,15 +140,15 @@ class Execution:
         if context.grid is not None:
             recording.grid = GridOutcome(tuple(context.grid.iterated), context.grid.has_filled,
                                          context.grid.recorded_exchange(), context.grid.path)
-        if context.pending:
+        if context.results.pending:
             kept: dict[tuple[int, str], list[Partition]] = defaultdict(list)
-            for keep, partition in context.pending:
+            for keep, partition in context.results.pending:
                 kept[keep.slot, keep.name].append(partition)
             recording.keep(kept, context.scratch.numbered(), self.plan.recordings.alike)
             for slot, binding in recording.bindings.items():
                 self.names.bind_all(context.vrdd(slot), binding)
 
-        answer: Answer = again(context.partials) if self.plan.folds_all else (lambda: (outputs, None, data))
+        answer: Answer = again(context.results.partials) if self.plan.folds_all else (lambda: (outputs, None, data))
         recording.complete(self.streams, [*context.scratch.allocated, *context.arguments.buffers],
                            self.progress.everything(), answer)
 
@@ -184,14 +185,14 @@ class Execution:
         if self.plan.folds_all:
             with self.progress.waiting():
                 if not self._pass_out():
-                    for each in self.context.partials:
+                    for each in self.context.results.partials:
                         if not each.is_out:
                             each.copy_out()
                 self.streams.synchronize()
             if any(step.keep_fold(self.context) for step in self.plan.steps):
                 return (), None, None
-            return (), *folded(self.context.partials)
-        fetched = self.context.fetched
+            return (), *folded(self.context.results.partials)
+        fetched = self.context.results.fetched
         data = self._result_memory(sum(_payload_bytes(partition) for partition in fetched)) if fetched else None
         outputs, offset = [], 0
         with self.streams.pinned(data), self.progress.waiting():
@@ -206,9 +207,9 @@ class Execution:
     def _pass_out(self) -> bool:
         """Copy out a large result, directly to the payload in further passes; return whether this was done."""
         passages = self.recording.passages if self.recording is not None else None
-        if passages is None or not folds.needs_no_join(self.context.partials):
+        if passages is None or not folds.needs_no_join(self.context.results.partials):
             return False
-        left, = self.context.partials
+        left, = self.context.results.partials
         (host, buffer), = left.folder.results
         if host.nbytes <= INLINE_BYTES:
             return False
@@ -221,7 +222,7 @@ class Execution:
             if self.recording is not None:
                 self.recording.refused = True       # each reply takes a memfd of its own with it
             return _result_memory(nbytes)
-        return Data(self.recording.host(nbytes, self.context.fetched[0].device))
+        return Data(self.recording.host(nbytes, self.context.results.fetched[0].device))
 
     def _copy_out(self, partition: Partition, data: Data, offset: int) -> Output:
         output = Output(partition.index, 0 if partition.keys is None else partition.keys.nbytes, offset)

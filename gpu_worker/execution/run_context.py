@@ -7,7 +7,7 @@ work of their stream.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from enum import Enum
 from typing import Any, Protocol, TypeVar
 
@@ -60,6 +60,53 @@ class BroughtBlocks(Protocol):
     def release(self) -> list[Buffer]: ...
 
 
+@dataclass
+class PassResults:
+    """Results that the steps of one pass have made so far.
+
+    Attributes
+    ----------
+    pending, fetched, partials : list
+        What is to be kept, returned, and joined to a fold's result.
+    retained : bool
+        Whether the worker goes on using the request's payload.
+    patches : dict of int to list of Block
+        The loaded blocks as patches that are to be held in their place, by partition.
+    """
+
+    pending: list[tuple[KeepStep, Partition]] = field(default_factory=list)
+    fetched: list[Partition] = field(default_factory=list)
+    partials: list[PartitionFold] = field(default_factory=list)
+    retained: bool = False
+    patches: dict[int, list[Block]] = field(default_factory=dict)
+
+    def close(self) -> None:
+        """Give back what was not bound to a name."""
+        for _, partition in self.pending:
+            partition.close()
+        for array in [array for blocks in self.patches.values() for block in blocks for array in block]:
+            array.close()
+        self.patches.clear()
+        for partial in self.partials:
+            partial.close()
+
+
+@dataclass
+class PassValues:
+    """Partitions that one pass works on.
+
+    Attributes
+    ----------
+    used : dict of int to Partition
+        Every value that the plan uses, by identity.
+    loaded : list of Partition
+        What the plan starts from, if that is held.
+    """
+
+    used: dict[int, Partition] = field(default_factory=dict)
+    loaded: list[Partition] = field(default_factory=list)
+
+
 class RunContext:
     """Context of one pass of a plan.
 
@@ -92,35 +139,29 @@ class RunContext:
     ----------
     grid : GridSteps or None
         Runs steps on a grid; None for a plan without one.
-    pending, fetched, partials : list
-        What is to be kept, returned, and joined to a fold's result.
-    used : dict of int to Partition
-        Every value that the plan uses, by identity.
-    loaded : list of Partition
-        What the plan starts from, if that is held.
-    retained : bool
-        Whether the worker goes on using the request's payload.
-    patches : dict of int to list of Block
-        The loaded blocks as patches that are to be held in their place, by partition.
+    results : PassResults
+        What the steps have made.
+    values : PassValues
+        The partitions that they work on.
     """
 
     def __init__(self, request: Run, plan: Plan, launch_table: LaunchTable, source: int, names: Registry,
                  streams: Streams, progress: Progress, payload: Payload | None, recording: Recording | None = None,
                  intake: BroughtBlocks | None = None, world: JoinedWorld | None = None):
-        self.request, self.plan, self.launch_table, self.source = request, plan, launch_table, source
+        self.request, self.plan, self.source = request, plan, source
         self.names, self.streams, self.progress = names, streams, progress
         self.payload, self.recording, self.intake, self.world = payload, recording, intake, world
         self.scratch = Scratch(streams, recording)
         self.arguments = Arguments(request.values, payload, progress, recording, names, streams)
         self.launches = Launches(launch_table, plan.modules, self.arguments, self.scratch, streams, progress)
         self.grid: GridSteps | None = None
-        self.pending: list[tuple[KeepStep, Partition]] = []
-        self.fetched: list[Partition] = []
-        self.partials: list[PartitionFold] = []
-        self.used: dict[int, Partition] = {}
-        self.loaded: list[Partition] = []
-        self.retained = False
-        self.patches: dict[int, list[Block]] = {}
+        self.results = PassResults()
+        self.values = PassValues()
+
+    @property
+    def launch_table(self) -> LaunchTable:
+        """The plan's launches, by step and variant."""
+        return self.launches.launch_table
 
     def vrdd(self, slot: int) -> int:
         """Return the number of the VRDD in a slot of the request. Raises PlanError if the request brings none there."""
@@ -168,7 +209,7 @@ class RunContext:
 
     def use(self, value: Partition) -> Partition:
         """Return a value, which is closed when the plan is done."""
-        self.used[id(value)] = value
+        self.values.used[id(value)] = value
         return value
 
     def after(self, before: Partition, after: Partition, *, own: bool) -> Partition:
@@ -180,7 +221,7 @@ class RunContext:
             device = before.device
             stream = self.streams.partition_stream(device, before.index) if own else self.streams.main(device)
             self.use(after)
-            del self.used[id(before)]
+            del self.values.used[id(before)]
             before.close(lambda buffer: self.scratch.recycle(buffer, stream))
         return after
 
@@ -227,26 +268,21 @@ class RunContext:
 
     def _with_patches(self, grid: GridSteps, step: LabelledStep, values: list[Partition]) -> list[Partition]:
         """Copy the values to patches, and return windows of these; reuse earlier copies that are held."""
-        as_loaded = [id(value) for value in values] == [id(value) for value in self.loaded]
+        as_loaded = [id(value) for value in values] == [id(value) for value in self.values.loaded]
         values = self.with_blocks(values, self.together(step, values, grid.assembled))
         if as_loaded and self.recording is None and self.request.world is None and self.names.keeps_patches(
                 self.vrdd(self.source), len(values)):
-            self.patches = {value.index: [tuple([array.only("device") for array in block]) for block in value.blocks]
-                            for value in values}
+            self.results.patches = {
+                value.index: [tuple([array.only("device") for array in block]) for block in value.blocks]
+                for value in values}
         return values
 
     def close(self) -> None:
         """Give back what the pass holds and did not bind to a name."""
-        for _, partition in self.pending:
+        self.results.close()
+        for partition in self.values.used.values():
             partition.close()
-        for partition in self.used.values():
-            partition.close()
-        self.used.clear()
-        for array in [array for blocks in self.patches.values() for block in blocks for array in block]:
-            array.close()
-        self.patches.clear()
-        for partial in self.partials:
-            partial.close()
+        self.values.used.clear()
         if self.grid is not None:
             self.grid.close()
         self.arguments.close()

@@ -68,8 +68,9 @@ class StepHandler(Generic[StepMessage]):
 
     @property
     def label(self) -> str:
-        """What errors call it."""
-        return self.name.lower()
+        """What errors call it: the label that it came with, or else the name of its kind."""
+        label: str = getattr(self.step, "label", "") or self.name.lower()
+        return label
 
     @property
     def vrdds(self) -> tuple[int, ...]:

@@ -91,12 +91,12 @@ class Waves:
             for device in {value.device for value in wave}:
                 device.wait(self._streams.beside(device), stream=self._streams.main(device))
             _announce(waves[number + 2:number + 3])
-            others = {id(value) for value in context.used.values()} - {id(value) for value in ahead}
+            others = {id(value) for value in context.values.used.values()} - {id(value) for value in ahead}
             work(ahead)
             brought = self._brought(following) if self._size.ahead else following
             self._end(others | {id(value) for value in brought})
             ahead = brought if self._size.ahead else self._brought(following)
-        context.partials.extend(context.launches.finish_folds())
+        context.results.partials.extend(context.launches.finish_folds())
 
     # -- what is in a wave --------------------------------------------------------------------------------------------
 
@@ -152,7 +152,7 @@ class Waves:
             device.copy_in(buffer, array.host, stream=stream)
             copies[id(array)] = HeldArray(array.field, host=array.host, buffer=buffer)
         after = value.replacing(copies)
-        del context.used[id(value)]
+        del context.values.used[id(value)]
         value.close()
         return after
 
@@ -161,10 +161,10 @@ class Waves:
     def _end(self, others: set[int]) -> None:
         """Copy out what a wave fetched and folded, wait for it, and free what it worked in; keep ``others``."""
         context = self._context
-        fetched, copies = context.fetched[self._done:], []
+        fetched, copies = context.results.fetched[self._done:], []
         for value in fetched:
             copies.append(self._fetched(value))
-        partials = [partial for partial in context.partials if not partial.is_out]
+        partials = [partial for partial in context.results.partials if not partial.is_out]
         for partial in partials:
             partial.copy_out()
         with context.progress.waiting():
@@ -172,12 +172,12 @@ class Waves:
                 device.synchronize(stream=self._streams.main(device))
         for partial in partials:
             partial.close()
-        context.fetched[self._done:] = copies
-        self._done = len(context.fetched)
+        context.results.fetched[self._done:] = copies
+        self._done = len(context.results.fetched)
         kept = {id(value) for value in copies} | others
-        for key, value in list(context.used.items()):
+        for key, value in list(context.values.used.items()):
             if key not in kept:
-                del context.used[key]
+                del context.values.used[key]
                 value.close()
         context.scratch.close()
         failpoint("wave-done")

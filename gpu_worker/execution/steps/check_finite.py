@@ -41,10 +41,6 @@ class CheckFiniteHandler(StepHandler[CheckFiniteStep]):
     on_device = True
 
     @property
-    def label(self) -> str:
-        return self.step.label
-
-    @property
     def leaves_host_memory(self) -> bool:
         return True         # what it found, which a replay would not look at
 

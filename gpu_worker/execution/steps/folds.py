@@ -42,7 +42,7 @@ class _WholeFold(StepHandler[_WholeMessage]):
         with context.progress.launching(self.label, (value.index,), value.device):
             part = folds.enqueue(self.enqueue, value, stream, context.scratch)
         if part is not None:
-            context.partials.append(part)
+            context.results.partials.append(part)
         return value
 
 
@@ -75,10 +75,6 @@ class FoldInsideHandler(StepHandler[FoldInsideStep]):
     """Handler of a fold inside each record."""
 
     on_device = True
-
-    @property
-    def label(self) -> str:
-        return self.step.label
 
     def verify(self, plan: Plan) -> None:
         check_over(self.step.over, done="folded")

@@ -35,10 +35,6 @@ class _FillingHandler(_GridHandler[_FillingMessage]):
     fills_ghosts = True
 
     @property
-    def label(self) -> str:
-        return self.step.label
-
-    @property
     def blocks(self) -> BlockForm:
         return BlockForm.WINDOWS
 

@@ -26,10 +26,6 @@ class JoinByKeyHandler(StepHandler[JoinByKeyStep]):
     on_device = True
 
     @property
-    def label(self) -> str:
-        return self.step.label
-
-    @property
     def vrdds(self) -> tuple[int, ...]:
         return (self.step.slot,)
 

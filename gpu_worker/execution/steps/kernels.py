@@ -23,10 +23,6 @@ class ExecHandler(StepHandler[ExecStep]):
     on_device = True
 
     @property
-    def label(self) -> str:
-        return self.step.label
-
-    @property
     def blocks(self) -> BlockForm:
         return BlockForm.PADDED
 
@@ -59,10 +55,6 @@ class MapFoldHandler(StepHandler[MapFoldStep]):
 
     has_launches = True
     on_device = True
-
-    @property
-    def label(self) -> str:
-        return self.step.label
 
     @property
     def folds_all(self) -> bool:
@@ -103,7 +95,7 @@ class MapFoldHandler(StepHandler[MapFoldStep]):
         if self.step.how == "inside":
             return _replaced(context, self.step, values,
                              context.together(self, values, partial(launches.fold_inside, self.step)))
-        context.partials.extend(context.together(self, values, partial(launches.fold, self.step)))
+        context.results.partials.extend(context.together(self, values, partial(launches.fold, self.step)))
         return values
 
 

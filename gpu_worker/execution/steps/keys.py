@@ -67,10 +67,6 @@ class _KeyedStep(StepHandler[PartitionByKeyStep | SortByKeyStep | FoldRunsStep |
     on_device = True
 
     @property
-    def label(self) -> str:
-        return self.step.label
-
-    @property
     def leaves_host_memory(self) -> bool:
         return True         # the host looks at what a replay would not bring
 
@@ -82,10 +78,6 @@ class _KeyedStep(StepHandler[PartitionByKeyStep | SortByKeyStep | FoldRunsStep |
 @handles(OpenKeysStep)
 class OpenKeysHandler(StepHandler[OpenKeysStep]):
     """Handler of a step that makes a field of the keys of pairs that were sent."""
-
-    @property
-    def label(self) -> str:
-        return self.step.label
 
     @property
     def leaves_host_memory(self) -> bool:
@@ -239,7 +231,7 @@ class PartitionByKeyHandler(_KeyedStep):
         for order in orders:
             order.close()
         for value in values:
-            del context.used[id(value)]
+            del context.values.used[id(value)]
             value.close(partial(_recycle, context, value.device))
         return made
 
@@ -345,9 +337,9 @@ class KeepKeyedHandler(StepHandler[KeepKeyedStep]):
         return True
 
     def run(self, context: RunContext, values: list[Partition]) -> list[Partition]:
+        keep = KeepStep(self.step.slot, self.step.name, "device")
         for value in values:
-            context.pending.append((KeepStep(self.step.slot, self.step.name, "device"),
-                                    value.kept_at("device", value.layout, value.count)))
+            context.results.pending.append((keep, value.kept_at("device", value.layout, value.count)))
         return values
 
     def dataset(self, names: Registry, vrdds: Sequence[int]) -> str:

@@ -63,7 +63,7 @@ class KeepHandler(StepHandler[KeepStep]):
         missing = "buffer" if place == "device" else "host"
         if any(getattr(array, missing) is None for array in value.arrays):
             raise PlanError(f"the value to keep is not in {place} memory")
-        context.retained |= place == "host"
+        context.results.retained |= place == "host"
         return self._pending(context, value, value.kept_at(place, value.layout, value.count))
 
     def _pending(self, context: RunContext, value: Partition, kept: Partition) -> Partition:
@@ -74,7 +74,7 @@ class KeepHandler(StepHandler[KeepStep]):
             kept.count = value.count if variant.counts[self.number] < 0 else variant.counts[self.number]
         if self.step.place in PLACES:
             kept.tier = self.step.place
-        context.pending.append((self.step, kept))
+        context.results.pending.append((self.step, kept))
         return value
 
 
@@ -93,7 +93,7 @@ class FetchHandler(StepHandler[FetchStep]):
         return context.each(self, values, partial(self._fetched, context))
 
     def _fetched(self, context: RunContext, value: Partition) -> Partition:
-        context.fetched.append(context.use(_first(self.step, value.share())))
+        context.results.fetched.append(context.use(_first(self.step, value.share())))
         return value
 
 

@@ -28,10 +28,6 @@ class _RowsStep(StepHandler[SelectRowsStep | SampleRowsStep | NumberRowsStep]):
     on_device = True
 
     @property
-    def label(self) -> str:
-        return self.step.label
-
-    @property
     def leaves_host_memory(self) -> bool:
         return True         # what a replay would not bring
 

@@ -73,5 +73,5 @@ class LoadHandler(StepHandler[LoadStep]):
         partition.variants, partition.positions = part.blocks, part.positions
         if context.recording is not None and context.grid is not None:
             context.recording.reads(partition)
-        context.loaded.append(partition)
+        context.values.loaded.append(partition)
         return partition

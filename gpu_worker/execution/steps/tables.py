@@ -51,7 +51,7 @@ class KeepTableHandler(StepHandler[KeepTableStep]):
         KeysRefused
             If the fold may not be what Python's is: an integer that overflows, or floats that are compared and NaN.
         """
-        result = folds.join(context.partials)
+        result = folds.join(context.results.partials)
         _check(result)
         device = context.streams.place(context.vrdd(self.step.slot), TABLE, context.plan.devices)
         table = Partition(TABLE, 0, None, self.step.empty, [], device)
@@ -65,7 +65,7 @@ class KeepTableHandler(StepHandler[KeepTableStep]):
                 block.append(held)
             device.synchronize(stream=stream)
             table.count, table.layout, table.blocks = len(arrays[KEYS]), self.step.layout, [tuple(block)]
-        context.pending.append((KeepStep(self.step.slot, self.step.name, "device"), table))
+        context.results.pending.append((KeepStep(self.step.slot, self.step.name, "device"), table))
         return True
 
     def _rows(self, result: FoldResult) -> dict[str, np.ndarray]:
