@@ -15,11 +15,17 @@ from tests.policy import rules
 #: The most public methods and attributes of a class, and classes of ours that it inherits from one through the other.
 METHODS, ATTRIBUTES, DEPTH = 25, 16, 3
 
-#: Classes that are above, by the most public methods and attributes that each may have. No class is to be added; one
-#: that comes below the limits is taken out.
+#: Classes that are above, by the most public methods and attributes that each may have, and why. No class is to be
+#: added; one that comes below the limits is taken out.
 ABOVE: dict[str, tuple[int, int]] = {
-    "VRDD": (80, 25), "Device": (30, 16), "NullDevice": (30, 16), "HostDevice": (30, 16), "CudaDevice": (32, 27),
-    "Lowering": (25, 17), "GridLowering": (25, 22), "Service": (25, 20), "RunContext": (25, 22),
+    # What users call: PySpark's RDD has as many methods, and each of those that run in the workers is one here. Its
+    # attributes are, beside PySpark's five, what is recorded, where it is held, and how far actions came.
+    "VRDD": (80, 24),
+    # What a device does for launches, memory, order and time: one interface, which kernels and copies use together. A
+    # contract suite runs on each kind (tests/device/test_contract.py).
+    "Device": (30, 16), "NullDevice": (30, 16), "HostDevice": (30, 16),
+    # The same with a context of CUDA, its memory pool and its peers.
+    "CudaDevice": (32, 27),
 }
 
 
