@@ -18,7 +18,7 @@ from functools import partial
 
 from gpu_worker.device.base import Device, Stream
 from gpu_worker.protocol.errors import Place, VisparkError
-from gpu_worker.protocol.messages import Ran
+from gpu_worker.protocol.grids import Iterated
 from gpu_worker.protocol.system import as_error
 from gpu_worker.system.crash_record import BlackBox
 
@@ -41,15 +41,18 @@ class Submission:
         Where its kernels are.
     seconds : float
         How long it may take.
-    reply : Ran
-        The answer, once it is complete.
+    number : int
+        Of its request.
+    iterated : tuple of Iterated
+        How its loops ended, or will: all that its answer says beside the time.
     marks : list of (Device, Stream, int)
         What the streams pass when it is.
     """
 
     place: Place
     seconds: float
-    reply: Ran
+    number: int
+    iterated: tuple[Iterated, ...]
     marks: list[tuple[Device, Stream, int]]
     #: What is to be done when it is complete.
     landed: Callable[[], None]
@@ -125,12 +128,12 @@ class InFlightQueue:
                     flight.landed()
                 except Exception as error:
                     # Whoever settles may be another plan's thread, or the one that looks after deadlines.
-                    _log.exception("plan %d was not completed", flight.reply.number)
+                    _log.exception("plan %d was not completed", flight.number)
                     flight.error = as_error(error)
                 flight.done = True
             if self._flights and self._flights[0].noted < 0:
                 first = self._flights[0]
-                first.noted = self._box.begin(first.place, time.monotonic() + first.seconds, first.reply.number,
+                first.noted = self._box.begin(first.place, time.monotonic() + first.seconds, first.number,
                                               partial(self._late, first))
 
     def _late(self, flight: Submission) -> Place | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -15,6 +15,7 @@ from gpu_worker.memory.double_buffer import BoundBuffers
 from gpu_worker.memory.partition import Partition
 from gpu_worker.memory.registry import Registry
 from gpu_worker.protocol.errors import Place
+from gpu_worker.protocol.fast_init import filled
 from gpu_worker.protocol.grids import Iterated
 from gpu_worker.protocol.messages import ArgumentValue, Folded, Output
 from gpu_worker.protocol.payload import Data, Payload
@@ -237,6 +238,7 @@ class RecordedPass:
             give(device, stream)
 
 
+@filled
 @dataclass(frozen=True)
 class ReplayedPass:
     """Outcome of a replay that keeps results.
@@ -259,4 +261,4 @@ class ReplayedPass:
     iterated: tuple[Iterated, ...]
     ghosts: Mapping[Buffer, tuple | None]
     started: float
-    marks: list[tuple[Device, Stream, int]] = field(default_factory=list)
+    marks: list[tuple[Device, Stream, int]]

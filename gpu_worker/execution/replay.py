@@ -338,8 +338,7 @@ class Recording:
             binding.hold()
         bound = [request.vrdds[slot] for slot in replayed.bindings]
         borrowed = [] if self.source else [request.vrdds[self.origin.slot]]
-        reply = Ran(request.number, (), None, False, Times(0.0, 0.0), b"", replayed.iterated)
-        return Submission(place, request.seconds, reply, replayed.marks,
+        return Submission(place, request.seconds, request.number, replayed.iterated, replayed.marks,
                           partial(self._landed, names, bound, borrowed, bindings), replayed.started)
 
     @staticmethod

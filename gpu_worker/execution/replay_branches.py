@@ -152,7 +152,7 @@ class LoopReplay(Recording):
             return None
         iterated, state = ended
         return ReplayedPass(self._ending(loop, state), (iterated,),
-                            {buffer: state.tags.get(buffer) for buffer in changed}, started)
+                            {buffer: state.tags.get(buffer) for buffer in changed}, started, [])
 
     def _wait(self) -> None:
         for device, stream in self.work.streams:

@@ -390,7 +390,7 @@ class UnansweredPlans:
 
     def _answer_first(self) -> None:
         flight = self._flights.popleft()
-        with _Handling(flight.reply.number) as handling:
+        with _Handling(flight.number) as handling:
             handling.reply, handling.results = self._worker.finish(flight)
         _reply(self._connection, handling)
 

@@ -225,11 +225,12 @@ class SessionWorker:
         try:
             self._line.finish(flight)
         except KernelFault as fault:
-            self._end(fault, flight.reply.number)
+            self._end(fault, flight.number)
         total = time.monotonic() - flight.started
         self._counters.working += total
-        log.debug("plan %d: %.6f s", flight.reply.number, total)
-        return self._with_snapshots(replace(flight.reply, times=Times(total, 0.0))), []
+        log.debug("plan %d: %.6f s", flight.number, total)
+        reply = Ran(flight.number, (), None, False, Times(total, 0.0), b"", flight.iterated)
+        return self._with_snapshots(reply), []
 
     def is_done(self, flight: Submission) -> bool:
         """Return whether a request that was begun can be answered at once."""
@@ -262,7 +263,7 @@ class SessionWorker:
         """
         others, first = self._running - {number}, self._line.suspect()
         if first is not None and not others:
-            fault, number = KernelFault(fault.message, first.place, fault.detail), first.reply.number
+            fault, number = KernelFault(fault.message, first.place, fault.detail), first.number
         log.error("%s", fault)
         self._box.blame(failure_of(fault, 0 if others else number))
         os._exit(POISONED)

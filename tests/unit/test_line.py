@@ -119,7 +119,7 @@ def test_a_deadline_counts_from_when_the_plan_before_was_complete(host: Ahead):
     warm(host, plan)
     requests = [host.begin(plan, (vrdd, vrdd + 1), released=(vrdd - 1,)) for vrdd in range(7, 11)]
     for request, flight in zip(requests, host.flights, strict=True):
-        assert len(box._deadlines) == 1 and flight.noted in box._deadlines and flight.reply.number == request.number
+        assert len(box._deadlines) == 1 and flight.noted in box._deadlines and flight.number == request.number
         for _, stream, mark in flight.marks:
             while stream.passed < mark:
                 stream.upto(stream.done + 1)

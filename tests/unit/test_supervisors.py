@@ -29,7 +29,6 @@ from gpu_worker.protocol.messages import (
     Chunk,
     Greeting,
     Hello,
-    Ran,
     Release,
     Reply,
     Report,
@@ -37,7 +36,6 @@ from gpu_worker.protocol.messages import (
     Request,
     SessionOptions,
     StartPrted,
-    Times,
     Welcome,
 )
 from gpu_worker.protocol.wire import Connection, CutOff, error_of
@@ -385,7 +383,7 @@ def test_a_plan_whose_results_cannot_be_kept_is_complete_and_its_client_hears_of
     landed: list[int] = []
     box = BlackBox(tmp_path / "box", epoch=1)
     line = InFlightQueue(box)
-    flights = [Submission(Place(), 10.0, Ran(number, (), None, False, Times(0.0, 0.0), b""), [], done)
+    flights = [Submission(Place(), 10.0, number, (), [], done)
                for number, done in ((1, fail), (2, lambda: landed.append(2)))]
     for flight in flights:
         line.push(flight)
