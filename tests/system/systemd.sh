@@ -1,0 +1,43 @@
+# Runs the user's units of vispark by a real `systemd --user`, with namespaces for processes and mounts of its own:
+# sh systemd.sh UNITS HOME GPU-WORKER. What a step shows is a line, which begins with the step's name.
+set -eu
+units=$1 program=$3
+export HOME=$2 XDG_RUNTIME_DIR=/run/user/0
+unset VISPARK_RUNTIME_DIR DBUS_SESSION_BUS_ADDRESS
+
+mount --make-rprivate /
+mount -t tmpfs tmpfs /run
+mkdir -p /run/systemd/system "$XDG_RUNTIME_DIR" "$HOME/.config/systemd/user"
+chmod 700 "$XDG_RUNTIME_DIR"
+cp "$units"/* "$HOME/.config/systemd/user/"
+
+/usr/lib/systemd/systemd --user --unit=basic.target >"$HOME/systemd.log" 2>&1 &
+manager=$!
+
+show() { echo "$1 $(systemctl --user show --property "$2" --value gpu-worker.service)"; }
+# Waits for the words of a command, 20 s.
+await() {
+    for _ in $(seq 100); do
+        [ "$(eval "$2" 2>/dev/null)" != "$1" ] || return 0
+        sleep 0.2
+    done
+    echo "waited for $1: $2"
+    exit 1
+}
+
+await running "systemctl --user is-system-running"
+systemctl --user --quiet enable --now gpu-worker.socket
+show before ActiveState
+echo "status $("$program" status | head -1)"
+show started StatusText
+kill -KILL "$(systemctl --user show --property MainPID --value gpu-worker.service)"
+await 1 "systemctl --user show --property NRestarts --value gpu-worker.service"
+await active "systemctl --user is-active gpu-worker.service"
+echo "restarted $("$program" status | head -1)"
+systemctl --user --quiet stop gpu-worker.service 2>/dev/null
+show stopped ActiveState
+echo "again $("$program" status | head -1)"
+systemctl --user --quiet disable --now gpu-worker.socket gpu-worker.service
+echo "left $(ls "$XDG_RUNTIME_DIR/vispark")"
+kill "$manager"
+wait "$manager" || true

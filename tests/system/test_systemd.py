@@ -1,0 +1,55 @@
+"""A real systemd runs a user's units: the first client starts the service, and a daemon that is killed comes back."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gpu_worker.deployment import templates
+
+MANAGER = Path("/usr/lib/systemd/systemd")
+SCRIPT = Path(__file__).with_name("systemd.sh")
+PROGRAM = str(Path(sys.executable).with_name("gpu-worker"))
+#: Where systemd keeps its groups of processes, whichever version of them the machine has.
+GROUPS = [Path("/sys/fs/cgroup/systemd"), Path("/sys/fs/cgroup")]
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(
+    os.geteuid() != 0 or not MANAGER.exists() or not shutil.which("unshare") or not Path(PROGRAM).exists(),
+    reason="needs systemd, unshare and root")]
+
+
+@pytest.fixture
+def group() -> Iterator[Path]:
+    """A group of processes in which a manager makes those of its units; it goes with them."""
+    parent = next(each for each in GROUPS if (each / "cgroup.procs").exists())
+    path = parent / f"vispark-{os.getpid()}"
+    try:
+        path.mkdir()
+    except OSError as error:
+        pytest.skip(f"no groups of processes here: {error}")
+    yield path
+    for inside in sorted((each for each in path.rglob("*") if each.is_dir()), reverse=True):
+        inside.rmdir()
+    path.rmdir()
+
+
+def test_units_of_a_user_start_restart_and_stop_the_daemon(group: Path, tmp_path: Path):
+    templates.write("systemd", tmp_path / "units", templates.values(PROGRAM, "vispark"))
+    command = ["unshare", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child", "sh", "-c",
+               f'echo 0 > "{group}/cgroup.procs" && exec sh "$@"', "sh", SCRIPT, tmp_path / "units" / "user",
+               tmp_path / "home", PROGRAM]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=90, check=False)
+    if ran.stderr.startswith("unshare: "):
+        pytest.skip(ran.stderr)
+    shown = dict(line.split(" ", 1) for line in ran.stdout.splitlines())
+    assert ran.returncode == 0, f"{ran.stdout}\n{ran.stderr}\n{(tmp_path / 'home' / 'systemd.log').read_text()}"
+    assert shown["before"] == "inactive" and shown["stopped"] == "inactive"
+    assert shown["started"] == "serves /run/user/0/vispark"
+    assert all(", up " in shown[step] for step in ("status", "restarted", "again"))
+    assert shown["left"] == "daemon.log"
