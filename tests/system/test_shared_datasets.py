@@ -9,7 +9,11 @@ import numpy as np
 import pytest
 
 import vispark
+from gpu_worker.client.connection import administer, locate
+from gpu_worker.protocol.messages import Status
+from gpu_worker.system.launcher import start_from_client
 from tests.system.vrdd_tools import connect_threads, exact, host_context
+from tests.system.worker_tools import eventually
 from vispark.runtime.driver.session import Session
 
 
@@ -20,6 +24,15 @@ def sc(local):
         patch.setenv("VISPARK_RUNTIME_DIR", str(local.nodes[0].runtime_dir))
         with host_context(local, lease=2) as context:
             yield context
+
+
+def _edge(y, x):
+    return 1.0 * y + x
+
+
+@vispark.stencil
+def _heat(u):
+    return u[0, 0] + 0.1 * (u[1, 0] + u[-1, 0] + u[0, 1] + u[0, -1] - 4 * u[0, 0])
 
 
 def rows(sc, records, partitions=3):
@@ -111,9 +124,58 @@ def test_a_secret_is_asked_for(sc):
     (lambda sc: rows(sc, [1.0]).publish("bad", lease="soon"), "a lease is a number of seconds .*not 'soon'"),
     (lambda sc: rows(sc, [1.0]).publish("bad", lease=-1), "not -1"),
     (lambda sc: rows(sc, [({1}, 1.0), ({2}, 2.0)]).publish("bad"), r"its keys are pickled, .*publish .values\(\)"),
-    (lambda sc: vispark.Grid((4, 4)).scatter(sc, np.zeros((4, 4))).cache("GPU").publish("bad"), "blocks of a grid"),
+    (lambda sc: vispark.Grid((4, 4), halo=1, boundary=_edge).scatter(sc, np.zeros((4, 4))).cache("GPU").publish("bad"),
+     r"a function for its boundary.*or .values\(\)"),
 ])
 def test_what_cannot_be_published_says_why(sc, publish, words):
     with pytest.raises(vispark.PlanError, match=words):
         publish(sc)
     assert "bad" not in {each.name for each in vispark.publications(sc)}
+
+
+@pytest.mark.parametrize("boundary", ["periodic", 2.0])
+def test_blocks_of_a_grid_are_read_before_and_behind_steps(sc, boundary):
+    grid = vispark.Grid((8, 6), (2, 2), 1, boundary)
+    cells = np.arange(48.0).reshape(8, 6)
+    blocks = grid.scatter(sc, cells).cache("GPU")
+    later = blocks.iterate(_heat, steps=3).cache()
+    expected = grid.gather(later)
+    blocks.publish("grid", replace=True)
+    later.publish("grid behind steps", replace=True)
+    theirs, behind = vispark.attach(sc, "grid"), vispark.attach(sc, "grid behind steps")
+    assert sorted(theirs.keys().collect()) == sorted(blocks.keys().collect())
+    np.testing.assert_array_equal(grid.gather(theirs), cells)
+    np.testing.assert_array_equal(grid.gather(theirs.iterate(_heat, steps=3)), expected)
+    np.testing.assert_array_equal(grid.gather(behind.iterate(_heat, steps=2)),
+                                  grid.gather(later.iterate(_heat, steps=2)))
+    np.testing.assert_array_equal(grid.gather(behind), expected)
+    assert vispark.Grid.sum(behind) == vispark.Grid.sum(later)
+
+
+def test_the_fields_of_a_grid_are_read(sc):
+    grid = vispark.Grid((6, 4), (3, 1), 1, fields={"u": "float32", "v": "int16"})
+    cells = {"u": np.arange(24, dtype="f4").reshape(6, 4), "v": np.arange(24, dtype="i2").reshape(6, 4)}
+    grid.scatter(sc, cells).cache("GPU").publish("fields", replace=True)
+    theirs = grid.gather(vispark.attach(sc, "fields"))
+    assert {name: (found.dtype, found.tolist()) for name, found in theirs.items()} == \
+        {name: (each.dtype, each.tolist()) for name, each in cells.items()}
+
+
+def test_a_publication_is_a_dataframe(sc):
+    rows(sc, [{"k": i, "x": float(i)} for i in range(10)]).publish("table", replace=True)
+    frame = vispark.attach(sc, "table").toDF()
+    assert frame.where("k > 6").agg({"x": "sum"}).collect()[0][0] == 24.0
+
+
+def test_a_daemon_that_is_killed_costs_a_reader_nothing(sc, local):
+    owner = rows(sc, list(map(float, range(10)))).publish("without a daemon", replace=True)
+    attached = vispark.attach(sc, "without a daemon")
+    runtime = str(local.nodes[0].runtime_dir)
+    os.kill(administer(Status(), runtime_dir=runtime).pid, signal.SIGKILL)
+    owner.unpersist()
+    assert attached.sum() == 45 and attached.map(lambda x: x + 1).sum() == 55      # the second by tasks
+    assert "without a daemon" not in {each.name for each in vispark.publications(sc)}
+    # The daemon that comes with the next process has it of who holds it.
+    start_from_client(locate(runtime), "info")
+    assert eventually(lambda: "without a daemon" in {each.name for each in vispark.publications(sc)})
+    assert vispark.attach(sc, "without a daemon").sum() == 45

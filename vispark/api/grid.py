@@ -100,7 +100,7 @@ class Grid:
         check_boundary(description, self.fields, nan_outside)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restored, (self.description, self.fields, functions_of(self.description))
+        return restored, (self.description, self.fields, functions_of(self.description))
 
     def __hash__(self) -> int:
         # Of numbers alone, which hash alike in every process.
@@ -498,10 +498,11 @@ class Grid:
     @classmethod
     def _of(cls, description: GridSpec, fields: tuple[tuple[str, str], ...]) -> Grid:
         """Return the grid of a description that is checked."""
-        return _restored(description, fields, {})
+        return restored(description, fields, {})
 
 
-def _restored(description: GridSpec, fields: tuple[tuple[str, str], ...], functions: dict[str, Any]) -> Grid:
+def restored(description: GridSpec, fields: tuple[tuple[str, str], ...], functions: dict[str, Any]) -> Grid:
+    """Return the grid of a description that is checked; for keys."""
     learn(functions)
     grid = object.__new__(Grid)
     object.__setattr__(grid, "description", description)

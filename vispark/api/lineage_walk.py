@@ -65,6 +65,17 @@ class LineageWalk(RDD[Any]):
                 return True
         return False
 
+    def _keep_attached(self) -> None:
+        """Let workers keep the nearest cached result without a reference to it, if it comes from a publication: a
+        DataFrame has none, and there is no lineage to compute it from.
+        """
+        *_, first = self._backwards()
+        each: LineageWalk | None = self if first.publication is not None else None
+        while each is not None and each._residency is None:
+            each = each._before
+        if each is not None and each._residency is not None:
+            each._residency.keep()
+
     def _backwards(self) -> Iterator[ops.RecordedOperation]:
         """Yield the operations, newest first."""
         each: LineageWalk | None = self

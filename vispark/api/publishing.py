@@ -11,6 +11,7 @@ from gpu_worker.protocol.publications import MAX_LEASE, MAX_NAME, PublicationDet
 from vispark.api.boundary import brief_errors
 from vispark.api.lineage_walk import LineageWalk
 from vispark.errors import PlanError
+from vispark.grid.spec import FUNCTION
 from vispark.plan import ops
 from vispark.records.partition_schema import PartitionSchema
 from vispark.runtime.driver import publications
@@ -33,14 +34,17 @@ class Publishing(LineageWalk):
     def name(self) -> str | None: ...
     @abstractmethod
     def _contents(self) -> dict[int, PartitionSchema]: ...
+    @abstractmethod
+    def _then(self: _Self, op: ops.RecordedOperation) -> _Self: ...
 
     def publish(self: _Self, name: str, lease: str | float = "1h", *, replace: bool = False,
                 secret: str | None = None) -> _Self:
         """Publish the records under a name, for other applications of the user to :func:`attach`.
 
-        It is computed now, if it is not held yet, and kept as :meth:`cache` does. What is published never changes. It
-        stays where it is for as long as this application, or one that has attached it, is there, and for the ``lease``
-        after that, also if the application is killed or lets go of the VRDD.
+        It is computed now, if it is not held yet, and kept as :meth:`cache` does. What is published never changes; of
+        the blocks of a grid it is a copy, beside that with which this application goes on. It stays where it is for as
+        long as this application, or one that has attached it, is there, and for the ``lease`` after that,
+        also if the application is killed or lets go of the VRDD.
 
         Parameters
         ----------
@@ -63,8 +67,8 @@ class Publishing(LineageWalk):
         PublicationExists
             If another publication has the name, and ``replace`` is not set.
         PlanError
-            If name or lease are not as above, the records are blocks of a grid or none, or their keys are pickled,
-            which no other application may unpickle: publish ``.values()`` then.
+            If name or lease are not as above, there are no records, their keys are pickled, or the records are blocks
+            of a grid whose boundary is a function: no other application may unpickle that. Publish ``.values()`` then.
         DeviceUnavailable
             If the device has no memory that other processes can map.
 
@@ -84,10 +88,14 @@ class Publishing(LineageWalk):
         self.cache()
 
         def once() -> None:
-            contents, residency = self._contents(), self._residency
-            _check(contents.values())
+            source, contents = self, self._contents()
+            shape = _shape_of_grid(contents.values())
+            if shape:       # steps go on in the memory that its blocks share
+                source = self._then(ops.Contiguous(shape)).cache()
+                contents = source._contents()
+            residency = source._residency
             assert residency is not None
-            place = ops.place_of(self._recent())
+            place = ops.place_of(source._recent())
             publications.publish(session, residency, details, place, len(contents), replaces=replace)
 
         until_done(session, once)
@@ -131,10 +139,21 @@ def seconds_of(lease: str | float) -> float:
     return seconds
 
 
-def _check(contents: Iterable[PartitionSchema]) -> None:
+def _shape_of_grid(contents: Iterable[PartitionSchema]) -> tuple[int, ...]:
+    """Return the cells of the grid that is to be published; nothing, if it is none.
+
+    Raises
+    ------
+    PlanError
+        If there are no partitions, or the grid has functions for its boundary.
+    """
     found = list(contents)
     if not found:
         raise PlanError("it has no partitions, and there is nothing to be published")
-    if any(content.layout.grid is not None for content in found):
-        raise PlanError("it has the blocks of a grid, which a step changes where they lie: publish what .values() or "
-                        "Grid.gather() give, or the RDD that was scattered")
+    grid = next((content.layout.grid for content in found if content.layout.grid is not None), None)
+    if grid is None:
+        return ()
+    if any(edge.rule == FUNCTION for each in grid.edges for edge in each.edges):
+        raise PlanError("its grid has a function for its boundary, which no other application may load: publish it on "
+                        "a Grid whose boundary is periodic, mirrored or a number, or .values()")
+    return grid.shape

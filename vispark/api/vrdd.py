@@ -336,6 +336,7 @@ class VRDD(Appearance, EagerExecution, KeyedOperations, FoldActions, GridOperati
         >>> numbers.vmap(lambda x: {"x": x, "y": x * x}).toDF().filter("y > 1").collect()
         [Row(x=2.0, y=4.0), Row(x=3.0, y=9.0)]
         """
+        self._keep_attached()
         return table_output.to_dataframe(self, schema)
 
     def write_parquet(self, path: str | os.PathLike[str], compression: str = "snappy", *,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import total_ordering
-from typing import Protocol
+from importlib import import_module
+from typing import Protocol, cast
 
 from vispark.grid.spec import GridSpec
 
@@ -17,8 +18,20 @@ class GridLike(Protocol):
         """Cells, blocks and halo along each axis."""
 
     @property
+    def fields(self) -> tuple[tuple[str, str], ...]:
+        """Name and dtype of each field that was declared."""
+
+    @property
     def shape(self) -> tuple[int, ...]:
         """The cells along each axis."""
+
+
+def grid_of(description: GridSpec, fields: tuple[tuple[str, str], ...]) -> GridLike:
+    """Return the grid of a description without functions, as its keys have it.
+
+    The class is the API's, above this package; keys that come in pickles name it, too.
+    """
+    return cast(GridLike, import_module("vispark.api.grid").restored(description, fields, {}))
 
 
 @total_ordering

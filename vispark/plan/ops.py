@@ -13,13 +13,13 @@ from typing import Protocol
 from vispark.errors import PlanError
 from vispark.plan.operation import DatasetId, LogicalPlan, PlanNode, RecordedOperation, has_halos
 from vispark.plan.operations.functions import FoldInside, Map
-from vispark.plan.operations.grid import HaloAppend, Iterate, Window
+from vispark.plan.operations.grid import Contiguous, HaloAppend, Iterate, Window
 from vispark.plan.operations.kernels import Exec
 from vispark.plan.operations.projections import Keys, Values
 from vispark.plan.operations.transfers import Send, ToDevice, ToHost
 
 __all__ = [
-    "CompressedLineage", "DatasetId", "Exec", "FoldInside", "HaloAppend", "Iterate", "Keys", "Lineage",
+    "CompressedLineage", "Contiguous", "DatasetId", "Exec", "FoldInside", "HaloAppend", "Iterate", "Keys", "Lineage",
     "LineageWalker", "LogicalPlan", "Map", "PlanNode", "RecordedOperation", "Send", "ToDevice", "ToHost", "Values",
     "Window", "describe", "has_halos", "is_cut", "loops", "name_of", "needs_neighbours", "place_of", "reaches",
     "together", "upto", "verify",

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hmac
 import pickle
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
@@ -17,15 +18,19 @@ import msgpack
 import numpy as np
 from pyspark import cloudpickle
 
+from gpu_worker.protocol import codec
 from gpu_worker.protocol.errors import ProtocolError, RecordError, Unauthorized
 from gpu_worker.protocol.keys import NUMBERS
 from gpu_worker.protocol.publications import OPEN_TAG, PICKLED, TAG_BYTES
+from vispark.grid.key import BlockKey, grid_of
+from vispark.grid.spec import FUNCTION, GridSpec
 from vispark.records.layout import BY_NAME, PYTHON, held_as
 from vispark.records.validation import is_number
 
 _PLAIN = frozenset({str, bytes, int, float, bool, type(None), tuple})
 _MSGPACK = b"m"
 _ARRAY = b"a"
+_GRID = b"g"
 _PICKLE = PICKLED
 _dumps: Callable[[object], bytes] = cloudpickle.dumps
 #: What pickling raises for what it cannot pickle.
@@ -91,7 +96,7 @@ def pack_keys(keys: Sequence[Any], *, seal: Callable[[bytes], bytes]) -> bytes:
     found = numbers_of(keys) if keys else None
     if found is not None:
         return seal(NUMBERS + found[0].encode() + b";" + found[1].tobytes())
-    return seal(_packed(keys) or _stacked(keys) or _pickled(keys))
+    return seal(_packed(keys) or _stacked(keys) or _places(keys) or _pickled(keys))
 
 
 def numbers_of(keys: Sequence[Any]) -> tuple[str, np.ndarray] | None:
@@ -138,10 +143,13 @@ def unpack_keys(keys: bytes, count: int, *, open: Callable[[bytes], bytes]) -> l
     elif blob[:1] == _ARRAY:
         dtype, _, data = blob[1:].partition(b";")
         found = np.frombuffer(data, dtype.decode())
+    elif blob[:1] == _GRID:
+        found = codec.decode(blob[1:], _Places).keys()
     elif blob[:1] == _PICKLE:
         found = pickle.loads(memoryview(blob)[1:])
     else:
-        raise ProtocolError("a partition's keys are neither msgpack, array nor pickle; they are of another version")
+        raise ProtocolError("a partition's keys are neither msgpack, array, places nor pickle: they are of another "
+                            "version")
     if len(found) != count:
         raise ProtocolError(f"a partition of {count} records has {len(found)} keys")
     return list(found)
@@ -177,6 +185,34 @@ def _stacked(keys: Sequence[Any]) -> bytes | None:
         return None
     dtype = keys[0].dtype
     return _ARRAY + dtype.str.encode() + b";" + np.fromiter(keys, dtype, len(keys)).tobytes()
+
+
+@dataclass(frozen=True, slots=True)
+class _Places:
+    """Keys of blocks of one grid: its description, names and dtypes of its fields, and the blocks' numbers."""
+
+    description: GridSpec
+    names: tuple[str, ...]
+    dtypes: tuple[str, ...]
+    numbers: tuple[int, ...]
+
+    def keys(self) -> list[BlockKey]:
+        grid = grid_of(self.description, tuple(zip(self.names, self.dtypes, strict=True)))
+        return [BlockKey(grid, self.description.position_of(number)) for number in self.numbers]
+
+
+def _places(keys: Sequence[Any]) -> bytes | None:
+    """Return keys of blocks of one grid as the grid's description and numbers, if that has no functions, which only a
+    pickle holds.
+    """
+    if set(map(type, keys)) != {BlockKey} or any(key.grid != keys[0].grid for key in keys):
+        return None
+    grid = keys[0].grid
+    if any(edge.rule == FUNCTION for each in grid.description.edges for edge in each.edges):
+        return None
+    names, dtypes = (tuple([field[item] for field in grid.fields]) for item in (0, 1))
+    places = _Places(grid.description, names, dtypes, tuple([key.number for key in keys]))
+    return _GRID + codec.encode(places, _Places)
 
 
 def _pickled(keys: Sequence[Any]) -> bytes:

@@ -101,3 +101,18 @@ class Window(_OfGrid):
 
     def lower_on_grid(self, plan: GridPlanBuilder, position: int) -> None:
         plan.append(WindowStep(self.starts, self.stops, self.steps))
+
+
+@dataclass(frozen=True)
+class Contiguous(_OfGrid):
+    """Operation that copies the blocks of a grid with ``shape`` cells out of the memory that they share with halos."""
+
+    shape: tuple[int, ...]
+
+    keeps_grid = True
+
+    def __str__(self) -> str:
+        return "contiguous"
+
+    def lower_on_grid(self, plan: GridPlanBuilder, position: int) -> None:
+        plan.append(WindowStep((0,) * len(self.shape), self.shape, (1,) * len(self.shape)))

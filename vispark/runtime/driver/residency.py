@@ -78,6 +78,10 @@ class Residency:
         self._release = weakref.finalize(self, released.put, cached.number)
         self._release.atexit = False
 
+    def keep(self) -> None:
+        """Let the workers keep the content when the last reference goes, to the end of the application."""
+        self._release.detach()
+
     def bind(self, home: WorkerAddress, epoch: int, contents: Mapping[int, PartitionSchema]) -> None:
         """Record the places of some partitions."""
         with self._mutex:
