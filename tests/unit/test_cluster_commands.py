@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner, Result
@@ -14,9 +16,11 @@ from click.testing import CliRunner, Result
 from gpu_worker.deployment import scheduled_gpus
 from vispark.clusters import spark_submit, standalone, tagged_processes
 from vispark.clusters.platforms import PLATFORMS, SubmitSettings, platform_of
+from vispark.migrate import on_cluster
 from vispark.migrate.cli import main
-from vispark.migrate.errors import NO, UNKNOWN, USAGE, YES
+from vispark.migrate.errors import NO, UNKNOWN, USAGE, YES, MasterError
 from vispark.migrate.history import History
+from vispark.migrate.recorder import Recorder
 
 #: Tag of a process of this test, which is no cluster's of anybody else.
 STRAY = "5" * 32
@@ -243,3 +247,40 @@ def test_event_logs_of_the_users_own_stay(tmp_path: Path, monkeypatch: pytest.Mo
     Path("job.py").write_text("pass\n")
     said = json.loads(_vispark("submit", "--json", *words, "job.py").output)["stdout"]
     assert "spark.vispark.journal=" in said and "eventLog.compress" not in said
+
+
+# -- vispark run --cluster -------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize(("words", "status", "said"), [
+    (["--cluster", "nothing"], UNKNOWN, "no cluster nothing"),
+    (["--cluster", "laptop", "--device", "host"], USAGE, "--device is that of the cluster"),
+    (["--cluster", "laptop", "--conf", "spark.vispark.devic=host"], USAGE, "the nearest is spark.vispark.device"),
+    (["--conf", "a"], USAGE, "a setting is NAME=VALUE")])
+def test_run_refuses_clusters_and_settings_that_are_none(tmp_path: Path, words: list[str], status: int, said: str):
+    _create("laptop")
+    (tmp_path / "job.py").write_text("pass\n")
+    ended = _vispark("run", "--out", str(tmp_path / "out"), *words, str(tmp_path / "job.py"))
+    assert ended.exit_code == status and said in ended.output, ended.output
+
+
+def test_programs_of_a_block_run_on_the_cluster_and_its_secret_is_no_argument(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "--name mine pyspark-shell")
+    settings = SubmitSettings("spark://h:7077", {"spark.a": "b c"}, ("--deploy-mode", "client"), {"OF_THE_TEST": "1"},
+                              {"spark.authenticate.secret": "hidden"})
+    with on_cluster.running_on(settings):
+        first, *words = shlex.split(os.environ["PYSPARK_SUBMIT_ARGS"])
+        assert words == ["--master", "spark://h:7077", "--deploy-mode", "client", "--conf", "spark.a=b c", "--name",
+                         "mine", "pyspark-shell"]
+        file = Path(first.removeprefix("--properties-file="))
+        assert "hidden" in file.read_text() and file.stat().st_mode & 0o777 == 0o600
+        assert os.environ["OF_THE_TEST"] == "1"
+    assert not file.exists() and os.environ["PYSPARK_SUBMIT_ARGS"] == "--name mine pyspark-shell"
+    assert "OF_THE_TEST" not in os.environ
+
+
+def test_a_program_that_names_a_master_of_its_own_is_not_run_there(tmp_path: Path):
+    (tmp_path / "job.py").write_text("pass\n")
+    recorder = Recorder(tmp_path / "job.py", [], master="spark://h:7077")
+    recorder._check_master(SimpleNamespace(master="spark://h:7077"))
+    with pytest.raises(MasterError, match=r"runs on local\[2\], not on spark://h:7077"):
+        recorder._check_master(SimpleNamespace(master="local[2]"))

@@ -176,11 +176,16 @@ def test_pairs_become_dicts_before_the_cache(function: str, changed: str):
     assert f"w -= data.vmap({changed}).reduce(lambda a, b: a + b)\n" in found.text
 
 
+def test_lists_of_what_is_cached_are_of_pairs_as_before():
+    found = _port(f"{BEFORE}x, y = data.take(1)[0]\nfor i in b:\n    w -= data.map(lambda p: p[1] * w).sum()\n")
+    assert found.refused == () and 'x, y = [(kv["key"], kv["value"]) for kv in data.take(1)][0]\n' in found.text
+
+
 @pytest.mark.parametrize(("text", "said"), [
     ("for i in b:\n    w -= data.map(lambda p: f(p)).sum()\n", "make them dicts before the cache"),
     ("for i in b:\n    w -= data.map(lambda p: p[-1]).sum()\n", "make them dicts before the cache"),
     ("for i in b:\n    w -= data.map(lambda p: max(p[0] for p in x)).sum()\n", "make them dicts before the cache"),
-    ("for i in b:\n    w -= data.map(lambda p: p[1]).sum()\nprint(data.collect())\n", "goes over the pairs, too")])
+    ("for i in b:\n    w -= data.map(lambda p: p[1]).sum()\nprint(data.lookup(3))\n", "goes over the pairs, too")])
 def test_pairs_that_take_a_decision(text: str, said: str):
     found = _port(BEFORE + text)
     assert found.loops == () and said in found.refused[0]

@@ -93,8 +93,6 @@ class RunCapture:
         What ended the program, if it did not end by itself.
     folder : str
         Where it ran.
-    master : str
-        Of its SparkContext.
     """
 
     script: str
@@ -108,7 +106,6 @@ class RunCapture:
     arrays: dict[str, np.ndarray] = field(default_factory=dict)
     version: int = VERSION
     folder: str = ""
-    master: str = ""
 
     def write(self, folder: Path) -> None:
         """Write it into a folder that only its owner can read.

@@ -28,6 +28,10 @@ class MissingPackage(VisparkError):
     """A package that a command needs and that is not installed; the message has the command that installs it."""
 
 
+class MasterError(VisparkError):
+    """A program that names a master of its own where another one was asked for."""
+
+
 class ValidationError(VisparkError):
     """A program that failed while its results were to be compared."""
 

@@ -11,8 +11,6 @@ from vispark.clusters import spark_submit
 from vispark.clusters.errors import ClusterError
 from vispark.clusters.manager import Clusters
 from vispark.clusters.platforms import SubmitSettings, platform_of
-from vispark.migrate.capture import RunCapture
-from vispark.migrate.errors import ValidationError
 
 
 def settings_of(cluster: str, conf: Sequence[str]) -> SubmitSettings:
@@ -62,16 +60,3 @@ def running_on(settings: SubmitSettings) -> Iterator[None]:
         finally:
             os.environ.clear()
             os.environ.update(before)
-
-
-def check_master(capture: RunCapture, settings: SubmitSettings) -> None:
-    """Check that a recorded run was where its settings say.
-
-    Raises
-    ------
-    ValidationError
-        If the program names a master of its own, which goes before every setting.
-    """
-    if settings.master and capture.master and capture.master != settings.master:
-        raise ValidationError(f"the program ran on {capture.master}, not on {settings.master}: it names a master of "
-                              "its own (setMaster, master(...), SparkContext(\"...\")); leave that out")

@@ -12,6 +12,8 @@ from vispark.migrate.sites import RddCall, SourceProgram
 TO_DICTS = '.map(lambda kv: {"key": kv[0], "value": kv[1]})'
 _FIELDS = {0: '"key"', 1: '"value"'}
 #: Operations for which it is the same whether records are pairs or dicts.
+#: Actions whose lists of dicts become lists of pairs again.
+LISTS = frozenset(["collect", "take", "takeSample"])
 _BLIND = frozenset(["count", "unpersist", "isEmpty", "setName"])
 
 
@@ -58,6 +60,20 @@ def other_uses(program: SourceProgram, made: set[RddCall], ported: set[RddCall])
             # X.cache().first(), for the effect on X.
             if not (call.method in ("first", "take") and isinstance(above, ast.Expr)):
                 yield call
+
+
+def list_edits(text: SourceBytes, call: RddCall) -> list[Edit]:
+    """Return the edits that make a list of pairs of the list of dicts that an action gives.
+
+    Examples
+    --------
+    >>> program = SourceProgram("job.py", "x, y = sc.parallelize(a).take(1)[0]")
+    >>> text = SourceBytes(program.source)
+    >>> text.edited(list_edits(text, program.calls[-1]))
+    'x, y = [(kv["key"], kv["value"]) for kv in sc.parallelize(a).take(1)][0]'
+    """
+    start, end = text.start(call.node), text.end(call.node)
+    return [Edit(start, start, '[(kv["key"], kv["value"]) for kv in '), Edit(end, end, "]")]
 
 
 def _binds(function: ast.Lambda) -> bool:

@@ -15,7 +15,7 @@ from vispark.migrate.edits import Edit, SourceBytes, unified
 from vispark.migrate.from_capture import asking_recorded, asking_rows, recorded_calls
 from vispark.migrate.from_source import asking
 from vispark.migrate.functions import FunctionMaker
-from vispark.migrate.pairs import TO_DICTS, function_edits, other_uses
+from vispark.migrate.pairs import LISTS, TO_DICTS, function_edits, list_edits, other_uses
 from vispark.migrate.rules import MAPS, LoopRules
 from vispark.migrate.sites import RddCall, SourceProgram
 from vispark.migrate.typed import PAIRS, schema_of
@@ -133,7 +133,8 @@ class _Porter:
                         if kept else 'what it goes over is not cached; decide where .cache("GPU") is to be')
         base = self._base(kept[0], calls)
         self._unshared(loop, base)
-        edits = list(self._cache(kept[0], self._to_dicts(kept[0], base, calls)))
+        before, edits = self._to_dicts(kept[0], base, calls)
+        edits += self._cache(kept[0], before)
         for call in calls:
             edits += self._call(call, verdicts[call], kept[0], base)
         return edits
@@ -156,8 +157,10 @@ class _Porter:
                 raise _NotPorted(f"the loop at line {other.lineno} goes over the same RDD and stays in Spark, by line "
                             f"{bad[0].line}; decide whether there are to be two copies of the data")
 
-    def _to_dicts(self, kept: RddCall, base: RddCall, calls: list[RddCall]) -> str:
-        """Return the text before the cache: none, or a map that makes dicts of pairs that functions take apart.
+    def _to_dicts(self, kept: RddCall, base: RddCall, calls: list[RddCall]) -> tuple[str, list[Edit]]:
+        """Return the text before the cache, and edits of what else goes over what is cached.
+
+        The text is none, or a map that makes dicts of pairs that functions take apart.
 
         Raises
         ------
@@ -166,13 +169,16 @@ class _Porter:
         """
         pairs = {call for call, found in self.recorded.items() if found.pairs}
         if not pairs & set(calls):
-            return ""
+            return "", []
         ported = {call for each in self.program.loops().values() for call in each} & pairs
-        other = next(other_uses(self.program, {kept, base}, ported), None)
-        if other is not None:
+        edits = list[Edit]()
+        for other in other_uses(self.program, {kept, base}, ported):
+            if other.method in LISTS:
+                edits += list_edits(self.text, other)
+                continue
             raise _NotPorted(f"line {other.line}: .{other.method} goes over the pairs, too, which functions of the "
                              "loop take apart; decide whether they are to be dicts")
-        return TO_DICTS
+        return TO_DICTS, edits
 
     def _cache(self, call: RddCall, before: str = "") -> Iterator[Edit]:
         start = self._name(call)

@@ -17,13 +17,14 @@ from vispark.migrate.recorder import Recorder
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="The capture. [default: SCRIPT.capture]")
 @click.option("--no-samples", is_flag=True, help="Keep neither records nor results, only types, times and verdicts.")
+@click.option("--only-on", "master", default="", help="End the program where its master is another one.")
 @click.option("--skip-saves", is_flag=True, help="Leave the program's save... actions out.")
 @json_option
 @click.argument("script", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @click.pass_context
 def command(ctx: click.Context, script: Path, arguments: tuple[str, ...], out: Path | None, no_samples: bool,
-            skip_saves: bool, as_json: bool) -> None:
+            master: str, skip_saves: bool, as_json: bool) -> None:
     """Run a program once, as it is, and write what it did into a folder for its owner alone.
 
     Options of vispark come before SCRIPT; everything behind it is the program's.
@@ -33,7 +34,7 @@ def command(ctx: click.Context, script: Path, arguments: tuple[str, ...], out: P
         if is_notebook := script.suffix == SUFFIX:
             sys.path.insert(0, str(script.resolve().parent))
         path = write_script(script, Path(place)) if is_notebook else script
-        recorder = Recorder(path, list(arguments), samples=not no_samples, saves=not skip_saves)
+        recorder = Recorder(path, list(arguments), samples=not no_samples, saves=not skip_saves, master=master)
         try:
             recorder.run()
         finally:

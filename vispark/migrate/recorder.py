@@ -27,7 +27,7 @@ from pyspark.sql import SparkSession
 
 from vispark._utils.callers import _PACKAGES, call_site
 from vispark.migrate.capture import CapturedCall, RunCapture, digest_of, encoded
-from vispark.migrate.errors import SourceError
+from vispark.migrate.errors import MasterError, SourceError
 from vispark.migrate.functions import FOLDS, Verdict, fold_verdict
 from vispark.migrate.operation_count import operations_of
 from vispark.migrate.row_functions import axes_around
@@ -64,14 +64,16 @@ class Recorder:
         Whether records and results are kept.
     saves : bool
         Whether ``save...`` actions run.
+    master : str
+        The only one on which the program may run; any where it is empty.
     """
 
-    def __init__(self, script: Path, arguments: list[str], samples: bool = True, saves: bool = True):
+    def __init__(self, script: Path, arguments: list[str], samples: bool = True, saves: bool = True, master: str = ""):
         try:
             text = script.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise SourceError(f"{script} cannot be read: {error}") from error
-        self.script, self.samples, self.saves = script, samples, saves
+        self.script, self.samples, self.saves, self.master = script, samples, saves, master
         self.capture = RunCapture(str(script.resolve()), arguments, digest_of(text), folder=os.getcwd(),
                                   sources={str(script.resolve()): text})
         self._numbers: dict[tuple[str, int, int, str], int] = {}
@@ -124,12 +126,26 @@ class Recorder:
             frame = self._user_frame(sys._getframe(1))
             if frame is None:
                 return original(rdd, *arguments, **named)
+            self._check_master(rdd.context)
             self._state.depth = 1
             try:
                 return self._recorded(name, original, rdd, arguments, named, frame)
             finally:
                 self._state.depth = 0
         return wrapper
+
+    def _check_master(self, context: SparkContext) -> None:
+        """Check that the program runs where it is to, before it runs a job there.
+
+        Raises
+        ------
+        MasterError
+            If it does not.
+        """
+        if self.master and context.master != self.master:
+            raise MasterError(f"the program runs on {context.master}, not on {self.master}: it names a master of its "
+                              "own (setMaster, master(...), SparkContext(\"...\")), which goes before settings; leave "
+                              "that out")
 
     def _recorded(self, name: str, original: Callable[..., Any], rdd: RDD[Any], arguments: tuple[Any, ...],
                   named: dict[str, Any], frame: types.FrameType) -> Any:
@@ -228,7 +244,7 @@ class Recorder:
         """Take samples of what is cached, and ask the translator about each function with their types."""
         if (active := SparkContext._active_spark_context) is None:
             return
-        self.capture.spark, self.capture.master = active.version, active.master or ""
+        self.capture.spark = active.version
         samples: dict[int, list[Any]] = {}
         for number, live in self._live.items():
             if live.rdd is None:

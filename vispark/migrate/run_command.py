@@ -25,7 +25,7 @@ from vispark.migrate.history import History
 from vispark.migrate.kept_answers import keep_port, keep_qualification
 from vispark.migrate.kept_validation import keep_validation
 from vispark.migrate.notebooks import SUFFIX, notebook_with, write_script
-from vispark.migrate.on_cluster import check_master, running_on, settings_of
+from vispark.migrate.on_cluster import running_on, settings_of
 from vispark.migrate.port import PortedProgram, port
 from vispark.migrate.port_command import surroundings, writes
 from vispark.migrate.report_page import page
@@ -138,8 +138,7 @@ def whole_way(script: Path, arguments: tuple[str, ...], folder: Path, device: st
 def _whole_way(script: Path, arguments: tuple[str, ...], folder: Path, device: str, noise: bool,
                timeout: float | None, cluster: str, settings: SubmitSettings) -> WholeWay:
     way, history, began = WholeWay(), History(), time.monotonic()
-    capture = recorded(script, arguments, folder / "capture", timeout)
-    check_master(capture, settings)
+    capture = recorded(script, arguments, folder / "capture", timeout, settings.master)
     way.say("record", f"{len(capture.calls)} operations: {folder / 'capture'}", began)
     began = time.monotonic()
     program, answer = SourceProgram.read(script), qualify_capture(capture)
@@ -191,7 +190,8 @@ def _report(way: WholeWay, history: History, job: int, folder: Path) -> None:
     way.say("report", text, began)
 
 
-def recorded(script: Path, arguments: tuple[str, ...], folder: Path, timeout: float | None = None) -> RunCapture:
+def recorded(script: Path, arguments: tuple[str, ...], folder: Path, timeout: float | None = None,
+             master: str = "") -> RunCapture:
     """Record a run of a script in a process of its own; what it prints goes to ``record.log`` beside the recording.
 
     Raises
@@ -200,7 +200,8 @@ def recorded(script: Path, arguments: tuple[str, ...], folder: Path, timeout: fl
         If the script fails, or does not end in time.
     """
     log = folder.parent / "record.log"
-    command_line = [sys.executable, "-m", "vispark.migrate", "record", "--out", str(folder), str(script), *arguments]
+    command_line = [sys.executable, "-m", "vispark.migrate", "record", "--out", str(folder), *(
+        ["--only-on", master] if master else []), str(script), *arguments]
     with open(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
         try:
             ended = subprocess.run(command_line, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT,
