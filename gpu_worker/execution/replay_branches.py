@@ -66,7 +66,7 @@ class RecordedLoop:
         """
         self._calls.set(arguments.number)
         try:
-            ended, state = self.path.course.run(self.path.start, _begun, wait)
+            ended, state = self.path.graph.run(self.path.start, _begun, wait)
         except NotFinite:
             return None         # the error tells more of the plan than a recording knows
         finally:
@@ -188,7 +188,7 @@ def _filled(buffers: Iterable[Buffer]) -> dict[Buffer, tuple | None]:
 
 def _begun(state: LoopState, shape: SegmentShape) -> Segment | None:
     """Start a recorded segment; return None if the state has none of this shape."""
-    segment = state.stretches.get(shape)
+    segment = state.segments.get(shape)
     if segment is not None:
         for work in segment.work:
             work.start()

@@ -165,7 +165,7 @@ class Loop:
         self._wait = wait
         #: Its way, once it has run.
         self.path: LoopRoute | None = None
-        self._course = LoopGraph(step, stepper.domain)
+        self._graph = LoopGraph(step, stepper.domain)
         self._states: dict[tuple, LoopState] = {}
         self._asked: dict[tuple, tuple[list[Entry], PendingTest | None]] = {}
         self._written = tuple(dict.fromkeys(described.name for phase in step.phases
@@ -184,9 +184,9 @@ class Loop:
         """
         step, stepper, start = self._step, self._stepper, self._here()
         before = step.done if step.counted < 0 else int(stepper.context.arguments.number(step.counted))
-        ended, state = self._course.run(start, self._begin, self._wait, stepper.world, before)
+        ended, state = self._graph.run(start, self._begin, self._wait, stepper.world, before)
         stepper.content, stepper.tags = dict(state.content), dict(state.tags)
-        self.path = LoopRoute(self._course, start, state, self._is_steady)
+        self.path = LoopRoute(self._graph, start, state, self._is_steady)
         assert ended is not None
         return ended
 
@@ -205,9 +205,9 @@ class Loop:
 
     def _begin(self, state: LoopState, shape: SegmentShape) -> Segment:
         """Run a segment, replayed or for the first time."""
-        found = state.stretches.get(shape)
+        found = state.segments.get(shape)
         if found is None:
-            state.stretches[shape] = found = self._explored(state, shape)
+            state.segments[shape] = found = self._explored(state, shape)
         else:
             self._again(found.entries)
         return found

@@ -1,7 +1,7 @@
 """Graph of a loop's states and the segments of steps between them, each segment up to a test of cell values.
 
-What a stretch does depends only on which buffers hold what before it, and a loop comes back to the same ones. So its
-states and the stretches between them are a graph, which is found out once, and from then on only gone along.
+What a segment does depends only on which buffers hold what before it, and a loop comes back to the same ones. So its
+states and the segments between them are a graph, which is found out once, and from then on only gone along.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gpu_worker.protocol.errors import NotFinite
 from gpu_worker.protocol.grids import Iterated, IterateStep
 from gpu_worker.worlds.base import JoinedWorld
 
-#: How many steps may be under way on the devices before the worker waits for some; a stretch has as many phases.
+#: How many steps may be under way on the devices before the worker waits for some; a segment has as many phases.
 AHEAD = 64
 
 
@@ -54,7 +54,7 @@ class LoopState:
     tags: dict[Buffer, tuple]
     #: By whether they are those of several steps, and whether what was before stays as it is.
     passes: dict[tuple[bool, bool], Pass] = field(default_factory=dict)
-    stretches: dict[SegmentShape, Segment] = field(default_factory=dict)
+    segments: dict[SegmentShape, Segment] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,7 +172,7 @@ class LoopGraph:
         state : LoopState
             Where it starts.
         begin : callable
-            Begins a stretch; None where it cannot.
+            Begins a segment; None where it cannot.
         wait : callable
             Waits for what was begun.
         world : JoinedWorld, optional
@@ -188,18 +188,18 @@ class LoopGraph:
         step, change, count, ahead = self._step, -1.0, 0, 0
         while count < step.steps:
             shape = self._shapes.get(count) or self._shape(count)
-            stretch = begin(state, shape)
-            if stretch is None:
+            segment = begin(state, shape)
+            if segment is None:
                 return None, state
-            state, count, ahead = stretch.after, count + shape.steps, ahead + len(shape.advances)
-            if stretch.asked is not None or ahead >= AHEAD:
+            state, count, ahead = segment.after, count + shape.steps, ahead + len(shape.advances)
+            if segment.asked is not None or ahead >= AHEAD:
                 wait()
                 ahead = 0
-            if stretch.asked is not None:
-                answers = stretch.asked.reading.answers(world)
-                stretch.asked.check(answers, self._domain, before + count)
+            if segment.asked is not None:
+                answers = segment.asked.reading.answers(world)
+                segment.asked.check(answers, self._domain, before + count)
                 if shape.is_compared:
-                    change = stretch.asked.change(answers)
+                    change = segment.asked.change(answers)
                     if change <= step.until:
                         return Iterated(count, change), state
         return Iterated(step.steps, change), state
@@ -231,10 +231,10 @@ class LoopGraph:
 class LoopRoute:
     """Route of a loop through its graph.
 
-    ``is_steady`` says that no stretch fills what the sides give: it was there, or was filled once.
+    ``is_steady`` says that no segment fills what the sides give: it was there, or was filled once.
     """
 
-    course: LoopGraph
+    graph: LoopGraph
     start: LoopState
     end: LoopState
     is_steady: bool
@@ -245,8 +245,8 @@ def reached(start: LoopState) -> list[Segment]:
     found: dict[LoopState, None] = {start: None}
     waiting = [start]
     while waiting:
-        for stretch in waiting.pop().stretches.values():
-            if stretch.after not in found:
-                found[stretch.after] = None
-                waiting.append(stretch.after)
-    return [stretch for state in found for stretch in state.stretches.values()]
+        for segment in waiting.pop().segments.values():
+            if segment.after not in found:
+                found[segment.after] = None
+                waiting.append(segment.after)
+    return [segment for state in found for segment in state.segments.values()]
