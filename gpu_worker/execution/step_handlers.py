@@ -14,7 +14,8 @@ from gpu_worker.execution.run_context import BlockForm, RunContext
 from gpu_worker.memory.partition import Partition
 from gpu_worker.memory.registry import Registry
 from gpu_worker.protocol.errors import PlanError
-from gpu_worker.protocol.messages import Field, Input, Launch, Plan, Step
+from gpu_worker.protocol.messages import Field, Input, KeepStep, Launch, Plan, Step
+from gpu_worker.protocol.plans import KeepKeyedStep, KeepTableStep
 
 StepMessage = TypeVar("StepMessage", bound=Step)
 _Handler = TypeVar("_Handler", bound="StepHandler[Any]")
@@ -150,6 +151,24 @@ class StepHandler(Generic[StepMessage]):
         has none of it then.
         """
         return False
+
+
+_Keep = TypeVar("_Keep", KeepStep, KeepKeyedStep, KeepTableStep)
+
+
+class KeepingHandler(StepHandler[_Keep]):
+    """Base of the handlers of steps that keep something under the number in a slot of the request."""
+
+    @property
+    def vrdds(self) -> tuple[int, ...]:
+        return (self.step.slot,)
+
+    @property
+    def leaves_host_memory(self) -> bool:
+        return True
+
+    def dataset(self, names: Registry, vrdds: Sequence[int]) -> str:
+        return f"{vrdds[self.step.slot]} {self.step.name}".strip()
 
 
 def handles(message: type[Step]) -> Callable[[type[_Handler]], type[_Handler]]:

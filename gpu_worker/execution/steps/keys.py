@@ -13,9 +13,8 @@ from gpu_worker.execution.keyed_folds import folded_runs, rows_of_runs
 from gpu_worker.execution.keyed_rows import RowOrder, key_type, ordered, row_bytes
 from gpu_worker.execution.plan_checks import check_folds, dtype_of, require
 from gpu_worker.execution.run_context import RunContext
-from gpu_worker.execution.step_handlers import StepHandler, handles
+from gpu_worker.execution.step_handlers import KeepingHandler, StepHandler, handles
 from gpu_worker.memory.partition import HeldArray, Partition
-from gpu_worker.memory.registry import Registry
 from gpu_worker.protocol.errors import KeysRefused, OutOfMemory, PlanError
 from gpu_worker.protocol.keys import NUMBERS, of_value
 from gpu_worker.protocol.messages import Field, KeepStep, Launch, Plan
@@ -325,25 +324,14 @@ class PartitionByKeyHandler(_KeyedStep):
 
 
 @handles(KeepKeyedStep)
-class KeepKeyedHandler(StepHandler[KeepKeyedStep]):
+class KeepKeyedHandler(KeepingHandler[KeepKeyedStep]):
     """Handler of a step that makes new partitions resident."""
-
-    @property
-    def vrdds(self) -> tuple[int, ...]:
-        return (self.step.slot,)
-
-    @property
-    def leaves_host_memory(self) -> bool:
-        return True
 
     def run(self, context: RunContext, values: list[Partition]) -> list[Partition]:
         keep = KeepStep(self.step.slot, self.step.name, "device")
         for value in values:
             context.results.pending.append((keep, value.kept_at("device", value.layout, value.count)))
         return values
-
-    def dataset(self, names: Registry, vrdds: Sequence[int]) -> str:
-        return f"{vrdds[self.step.slot]} {self.step.name}".strip()
 
 
 def _alike(values: Sequence[Partition]) -> Sequence[HeldArray]:

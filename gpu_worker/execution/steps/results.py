@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 
 from gpu_worker.execution.plan_checks import check_over, require
 from gpu_worker.execution.run_context import BlockForm, RunContext
-from gpu_worker.execution.step_handlers import StepHandler, handles
+from gpu_worker.execution.step_handlers import KeepingHandler, StepHandler, handles
 from gpu_worker.execution.tier_copies import copied_below
 from gpu_worker.memory.partition import Partition
-from gpu_worker.memory.registry import Registry
 from gpu_worker.memory.tiers import PLACES
 from gpu_worker.protocol.errors import PlanError
 from gpu_worker.protocol.messages import FetchStep, KeepStep, Plan
 
 
 @handles(KeepStep)
-class KeepHandler(StepHandler[KeepStep]):
+class KeepHandler(KeepingHandler[KeepStep]):
     """Handler of a step that makes its value resident, once complete."""
 
     keeps = True
-
-    @property
-    def vrdds(self) -> tuple[int, ...]:
-        return (self.step.slot,)
 
     @property
     def leaves_host_memory(self) -> bool:
@@ -33,9 +27,6 @@ class KeepHandler(StepHandler[KeepStep]):
     @property
     def blocks(self) -> BlockForm:
         return BlockForm.ANY if self.step.place == "device" else BlockForm.CONTIGUOUS
-
-    def dataset(self, names: Registry, vrdds: Sequence[int]) -> str:
-        return f"{vrdds[self.step.slot]} {self.step.name}".strip()
 
     def verify(self, plan: Plan) -> None:
         require(self.step.place in ("host", "device", *PLACES),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from gpu_worker.execution import folds
@@ -11,9 +9,8 @@ from gpu_worker.execution.folds import FoldResult
 from gpu_worker.execution.held_tables import KEYS, TABLE, VALUES
 from gpu_worker.execution.plan_checks import dtype_of, require
 from gpu_worker.execution.run_context import RunContext
-from gpu_worker.execution.step_handlers import StepHandler, handles
+from gpu_worker.execution.step_handlers import KeepingHandler, handles
 from gpu_worker.memory.partition import HeldArray, Partition
-from gpu_worker.memory.registry import Registry
 from gpu_worker.protocol.errors import KeysRefused
 from gpu_worker.protocol.messages import Field, KeepStep, Plan
 from gpu_worker.protocol.plans import KeepTableStep
@@ -23,19 +20,8 @@ _SAFE = 2.0 ** 62
 
 
 @handles(KeepTableStep)
-class KeepTableHandler(StepHandler[KeepTableStep]):
+class KeepTableHandler(KeepingHandler[KeepTableStep]):
     """Handler of a step that keeps the result of a fold."""
-
-    @property
-    def vrdds(self) -> tuple[int, ...]:
-        return (self.step.slot,)
-
-    @property
-    def leaves_host_memory(self) -> bool:
-        return True
-
-    def dataset(self, names: Registry, vrdds: Sequence[int]) -> str:
-        return f"{vrdds[self.step.slot]} {self.step.name}".strip()
 
     def verify(self, plan: Plan) -> None:
         require(dtype_of(self.step.dtype).kind in "biu", "the keys of a table are integers")
