@@ -6,6 +6,7 @@ import ast
 import builtins
 import re
 import textwrap
+from collections import Counter
 from pathlib import Path
 
 from tests.golden import (  # noqa: F401 - they fill CASES
@@ -24,6 +25,8 @@ from vispark.translate.frontend.reader import trace
 from vispark.translate.language import library, registry, signatures
 
 _DTYPES = re.compile(r"\b(?:bool|u?int(?:8|16|32|64)|float(?:16|32|64))\b")
+#: What may stand behind a function, "" at the end of the text.
+_BEHIND = ("", ",", ")", "]", "}", " ", "\n")
 _HEAD = "| construct | for example | becomes | cases |\n|---|---|---|---|"
 _SECTIONS = {"Numbers": "cases_numbers", "Branches, loops, locals, calls, results": "cases_control",
              "Rows and arrays": "cases_rows", "Tuples, lists, arrays made of others": "cases_lists",
@@ -35,8 +38,11 @@ _SECTIONS = {"Numbers": "cases_numbers", "Branches, loops, locals, calls, result
 def tables() -> str:
     """Everything that is generated, as Markdown."""
     parts = [_functions(), _arguments()]
+    by_module: dict[str, list[Case]] = {module: [] for module in _SECTIONS.values()}
+    for case in CASES:
+        by_module.setdefault(_module(case), []).append(case)
     for title, module in _SECTIONS.items():
-        cases = [case for case in CASES if _module(case) == module]
+        cases = by_module[module]
         parts.append(f"### {title}\n\n{_HEAD}\n{_rows(cases)}")
     return "\n\n".join(parts) + "\n"
 
@@ -47,8 +53,10 @@ def _module(case: Case) -> str:
 
 def _rows(cases: list[Case]) -> str:
     groups: dict[str, list[Case]] = {}
+    forms = Counter(map(_form, cases))
     for case in cases:
-        name = _DTYPES.sub("T", case.construct, count=1) if _repeats(case, cases) else case.construct
+        # A construct that is there of three types or more is shown once.
+        name = _form(case) if _form(case) != case.construct and forms[_form(case)] > 2 else case.construct
         groups.setdefault(name, []).append(case)
     lines = []
     for name, members in groups.items():
@@ -58,9 +66,9 @@ def _rows(cases: list[Case]) -> str:
     return "\n".join(lines)
 
 
-def _repeats(case: Case, cases: list[Case]) -> bool:
-    form = _DTYPES.sub("T", case.construct, count=1)
-    return form != case.construct and sum(_DTYPES.sub("T", other.construct, count=1) == form for other in cases) > 2
+def _form(case: Case) -> str:
+    """A construct's name with its first dtype left open."""
+    return _DTYPES.sub("T", case.construct, count=1)
 
 
 def _example(case: Case) -> str:
@@ -82,6 +90,8 @@ def _example(case: Case) -> str:
 def _parsed(text: str) -> ast.Lambda | ast.FunctionDef | None:
     """The lambda or function at a text's start, whatever follows it."""
     for end in range(len(text), 0, -1):
+        if text[end:end + 1] not in _BEHIND:
+            continue
         try:
             tree = ast.parse(text[:end])
         except SyntaxError:
