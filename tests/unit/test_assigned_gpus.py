@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -101,3 +105,28 @@ def test_shares_are_what_spark_takes_and_let_so_many_tasks_run(owned, slots):
     assert share <= 0.5 or share == int(share)
     at_once = owned * int(1 / share) if share <= 0.5 else owned // share
     assert at_once >= slots
+
+
+#: An executor, PySpark's fork server and a Python worker, which says twice whose it is.
+PROCESSES = """
+import os, subprocess, sys
+if sys.argv[1] == "executor":
+    subprocess.run([sys.executable, __file__, "pyspark.daemon"])
+elif os.fork():
+    os.wait()
+else:
+    from vispark.runtime.executor.assigned_gpus import executor_process
+    for _ in range(2):
+        print(executor_process(), flush=True)
+        sys.stdin.readline()
+"""
+
+
+def test_a_python_worker_that_outlives_its_executor_is_no_other_processs(tmp_path: Path):
+    (tmp_path / "processes.py").write_text(PROCESSES)
+    with subprocess.Popen([sys.executable, str(tmp_path / "processes.py"), "executor"], stdin=subprocess.PIPE,
+                          stdout=subprocess.PIPE, text=True, env=os.environ) as executor:
+        assert int(executor.stdout.readline()) == executor.pid
+        executor.kill()
+        said, _ = executor.communicate("\n\n")
+    assert int(said) == executor.pid      # and not the process that adopts orphans, which never ends

@@ -127,7 +127,16 @@ def _at_place(address: str, shown: Sequence[str]) -> str:
 def executor_process() -> int:
     """Return the process id of the executor that this Python worker serves: its parent, or the parent of PySpark's fork
     server.
+
+    Also where that has ended, and this process, for a moment yet, is the child of one that adopts orphans: as long as
+    that lived, so would the session, with the executor's GPUs.
     """
+    return _executor_of(os.getpid())
+
+
+@cache
+def _executor_of(_: int) -> int:
+    """Return the executor's process id, looked up once in each process, as a fork inherits what its parent knows."""
     parent = os.getppid()
     command = Path(f"/proc/{parent}/cmdline").read_bytes()
     if b"pyspark" in command and b"daemon" in command:
