@@ -105,7 +105,8 @@ def test_gpus_of_executors_that_ended_are_given_back(sc, gpu_cluster, tmp_path):
 DYNAMIC = {"spark.dynamicAllocation.enabled": True, "spark.dynamicAllocation.minExecutors": 0,
            "spark.dynamicAllocation.initialExecutors": 2, "spark.dynamicAllocation.maxExecutors": 2,
            "spark.dynamicAllocation.executorIdleTimeout": "2s", "spark.dynamicAllocation.shuffleTracking.enabled": True,
-           "spark.cores.max": 4, "spark.vispark.lease": LEASE}
+           "spark.dynamicAllocation.cachedExecutorIdleTimeout": "15s", "spark.cores.max": 4,
+           "spark.vispark.lease": LEASE}
 
 
 def test_executors_and_gpus_go_with_what_they_hold(sc, gpu_cluster, tmp_path):
@@ -114,17 +115,14 @@ def test_executors_and_gpus_go_with_what_they_hold(sc, gpu_cluster, tmp_path):
         points = blocks(other, tmp_path).cache("GPU")
         assert _total(points) == TOTAL
         check_dealt(other, gpu_cluster, tmp_path)
-        assert not eventually(lambda: len(_executors(other)) == 0, 5.0)     # the data keeps them
+        assert not eventually(lambda: len(_executors(other)) == 0, 5.0)     # the data keeps them for a while
+        _check_gone(other, gpu_cluster)
+        assert _total(points) == TOTAL      # made again, with executors that come again
         points.unpersist()
-        assert eventually(lambda: len(_executors(other)) == 0, PATIENCE)
-        assert eventually(lambda: not any(held(other, gpu_cluster).values()), PATIENCE)
-        assert _total(points) == TOTAL      # with executors that come again
+        _check_gone(other, gpu_cluster)
 
 
-def test_data_of_executors_that_are_taken_away_is_made_again(gpu_cluster, tmp_path):
-    with gpu_context(gpu_cluster, 0, **DYNAMIC | {"spark.dynamicAllocation.cachedExecutorIdleTimeout": "2s"}) as other:
-        points = blocks(other, tmp_path).cache("GPU")
-        assert _total(points) == TOTAL
-        assert eventually(lambda: len(_executors(other)) == 0, PATIENCE)
-        assert eventually(lambda: not any(held(other, gpu_cluster).values()), PATIENCE)
-        assert _total(points) == TOTAL
+def _check_gone(sc, cluster) -> None:
+    """Fail unless the executors are taken away, and their GPUs are given back."""
+    assert eventually(lambda: len(_executors(sc)) == 0, PATIENCE)
+    assert eventually(lambda: not any(held(sc, cluster).values()), PATIENCE)
