@@ -1,7 +1,8 @@
 """Runs the notebooks of examples/notebooks: ``python -m docs.notebooks`` writes their outputs, ``--check`` compares.
 
 All cells run in one kernel, notebook by notebook. Compared is what they print and the text of what they show; of cells
-with the tag "varies" only of which MIME types it is. ``--without ipywidgets`` runs them where that cannot be imported.
+with the tag "varies" only of which MIME types it is. ``--without ipywidgets`` runs them where that cannot be imported;
+names, as ``kmeans.ipynb``, say which are run.
 """
 
 from __future__ import annotations
@@ -29,10 +30,12 @@ _SETTINGS = ("--master local[2] --conf spark.ui.enabled=false --conf spark.ui.sh
 def main() -> None:
     """Run the notebooks, and write or compare their outputs."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*")
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--without", default="", metavar="MODULE")
     given = parser.parse_args()
-    kept = {path: nbformat.read(path, as_version=4) for path in NOTEBOOKS}
+    kept = {path: nbformat.read(path, as_version=4) for path in NOTEBOOKS
+            if path.name in given.names or not given.names}
     found = dict(zip(kept, executed(list(kept.values()), given.without), strict=True))
     differences = [line for path in kept for line in difflib.unified_diff(
         list(texts(kept[path])), list(texts(found[path])), f"{path.name} as kept", f"{path.name} now", lineterm="")]

@@ -1,4 +1,4 @@
-"""The notebooks of examples/notebooks, with and without ipywidgets: each checks its answers, and shows what is kept."""
+"""The notebooks of examples/notebooks, one also without ipywidgets: each checks its answers, and shows what is kept."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("arguments", [[], ["--without", "ipywidgets"]], ids=["ipywidgets", "without"])
+@pytest.mark.parametrize("arguments", [[], ["--without", "ipywidgets", "kmeans.ipynb"]], ids=["ipywidgets", "without"])
 def test_notebooks_show_what_is_kept(arguments: list[str]):
     # In a process of its own: a kernel's client leaves sockets and threads behind.
     ended = subprocess.run([sys.executable, "-m", "docs.notebooks", "--check", *arguments], cwd=ROOT, timeout=280,
