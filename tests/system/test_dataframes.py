@@ -102,6 +102,42 @@ def test_arrays_of_several_lengths_are_an_error(spark: SparkSession):
         from_dataframe(df.filter("size(a) = 0")).cache("GPU").count()
 
 
+def test_rows_of_several_lengths_and_sparse_vectors(spark: SparkSession):
+    rows = [(float(i), [float(k) for k in range(i % 4)], Vectors.dense([1.0, 2.0, 0.0]) if i % 3 == 0 else
+             Vectors.sparse(1_000_000_000, {i: 2.0, 700 + i: -1.0})) for i in range(12)]
+    frame = spark.createDataFrame(rows, ["y", "a", "v"]).repartition(2)
+    given = from_dataframe(frame, columns={"y": "y", "a": "a", "v": "v"}, ragged=True)
+    points = given.cache("GPU")
+    found = {record["y"]: record for record in points.collect()}
+    plain = {record["y"]: record for record in given.collect()}
+    for y, a, v in rows:
+        for record in (found[y], plain[y]):
+            assert record["a"].tolist() == a
+            assert dict(zip(record["v"].indices.tolist(), record["v"].values.tolist(), strict=True)) == \
+                (dict(enumerate(v.values)) if y % 3 == 0 else dict(zip(v.indices, v.values, strict=True)))
+            assert record["v"].size == v.size
+    assert points.vmap(lambda y, a, v: y * a.sum()).sum() == sum(y * sum(a) for y, a, _ in rows)
+    single = from_dataframe(frame, "v", ragged=True).cache("GPU")
+    assert single.vmap(lambda v: v.values.sum()).sum() == 4 * 3 + 8 * 1
+    alike = from_dataframe(frame.where("size(a) = 2"), "a", dtype="float32", ragged=True).cache("GPU")
+    assert [record.tolist() for record in alike.collect()] == [[0, 1]] * 3
+
+
+def test_what_ragged_columns_do_not_do_is_said(spark: SparkSession):
+    frame = spark.createDataFrame([(1.0, [1.0, None]), (2.0, None)], "y double, a array<double>")
+    with pytest.raises(PlanError, match=r"'a' is to lie side by side with others"):
+        from_dataframe(frame, dtype="float32", ragged=True)
+    with pytest.raises(RecordError, match=r"column 'a' is null in row 1 of the partition.*leave such rows out"):
+        from_dataframe(frame.coalesce(1), "a", ragged=True, nulls=0).cache("GPU").count()
+    with pytest.raises(RecordError, match="column 'a' is an array with a null in row 0"):
+        from_dataframe(frame.coalesce(1).where("y < 2"), "a", ragged=True).cache("GPU").count()
+    filled = from_dataframe(frame.where("y < 2"), "a", ragged=True, nulls=7).cache("GPU")
+    assert [record.tolist() for record in filled.collect()] == [[1.0, 7.0]]
+    vectors = spark.createDataFrame([(Vectors.dense([1.0]),)], ["v"])
+    with pytest.raises(PlanError, match="'v' of vectors is to be float32; sparse vectors are of float64"):
+        from_dataframe(vectors, columns={"v": "v"}, dtype="float32", ragged=True)
+
+
 def test_columns_that_hold_no_numbers_are_named_with_what_to_select(spark: SparkSession):
     df = spark.sql("select 1.5BD as d, 'a' as s, 1 as i, date'2020-01-01' as t, map(1, 2) as m, array(array(1)) as aa")
     with pytest.raises(RecordError) as refused:

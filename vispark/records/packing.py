@@ -16,7 +16,7 @@ from vispark.grid.spec import GridSpec
 from vispark.records.columns import Column, SparseColumn, columns
 from vispark.records.keys import numbers_of, pack_keys
 from vispark.records.layout import RAGGED, RecordLayout, RecordPart
-from vispark.records.ragged import flat_columns, sparse_columns
+from vispark.records.ragged import FlatRowsColumn, flat_columns, sparse_columns
 from vispark.records.rows import Rows
 from vispark.records.validation import Subject, is_pair, mixed
 
@@ -114,9 +114,9 @@ def pack(records: Iterable[Any], *, seal: Callable[[bytes], bytes]) -> Packed:
     [Signature(fields=(Field(name='', dtype='<f8', shape=(3,)),))]
     """
     if isinstance(records, Rows):
-        given = records.columns()
-        parts = tuple(column.part for column in given)
-        return Packed(RecordLayout("elements", False, parts), given[0].stacked_shape()[0] if given else 0, b"", given)
+        rows = records.columns()
+        parts, arrays = stacked(rows)
+        return Packed(RecordLayout("elements", False, parts), rows[0].count if rows else 0, b"", arrays)
     records = list(records)
     if not records:
         return Packed(RecordLayout("elements", False, ()), 0, b"", [])
@@ -138,7 +138,7 @@ def pack(records: Iterable[Any], *, seal: Callable[[bytes], bytes]) -> Packed:
     return Packed(RecordLayout(kind, keyed, parts, key=numbers[0] if numbers else ""), len(records), keys, found)
 
 
-def stacked(given: Sequence[Column | SparseColumn]) -> tuple[tuple[RecordPart, ...], list[Any]]:
+def stacked(given: Sequence[Column | SparseColumn | FlatRowsColumn]) -> tuple[tuple[RecordPart, ...], list[Any]]:
     """Return the parts of records that are written field by field, and the columns of the block that they become."""
     both = [column.stacked() for column in given]
     return tuple(part for part, _ in both), [column for _, columns in both for column in columns]

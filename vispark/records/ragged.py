@@ -8,7 +8,7 @@ all records, and ``f@`` the places of a sparse vector's items (int32).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -48,6 +48,76 @@ class FlatColumn:
         for array in self._arrays:
             payload.put(offset, np.ascontiguousarray(array, self.part.dtype))
             offset += array.nbytes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FlatRows:
+    """Rows of several lengths, or sparse vectors, one behind the other: what :class:`~vispark.records.rows.Rows` takes
+    in place of an array.
+
+    Attributes
+    ----------
+    lengths : ndarray of int64
+        The number of items of each row.
+    items : ndarray
+        The items of all rows.
+    places : ndarray of int32, optional
+        Of sparse vectors the place of each item.
+    sizes : ndarray of int64, optional
+        Of sparse vectors their sizes.
+    """
+
+    lengths: np.ndarray
+    items: np.ndarray
+    places: np.ndarray | None = None
+    sizes: np.ndarray | None = None
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def __iter__(self) -> Iterator[Any]:
+        stops = np.cumsum(self.lengths)
+        for row, (start, stop) in enumerate(zip((stops - self.lengths).tolist(), stops.tolist(), strict=True)):
+            if self.places is None or self.sizes is None:
+                yield self.items[start:stop]
+            else:
+                yield linalg.SparseVector(int(self.sizes[row]), self.places[start:stop], self.items[start:stop])
+
+    def is_like(self, other: Any) -> bool:
+        """Return whether rows of ``other`` are records like these."""
+        return isinstance(other, FlatRows) and self.items.dtype == other.items.dtype \
+            and (self.places is None) == (other.places is None)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FlatRowsColumn:
+    """Column of the rows of some :class:`FlatRows`, one behind the other."""
+
+    name: str
+    rows: list[FlatRows]
+
+    @property
+    def count(self) -> int:
+        """The number of records."""
+        return sum(map(len, self.rows))
+
+    def stacked(self) -> tuple[RecordPart, list[FlatColumn]]:
+        """Return the part and the columns as which all records are written; rows of one length are a table."""
+        lengths = np.concatenate([each.lengths for each in self.rows])
+        items = [each.items for each in self.rows]
+        part = RecordPart(self.name, "array", (items[0].dtype.str,))
+        if self.rows[0].places is not None:
+            part = RecordPart(self.name, "sparse", ("<f8",))
+            sizes = np.concatenate([each.sizes for each in self.rows])
+            return part, [FlatColumn(starts_part(part), [np.column_stack([_starts(lengths), sizes])]),
+                          FlatColumn(part, items),
+                          FlatColumn(replace(part, name=part.name + PLACES, types=("<i4",)),
+                                     [each.places for each in self.rows if each.places is not None])]
+        if len(set(lengths.tolist())) == 1:
+            return part, [FlatColumn(part, [each.reshape(-1, int(lengths[0])) for each in items if each.size] or
+                                     [np.empty((len(lengths), 0), items[0].dtype)])]
+        part = replace(part, form="ragged")
+        return part, [FlatColumn(starts_part(part), [_starts(lengths)]), FlatColumn(part, items)]
 
 
 def flat_columns(part: RecordPart, rows: list[np.ndarray], subject: Subject) -> list[FlatColumn]:
@@ -101,7 +171,7 @@ def rows_of(part: RecordPart, block: Mapping[str, np.ndarray]) -> Iterator[Any]:
         yield np.array(items[start:start + length], dtype)
 
 
-def _starts(lengths: list[int]) -> np.ndarray:
+def _starts(lengths: list[int] | np.ndarray) -> np.ndarray:
     """Return the place of the first item and the number of items of each record."""
     counts = np.array(lengths, np.int64)
     return np.column_stack([np.cumsum(counts) - counts, counts])

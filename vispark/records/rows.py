@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -10,18 +10,27 @@ import numpy as np
 
 from gpu_worker.protocol.errors import RecordError
 from gpu_worker.protocol.payload import Target
-from vispark.records.columns import Column
+from vispark.records.columns import Column, Stackable
 from vispark.records.layout import NUMERIC, RecordPart
+from vispark.records.ragged import FlatRows, FlatRowsColumn
 from vispark.records.validation import Subject
 
-Given = np.ndarray | Mapping[str, np.ndarray]
+Given = np.ndarray | FlatRows | Mapping[str, np.ndarray | FlatRows]
 
 
 class _StackedColumn(Column):
     """A column whose items are arrays of several records each, along their first axes."""
 
+    @property
+    def count(self) -> int:
+        """The number of records."""
+        return sum(map(len, self.items))
+
+    def stacked(self) -> tuple[RecordPart, Sequence[Stackable]]:
+        return self.part, (self,)
+
     def stacked_shape(self) -> tuple[int, ...]:
-        return (sum(map(len, self.items)), *self.items[0].shape[1:])
+        return (self.count, *self.items[0].shape[1:])
 
     def stack(self, payload: Target, offset: int) -> None:
         for array in self.items:
@@ -79,9 +88,9 @@ class Rows:
     def __iter__(self) -> Iterator[Any]:
         return chain.from_iterable(map(_rows, self._arrays))
 
-    def columns(self) -> list[Column]:
+    def columns(self) -> list[_StackedColumn | FlatRowsColumn]:
         """Return the columns of all records; none where there is no record."""
-        arrays: dict[str, list[np.ndarray]] = {}
+        arrays: dict[str, list[Any]] = {}
         for number, given in enumerate(self._arrays):
             fields = _fields(given)
             if number and fields.keys() != arrays.keys():
@@ -93,7 +102,7 @@ class Rows:
         return [_column(name, parts) for name, parts in arrays.items() if sum(map(len, parts))]
 
 
-def _fields(given: Given) -> Mapping[str, np.ndarray]:
+def _fields(given: Given) -> Mapping[str, Any]:
     if not isinstance(given, Mapping):
         return {"": given}
     lengths = {name: len(array) for name, array in given.items()}
@@ -108,13 +117,19 @@ def _rows(given: Given) -> Iterator[Any]:
     return (dict(zip(given, row, strict=True)) for row in zip(*_fields(given).values(), strict=True))
 
 
-def _check(number: int, name: str, array: np.ndarray, before: list[np.ndarray]) -> None:
+def _check(number: int, name: str, array: Any, before: list[Any]) -> None:
     """Raise RecordError for an array whose rows are no records, or not like those before it."""
     what = f"array {number} of Rows" + (f", field {name!r}," if name else "")
+    if isinstance(array, FlatRows):
+        if before and not array.is_like(before[0]):
+            raise RecordError(f"{what} has rows of another kind or dtype than array 0; rows are stacked and must be "
+                              "alike")
+        return
     if type(array) is not np.ndarray or array.ndim not in (1, 2) or array.dtype.char not in NUMERIC:
         raise RecordError(f"{what} must be an array of numbers with one or two dimensions, and is "
                           f"{_described(array)}")
-    if before and (array.dtype, array.shape[1:]) != (before[0].dtype, before[0].shape[1:]):
+    if before and (isinstance(before[0], FlatRows)
+                   or (array.dtype, array.shape[1:]) != (before[0].dtype, before[0].shape[1:])):
         raise RecordError(f"{what} is {_described(array)}, and array 0 is {_described(before[0])}; rows are stacked "
                           "and must be alike")
 
@@ -130,8 +145,10 @@ def _described(array: Any) -> str:
     return f"{array.dtype} of shape {array.shape}" if isinstance(array, np.ndarray) else f"a {type(array).__name__}"
 
 
-def _column(name: str, parts: list[np.ndarray]) -> Column:
+def _column(name: str, parts: list[Any]) -> _StackedColumn | FlatRowsColumn:
     first = parts[0]
+    if isinstance(first, FlatRows):
+        return FlatRowsColumn(name, [rows for rows in parts if len(rows)])
     # The scalars of a big-endian array are native ones.
     part = RecordPart(name, "array", (first.dtype.str,)) if first.ndim == 2 else \
         RecordPart(name, "number", (first.dtype.newbyteorder("=").str,))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from gpu_worker.protocol.errors import RecordError
+from vispark.records.ragged import FlatRows
 from vispark.tables.arrow import pa
 from vispark.tables.selection import ColumnSpec, FieldSpec, Selection, holds
 
@@ -26,16 +27,19 @@ class BatchReader:
         Which columns become which fields; batches have its columns in its order.
     place : str
         What errors call the rows' source, such as a file.
+    is_ragged : bool
+        Whether columns of arrays and vectors give rows of several lengths and sparse vectors.
     """
 
     selection: Selection
     place: str = "the partition"
+    is_ragged: bool = False
     rows: int = 0
 
     def __post_init__(self) -> None:
         self._widths: dict[str, int] = {}
 
-    def arrays(self, batch: Any) -> Iterator[dict[str, np.ndarray] | np.ndarray]:
+    def arrays(self, batch: Any) -> Iterator[Any]:
         """Yield the arrays of a batch's rows, by field, or the record's own where it has no fields.
 
         Raises
@@ -53,9 +57,12 @@ class BatchReader:
 
     # -- from columns to fields ---------------------------------------------------------------------------------------
 
-    def _field(self, field: FieldSpec, columns: list[_Numbers], count: int) -> np.ndarray:
+    def _field(self, field: FieldSpec, columns: list[_Numbers], count: int) -> np.ndarray | FlatRows:
         parts = [columns[number] for number in field.columns]
         dtype = np.dtype(field.dtype)
+        flat = parts[0].flat
+        if flat is not None:
+            return replace(flat, items=self._filled(parts[0], dtype))
         if not field.is_stacked:
             return self._filled(parts[0], dtype)
         widths = [part.values.shape[1] if part.values.ndim > 1 else 1 for part in parts]
@@ -99,6 +106,8 @@ class BatchReader:
     def _numbers(self, spec: ColumnSpec, column: Any) -> _Numbers:
         if spec.type.kind == "number":
             return self._plain(spec, column)
+        if self.is_ragged:
+            return self._flat(spec, column)
         return self._vectors(spec, column) if spec.type.kind == "vector" else self._arrays(spec, column)
 
     def _refuse_null(self, spec: ColumnSpec, row: int, what: str = "null") -> None:
@@ -122,6 +131,33 @@ class BatchReader:
         width = self._width(spec, np.diff(offsets), missing)
         child = kept.values.slice(offsets[0], offsets[-1] - offsets[0]) if len(kept) else kept.values.slice(0, 0)
         return self._rebuilt(spec, self._items(spec, child, kept, width), missing, len(column), width)
+
+    def _flat(self, spec: ColumnSpec, column: Any) -> _Numbers:
+        """Return arrays or vectors as rows of their own lengths."""
+        if column.null_count:
+            row = int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
+            raise RecordError(f"column {spec.name!r} is null in row {self.rows + row} of {self.place}, and no row of "
+                              "some length stands for that; leave such rows out")
+        if pa.types.is_fixed_size_list(column.type):
+            column = column.cast(pa.list_(column.type.value_type))
+        vectors = column.flatten() if spec.type.kind == "vector" else []
+        lists = vectors[3] if vectors else column
+        offsets = lists.offsets.to_numpy()
+        lengths = np.diff(offsets).astype(np.int64)
+        child = lists.values.slice(offsets[0], offsets[-1] - offsets[0]) if len(lists) else lists.values.slice(0, 0)
+        missing = child.is_null().to_numpy(zero_copy_only=False) if child.null_count else None
+        if missing is not None:
+            row = int(np.searchsorted(offsets - offsets[0], int(np.argmax(missing)), "right")) - 1
+            self._refuse_null(spec, row, "an array with a null")
+        items = (child if missing is None else _filled(child)).to_numpy(zero_copy_only=False)
+        if not vectors:
+            return _Numbers(spec, items, missing, FlatRows(lengths, items))
+        kinds, sizes, indices, _ = vectors
+        dense = kinds.to_numpy(zero_copy_only=False) == 1
+        places = (np.arange(len(items)) - np.repeat(offsets[:-1] - offsets[0], lengths)).astype(np.int32)
+        places[np.repeat(~dense, lengths)] = indices.flatten().to_numpy(zero_copy_only=False)
+        widths = np.where(dense, lengths, sizes.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64))
+        return _Numbers(spec, items, missing, FlatRows(lengths, items, places, widths))
 
     def _without_null_rows(self, spec: ColumnSpec, column: Any) -> tuple[Any, np.ndarray | None]:
         if not column.null_count:
@@ -196,6 +232,8 @@ class _Numbers:
     spec: ColumnSpec
     values: np.ndarray
     missing: np.ndarray | None
+    #: Of rows of several lengths, whose items are the values: where they lie.
+    flat: FlatRows | None = None
 
 
 def _filled(column: Any) -> Any:

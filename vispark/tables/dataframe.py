@@ -20,7 +20,7 @@ from vispark.tables.types import of_spark
 
 
 def from_dataframe(df: DataFrame, columns: Columns | None = None, dtype: Any = None,
-                   nulls: Any = "error") -> RDD[Any]:
+                   nulls: Any = "error", *, ragged: bool = False) -> RDD[Any]:
     """Return the rows of a DataFrame as an RDD of numbers, arrays, or dicts of them.
 
     Spark ships the rows as Arrow batches, which become arrays in the Python workers; ``cache("GPU")`` takes these as
@@ -31,7 +31,8 @@ def from_dataframe(df: DataFrame, columns: Columns | None = None, dtype: Any = N
     ----------
     df : pyspark.sql.DataFrame
         Of a classic session. Its columns may be booleans, integers, floats, arrays of these, vectors of ``pyspark.ml``
-        (sparse ones are made dense), or structs of these, whose fields are called ``"struct.field"``.
+        (sparse ones are made dense, unless ``ragged``), or structs of these, whose fields are called
+        ``"struct.field"``.
     columns : str, sequence of str, or dict of str to these, optional
         Which columns, in which order. One gives NumPy scalars, or 1-D arrays where it is an array or a vector; several
         give dicts with a field for each. A dict names the fields; a list in it puts its columns side by side in 1-D
@@ -42,6 +43,10 @@ def from_dataframe(df: DataFrame, columns: Columns | None = None, dtype: Any = N
         columns side by side take the one that NumPy promotes them to.
     nulls : "error" or number
         What stands for a null, in an array and in place of a whole array too.
+    ragged : bool
+        Whether columns of arrays give 1-D arrays of several lengths, and those of vectors ``SparseVector``, without
+        zeros or padding. Such a column is a record or a field of its own, and a null in place of a whole array is an
+        error.
 
     Returns
     -------
@@ -74,9 +79,22 @@ def from_dataframe(df: DataFrame, columns: Columns | None = None, dtype: Any = N
     _check(df)
     selection = select([(field.name, of_spark(field.dataType)) for field in df.schema.fields], columns, dtype, nulls,
                        "the DataFrame")
+    if ragged:
+        _check_ragged(selection)
     chosen = _chosen(df, selection)
     batches: RDD[Any] = RDD(chosen._jdf.toArrowBatchRdd().toJavaRDD(), df.sparkSession.sparkContext, NoOpSerializer())
-    return batches.mapPartitions(BatchTask(selection))
+    return batches.mapPartitions(BatchTask(selection, ragged))
+
+
+def _check_ragged(selection: Selection) -> None:
+    for field in selection.fields:
+        for spec in [selection.columns[number] for number in field.columns]:
+            if spec.type.kind != "number" and field.is_stacked:
+                raise PlanError(f"ragged=True, and column {spec.name!r} is to lie side by side with others: rows of "
+                                "several lengths are fields of their own, as in columns={\"x\": \"" + spec.name + "\"}")
+            if spec.type.kind == "vector" and field.dtype != "float64":
+                raise PlanError(f"ragged=True, and column {spec.name!r} of vectors is to be {field.dtype}; sparse "
+                                "vectors are of float64")
 
 
 def _check(df: Any) -> None:
@@ -110,12 +128,13 @@ class BatchTask:
     """Task that reads the Arrow batches of a partition."""
 
     selection: Selection
+    is_ragged: bool = False
 
     def __call__(self, messages: Iterable[bytes]) -> Rows:
         return Rows(self._arrays(messages))
 
     def _arrays(self, messages: Iterable[bytes]) -> Iterator[Any]:
         schema = pa.schema([(f"v{number}", spec.type.arrow()) for number, spec in enumerate(self.selection.columns)])
-        reader = BatchReader(self.selection)
+        reader = BatchReader(self.selection, is_ragged=self.is_ragged)
         for message in messages:
             yield from reader.arrays(pa.ipc.read_record_batch(pa.py_buffer(message), schema))
