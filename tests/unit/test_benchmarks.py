@@ -25,6 +25,7 @@ from benchmarks import (
     packing,
     plots,
     programs,
+    public_programs,
     text,
     transport,
     whole,
@@ -368,3 +369,16 @@ def test_the_text_that_is_measured_is_what_the_reader_reads(tmp_path):
     cut = [TextSplit(split.path, start, min(start + 50_000, nbytes)) for start in range(0, nbytes, 50_000)]
     np.testing.assert_array_equal(np.concatenate([text.numbers(each) for each in cut]), text.numbers(split))
     np.testing.assert_allclose(text.numbers(split), points, rtol=1e-6)
+
+
+def test_the_table_of_public_programs_is_of_clones_and_names_those_that_are_missing(tmp_path: Path):
+    one, two = (public_programs.PublicProgram("owner/name", f"src/{name}.py") for name in "ab")
+    path = one.path(tmp_path)
+    path.parent.mkdir(parents=True)
+    path.write_text("data = sc.textFile(p).map(float).cache()\nfor _ in x:\n    w = data.map(lambda x: x * 2).sum()\n")
+    assert list(public_programs.table([one, two], tmp_path))[2:] == [
+        "| *`owner/name`: `a.py`* | vmap, fold | | |",
+        f"| `owner/name`: `b.py` | not there: git clone github:owner/name {tmp_path}/owner+name | | |"]
+    one.data(tmp_path / "data.txt")
+    assert np.loadtxt(tmp_path / "data.txt").shape == (2000, 4)
+    assert len(public_programs.programs()) > 9

@@ -191,6 +191,29 @@ def test_pairs_that_take_a_decision(text: str, said: str):
     assert found.loops == () and said in found.refused[0]
 
 
+# -- modules beside a script -----------------------------------------------------------------------------------------
+
+STEPS = """from pyspark import SparkContext
+def fit(sc):
+    data = sc.textFile("x").map(float).cache()
+    for _ in range(9):
+        w = data.map(lambda x: x * 2).sum()
+def step(data, w):
+    return w - data.map(lambda x: x * w).treeReduce(lambda a, b: a + b)
+"""
+
+
+def test_modules_beside_a_script_are_looked_at(tmp_path: Path):
+    (tmp_path / "steps.py").write_text(STEPS)
+    (tmp_path / "broken.py").write_text("for x in")
+    (tmp_path / "job.py").write_text("import broken, json\nimport steps\nfrom steps import step as one\nsteps.fit(sc)\n"
+                                     "for _ in range(3):\n    w = steps.step(data, w)\n    w = one(data, w)\n")
+    found = _vispark("qualify", "--no-history", str(tmp_path / "job.py"))
+    assert found.exit_code == YES, found.output
+    assert "steps.py, line 4: for" in found.output and "vmap: .vmap" in found.output
+    assert "job.py, line 6: step of steps.py has operations of RDDs, lines 7; bring them into the loop" in found.output
+
+
 # -- DataFrames ------------------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize(("text", "said"), [

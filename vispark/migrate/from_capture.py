@@ -14,6 +14,7 @@ from vispark.migrate.errors import SourceError
 from vispark.migrate.frames import answers
 from vispark.migrate.functions import Verdict
 from vispark.migrate.loop_prediction import PredictionTarget, predicted_loop
+from vispark.migrate.modules_beside import called_in_loops
 from vispark.migrate.row_functions import FunctionOfRow, rows_of
 from vispark.migrate.rules import LoopRules
 from vispark.migrate.sites import RddCall, SourceProgram
@@ -44,9 +45,16 @@ def qualify_capture(capture: RunCapture, target: PredictionTarget | None = None)
             found = predicted_loop(timed, rules.verdicts, recorded, capture, target) if target else []
             loops.append(replace(timed, predictions=tuple([line for each in found for line in each.lines()])))
             predictions += [{"line": timed.line, **each.document()} for each in found]
+        notes += called_in_loops(program, [SourceProgram(other, text) for other, text in capture.sources.items()
+                                           if other != file and recorded_there(other, capture)])
     extra = {"failed": capture.failed} | ({"predictions": predictions} if target else {})
     return Qualification("recording", PurePath(capture.script).name, tuple(loops), tuple(notes), capture.seconds,
                          bool(capture.calls) or not capture.failed, extra)
+
+
+def recorded_there(file: str, capture: RunCapture) -> bool:
+    """Return whether operations of a file were recorded; its source is Python's then."""
+    return any(call.file == file for call in capture.calls)
 
 
 def recorded_calls(program: SourceProgram, capture: RunCapture) -> dict[RddCall, CapturedCall]:

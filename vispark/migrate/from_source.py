@@ -7,6 +7,7 @@ from collections.abc import Callable
 from vispark.migrate.advice import Advice, LoopAdvice, Qualification
 from vispark.migrate.frames import answers
 from vispark.migrate.functions import FOLDS, FunctionMaker, Verdict
+from vispark.migrate.modules_beside import called_in_loops, modules_beside
 from vispark.migrate.notebooks import SUFFIX, cell_lines
 from vispark.migrate.rules import MAPS, LoopRules, written
 from vispark.migrate.sites import RddCall, SourceProgram
@@ -34,8 +35,13 @@ def qualify_source(program: SourceProgram, imports: bool = True) -> Qualificatio
     """
     maker = FunctionMaker(program, imports)
     ask = asking(maker)
-    loops = tuple([LoopRules(program, loop, calls, ask).advice() for loop, calls in program.loops().items()])
-    return Qualification("source", program.file, loops, tuple(_notes(program, maker, loops)))
+    loops = [LoopRules(program, loop, calls, ask).advice() for loop, calls in program.loops().items()]
+    modules = list(modules_beside(program))
+    for module in modules:
+        of_module = asking(FunctionMaker(module, imports))
+        loops += [LoopRules(module, loop, calls, of_module).advice() for loop, calls in module.loops().items()]
+    notes = [*_notes(program, maker, tuple(loops), modules), *called_in_loops(program, modules)]
+    return Qualification("source", program.file, tuple(loops), tuple(notes))
 
 
 def asking(maker: FunctionMaker) -> Callable[[RddCall], Verdict | None]:
@@ -53,14 +59,15 @@ def asking(maker: FunctionMaker) -> Callable[[RddCall], Verdict | None]:
     return ask
 
 
-def _notes(program: SourceProgram, maker: FunctionMaker, loops: tuple[LoopAdvice, ...]) -> list[str]:
+def _notes(program: SourceProgram, maker: FunctionMaker, loops: tuple[LoopAdvice, ...],
+           modules: list[SourceProgram]) -> list[str]:
     notes = [f"{program.file}, {each}" for each in maker.failed]
     if program.file.endswith(SUFFIX):
         cells = ", ".join(f"cell {number} from line {line} on" for number, line in cell_lines(program.source).items())
         notes.append(f"lines are those of the notebook as a script: {cells or 'it has no cell of code'}")
     if not maker.imports:
         notes.append("the translator was not asked, as the program's imports are not executed (--no-import)")
-    if not program.calls:
+    if not program.calls and not any(module.calls for module in modules):
         notes += answers(program)
     elif not loops:
         notes.append("no loop over RDDs was found: what is read once gains nothing")

@@ -129,7 +129,9 @@ class _Porter:
         if not any(verdicts[call].verdict in ON_DEVICE for call in calls):
             raise _NotPorted("nothing of it runs on the device")
         if len(kept) != 1:
-            raise _NotPorted(f"it goes over {len(kept)} cached RDDs; decide which one is to be cached on the GPU"
+            lines = ", ".join(str(call.line) for call in kept)
+            raise _NotPorted(f"it goes over {len(kept)} cached RDDs, of lines {lines}; decide which one is to be "
+                             "cached on the GPU"
                         if kept else 'what it goes over is not cached; decide where .cache("GPU") is to be')
         base = self._base(kept[0], calls)
         self._unshared(loop, base)

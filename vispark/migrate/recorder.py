@@ -280,7 +280,7 @@ class Recorder:
                 return
             if chain[0][1] != "value" and is_of_pairs(samples[number]):
                 said = typed_verdict([(of_dicts(chain[0][0]), ""), *chain[1:]], as_dicts(samples[number]))
-                call.pairs = said.is_read
+                call.pairs = said.is_read and len(chain) == 1
                 said = said if said.is_read else Verdict(False, PAIRS)
             else:
                 said = typed_verdict(chain, samples[number])

@@ -1,0 +1,156 @@
+"""Table of what the command ``vispark`` makes of public programs, which are not here, but in clones of their own.
+
+``python -m benchmarks.public_programs CLONES``: each repository of the list is a folder of CLONES, named OWNER+NAME. A
+clone that is missing is named with the command that makes it. Results are of this machine; times are in no row.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+import numpy as np
+
+from vispark.errors import VisparkError
+from vispark.migrate.advice import ON_DEVICE, Qualification
+from vispark.migrate.errors import UNKNOWN
+from vispark.migrate.from_source import qualify_source
+from vispark.migrate.run_command import WholeWay, whole_way
+from vispark.migrate.sites import SourceProgram
+
+LIST = Path(__file__).with_suffix(".toml")
+
+
+@dataclass(frozen=True)
+class PublicProgram:
+    """Program of a public repository.
+
+    Attributes
+    ----------
+    repository, file : str
+        OWNER/NAME, and the path there.
+    arguments : list of str, optional
+        With which it runs; "{data}" is a file of random numbers. None if it is qualified by its source alone.
+    rows, columns : int
+        Of that file.
+    separator, labels : str and bool
+        Between its numbers; whether the last column is -1 or 1.
+    """
+
+    repository: str
+    file: str
+    arguments: list[str] | None = None
+    rows: int = 2000
+    columns: int = 4
+    separator: str = " "
+    labels: bool = False
+
+    def path(self, clones: Path) -> Path:
+        """Return its path below a folder of clones."""
+        return clones / self.repository.replace("/", "+") / self.file
+
+    def data(self, path: Path) -> None:
+        """Write the file of numbers, the same ones each time."""
+        rng = np.random.default_rng(0)
+        numbers = rng.standard_normal((self.rows, self.columns)) + 4 * rng.integers(0, 3, (self.rows, 1))
+        if self.labels:
+            numbers[:, -1] = np.where(numbers[:, 0] > 4, 1.0, -1.0)
+        np.savetxt(path, numbers, "%.6f", self.separator)
+
+
+def programs(path: Path = LIST) -> list[PublicProgram]:
+    """Return the programs of a list.
+
+    Examples
+    --------
+    >>> {each.repository.count("/") for each in programs()}
+    {1}
+    """
+    return [PublicProgram(**each) for each in tomllib.loads(path.read_text(encoding="utf-8"))["program"]]
+
+
+def row(program: PublicProgram, clones: Path, noise: bool = True) -> str:
+    """Return a program's row of the table; one that does not end has the reason there.
+
+    Parameters
+    ----------
+    program : PublicProgram
+    clones : Path
+        Folder of the repositories.
+    noise : bool
+        Whether a program that runs does so once more, with other partitions.
+    """
+    path, name = program.path(clones), f"`{program.repository}`: `{Path(program.file).name}`"
+    if not path.is_file():
+        return f"| {name} | not there: git clone {_address(program)} {path.parents[program.file.count('/')]} | | |"
+    try:
+        if program.arguments is None:
+            return f"| *{name}* | {said(qualify_source(SourceProgram.read(path)))} | | |"
+        with tempfile.TemporaryDirectory(prefix="vispark-public-") as folder:
+            data = Path(folder) / "data.txt"
+            program.data(data)
+            arguments = tuple(each.replace("{data}", str(data)) for each in program.arguments)
+            return f"| {name} | {' | '.join(_ran(whole_way(path, arguments, Path(folder), 'host', noise)))} |"
+    except VisparkError as error:
+        return f"| {name} | {error.message.partition(chr(10))[0]} | | |"
+
+
+def said(answer: Qualification) -> str:
+    """Return in a few words what an answer says of a program's loops."""
+    found = [each for loop in answer.loops for each in loop.advice]
+    verdicts = dict.fromkeys(each.verdict for each in found if each.verdict in ON_DEVICE)
+    if verdicts:
+        return ", ".join(verdicts)
+    # What runs once stays anyway.
+    reasons = dict.fromkeys(each.detail for each in found if each.detail and not each.detail.startswith("runs once"))
+    return "; ".join(list(reasons)[:2]) or (answer.notes[0] if answer.notes else "no loop over RDDs")
+
+
+def _ran(way: WholeWay) -> tuple[str, str, str]:
+    verdicts = dict.fromkeys(each["verdict"] for loop in way.document["qualification"]["loops"]
+                             for each in loop["advice"] if each["verdict"] in ON_DEVICE)
+    what = ", ".join(verdicts) or "nothing of a loop runs on the device"
+    if not way.document["ported"]:
+        return what, "refused: " + "; ".join(each.partition("not ported: ")[2] for each in way.document["refused"]), ""
+    if "verdict" not in way.document:
+        return what, f"done, not compared: {way.stopped}", ""
+    worst = [one["worst"] for each in way.document["validation"]["statements"] for one in each["passes"]]
+    far = max([each for each in worst if each is not None], default=0.0)
+    return what, "done", way.document["verdict"] + (f", {far:.0e}" if far else "")
+
+
+def _address(program: PublicProgram) -> str:
+    return f"github:{program.repository}"
+
+
+def table(chosen: list[PublicProgram], clones: Path, noise: bool = True) -> Iterator[str]:
+    """Yield the lines of the table, as docs/guide/migrate.md has it."""
+    yield "| program | what is said | port | results, pass by pass |"
+    yield "|---|---|---|---|"
+    yield from (row(each, clones, noise) for each in chosen)
+
+
+@click.command()
+@click.argument("clones", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option("--list", "list_", type=click.Path(exists=True, dir_okay=False, path_type=Path), default=LIST,
+              help="The programs. [default: those of the guide]")
+@click.option("--only", default="", help="A part of the path of those that are wanted.")
+@click.option("--run/--no-run", default=True, help="Run those that have arguments. [default: run]")
+@click.option("--noise/--no-noise", default=True, help="Run them once more, with other partitions. [default: noise]")
+@click.pass_context
+def main(ctx: click.Context, clones: Path, list_: Path, only: str, run: bool, noise: bool) -> None:
+    """Print the table of public programs; CLONES has their repositories, as folders OWNER+NAME."""
+    found = [each for each in programs(list_) if only in f"{each.repository}/{each.file}"]
+    if not run:
+        found = [PublicProgram(each.repository, each.file) for each in found]
+    for line in table(found, clones.resolve(), noise):
+        click.echo(line)
+    ctx.exit(0 if all(each.path(clones).is_file() for each in found) else UNKNOWN)
+
+
+if __name__ == "__main__":
+    main()
