@@ -26,7 +26,7 @@ from vispark.lower.executable import Executable, Invocation
 from vispark.plan.cuda_source import ArrayValue
 from vispark.plan.slots import BoundArguments
 from vispark.runtime.driver import pipeline
-from vispark.runtime.driver.pipeline import PendingRequest, Pipeline
+from vispark.runtime.driver.pipeline import PendingRequest, RequestPipeline
 
 
 class Watched(Client):
@@ -35,7 +35,7 @@ class Watched(Client):
     Where ``interrupted`` says so, Ctrl-C is pressed before or after it has sent or received something.
     """
 
-    pipeline: Pipeline
+    pipeline: RequestPipeline
     interrupted = ""
 
     def __init__(self, *arguments) -> None:
@@ -70,11 +70,12 @@ class NotWatched:
 
 
 @pytest.fixture
-def connected() -> Iterator[tuple[Pipeline, Connection]]:
+def connected() -> Iterator[tuple[RequestPipeline, Connection]]:
     """A pipeline, and the worker's end of its connection."""
     ours, theirs = socket.socketpair()
     with Connection(theirs) as worker, Watched(Connection(ours), Welcome(2, "w", 1, 1, (), 0), "") as client:
-        client.pipeline = Pipeline(client, 30.0, blame=lambda *_: None, heard=lambda *_: None, awaited=NotWatched())
+        client.pipeline = RequestPipeline(client, 30.0, blame=lambda *_: None, heard=lambda *_: None,
+                                          awaited=NotWatched())
         yield client.pipeline, worker
 
 
@@ -92,7 +93,7 @@ def answer(worker: Connection) -> tuple[int, int]:
     return (status[0].st_ino, status[0].st_size) if status else (0, 0)
 
 
-def test_what_a_plan_starts_from_is_in_use_until_its_answer_was_taken(connected: tuple[Pipeline, Connection]):
+def test_what_a_plan_starts_from_is_in_use_until_its_answer_was_taken(connected: tuple[RequestPipeline, Connection]):
     sending, worker = connected
     pendings = [sending.send(invocation()) for _ in range(2)]
     for _ in pendings:
@@ -103,7 +104,7 @@ def test_what_a_plan_starts_from_is_in_use_until_its_answer_was_taken(connected:
     assert sending.client.used == [True, True] and not sending.uses(7) and sending.idle
 
 
-def test_answers_that_have_come_are_taken_without_waiting_for_others(connected: tuple[Pipeline, Connection]):
+def test_answers_that_have_come_are_taken_without_waiting_for_others(connected: tuple[RequestPipeline, Connection]):
     sending, worker = connected
     pendings = [sending.send(invocation()) for _ in range(2)]
     sending.take_arrived()
@@ -119,7 +120,7 @@ def test_answers_that_have_come_are_taken_without_waiting_for_others(connected: 
     assert pendings[1].done and sending.idle
 
 
-def test_a_small_request_gets_its_own_answer_behind_a_release_that_is_on_its_way(connected: tuple[Pipeline,
+def test_a_small_request_gets_its_own_answer_behind_a_release_that_is_on_its_way(connected: tuple[RequestPipeline,
                                                                                                   Connection]):
     sending, worker = connected
     sending.release((7,))                                   # as the collector's thread does
@@ -133,7 +134,7 @@ def test_a_small_request_gets_its_own_answer_behind_a_release_that_is_on_its_way
         assert asked.result(10).number == numbers[1] and sending.idle
 
 
-def test_large_values_travel_in_the_same_memory_once_it_is_free(connected: tuple[Pipeline, Connection]):
+def test_large_values_travel_in_the_same_memory_once_it_is_free(connected: tuple[RequestPipeline, Connection]):
     sending, worker = connected
     large = np.zeros(100_000)
     first, second = sending.send(invocation(large)), sending.send(invocation(large))
@@ -146,7 +147,7 @@ def test_large_values_travel_in_the_same_memory_once_it_is_free(connected: tuple
         sending.wait(pending)
 
 
-def test_large_folds_come_back_in_the_memory_that_the_values_went_in(connected: tuple[Pipeline, Connection]):
+def test_large_folds_come_back_in_the_memory_that_the_values_went_in(connected: tuple[RequestPipeline, Connection]):
     sending, worker = connected
     large, found, folded = np.ones(100_000), np.arange(200_000, dtype="u1"), Folded(1, (), -1)
     kept: list[np.ndarray] = []
@@ -179,7 +180,7 @@ def test_large_folds_come_back_in_the_memory_that_the_values_went_in(connected: 
     assert (kept[0] == found + 3).all()
 
 
-def test_what_is_captured_into_a_workers_memory_is_sent_from_there(connected: tuple[Pipeline, Connection]):
+def test_what_is_captured_into_a_workers_memory_is_sent_from_there(connected: tuple[RequestPipeline, Connection]):
     sending, worker = connected
 
     def passed(data: bytes | Shared, expected: np.ndarray, known: dict[int, Payload]) -> int:
@@ -213,7 +214,7 @@ def test_what_is_captured_into_a_workers_memory_is_sent_from_there(connected: tu
     assert passed(one, kept, known) == first
 
 
-def test_memory_whose_reader_is_not_known_to_be_done_is_not_filled_again(connected: tuple[Pipeline, Connection]):
+def test_memory_whose_reader_is_not_known_to_be_done_is_not_filled_again(connected: tuple[RequestPipeline, Connection]):
     sending, worker = connected
     large = np.ones(100_000)
     pending = sending.send(invocation(large))
@@ -238,7 +239,7 @@ def test_memory_whose_reader_is_not_known_to_be_done_is_not_filled_again(connect
     assert payload.descriptor < 0 and payload not in sending.client._spare
 
 
-def test_memory_that_a_worker_has_no_more_is_sent_again_with_the_plan(connected: tuple[Pipeline, Connection]):
+def test_memory_that_a_worker_has_no_more_is_sent_again_with_the_plan(connected: tuple[RequestPipeline, Connection]):
     sending, worker = connected
     large = np.ones(100_000)
     sent = sending.send(invocation(large))
@@ -260,7 +261,8 @@ def test_memory_that_a_worker_has_no_more_is_sent_again_with_the_plan(connected:
 
 @pytest.mark.parametrize("when", ["before send", "after send", "before receive", "after receive"])
 @pytest.mark.parametrize("what", ["a plan", "a question"])
-def test_what_is_interrupted_is_lost_with_its_connection(connected: tuple[Pipeline, Connection], when: str, what: str):
+def test_what_is_interrupted_is_lost_with_its_connection(connected: tuple[RequestPipeline, Connection], when: str,
+                                                         what: str):
     sending, worker = connected
     heard: list[PendingRequest] = []
     sending.heard = heard.append
@@ -283,7 +285,7 @@ def test_what_is_interrupted_is_lost_with_its_connection(connected: tuple[Pipeli
             sending.wait(pending)
 
 
-def test_a_plan_is_sent_again_behind_many_others(connected: tuple[Pipeline, Connection]):
+def test_a_plan_is_sent_again_behind_many_others(connected: tuple[RequestPipeline, Connection]):
     """The worker may have it no more, and others that start from its result would be on their way when it says so."""
     sending, worker = connected
     brought = []
@@ -297,7 +299,7 @@ def test_a_plan_is_sent_again_behind_many_others(connected: tuple[Pipeline, Conn
     assert brought == [True, False, False] + [True] * KEPT_PLANS + [False]
 
 
-def test_how_long_a_worker_has_memory_counts_from_when_it_was_sent(connected: tuple[Pipeline, Connection],
+def test_how_long_a_worker_has_memory_counts_from_when_it_was_sent(connected: tuple[RequestPipeline, Connection],
                                                                    monkeypatch: pytest.MonkeyPatch):
     sending, worker = connected
     monkeypatch.setattr(pipeline, "MAPPED_SECONDS", 0.2)

@@ -17,7 +17,7 @@ from vispark.errors import Fenced, WorkerError, WorkerLost, WorkerUnavailable, W
 from vispark.lower.executable import Invocation
 from vispark.records.partition_schema import PartitionSchema
 from vispark.runtime.driver.awaited_plans import AwaitedPlans
-from vispark.runtime.driver.pipeline import PendingRequest, Pipeline
+from vispark.runtime.driver.pipeline import PendingRequest, RequestPipeline
 from vispark.runtime.driver.way import Learn, Relayed, Sent
 from vispark.runtime.executor.client import blame, contents
 from vispark.runtime.identity import Credentials, WorkerAddress
@@ -68,9 +68,9 @@ class WorkerConnections:
         self._learn = learn
         self._heard = heard
         self._awaited = awaited
-        self._idle: list[Pipeline] = []
+        self._idle: list[RequestPipeline] = []
         #: Pipelines with plans on their way, by the thread that sends them.
-        self._busy: dict[threading.Thread, Pipeline] = {}
+        self._busy: dict[threading.Thread, RequestPipeline] = {}
         self._lease: Lease | None = None
         self._lock = threading.Lock()
 
@@ -169,7 +169,7 @@ class WorkerConnections:
 
     # -- connections --------------------------------------------------------------------------------------------------
 
-    def _own_pipeline(self) -> Pipeline:
+    def _own_pipeline(self) -> RequestPipeline:
         """Return the calling thread's pipeline, or an unused one."""
         thread = threading.current_thread()
         pipeline = self._known_pipeline(thread)
@@ -182,7 +182,7 @@ class WorkerConnections:
                 self._busy[thread] = pipeline
         return pipeline
 
-    def _known_pipeline(self, thread: threading.Thread) -> Pipeline | None:
+    def _known_pipeline(self, thread: threading.Thread) -> RequestPipeline | None:
         with self._lock:
             found = self._busy.get(thread) or (self._idle.pop() if self._idle else None)
             if found is not None:
@@ -197,7 +197,7 @@ class WorkerConnections:
             pipeline.take_arrived()
             self._settle(pipeline)
 
-    def _settle(self, pipeline: Pipeline) -> None:
+    def _settle(self, pipeline: RequestPipeline) -> None:
         """Make a pipeline available to other threads once nothing is in flight on it."""
         if not pipeline.idle:
             return
@@ -208,7 +208,7 @@ class WorkerConnections:
                     if pipeline.client.fileno() >= 0:
                         self._idle.append(pipeline)
 
-    def _open(self) -> Pipeline:
+    def _open(self) -> RequestPipeline:
         if not self.kind.needs_address:
             return self._connected(None)
         if self.reach is None:
@@ -226,7 +226,7 @@ class WorkerConnections:
                     raise WorkerLost(error.message, detail=error.detail) from error
                 time.sleep(POLL_MS / 1000)
 
-    def _connected(self, reach: Reach | None) -> Pipeline:
+    def _connected(self, reach: Reach | None) -> RequestPipeline:
         options, directory = self._credentials.options, self._home.runtime_dir
         client = connect(self._credentials.hello("driver"), runtime_dir=directory, reach=reach,
                          timeout=options.startTimeout, transport=self._connector)
@@ -235,14 +235,14 @@ class WorkerConnections:
                 self._lease = open_lease(self._credentials.hello("lease"), runtime_dir=directory, reach=reach,
                                          transport=self._connector)
         self._learn(client.epoch, client.shared_limit)
-        return Pipeline(client, options.deadline, blame, self._heard, self._awaited)
+        return RequestPipeline(client, options.deadline, blame, self._heard, self._awaited)
 
     @property
     def _connector(self) -> str:
         """The transport to connect by; "" for that of the address, to connections where plans go by tasks."""
         return self.kind.name if self.kind.is_direct else ""
 
-    def _drop(self, pipeline: Pipeline) -> None:
+    def _drop(self, pipeline: RequestPipeline) -> None:
         """Close a broken connection, and all idle ones: they lead to the same process."""
         pipeline.close()
         with self._lock:
@@ -255,7 +255,7 @@ class WorkerConnections:
             each.close()
 
     @contextmanager
-    def _borrowed(self) -> Iterator[Pipeline]:
+    def _borrowed(self) -> Iterator[RequestPipeline]:
         """Yield a connection for one request; it is closed if the request fails."""
         with self._lock:
             pipeline = self._idle.pop() if self._idle else None

@@ -77,12 +77,13 @@ class PendingRequest:
             self.lease = None
 
 
-def _alone(action: Callable[Concatenate[Pipeline, _P], _Given]) -> Callable[Concatenate[Pipeline, _P], _Given]:
+def _alone(action: Callable[Concatenate[RequestPipeline, _P], _Given]
+           ) -> Callable[Concatenate[RequestPipeline, _P], _Given]:
     """Serialise a pipeline's method. An exception other than ours, such as Ctrl-C, closes the connection, since its
     state is unknown.
     """
     @functools.wraps(action)
-    def alone(pipeline: Pipeline, *arguments: _P.args, **named: _P.kwargs) -> _Given:
+    def alone(pipeline: RequestPipeline, *arguments: _P.args, **named: _P.kwargs) -> _Given:
         with pipeline.lock:
             is_known = False
             try:
@@ -100,7 +101,7 @@ def _alone(action: Callable[Concatenate[Pipeline, _P], _Given]) -> Callable[Conc
 
 
 @dataclass
-class Pipeline:
+class RequestPipeline:
     """Pipeline of requests to one worker over one connection, for one thread at a time.
 
     Parameters

@@ -12,7 +12,7 @@ from gpu_worker.protocol.payload import Data
 from vispark.errors import Fenced, PartitionMissing, WorkerLost, WorldLost
 from vispark.lower.executable import Invocation
 from vispark.records.partition_schema import PartitionSchema
-from vispark.runtime.driver.pipeline import PendingRequest, Pipeline
+from vispark.runtime.driver.pipeline import PendingRequest, RequestPipeline
 from vispark.runtime.executor.relay_tasks import Ask, Relay
 
 #: What a plan is repeated after: the data is rebuilt, or found elsewhere.
@@ -32,7 +32,7 @@ class Sent:
     """Plan in flight to a worker: in a pipeline, or in a Spark task."""
 
     way: WorkerWay
-    pipeline: Pipeline | None
+    pipeline: RequestPipeline | None
     pending: PendingRequest | None
     relayed: Callable[[], Carried] | None = None
 
