@@ -14,6 +14,8 @@ import unittest
 import warnings
 from pathlib import Path
 
+import pyspark.ml
+
 from vispark.errors import FallbackWarning
 from vispark.ml.installation import install
 
@@ -44,7 +46,11 @@ def main(checkout: str, *files: str) -> int:
     """Run the tests and print their figures; return the exit status."""
     os.environ["PYSPARK_SUBMIT_ARGS"] = "--conf spark.vispark.device=host --conf spark.ui.enabled=false pyspark-shell"
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    folder = Path(checkout) / "python/pyspark/ml/tests"
+    folder = Path(checkout).resolve() / "python/pyspark/ml/tests"
+    # The tests import each other from the package that wheels do not have.
+    pyspark.ml.__path__.append(str(folder.parent))
+    # They read Spark's sample data by paths within the checkout.
+    os.chdir(checkout)
     here = files or tuple(name for name in FILES if (folder / f"{name}.py").exists())
     replaced = install()
     with warnings.catch_warnings(record=True) as warned:
