@@ -23,6 +23,7 @@ from pyspark.mllib.regression import LabeledPoint
 from pyspark.sql import DataFrame, SparkSession, functions
 from pyspark.sql.types import DoubleType, StructField, StructType
 
+import vispark.ml
 from tests.system.topology import Topology
 from tests.system.vrdd_tools import cost, host_context
 from vispark.errors import FallbackWarning, RecordError
@@ -372,6 +373,105 @@ def test_folds_share_one_load_and_give_mllibs_metrics(classes: DataFrame, case: 
     assert found.bestModel.getRegParam() == expected.bestModel.getRegParam()
     assert len(made) == 1
     df.unpersist()
+
+
+def stages_of(module, learner, **params):
+    """An assembler, all scalers, principal components, and a learner."""
+    return [mllib_feature.VectorAssembler(inputCols=["label", "features", "weight"], outputCol="raw"),
+            module.StandardScaler(inputCol="raw", outputCol="standard", withMean=True),
+            module.MinMaxScaler(inputCol="standard", outputCol="range", min=-1.0),
+            module.MaxAbsScaler(inputCol="range", outputCol="scaled"),
+            module.PCA(k=3, inputCol="scaled", outputCol="components"),
+            learner.LogisticRegression(featuresCol="components", labelCol="two", **params)]
+
+
+def test_stages_of_a_pipeline_share_one_load(sc: SparkContext, classes: DataFrame):
+    loads.unload()
+    for weights in ({}, {"weightCol": "weight"}):
+        ours = vispark.ml.Pipeline(stages=stages_of(feature, classification, regParam=.1, **weights))
+        theirs = Pipeline(stages=stages_of(mllib_feature, mllib_classification, regParam=.1, **weights))
+        # The assembler looks at a row for the length of a column of vectors.
+        assert [cost(sc, lambda ours=ours: ours.fit(classes)).jobs for _ in range(2)] == [2, 1]
+        rows = [pipeline.fit(classes).transform(classes).select("probability").collect() for pipeline in (ours, theirs)]
+        np.testing.assert_allclose(*[[row.probability.toArray() for row in each] for each in rows], rtol=1e-6)
+
+
+def test_a_search_over_a_pipeline_loads_once(classes: DataFrame, monkeypatch: pytest.MonkeyPatch):
+    loads.unload()
+    made, really = [], loads._loaded
+    monkeypatch.setattr(loads, "_loaded", lambda *load: made.append(load) or really(*load))
+    monkeypatch.setattr(tuning, "ThreadPool", EagerPool)
+    found = []
+    for kind, search, modules in ((vispark.ml.Pipeline, selection_in_workers, (feature, classification)),
+                                  (Pipeline, tuning, (mllib_feature, mllib_classification))):
+        stages = stages_of(*modules, weightCol="weight", maxIter=5)[:2]
+        stages.append(modules[1].LogisticRegression(featuresCol="standard", labelCol="two", weightCol="weight"))
+        grid = tuning.ParamGridBuilder().addGrid(stages[-1].regParam, [.01, .1]).build()
+        found.append(search.TrainValidationSplit(
+            estimator=kind(stages=stages), estimatorParamMaps=grid, seed=3,
+            evaluator=evaluation.RegressionEvaluator(labelCol="two")).fit(classes).validationMetrics)
+    np.testing.assert_allclose(*found, rtol=1e-6)
+    assert len(made) == 1
+
+
+def test_stages_that_cannot_share_load_for_themselves(spark: SparkSession, numbers: DataFrame):
+    two, theirs = ([module.StandardScaler(inputCol="features", outputCol="a"),
+                    module.MinMaxScaler(inputCol="b", outputCol="c"),
+                    mllib_feature.VectorAssembler(inputCols=["a", "c"], outputCol="x"),
+                    learner.LinearRegression(featuresCol="x")]
+                   for module, learner in ((feature, regression), (mllib_feature, mllib_regression)))
+    assembler = mllib_feature.VectorAssembler(inputCols=["weight"], outputCol="b")
+    df = assembler.transform(numbers)
+    models = [kind(stages=each).fit(df) for kind, each in ((vispark.ml.Pipeline, two), (Pipeline, theirs))]
+    rows = [model.transform(df).select("prediction").collect() for model in models]
+    np.testing.assert_allclose(*rows, rtol=1e-6)
+    skipping = mllib_feature.VectorAssembler(inputCols=["weight"], outputCol="x", handleInvalid="skip")
+    holes = spark.createDataFrame([(1.0, 2.0), (NAN, 3.0), (3.0, 4.0), (4.0, 7.0)], ["weight", "label"])
+    fits = [kind(stages=[skipping, module.LinearRegression(featuresCol="x")]).fit(holes).stages[1].coefficients
+            for kind, module in ((vispark.ml.Pipeline, regression), (Pipeline, mllib_regression))]
+    np.testing.assert_allclose(*fits, rtol=1e-9)
+    with pytest.raises(TypeError, match="Cannot recognize a pipeline stage"):
+        vispark.ml.Pipeline(stages=[3]).fit(holes)
+
+
+def test_pipelines_are_saved_for_mllib_and_loaded(tmp_path):
+    stages = [feature.StandardScaler(inputCol="x", outputCol="y"), classification.LogisticRegression(featuresCol="y"),
+              mllib_feature.VectorAssembler(inputCols=["a"], outputCol="x")]
+    vispark.ml.Pipeline(stages=stages).save(str(tmp_path / "stage"))
+    kinds = [[type(stage).__module__ for stage in kind.load(str(tmp_path / "stage")).getStages()]
+             for kind in (vispark.ml.Pipeline, Pipeline)]
+    assert kinds == [["vispark.ml.feature", "vispark.ml.classification", "pyspark.ml.feature"],
+                     ["pyspark.ml.feature", "pyspark.ml.classification", "pyspark.ml.feature"]]
+
+
+def test_vectors_of_words(sc: SparkContext, spark: SparkSession, tmp_path):
+    """Words of a subject are neighbours; with one block the numbers are MLlib's."""
+    rng = np.random.default_rng(0)
+    counts = 1 / np.arange(2, 9) / (1 / np.arange(2, 9)).sum()
+    texts = [([f"{'ab'[n % 2]}{i}" for i in rng.choice(7, 20, p=counts)],) for n in range(60)]
+    df = spark.createDataFrame(spark.sparkContext.parallelize(texts, 3), ["words"]).cache()
+    names = {"vectorSize": 8, "seed": 4, "maxIter": 2, "stepSize": .1, "minCount": 3, "windowSize": 3,
+             "maxSentenceLength": 15, "inputCol": "words", "outputCol": "vector"}
+    fits = [module.Word2Vec(**names).fit(df) for module in (feature, mllib_feature)]
+    found, expected = ({row.word: row.vector.toArray() for row in fit.getVectors().collect()} for fit in fits)
+    assert found.keys() == expected.keys()
+    for word, vector in found.items():
+        np.testing.assert_allclose(vector, expected[word], atol=5e-3)     # a table of logistic numbers
+    several = feature.Word2Vec(**{**names, "numPartitions": 5, "maxIter": 4, "stepSize": .2})
+    models = []
+    assert cost(sc, lambda: models.append(several.fit(df))).jobs == 2
+    near = [word for word, _ in models[0].findSynonymsArray("a1", 3)]
+    assert [word[0] for word in near] == ["a"] * 3
+    models[0].save(str(tmp_path / "stage"))
+    read = mllib_feature.Word2VecModel.load(str(tmp_path / "stage"))
+    assert read.transform(df).collect() == models[0].transform(df).collect()
+    df.unpersist()
+
+
+@pytest.mark.parametrize(("rows", "reason"), [([(["a"],)], "The vocabulary size should be > 0"), ([], "should be > 0")])
+def test_words_that_are_too_few_are_mllibs(spark: SparkSession, rows, reason: str):
+    with pytest.raises(PySparkException, match=reason):
+        feature.Word2Vec(inputCol="words").fit(spark.createDataFrame(rows, "words array<string>"))
 
 
 def test_a_pipeline_fits_in_the_workers(sc: SparkContext, numbers: DataFrame):

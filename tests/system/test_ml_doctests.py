@@ -22,8 +22,9 @@ pytest.importorskip("pyarrow")
 CLASSES = {"classification": ["LogisticRegression", "LinearSVC", "FMClassifier"],
            "regression": ["LinearRegression", "GeneralizedLinearRegression", "FMRegressor"],
            "feature": ["PCA", "StandardScaler", "MinMaxScaler", "MaxAbsScaler", "BucketedRandomProjectionLSH",
-                       "MinHashLSH"],
-           "clustering": ["KMeans", "BisectingKMeans", "GaussianMixture"], "recommendation": ["ALS"]}
+                       "MinHashLSH", "Word2Vec"],
+           "clustering": ["KMeans", "BisectingKMeans", "GaussianMixture"], "recommendation": ["ALS"],
+           "pipeline": ["Pipeline"]}
 
 #: Examples that differ, by class: how they begin, and why.
 DIFFERENCES: dict[str, dict[str, str]] = {
@@ -65,7 +66,7 @@ def test_examples_of_pyspark(sc: SparkContext, tmp_path, module: str, name: str)
     assert not differ, "\n".join(f"{source}{text}" for source, text in differ.items())
     unmatched = [one for one in expected if not any(source.startswith(one) for source in runner.failed)]
     assert not unmatched, f"these hold, and are to be taken out: {unmatched}"
-    assert len(test.examples) > 5
+    assert len(test.examples) > 5 or name == "Pipeline"
 
 
 class _Noting(doctest.DocTestRunner):

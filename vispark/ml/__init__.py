@@ -4,3 +4,5 @@ The modules are those of ``pyspark.ml``: ``from vispark.ml.regression import Lin
 ``from pyspark.ml.regression import LinearRegression``. Parameters, models, summaries and persistence are pyspark's own.
 ``loads`` holds what DataFrames became on the devices, ``base`` the way of a fit, ``optim`` the optimisers.
 """
+
+from vispark.ml.pipeline import Pipeline as Pipeline

@@ -7,10 +7,12 @@ from typing import Any
 
 from pyspark.ml.util import JavaMLReader
 from pyspark.ml.wrapper import JavaModel
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 
 from vispark.api import fallback
+from vispark.api.vrdd import VRDD
 from vispark.errors import RecordError
+from vispark.ml.loads import Fields, load, number, one, plain
 
 #: pyspark's reader, whose annotations differ between versions.
 _Reader: Any = JavaMLReader
@@ -52,6 +54,17 @@ class DeviceFit(StageOfMLlib):
     getOrDefault: Any
     uid: str
 
+    #: Whether records that are none of the data may come too, with weights of 0.
+    _can_mask = True
+
+    @abstractmethod
+    def _fields(self) -> Fields:
+        """Return the fields of the records that a fit is of."""
+
+    def _records(self, dataset: DataFrame) -> VRDD:
+        """Return the records of a dataset on the devices."""
+        return load(dataset, self._fields(), can_mask=self._can_mask)
+
     @abstractmethod
     def _train(self, dataset: DataFrame) -> Any:
         """Return MLlib's Java model, fitted to a dataset in the workers.
@@ -82,6 +95,30 @@ class DeviceFit(StageOfMLlib):
     def _column(self, name: str) -> str | None:
         """Return the value of a parameter that names a column, or None where it is not set."""
         return self.getOrDefault(name) or None if self.isSet(name) else None
+
+    def _weight(self) -> tuple[str, Column]:
+        """Return the field of the weights, which are 1 where no column has them."""
+        name = self._column("weightCol")
+        return number(name) if name else one()
+
+
+class LabelledFit(DeviceFit):
+    """Estimator whose records have features ``x``, a label ``y`` and a weight ``w``."""
+
+    getFeaturesCol: Any
+    getLabelCol: Any
+
+    def _fields(self) -> Fields:
+        return {"x": plain(self.getFeaturesCol()), "y": number(self.getLabelCol()), "w": self._weight()}
+
+
+class ColumnFit(DeviceFit):
+    """Estimator whose records have the vectors ``x`` of one column, and weights ``w`` of 1."""
+
+    getInputCol: Any
+
+    def _fields(self) -> Fields:
+        return {"x": plain(self.getInputCol()), "w": one()}
 
 
 class StageReader(_Reader):

@@ -13,11 +13,11 @@ from pyspark.mllib.linalg import DenseVector
 from pyspark.sql import DataFrame
 
 from vispark.ml import rdds
-from vispark.ml.base import DeviceFit, Unsuited
+from vispark.ml.base import DeviceFit, LabelledFit, Unsuited
 from vispark.ml.classes import ClassStatistics, StandardizedModel, hinge, logistic, softmax, statistics_of
-from vispark.ml.factorization import fit_machine
+from vispark.ml.factorization import fit_machine, machine_fields
 from vispark.ml.java import JavaObjects
-from vispark.ml.loads import load, number, one, plain
+from vispark.ml.loads import Fields
 from vispark.ml.optim.bounded import minimize_within
 from vispark.ml.optim.least_squares import Penalty
 from vispark.ml.optim.quasi_newton import minimize
@@ -40,7 +40,7 @@ class LogisticFit:
     is_multinomial: bool
 
 
-class LogisticRegression(DeviceFit, classification.LogisticRegression):
+class LogisticRegression(LabelledFit, classification.LogisticRegression):
     """Logistic regression, binomial and multinomial, with an elastic net: pyspark's, fitted in the workers.
 
     Each evaluation of the objective is one pass, without a Spark job; L-BFGS and OWL-QN run in the driver and stop as
@@ -96,7 +96,7 @@ class LogisticRegression(DeviceFit, classification.LogisticRegression):
         return mllib.LogisticRegressionModel(DenseVector(weights.ravel()), 0.0, table.shape[1], numClasses)
 
     def _train(self, dataset: DataFrame) -> Any:
-        fit = self._fitted(_points(self, dataset), dataset.schema[self.getLabelCol()].metadata.get("ml_attr", {}))
+        fit = self._fitted(self._records(dataset), dataset.schema[self.getLabelCol()].metadata.get("ml_attr", {}))
         return self._model(dataset, fit)
 
     def _fitted(self, points: Any, declared: Mapping[str, Any]) -> LogisticFit:
@@ -179,7 +179,7 @@ class LogisticRegression(DeviceFit, classification.LogisticRegression):
             self._column("weightCol") or "weightCol", java.doubles(fit.history))))
 
 
-class LinearSVC(DeviceFit, classification.LinearSVC):
+class LinearSVC(LabelledFit, classification.LinearSVC):
     """Linear support vector machine for two classes: pyspark's, fitted in the workers.
 
     The hinge loss, over standardized features, with an L2 term. Each evaluation is one pass, without a Spark job;
@@ -196,7 +196,7 @@ class LinearSVC(DeviceFit, classification.LinearSVC):
     """
 
     def _train(self, dataset: DataFrame) -> Any:
-        points = _points(self, dataset)
+        points = self._records(dataset)
         statistics = statistics_of(points, 2)
         _present(dataset.schema[self.getLabelCol()].metadata.get("ml_attr", {}), statistics)
         penalty = Penalty(self.getRegParam(), 0.0, self.getStandardization(), self.getMaxIter(), self.getTol())
@@ -231,10 +231,13 @@ class FMClassifier(DeviceFit, classification.FMClassifier):
     [0.0, 1.0, 1.0, 0.0]
     """
 
+    def _fields(self) -> Fields:
+        return machine_fields(self)
+
     def _train(self, dataset: DataFrame) -> Any:
         if self.isSet("thresholds") and len(self.getThresholds()) != 2:
             raise Unsuited("thresholds are not 2")
-        fit = fit_machine(self, dataset, is_classifier=True)
+        fit = fit_machine(self, self._records(dataset), is_classifier=True)
         java = JavaObjects(dataset.sparkSession.sparkContext)
         model = self._with_params(dataset, java.ml.classification.FMClassificationModel(
             self.uid, *java.machine(fit)))
@@ -242,13 +245,6 @@ class FMClassifier(DeviceFit, classification.FMClassifier):
         return model.setSummary(java.some(java.ml.classification.FMClassificationTrainingSummaryImpl(
             found._1().transform(dataset._jdf), found._2(), found._3(), self.getLabelCol(),
             self._column("weightCol") or "weightCol", java.doubles(fit.history))))
-
-
-def _points(learner: Any, dataset: DataFrame) -> Any:
-    """Return the rows as records of features ``x``, label ``y`` and weight ``w``."""
-    weights = learner._column("weightCol")
-    return load(dataset, {"x": plain(learner.getFeaturesCol()), "y": number(learner.getLabelCol()),
-                          "w": number(weights) if weights else one()}, can_mask=True)
 
 
 def _present(declared: Mapping[str, Any], statistics: ClassStatistics) -> int:

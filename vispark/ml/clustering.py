@@ -19,7 +19,7 @@ from vispark.ml.base import DeviceFit, Unsuited
 from vispark.ml.bisection import ClusterTree, Growth
 from vispark.ml.gaussians import Mixture, first_mixture
 from vispark.ml.java import JavaObjects
-from vispark.ml.loads import load, number, one, plain
+from vispark.ml.loads import Fields, plain, row_number
 from vispark.ml.moments import check, totals
 
 
@@ -40,11 +40,13 @@ class KMeans(DeviceFit, clustering.KMeans):
     ([[0.5, 0.5], [8.5, 8.5]], 2.0)
     """
 
+    _can_mask = False
+
+    def _fields(self) -> Fields:
+        return {"x": plain(self.getFeaturesCol()), "w": self._weight(), "i": row_number()}
+
     def _train(self, dataset: DataFrame) -> Any:
-        points = load(dataset, {"x": plain(self.getFeaturesCol()),
-                                "w": number(weights) if (weights := self._column("weightCol")) else one(),
-                                "i": ("monotonically_increasing_id()", sql.monotonically_increasing_id())})
-        return self._model(dataset, *self._fitted(points))
+        return self._model(dataset, *self._fitted(self._records(dataset)))
 
     def _fitted(self, points: VRDD, start: np.ndarray | None = None) -> tuple[np.ndarray, float, int]:
         """Return the centres of records of fields x, w and i, their cost, and the number of steps to them."""
@@ -148,9 +150,13 @@ class BisectingKMeans(DeviceFit, clustering.BisectingKMeans):
     ([[0.5, 0.5], [8.5, 8.5]], 2.0)
     """
 
+    _can_mask = False
+
+    def _fields(self) -> Fields:
+        return {"x": plain(self.getFeaturesCol()), "w": self._weight()}
+
     def _train(self, dataset: DataFrame) -> Any:
-        points = load(dataset, {"x": plain(self.getFeaturesCol()),
-                                "w": number(weights) if (weights := self._column("weightCol")) else one()})
+        points = self._records(dataset)
         by_cosine = self.getDistanceMeasure() == "cosine"
         weight, total = _checked_sums(points, by_cosine=by_cosine)
         tree = ClusterTree(points, total / weight, by_cosine=by_cosine)
@@ -180,11 +186,16 @@ class GaussianMixture(DeviceFit, clustering.GaussianMixture):
     (2, 1.0)
     """
 
+    _can_mask = False
+
+    def _fields(self) -> Fields:
+        return {"x": plain(self.getFeaturesCol()), "w": self._weight()}
+
     def _train(self, dataset: DataFrame) -> Any:
         weights, features = self._column("weightCol"), self.getFeaturesCol()
         if not isinstance(dataset.schema[features].dataType, VectorUDT):
             raise Unsuited("the features are no vectors")
-        points = load(dataset, {"x": plain(features), "w": number(weights) if weights else one()})
+        points = self._records(dataset)
         weight, total = _checked_sums(points)
         mixture = first_mixture(*self._drawn(dataset, features, weights), self.getK())
         likelihood, before, done = -float(np.finfo(float).max), 0.0, 0

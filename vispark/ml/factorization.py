@@ -11,14 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as sql
 
 from vispark import random
 from vispark.api.vrdd import VRDD
 from vispark.ml.base import Unsuited
 from vispark.ml.java_random import JavaRandom
-from vispark.ml.loads import load, number, one, plain
+from vispark.ml.loads import Fields, number, one, plain, row_number
 from vispark.ml.moments import check, totals
 from vispark.ml.optim import gradient_descent
 
@@ -45,7 +43,15 @@ class FactorizationMachine:
     history: np.ndarray
 
 
-def fit_machine(learner: Any, dataset: DataFrame, *, is_classifier: bool) -> FactorizationMachine:
+def machine_fields(learner: Any) -> Fields:
+    """Return the fields of the records that a machine is fitted to."""
+    fields = {"x": plain(learner.getFeaturesCol()), "y": number(learner.getLabelCol()), "w": one()}
+    if learner.getMiniBatchFraction() < 1:
+        fields["i"] = row_number()
+    return fields
+
+
+def fit_machine(learner: Any, points: VRDD, *, is_classifier: bool) -> FactorizationMachine:
     """Return the machine of an estimator's parameters, which are those of FMClassifier and FMRegressor.
 
     It begins with MLlib's random factors; each iteration is one pass.
@@ -56,10 +62,6 @@ def fit_machine(learner: Any, dataset: DataFrame, *, is_classifier: bool) -> Fac
         If the data is nothing that a fit can be of.
     """
     fraction = learner.getMiniBatchFraction()
-    fields = {"x": plain(learner.getFeaturesCol()), "y": number(learner.getLabelCol()), "w": one()}
-    if fraction < 1:
-        fields["i"] = ("monotonically_increasing_id()", sql.monotonically_increasing_id())
-    points = load(dataset, fields, can_mask=True)
     count, width, odd, label, rows, linear = totals(points, _sums)
     if width != count * len(linear):
         raise Unsuited("the vectors are of several lengths")

@@ -9,19 +9,23 @@ import numpy as np
 from pyspark.ml import feature
 from pyspark.ml.common import _java2py
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as sql
 
 from vispark.api import fallback
 from vispark.api.vrdd import VRDD
 from vispark.errors import RecordError
 from vispark.ml import hashing
-from vispark.ml.base import DeviceFit, StageOfMLlib, Unsuited
+from vispark.ml.base import ColumnFit, DeviceFit, StageOfMLlib, Unsuited
 from vispark.ml.java import JavaObjects
-from vispark.ml.loads import load, one, plain
+from vispark.ml.loads import Fields
 from vispark.ml.moments import check, moments_of, totals
 from vispark.ml.neighbors import nearest_vectors, numbered_rows, rows_with
+from vispark.ml.sentences import Sentences, vocabulary
+from vispark.ml.skip_gram import SkipGram
+from vispark.tables.dataframe import arrow_batches
 
 
-class PCA(DeviceFit, feature.PCA):
+class PCA(ColumnFit, feature.PCA):
     """Principal components of vectors: pyspark's, fitted in the workers.
 
     Two passes sum the covariance; the driver decomposes it.
@@ -37,7 +41,7 @@ class PCA(DeviceFit, feature.PCA):
     """
 
     def _train(self, dataset: DataFrame) -> Any:
-        moments = moments_of(load(dataset, {"x": plain(self.getInputCol()), "w": one()}, can_mask=True))
+        moments = moments_of(self._records(dataset))
         k, size = self.getK(), len(moments.mean)
         if k > size or moments.weight < 2:
             raise Unsuited(f"k={k} of {size} features and {moments.weight:.0f} rows")
@@ -47,7 +51,7 @@ class PCA(DeviceFit, feature.PCA):
                                         java.vector((values / values.sum())[:k]))
 
 
-class StandardScaler(DeviceFit, feature.StandardScaler):
+class StandardScaler(ColumnFit, feature.StandardScaler):
     """Scaler of features by their mean and unbiased deviation: pyspark's, fitted in the workers in two passes.
 
     Examples
@@ -61,7 +65,7 @@ class StandardScaler(DeviceFit, feature.StandardScaler):
     """
 
     def _train(self, dataset: DataFrame) -> Any:
-        points = load(dataset, {"x": plain(self.getInputCol()), "w": one()}, can_mask=True)
+        points = self._records(dataset)
         weight, total = _checked_sums(points)
         mean = total / weight
         squares, = totals(points, _spread, mean)
@@ -70,7 +74,7 @@ class StandardScaler(DeviceFit, feature.StandardScaler):
         return java.ml.feature.StandardScalerModel(self.uid, java.vector(deviation), java.vector(mean))
 
 
-class MinMaxScaler(DeviceFit, feature.MinMaxScaler):
+class MinMaxScaler(ColumnFit, feature.MinMaxScaler):
     """Scaler of features to a range: pyspark's, whose least and greatest numbers are found in the workers.
 
     Examples
@@ -88,7 +92,7 @@ class MinMaxScaler(DeviceFit, feature.MinMaxScaler):
         return java.ml.feature.MinMaxScalerModel(self.uid, java.vector(least), java.vector(greatest))
 
 
-class MaxAbsScaler(DeviceFit, feature.MaxAbsScaler):
+class MaxAbsScaler(ColumnFit, feature.MaxAbsScaler):
     """Scaler of features by their greatest absolute number: pyspark's, fitted in the workers.
 
     Examples
@@ -214,6 +218,49 @@ class MinHashLSH(StageOfMLlib, feature.MinHashLSH):
         return MinHashLSHModel(java_model)
 
 
+class Word2Vec(DeviceFit, feature.Word2Vec):
+    """Vectors of words by skip-gram with hierarchical softmax: pyspark's, trained in the workers.
+
+    One Spark job counts the words, one loads the sentences; each iteration is a pass. The steps are MLlib's, one word
+    after another, from its first vectors and with its random numbers. ``numPartitions`` blocks train models of their
+    own, whose mean the next iteration begins with; one block runs on one core, or by one warp of a GPU. Of words that
+    occur equally often the first is the one by name.
+
+    Examples
+    --------
+    >>> from pyspark.sql import SparkSession
+    >>> df = SparkSession(sc).createDataFrame([(("a b " * 50 + "a c " * 9).split(),)] * 2, ["words"])
+    >>> model = Word2Vec(vectorSize=5, seed=42, inputCol="words", outputCol="vector").fit(df)
+    >>> [word for word, _ in model.findSynonymsArray("a", 2)]
+    ['b', 'c']
+    """
+
+    def _fields(self) -> Fields:
+        return {}
+
+    def _train(self, dataset: DataFrame) -> Any:
+        java = JavaObjects(dataset.sparkSession.sparkContext)
+        return java.ml.feature.Word2VecModel(self.uid, java.word_vectors(*self._trained(dataset, java)))
+
+    def _trained(self, dataset: DataFrame, java: JavaObjects) -> tuple[list[str], np.ndarray]:
+        """Return the words, those that occur most first, and a row for each."""
+        lists: Any = arrow_batches(dataset.select(sql.col(f"`{self.getInputCol()}`").cast("array<string>")))
+        found = vocabulary(lists, self.getMinCount(), self.getVectorSize())
+        models, seed, hashed = self.getNumPartitions(), self.getSeed(), java.hashed_seed
+        parts = lists.coalesce(min(models, lists.getNumPartitions()))
+        each = -(-models // parts.getNumPartitions())
+        task = Sentences(tuple(found), self.getMaxSentenceLength(), each)
+        blocks = parts.mapPartitionsWithIndex(task).cache("GPU")
+        fit = SkipGram(list(found.values()), self.getVectorSize(), self.getWindowSize(), self.getStepSize(),
+                                 each * parts.getNumPartitions())
+        try:
+            return list(found), fit.vectors(
+                blocks, self.getMaxIter(), hashed(seed),
+                lambda done, block: hashed(seed ^ ((block + 1) << 16) ^ ((-done - 1) << 8)))
+        finally:
+            blocks.unpersist()
+
+
 def _checked_sums(points: VRDD) -> tuple[float, np.ndarray]:
     """Return the sum of the weights and of each feature.
 
@@ -231,7 +278,7 @@ def _checked_sums(points: VRDD) -> tuple[float, np.ndarray]:
 
 def _ranges(scaler: Any, dataset: DataFrame) -> tuple[np.ndarray, np.ndarray, JavaObjects]:
     """Return the least and the greatest number of each feature, in two passes, and the maker of Java objects."""
-    points = load(dataset, {"x": plain(scaler.getInputCol()), "w": one()}, can_mask=True)
+    points = scaler._records(dataset)
     _checked_sums(points)
     least, greatest = points.vmap(_both).reduce(_extremes)
     return np.asarray(least), np.asarray(greatest), JavaObjects(dataset.sparkSession.sparkContext)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import importlib
 
-from vispark.ml import classification, clustering, feature, recommendation, regression, tuning
+import pyspark.ml
+
+from vispark.ml import classification, clustering, feature, pipeline, recommendation, regression, tuning
 
 #: The estimators that fit in the workers, and the models that search there.
 ESTIMATORS = (classification.FMClassifier, classification.LinearSVC, classification.LogisticRegression,
               clustering.BisectingKMeans, clustering.GaussianMixture, clustering.KMeans,
               feature.BucketedRandomProjectionLSH, feature.BucketedRandomProjectionLSHModel, feature.MaxAbsScaler,
               feature.MinHashLSH, feature.MinHashLSHModel, feature.MinMaxScaler, feature.PCA, feature.StandardScaler,
+              feature.Word2Vec, pipeline.Pipeline,
               recommendation.ALS, regression.FMRegressor, regression.GeneralizedLinearRegression,
               regression.LinearRegression, tuning.CrossValidator, tuning.TrainValidationSplit)
 
@@ -21,7 +24,7 @@ BY_MLLIB = {
         "RandomForestClassifier", "RandomForestRegressor"],
         "trees need histograms of nodes that a device keeps from level to level"),
     **dict.fromkeys([
-        "CountVectorizer", "IDF", "LDA", "Word2Vec"],
+        "CountVectorizer", "IDF", "LDA"],
         "words and sentences are no numbers of one length"),
     **dict.fromkeys([
         "ChiSqSelector", "FPGrowth", "NaiveBayes", "OneHotEncoder", "RFormula", "StringIndexer",
@@ -67,7 +70,7 @@ def install() -> list[str]:
     names = []
     for estimator in ESTIMATORS:
         module = estimator.__module__.replace("vispark", "pyspark", 1)
-        setattr(importlib.import_module(module), estimator.__name__, estimator)
+        _put(module, estimator.__name__, estimator)
         names.append(f"{module}.{estimator.__name__}")
     return names
 
@@ -77,4 +80,11 @@ def uninstall() -> None:
     for estimator in ESTIMATORS:
         module = estimator.__module__.replace("vispark", "pyspark", 1)
         theirs = next(base for base in estimator.__mro__ if base.__module__ == module)
-        setattr(importlib.import_module(module), estimator.__name__, theirs)
+        _put(module, estimator.__name__, theirs)
+
+
+def _put(module: str, name: str, kind: type) -> None:
+    """Put a class into a module of ``pyspark.ml``, and into the package where it has that name too."""
+    setattr(importlib.import_module(module), name, kind)
+    if hasattr(pyspark.ml, name):
+        setattr(pyspark.ml, name, kind)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import itertools
 from typing import Any
 
@@ -82,6 +83,12 @@ class JavaObjects:
             return float(1 - a @ b / np.linalg.norm(a) / np.linalg.norm(b) if by_cosine else np.linalg.norm(a - b))
 
         return node(1)
+
+    def word_vectors(self, words: list[str], vectors: np.ndarray) -> Any:
+        """Return the model of words and a row of numbers for each."""
+        numbers = _py2java(self._context, {word: number for number, word in enumerate(words)})
+        values = _py2java(self._context, array.array("f", vectors.astype(np.float32).ravel()))
+        return self.mllib.feature.Word2VecModel(self._jvm.PythonUtils.toScalaMap(numbers), values)
 
     def machine(self, fit: Any) -> tuple[Any, Any, Any]:
         """Return the intercept, the coefficients and the factors of a factorization machine."""

@@ -6,7 +6,7 @@ import threading
 import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sql
@@ -14,8 +14,11 @@ from pyspark.sql import functions as sql
 from vispark.api.vrdd import VRDD
 from vispark.tables.dataframe import from_dataframe
 
-#: The expressions of a load's fields, by field, as text and as columns.
-Fields = Mapping[str, "tuple[str, Column]"]
+#: The expression of a field, as text and as a column, or as columns that are put side by side.
+Field: TypeAlias = "tuple[str, Column | tuple[Column, ...]]"
+
+#: The expressions of a load's fields, by field.
+Fields: TypeAlias = "Mapping[str, Field]"
 
 _lock = threading.Lock()
 _loads: weakref.WeakKeyDictionary[DataFrame, dict[Any, VRDD]] = weakref.WeakKeyDictionary()
@@ -43,6 +46,58 @@ class Part:
 _parts: weakref.WeakKeyDictionary[DataFrame, Part] = weakref.WeakKeyDictionary()
 
 
+@dataclass(frozen=True)
+class Vectors:
+    """Column of vectors that the workers compute of a field that is loaded.
+
+    Parameters
+    ----------
+    origin : (str, Column or tuple of Columns)
+        The field.
+    steps : tuple of (function, tuple)
+        Row functions one after another, with their arguments; each takes a field ``x``, and gives a dict of a new one.
+    """
+
+    origin: Field
+    steps: tuple[tuple[Any, tuple[Any, ...]], ...] = ()
+
+
+@dataclass(frozen=True)
+class View:
+    """DataFrame with the rows of another one, and columns of vectors that are computed of its load.
+
+    Parameters
+    ----------
+    source : pyspark.sql.DataFrame
+        The DataFrame that is loaded, once for all views of it with these fields.
+    wide : dict of str to (str, Column)
+        The fields of that load, which are those of several fits.
+    columns : dict of str to Vectors
+        The columns of vectors by name.
+    """
+
+    source: DataFrame
+    wide: Fields
+    columns: Mapping[str, Vectors]
+
+    def records(self, fields: Fields, *, can_mask: bool) -> VRDD | None:
+        """Return the records of some fields, or None where they are not among those that are loaded."""
+        vectors = self.columns.get(fields["x"][0]) if "x" in fields else None
+        given = {**fields, "x": vectors.origin} if vectors else fields
+        if fits_into(given, self.wide) is None:
+            return None
+        points = load(self.source, self.wide, can_mask=can_mask)
+        if "w" in given and given["w"][0] != self.wide["w"][0]:
+            part = _parts.get(self.source) if can_mask else None
+            points = points.vmap(_weigh_alone, float(part.left_out)) if part else points.vmap(_weigh_equally)
+        for function, arguments in vectors.steps if vectors else ():
+            points = points.vmap(function, *arguments)
+        return points
+
+
+_views: weakref.WeakKeyDictionary[DataFrame, View] = weakref.WeakKeyDictionary()
+
+
 def number(name: str) -> tuple[str, Column]:
     """Return a field of a column of numbers, as float64."""
     return f"double({name})", sql.col(f"`{name}`").cast("double")
@@ -56,6 +111,32 @@ def plain(name: str) -> tuple[str, Column]:
 def one() -> tuple[str, Column]:
     """Return a field that is 1.0 in each record, such as the weights of data that has none."""
     return "1.0", sql.lit(1.0)
+
+
+def row_number() -> tuple[str, Column]:
+    """Return a field of numbers that no two rows have in common."""
+    return "monotonically_increasing_id()", sql.monotonically_increasing_id()
+
+
+def fits_into(fields: Fields, wide: Fields) -> Fields | None:
+    """Return the fields of a load for several fits with those of one more, or None where they do not go together.
+
+    Weights of 1 need no field, as each fit has its own.
+    """
+    found = dict(wide)
+    for field, given in fields.items():
+        before = found.setdefault(field, given)
+        if before[0] != given[0]:
+            if field != "w" or one()[0] not in (before[0], given[0]):
+                return None
+            found[field] = before if given[0] == one()[0] else given
+    return found
+
+
+def see(df: DataFrame, view: View) -> None:
+    """Let loads of a DataFrame be views of another one's, where its fields are there."""
+    with _lock:
+        _views[df] = view
 
 
 def share(df: DataFrame, part: Part) -> None:
@@ -85,11 +166,15 @@ def load(df: DataFrame, fields: Fields, *, can_mask: bool = False) -> VRDD:
     can_mask : bool
         Whether rows that are none of the DataFrame's may come too, with 0 in the field ``w``.
     """
-    key = (can_mask, *((field, name) for field, (name, _) in fields.items()))
+    if view := _views.get(df):
+        seen = view.records(fields, can_mask=can_mask)
+        if seen is not None:
+            return seen
     with _lock:
         own = _loads.setdefault(df, {})
+        part = _parts.get(df) if can_mask else None
+        key = (part is not None, *((field, name) for field, (name, _) in fields.items()))
         if key not in own:
-            part = _parts.get(df) if can_mask else None
             own[key] = _masked(part, fields) if part else _same(df, key) or _loaded(df, fields)
         return own[key]
 
@@ -109,6 +194,14 @@ def _weigh(w: Any, fold: Any, left_out: Any) -> Any:
     return {"w": 0.0 if fold == left_out else w}
 
 
+def _weigh_alone(fold: Any, left_out: Any) -> Any:
+    return {"w": 0.0 if fold == left_out else 1.0}
+
+
+def _weigh_equally(w: Any) -> Any:
+    return {"w": 1.0}
+
+
 def unload(df: DataFrame | None = None) -> None:
     """Forget the data on the devices of one DataFrame, or of all; a later fit loads it again.
 
@@ -124,8 +217,12 @@ def unload(df: DataFrame | None = None) -> None:
 
 
 def _loaded(df: DataFrame, fields: Fields) -> VRDD:
-    chosen = df.select(*[column.alias(field) for field, (_, column) in fields.items()])
-    rows: Any = from_dataframe(chosen, {field: field for field in fields})
+    given = {field: column if isinstance(column, tuple) else (column,) for field, (_, column) in fields.items()}
+    chosen = df.select(*[column.alias(f"{field}{place}") for field, columns in given.items()
+                         for place, column in enumerate(columns)])
+    rows: Any = from_dataframe(chosen, {
+        field: [f"{field}{place}" for place in range(len(columns))] if isinstance(fields[field][1], tuple)
+        else f"{field}0" for field, columns in given.items()})
     found: VRDD = rows.cache("GPU")
     return found
 

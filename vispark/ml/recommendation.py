@@ -13,7 +13,7 @@ from vispark.api.vrdd import VRDD
 from vispark.ml import rdds
 from vispark.ml.base import DeviceFit, Unsuited
 from vispark.ml.java import JavaObjects
-from vispark.ml.loads import load, number
+from vispark.ml.loads import Fields, number, one
 from vispark.ml.moments import totals
 from vispark.ml.optim.normal_equations import solve, solve_nonnegative
 from vispark.ml.xorshift import XorShift, spread
@@ -39,11 +39,15 @@ class ALS(DeviceFit, recommendation.ALS):
     (2, 3)
     """
 
-    def _train(self, dataset: DataFrame) -> Any:
+    _can_mask = False
+
+    def _fields(self) -> Fields:
         rating = self.getRatingCol()
-        value = (f"float({rating})", sql.col(f"`{rating}`").cast("float").cast("double")) if rating else \
-            ("1.0", sql.lit(1.0))
-        ratings = load(dataset, {"u": number(self.getUserCol()), "i": number(self.getItemCol()), "r": value})
+        value = (f"float({rating})", sql.col(f"`{rating}`").cast("float").cast("double")) if rating else one()
+        return {"u": number(self.getUserCol()), "i": number(self.getItemCol()), "r": value}
+
+    def _train(self, dataset: DataFrame) -> Any:
+        ratings = self._records(dataset)
         users, items, factors = self._fitted(ratings, JavaObjects(dataset.sparkSession.sparkContext))
         tables = [_table(dataset, ids, table) for ids, table in zip((users, items), factors, strict=True)]
         java = JavaObjects(dataset.sparkSession.sparkContext)

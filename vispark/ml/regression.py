@@ -10,10 +10,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 
 from vispark.ml import families
-from vispark.ml.base import DeviceFit, Unsuited
-from vispark.ml.factorization import fit_machine
+from vispark.ml.base import DeviceFit, LabelledFit, Unsuited
+from vispark.ml.factorization import fit_machine, machine_fields
 from vispark.ml.java import JavaObjects
-from vispark.ml.loads import load, number, one, plain
+from vispark.ml.loads import Fields, number
 from vispark.ml.moments import Moments, check, labelled_moments, totals
 from vispark.ml.optim.least_squares import LinearFit, Penalty, constant_label, normal_equations, quasi_newton
 from vispark.ml.robust import huber_fit
@@ -22,7 +22,7 @@ from vispark.ml.robust import huber_fit
 _WIDEST = 4096
 
 
-class LinearRegression(DeviceFit, regression.LinearRegression):
+class LinearRegression(LabelledFit, regression.LinearRegression):
     """Linear regression by least squares with an elastic net, or by Huber's loss: pyspark's, fitted in the workers.
 
     Two passes over the data sum the products of all pairs of columns; the driver does the rest on these, whatever the
@@ -41,9 +41,7 @@ class LinearRegression(DeviceFit, regression.LinearRegression):
     """
 
     def _train(self, dataset: DataFrame) -> Any:
-        points = load(dataset, {"x": plain(self.getFeaturesCol()), "y": number(self.getLabelCol()),
-                                "w": number(weights) if (weights := self._column("weightCol")) else one()},
-                      can_mask=True)
+        points = self._records(dataset)
         moments = labelled_moments(points)
         size = len(moments.mean) - 1
         if size > _WIDEST:
@@ -72,7 +70,7 @@ class LinearRegression(DeviceFit, regression.LinearRegression):
         return model.setSummary(java.some(summary))
 
 
-class GeneralizedLinearRegression(DeviceFit, regression.GeneralizedLinearRegression):
+class GeneralizedLinearRegression(LabelledFit, regression.GeneralizedLinearRegression):
     """Generalized linear regression by reweighted least squares: pyspark's, fitted in the workers.
 
     Two passes over the data for each iteration. ``link="probit"`` stays with MLlib.
@@ -88,12 +86,13 @@ class GeneralizedLinearRegression(DeviceFit, regression.GeneralizedLinearRegress
     1.0
     """
 
+    def _fields(self) -> Fields:
+        offset = self._column("offsetCol")
+        return {**super()._fields(), "o": number(offset) if offset else ("0.0", sql.lit(0.0))}
+
     def _train(self, dataset: DataFrame) -> Any:
         family, link = self._powers()
-        offset = self._column("offsetCol")
-        points = load(dataset, {"x": plain(self.getFeaturesCol()), "y": number(self.getLabelCol()),
-                                "w": number(weights) if (weights := self._column("weightCol")) else one(),
-                                "o": number(offset) if offset else ("0.0", sql.lit(0.0))}, can_mask=True)
+        points = self._records(dataset)
         outside, count, width, negative, weight, label, offsets, linear = totals(points, families.is_outside, family)
         if outside or width != count * len(linear) or len(linear) > _WIDEST:
             raise Unsuited("labels are outside the family's range, or there are too many features, or several lengths")
@@ -160,7 +159,10 @@ class FMRegressor(DeviceFit, regression.FMRegressor):
     1.0
     """
 
+    def _fields(self) -> Fields:
+        return machine_fields(self)
+
     def _train(self, dataset: DataFrame) -> Any:
-        fit = fit_machine(self, dataset, is_classifier=False)
+        fit = fit_machine(self, self._records(dataset), is_classifier=False)
         java = JavaObjects(dataset.sparkSession.sparkContext)
         return java.ml.regression.FMRegressionModel(self.uid, *java.machine(fit))

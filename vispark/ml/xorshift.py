@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from vispark.ml.java_random import JavaRandom
 
 _ALL = 2**64 - 1
@@ -53,3 +55,52 @@ class XorShift(JavaRandom):
         """Return a signed integer of 64 bits."""
         high = _signed(self._bits(32), 32) << 32
         return _signed((high + _signed(self._bits(32), 32)) & _ALL, 64)
+
+
+def uniform_table(state: int, rows: int, columns: int) -> np.ndarray:
+    """Return the next numbers from 0 to below 1, row by row, as float32 of 24 bits.
+
+    The steps are linear over bits, so that all rows go at once, each from where the row before will end.
+
+    Parameters
+    ----------
+    state : int
+        The generator's state.
+    rows, columns : int
+        Extents of the table.
+
+    Examples
+    --------
+    >>> generator = XorShift(42)
+    >>> bool((uniform_table(42, 2, 2).ravel() == [generator._bits(24) / 2**24 for _ in range(4)]).all())
+    True
+    """
+    step = _stepped(np.uint64(1) << np.arange(64, dtype=np.uint64))
+    jump = np.uint64(1) << np.arange(64, dtype=np.uint64)
+    for bit in bin(columns)[2:]:
+        jump = _moved(jump, jump)
+        jump = _moved(step, jump) if bit == "1" else jump
+    states = np.array([state & _ALL], np.uint64)
+    while len(states) < rows:
+        states = np.append(states, _moved(jump, states))
+        jump = _moved(jump, jump)
+    states, found = states[:rows], np.empty((rows, columns), np.float32)
+    for column in range(columns):
+        states = _stepped(states)
+        found[:, column] = (states & np.uint64(2**24 - 1)).astype(np.float32) / np.float32(2**24)
+    return found
+
+
+def _stepped(states: np.ndarray) -> np.ndarray:
+    """Return the states after one step."""
+    x = states ^ (states << np.uint64(21))
+    x = x ^ (x >> np.uint64(35))
+    return x ^ (x << np.uint64(4))
+
+
+def _moved(images: np.ndarray, states: np.ndarray) -> np.ndarray:
+    """Return the states after a linear step that is given by the images of the 64 bits."""
+    found = np.zeros_like(states)
+    for bit in range(64):
+        found ^= np.where(states >> np.uint64(bit) & np.uint64(1), images[bit], np.uint64(0))
+    return found

@@ -82,8 +82,12 @@ def from_dataframe(df: DataFrame, columns: Columns | None = None, dtype: Any = N
     if ragged:
         _check_ragged(selection)
     chosen = _chosen(df, selection)
-    batches: RDD[Any] = RDD(chosen._jdf.toArrowBatchRdd().toJavaRDD(), df.sparkSession.sparkContext, NoOpSerializer())
-    return batches.mapPartitions(BatchTask(selection, ragged))
+    return arrow_batches(chosen).mapPartitions(BatchTask(selection, ragged))
+
+
+def arrow_batches(df: DataFrame) -> RDD[bytes]:
+    """Return the rows of a DataFrame of a classic session as messages, each a record batch of Arrow."""
+    return RDD(df._jdf.toArrowBatchRdd().toJavaRDD(), df.sparkSession.sparkContext, NoOpSerializer())
 
 
 def _check_ragged(selection: Selection) -> None:
