@@ -11,7 +11,7 @@ from pyspark import SparkContext
 from gpu_worker.protocol.errors import CompileError
 from tests.system.topology import Topology
 from tests.system.vrdd_tools import exact, host_context, in_partitions
-from vispark import IN, OUT, Kernels
+from vispark import IN, OUT, Kernels, PlanError
 
 K = Kernels("""
 __constant__ float weights[3];
@@ -65,6 +65,27 @@ extern "C" __global__ void copy(const void* x, void* y, int n)
 def sc(local: Topology) -> Iterator[SparkContext]:
     with host_context(local) as context:
         yield context
+
+
+BOX = np.dtype([("n", "i4"), ("low", "f8", 2), ("weight", "f4")], align=True)
+BOXES = """
+struct Box { int n; double low[2]; float weight; };
+__constant__ Box box;
+static __constant__ Box more[2];
+extern "C" __global__ void scaled(const double* x, double* y, int n)
+{ int i = threadIdx.x; if (i < n) y[i] = box.n * x[i] + box.low[1] + more[1].weight; }
+"""
+
+
+def test_constants_that_are_structures(sc: SparkContext):
+    box, more = np.array((3, (1.0, 2.0), 0.5), BOX)[()], np.array([(0, (0, 0), 1), (0, (0, 0), 0.25)], BOX)
+    kernels = Kernels(BOXES, constants={"box": box, "more": more})
+    numbers = sc.parallelize([1.0, 2.0, 3.0], 2).cache("GPU")
+    assert numbers.exec(kernels.scaled, IN, OUT, IN.shape[0], grid=1, block=32).collect() == [5.25, 8.25, 11.25]
+    with pytest.raises(PlanError, match=r"structures of 32 bytes: int32 at 0, .* it is given 12 bytes"):
+        Kernels(BOXES, constants={"box": np.array((1, 2.0), "i4, f8")})
+    with pytest.raises(PlanError, match=r"not dict: for a structure write np.array\("):
+        Kernels(BOXES, constants={"box": {"n": 1}})  # type: ignore[dict-item]
 
 
 def test_fields(sc: SparkContext):

@@ -185,6 +185,8 @@ class _Scan:
     declarations: Mapping[str, Declaration]
     constants: frozenset[str]
     complete: bool
+    #: What constants that are structures, or arrays of them, consist of.
+    layouts: Mapping[str, CudaStructure]
 
 
 @functools.lru_cache(maxsize=256)
@@ -204,9 +206,20 @@ def _scan(source: str, options: tuple[str, ...]) -> _Scan:
             complete = False
         else:
             found.setdefault(declaration.name, []).append(declaration)
-    symbols = " ".join(re.findall(r"\b__constant__\b([^;{=]*)", text))
+    symbols = re.findall(r"\b__constant__\b([^;{=]*)", text)
     return _Scan({name: _merged(several) for name, several in found.items()},
-                 frozenset(re.findall(r"[A-Za-z_]\w*", symbols)), complete)
+                 frozenset(re.findall(r"[A-Za-z_]\w*", " ".join(symbols))), complete, _layouts(symbols, types))
+
+
+def _layouts(symbols: Sequence[str], types: Types) -> dict[str, CudaStructure]:
+    """Return the layouts of constants that are structures, by name, from declarations such as ``Box box, more[2]``."""
+    found = {}
+    for text in symbols:
+        match = re.match(r"\s*(.*?[\s])\s*([A-Za-z_]\w*\s*(?:\[.*|,.*|$))", text, re.DOTALL)
+        read = types.read(match[1].replace("static", "").replace("extern", "").strip()) if match else None
+        if match and read is not None and read.structure is not None and not read.depth:
+            found.update(dict.fromkeys(re.findall(r"(?:^|,)\s*([A-Za-z_]\w*)", match[2]), read.structure))
+    return found
 
 
 def _without_directives(source: str, macros: dict[str, str]) -> str:
@@ -351,7 +364,7 @@ class Kernels:
         Compiler options: ``-D``, ``-U``, ``-std=c++NN``, ``--use_fast_math``, ``-lineinfo``, ``--maxrregcount=N``,
         ``--fmad=``, ``--ftz=``, ``--prec-div=`` and ``--prec-sqrt=``.
     constants : mapping of str to numpy.ndarray
-        What the source's ``__constant__`` symbols hold; the arrays are copied.
+        What the source's ``__constant__`` symbols hold: arrays and scalars, also structured ones, which are copied.
     file : str
         What the compiler's messages call the source.
 
@@ -393,7 +406,7 @@ class Kernels:
                                      for name, value in sorted((constants or {}).items()))}
         for name, value in values.items():
             object.__setattr__(self, name, value)
-        self._check()
+        self._check(constants or {})
 
     @classmethod
     def from_file(cls, path: str | Path, options: Sequence[str] = (), *,
@@ -401,7 +414,7 @@ class Kernels:
         """Read the source from a file, whose name the compiler's messages then show."""
         return cls(Path(path).read_text(encoding="utf-8"), options, constants=constants, file=Path(path).name)
 
-    def _check(self) -> None:
+    def _check(self, constants: Mapping[str, np.ndarray | np.generic]) -> None:
         scan = _scan(self.source, self.options)
         if not scan.complete:
             return
@@ -410,6 +423,11 @@ class Kernels:
         for name, _ in self.constants:
             if name not in scan.constants:
                 raise PlanError(f"there is no __constant__ {name} in {self.file!r}")
+        for name, value in constants.items():
+            declared, given = scan.layouts.get(name), value.dtype.newbyteorder("=")
+            if declared is not None and given.fields and CudaStructure.of_dtype(given).numbers != declared.numbers:
+                raise PlanError(f"the constant {name} consists of structures of {declared}; it is given "
+                                f"{CudaStructure.of_dtype(given)} (np.dtype(..., align=True) lays fields out as C)")
 
     def declaration(self, name: str) -> Declaration | None:
         """Return the declaration of a kernel or of the template it is an instance of; None if macros hide it.
@@ -457,7 +475,11 @@ class Kernels:
 
 def _constant(name: str, value: object) -> ArrayValue:
     if not isinstance(value, np.ndarray | np.generic):
-        raise PlanError(f"the constant {name} is to be a NumPy array, not {type(value).__name__}")
+        hint = ": for a structure write np.array((1, 2.5), np.dtype([(\"a\", \"i4\"), (\"b\", \"f4\")], align=True))" \
+            if isinstance(value, dict | tuple) else ""
+        raise PlanError(f"the constant {name} is to be a NumPy array, not {type(value).__name__}{hint}")
+    if value.dtype.kind == "V":
+        return ArrayValue.of_structures(np.asarray(value), f"the constant {name}")
     return ArrayValue.of(value, f"the constant {name}")
 
 
