@@ -102,11 +102,44 @@ def sessions(sc: SparkContext, held: VRDD, iteration: int) -> None:
     finish(greeting)
 
 
+def _of(row: np.ndarray, table: object) -> tuple[int, np.ndarray]:
+    return int(row[0]) % 4, row + table[0]      # type: ignore[index]
+
+
+_tables: list[object] = []
+
+
+def tables(sc: SparkContext, held: VRDD, iteration: int) -> None:
+    """A table of sums by key, as an argument of the function that the next one is made of."""
+    table = _tables.pop() if _tables and iteration else np.zeros((4, 64), np.float32)
+    sums = held.vmap(_of, table).reduceByKey(lambda one, other: one + other, numKeys=4)
+    _tables[:] = [sums.vmap(lambda row: row * 0.125)]
+    if iteration % 10 == 9:
+        _tables[0].toNumpy()        # type: ignore[attr-defined]
+
+
+_rows: list[VRDD] = []
+
+
+def ragged(sc: SparkContext, held: VRDD, iteration: int) -> None:
+    """Functions of rows of several lengths that are kept; those rows are loaded anew in every 100th iteration."""
+    if not iteration % 100:
+        if _rows and iteration:
+            _rows.pop().unpersist()
+        rows = [np.arange(1 + (iteration + at) % 50, dtype=np.float32) for at in range(64)]
+        _rows[:] = [sc.parallelize(rows, 2).cache("GPU")]
+    _rows[0].vmap(lambda p, k: (p * k).sum() + len(p), float(iteration)).sum()
+    kept = _rows[0].vmap(lambda p: p.sum()).cache()
+    kept.count()
+    kept.unpersist()
+
+
 Leg = Callable[[SparkContext, VRDD, int], None]
 
 #: By name, the leg and its share of the iterations: those with Spark jobs take a hundred times as long.
 LEGS: dict[str, tuple[Leg, float]] = {"functions": (functions, 1.0), "arguments": (arguments, 1.0),
-                                      "churn": (churn, 1.0), "sessions": (sessions, 1.0), "shapes": (shapes, 0.02)}
+                                      "churn": (churn, 1.0), "tables": (tables, 1.0), "ragged": (ragged, 1.0),
+                                      "sessions": (sessions, 1.0), "shapes": (shapes, 0.02)}
 
 
 def slopes(points: list[tuple[int, dict[str, float]]]) -> dict[str, float]:
