@@ -230,6 +230,8 @@ case("np.linalg.det of a singular matrix", SINGULAR, tolerance=4)(
     lambda A: np.linalg.det(A))
 case("np.linalg.cholesky", SYMMETRIC, tolerance=1 << 16)(
     lambda A: np.linalg.cholesky(A))
+case("np.linalg.cholesky of complex matrices", SYMMETRIC, tolerance=1 << 16)(
+    lambda A: np.linalg.cholesky(A + 1j * (np.tril(A, -1) - np.triu(A, 1)) / 8))
 case("np.linalg.eigvalsh", SYMMETRIC, tolerance=1 << 16)(
     lambda A: np.linalg.eigvalsh(A))
 

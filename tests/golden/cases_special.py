@@ -64,3 +64,7 @@ def _argpartition(p):
 @case("np.partition", rows(9, 7))
 def _partition(p):
     return np.partition(p, 3)[3], np.sort(np.partition(p, -2)[-2:])
+
+
+case("special: softmax of whole numbers", rows(9, 7, "int16"), tolerance=16)(
+    lambda p: (special.softmax(p % 5), special.log_softmax(p % 5)))

@@ -11,6 +11,7 @@ import pytest
 from tests.property.differential import campaign, data, verdicts
 from tests.property.differential.coverage import nodes
 from tests.property.differential.dealing import Unit
+from tests.property.differential.functions import draw
 from tests.property.differential.hands import Done, Lost, Task, by_hands
 from tests.property.differential.probes import PROBES
 
@@ -33,6 +34,19 @@ def test_generated_functions_do_what_python_does(number: int):
 
 def test_a_sample_meets_every_node_of_the_form():
     assert not set(nodes()) - {name for number in range(UNITS) for name, _ in _tally(number).pairs}
+
+
+DIFFERED = {"any({U})": "int8", "all({U})": "float32", "np.asarray({k})": "uint8", "np.asarray({j})": "bool",
+            "special.softmax({r})": "int8", "special.log_softmax({B}, axis=-1)": "uint8",
+            "np.linalg.cholesky({B} @ {B}.T.conj() + 3 * np.eye(2))": "complex128", "({k} * {p})": "float32",
+            "({k}, {a})": "int16", "({j} + {a})": "float16", "random.integers(6, 1, abs(int({m})))": "int64"}
+
+
+def test_templates_that_differed_once_do_what_python_does():
+    texts = {probe.text: probe for probe in PROBES}
+    drawn = [draw(f"differed {text}", dtype, dtype, [texts[text]], texts[text].rows, 3, alone=True)
+             for text, dtype in DIFFERED.items()]
+    assert not campaign.check(drawn, "host", careful=False).differences
 
 
 def test_what_python_refuses_is_refused():

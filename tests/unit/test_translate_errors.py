@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy import special
 
 from gpu_worker.protocol.errors import PlanError
 from tests.golden.case import rows
@@ -508,6 +509,9 @@ FORBIDDEN = [
     (lambda p: min(p, key=lambda v: (v, v)), ROWS, (), r"the key of min\(\) gives numbers here"),
     (lambda p: np.linalg.norm(p, "nuc"), ROWS, (), "order 'nuc' is not supported here"),
     (lambda p: np.linalg.norm(p, "fro"), ROWS, (), "'fro' is of a matrix"),
+    (lambda p: np.linalg.inv(np.outer(p, p)), ROWS.astype("f2"), (), "np.linalg takes no float16, in NumPy neither"),
+    (lambda p: np.linalg.solve(np.eye(4), p), ROWS.astype("f2"), (), "np.linalg takes no float16, in NumPy neither"),
+    (lambda p: special.logsumexp(p * 1j), ROWS, (), "scipy.special.logsumexp of complex"),
     (lambda p: np.linalg.norm(np.outer(p, p), 2), ROWS, (), "order 2 of a matrix is not supported"),
     (lambda p: sum(p, start=p), ROWS, (), r"begins with a number here.*write start \+ sum\(p\)"),
     (lambda p: np.cumsum(p, 1), ROWS, (), "no such axis; a running sum"),

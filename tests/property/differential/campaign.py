@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 
 from gpu_worker.protocol.errors import CompileError
-from tests.golden.harness import record_of
 from tests.property.differential.compare import Difference, compared, expected, imported
 from tests.property.differential.coverage import Pair, is_syntax, recording
 from tests.property.differential.dealing import Unit
@@ -99,17 +98,17 @@ def check(functions: Sequence[Drawn], device: str, careful: bool = True) -> Tall
     clock = _Clock(tally)
     with recording() as recorder:
         for drawn in functions:
-            recorder.clear(tuple({array.dtype.name for array in drawn.fields.values()}))
+            recorder.clear(drawn.dtypes)
             try:
                 call = TracedCall(trace(imported(drawn)))
-                kernel = fuse((call,), record_of(drawn.fields))
+                kernel = fuse((call,), drawn.record())
             except TranslationError as error:
                 tally.differences.append(_reported(drawn, f"the translator refuses it: {error}"))
                 continue
             except BROKEN as error:
                 tally.differences.append(_reported(drawn, f"the translator fails: {type(error).__name__}: {error}"))
                 continue
-            launches.append(Launch(kernel, call, drawn.fields))
+            launches.append(Launch(kernel, call, drawn.arrays()))
             kept.append((drawn, recorder.pairs))
     clock.lap("translate")
     outputs = _launched(launches, [drawn for drawn, _ in kept], device, careful, tally)
@@ -123,7 +122,7 @@ def check(functions: Sequence[Drawn], device: str, careful: bool = True) -> Tall
 
 def _count(tally: Tally, drawn: Drawn, pairs: set[Pair], launch: Launch, given: list[np.ndarray]) -> None:
     found, count = compared(launch.kernel, expected(drawn).results, given, drawn.equals,
-                            any(array.dtype.kind == "c" for array in drawn.fields.values()))
+                            any(name.startswith("complex") for name in drawn.dtypes))
     tally.functions += 1
     tally.records += count
     if found is not None:

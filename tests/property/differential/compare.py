@@ -11,9 +11,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from scipy import special
 
 from tests.property.differential.functions import Drawn
-from tests.property.differential.probes import AROUND, Equal, captured
+from tests.property.differential.probe import Equal
+from tests.property.differential.probes import AROUND, captured
+from vispark import random
 from vispark.translate.codegen.scalar.interface import ResultStructure, TableKernel
 
 #: What Python raises where a kernel goes on with NumPy's value, or some value.
@@ -45,7 +48,8 @@ def imported(drawn: Drawn, tried: bool = False) -> Callable[..., Any]:
     text = AROUND + drawn.source("got(lambda: {})" if tried else "{}")
     if not tried:
         linecache.cache[file] = len(text), None, text.splitlines(keepends=True), file
-    around: dict[str, Any] = {"np": np, "math": math, "operator": operator, "got": _got, **captured(drawn.dtype)}
+    around: dict[str, Any] = {"np": np, "math": math, "operator": operator, "special": special,
+                              "random": random, "got": _got, **captured(drawn.dtype)}
     exec(compile(text, file, "exec"), around)
     return around["f"]
 
@@ -68,7 +72,7 @@ def expected(drawn: Drawn) -> Expected:
         warnings.simplefilter("ignore")
         for number in range(len(next(iter(drawn.fields.values())))):
             try:
-                one = fn(**{name: array[number] for name, array in drawn.fields.items()})
+                one = drawn.called(fn, number)
             except RAISED as error:
                 one, words = None, f"{type(error).__name__}: {error}"
             except TypeError as error:

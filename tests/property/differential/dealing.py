@@ -10,7 +10,8 @@ from random import Random
 
 from tests.property.differential import data
 from tests.property.differential.functions import Drawn, draw
-from tests.property.differential.probes import PROBES, Probe
+from tests.property.differential.probe import Probe
+from tests.property.differential.probes import PROBES
 from tests.property.differential.verdicts import RUNS, key_of, verdict
 
 #: Probes in a function, and how many of them meet what a unit is steered to.

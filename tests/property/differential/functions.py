@@ -9,11 +9,14 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
+from typing import Any
 
 import numpy as np
 
 from tests.property.differential import data
-from tests.property.differential.probes import EXACT, Equal, Probe
+from tests.property.differential.probe import EXACT, Equal, Probe
+from vispark.records.layout import STARTS
+from vispark.translate import ElementField, ElementSpec
 
 #: The operations that keep a dtype, by NumPy's letter for its kind.
 _KEEP = {
@@ -40,10 +43,13 @@ _TURNS = {"Break": "break", "Continue": "continue", "Augment": "augment", "While
 _STEERED = 0.8
 _BODIES = ("straight", "straight", "straight", "loop", "loop", "early", "inner")
 
+#: Fields of pairs that are Python's numbers.
+_PYTHONS = frozenset("kj")
+
 _MAY_RAISE = re.compile(r"math\.|int\(|round\(|\*\*|\.item|//|%|power|pow")
 #: Pieces of the probes that give tuples, which a dict's fields may not be.
-_TUPLES = ("pair(", "divmod(", ".shape", "({a}, (", "({a},) * 2", "(({x}", "(np.fmod({x}", "(-{x} >> 1, ",
-           "modf(", "frexp(")
+_TUPLES = ("pair(", "({k}, ", "({j}, ", "divmod(", ".shape", "({a}, (", "({a},) * 2", "(({x}", "(np.fmod({x}",
+           "(-{x} >> 1, ", "modf(", "frexp(")
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,16 +64,57 @@ class Drawn:
         Its text without the ``return``.
     values : dict of str
         The expressions that it returns: a dict if it is ``named``, else a tuple.
+    fields : dict of str
+        What each element has: an array with the elements along its first axis, or a list of rows of several lengths.
+        With a field ``k`` the element is a pair, of which this is the key and a dict of the others the value.
     """
 
     seed: str
     body: str
     values: dict[str, str]
     named: bool
-    fields: dict[str, np.ndarray]
+    fields: dict[str, np.ndarray | list[np.ndarray]]
     equals: tuple[Equal, ...]
     dtype: str
     probes: tuple[Probe, ...] = ()
+
+    @property
+    def is_pair(self) -> bool:
+        """Whether it is of pairs."""
+        return "k" in self.fields
+
+    @property
+    def dtypes(self) -> tuple[str, ...]:
+        """The dtypes of its fields."""
+        return tuple({array[0].dtype.name for array in self.fields.values()})
+
+    def called(self, function: Callable[..., Any], number: int) -> Any:
+        """What a function gives for an element, as Python has it."""
+        given = {name: array[number] for name, array in self.fields.items()}
+        if not self.is_pair:
+            return function(**given)
+        given |= {name: given[name].item() for name in _PYTHONS & given.keys()}
+        return function((given.pop("k"), given))
+
+    def record(self) -> ElementSpec:
+        """What an element is to a kernel."""
+        return ElementSpec(tuple(
+            ElementField(self._name(name), array[0].dtype.str, () if isinstance(array, list) else array.shape[1:],
+                         "ragged" if isinstance(array, list) else "", name in _PYTHONS)
+            for name, array in self.fields.items()))
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Its fields as workers have them."""
+        found = {}
+        for name, array in self.fields.items():
+            if isinstance(array, list):
+                lengths = np.array(list(map(len, array)), np.int64)
+                found[self._name(name) + STARTS] = np.column_stack([np.cumsum(lengths) - lengths, lengths])
+            found[self._name(name)] = np.concatenate(array) if isinstance(array, list) else array
+        return found
+
+    def _name(self, name: str) -> str:
+        return name if not self.is_pair else "0" if name == "k" else f"1.{name}"
 
     def source(self, value: str = "{}") -> str:
         """The function, with each value put into a template."""
@@ -146,7 +193,8 @@ class Writer:
             "m": lambda: random.choice(scope.moderate), "n": lambda: random.choice(scope.moderate),
             "c": lambda: self.condition(scope), "p": lambda: self.row(scope), "q": lambda: random.choice(scope.rows),
             "r": lambda: random.choice(scope.moderate_rows), "s": lambda: random.choice(scope.moderate_rows),
-            "B": lambda: "g", "E": lambda: "d"}
+            "B": lambda: "g", "E": lambda: "d", "U": lambda: "ru", "V": lambda: "rv", "T": lambda: "rw",
+            "k": lambda: "k", "j": lambda: "j"}
         return probe.text.format(**{hole: fill[hole]() for hole in sorted(probe.holes)})
 
     # -- statements ---------------------------------------------------------------------------------------------------
@@ -258,6 +306,13 @@ def draw(seed: str, dtype: str, other: str, probes: Sequence[Probe], rows: bool,
     writer = Writer(random, dtype, other, length, names)
     fields = {"a": data.wild(random, dtype, (data.COUNT,)), "b": data.wild(random, other, (data.COUNT,)),
               "m": data.moderate(random, dtype, (data.COUNT,)), "n": data.moderate(random, dtype, (data.COUNT,))}
+    lengths = [random.choice((0, 1, 1, 2, 3, 4, 7)) for _ in range(data.COUNT)] if _has(probes, "UVT") else []
+    if lengths:
+        fields |= {"ru": [data.wild(random, dtype, (each,)) for each in lengths]}
+        fields |= {name: [data.moderate(random, dtype, (each,)) for each in lengths] for name in ("rv", "rw")}
+    if _has(probes, "kj"):
+        fields["k"] = np.array([random.choice((0, 1, 2, 3, -1, -2, 5, 7, 40)) for _ in range(data.COUNT)], np.int64)
+        fields["j"] = np.array([random.choice((0.0, 1.0, -0.5, 0.25, 3.0, -2.0, 0.1)) for _ in range(data.COUNT)])
     scope = _Scope(["a", "m"] if other != dtype else ["a", "b", "m"], ["a"], ["m", "n"], ["b"])
     if rows:
         fields |= {name: data.wild(random, dtype, (data.COUNT, length)) for name in ("p", "q")}
@@ -271,11 +326,22 @@ def draw(seed: str, dtype: str, other: str, probes: Sequence[Probe], rows: bool,
         values, equals = [*values, 'held["u"]', 'held["w"][1]'], [*equals, EXACT, EXACT]
     used = "\n".join([*writer.lines, *values])
     taken = [name for name in fields if name in _words(used)] or ["a"]
+    if {"j", "k"} & {*taken}:
+        taken = ["a", "k", *[name for name in taken if name not in ("a", "k")]]
     named = not alone and random.random() < 0.1 and not any(
         piece in probe.text for probe in probes for piece in _TUPLES)
-    body = "\n".join([f"def f({', '.join(taken)}):", *writer.lines, ""])
+    heading = [f"def f({', '.join(taken)}):"]
+    if "k" in taken:
+        heading = ["def f(kv):", "    k, value = kv"]
+        heading += [f"    {name} = value['{name}']" for name in taken if name != "k"]
+    body = "\n".join([*heading, *writer.lines, ""])
     return Drawn(seed, body, {f"v{i}": value for i, value in enumerate(values)}, named,
                  {name: fields[name] for name in taken}, tuple(equals), dtype, tuple(probes))
+
+
+def _has(probes: Sequence[Probe], holes: str) -> bool:
+    """Whether a template has one of some holes."""
+    return any(probe.holes & set(holes) for probe in probes)
 
 
 def _words(text: str) -> set[str]:

@@ -3,65 +3,19 @@
 In a template ``{a}`` and ``{b}`` are expressions of the element's numbers, wild ones; ``{x}`` and ``{y}`` the
 numbers themselves; ``{m}`` and ``{n}`` moderate numbers, ``{c}`` a condition; ``{p}`` and ``{q}`` wild rows, ``{r}``
 and ``{s}`` moderate ones, ``{B}`` a moderate record of two axes, ``{E}`` a row at the ends of the type whose sum is the
-same in every order.
+same in every order; ``{U}`` a wild row whose length only the data say, ``{V}`` and ``{T}`` moderate ones of its length;
+``{k}`` the key of a pair, a Python int, and ``{j}`` a Python float of its value.
 """
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
+from tests.property.differential.library_probes import library_probes
+from tests.property.differential.probe import EXACT, Equal, Probe
 from vispark.translate.language import library
-
-
-@dataclass(frozen=True)
-class Equal:
-    """What counts as equal. By default everything does but the bits of a NaN.
-
-    Attributes
-    ----------
-    units : float
-        How far a float may be off, in units of its rounding (of a complex number: of its size).
-    absolute : float
-        The same in units of the rounding of this number, for what cancels.
-    parts : float
-        ``units`` where an operand is complex, as NumPy's loops compute those in several ways.
-    zero : bool
-        Whether a zero may have either sign: NumPy's own differs between its loops.
-    promoted : bool
-        Whether Python's value has a type that depends on the way taken, which a kernel's has not.
-    """
-
-    units: float = 0
-    absolute: float = 0
-    parts: float = 0
-    zero: bool = False
-    promoted: bool = False
-
-
-EXACT = Equal()
-
-
-@dataclass(frozen=True)
-class Probe:
-    """A template and what its value is compared by; ``rows`` says that its function has rows."""
-
-    text: str
-    equal: Equal = EXACT
-    rows: bool = False
-
-    @property
-    def holes(self) -> frozenset[str]:
-        """The names in braces."""
-        return frozenset(re.findall(r"\{(\w+)\}", self.text))
-
-    @property
-    def mixes(self) -> bool:
-        """Whether its second operand may have another dtype."""
-        return "b" in self.holes or "y" in self.holes
-
 
 _LOOSE, _NEAR, _ZERO, _PARTS = Equal(units=8), Equal(units=2), Equal(zero=True), Equal(parts=4)
 _PROMOTED = Equal(promoted=True)
@@ -328,7 +282,7 @@ def _unique(probes: list[Probe]) -> tuple[Probe, ...]:
 
 
 PROBES = _unique([*_operators(), *_conversions(), *_ufuncs(), *_math(), *_operator_module(), *_rows(), *_parameters(),
-                   *_ends()])
+                   *_ends(), *library_probes()])
 
 #: What every function's module has: numbers and arrays to capture, and functions to call.
 AROUND = """

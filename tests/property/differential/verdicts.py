@@ -18,12 +18,12 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.golden.harness import record_of
 from tests.property.differential import data
 from tests.property.differential.compare import expected, imported
 from tests.property.differential.coverage import recording
 from tests.property.differential.functions import draw
-from tests.property.differential.probes import PROBES, Probe
+from tests.property.differential.probe import Probe
+from tests.property.differential.probes import PROBES
 from vispark.translate import TranslationError, trace
 from vispark.translate.codegen.scalar.interface import TracedCall
 from vispark.translate.fusion import fuse
@@ -34,7 +34,7 @@ BROKEN = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeE
 _ROOT = Path(__file__).parents[3]
 #: What verdicts depend on.
 SOURCES = ("vispark/translate/*.py", *(f"tests/property/differential/{name}.py" for name in (
-    "compare", "coverage", "data", "functions", "probes", "verdicts")))
+    "compare", "coverage", "data", "functions", "library_probes", "probe", "probes", "verdicts")))
 _CHUNK = 100
 #: Rows of this length or more are alike.
 _LONG = 3
@@ -93,7 +93,7 @@ def _judged(key: Key) -> Verdict:
     with recording() as recorder:
         recorder.clear((key.dtype,))
         try:
-            fuse((TracedCall(trace(imported(drawn))),), record_of(drawn.fields))
+            fuse((TracedCall(trace(imported(drawn))),), drawn.record())
         except TranslationError as error:
             said = str(error).splitlines()[0]
         except BROKEN as error:

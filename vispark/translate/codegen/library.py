@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vispark.translate.codegen import elementwise, positions, special_functions
+from vispark.translate.codegen import argument_checks, elementwise, positions, special_functions
 from vispark.translate.codegen.emitter import Emitter
 from vispark.translate.codegen.numpy import (
     along_rows,
@@ -29,9 +29,9 @@ from vispark.translate.codegen.syntax import (
 from vispark.translate.ir import nodes
 
 #: The modules with lowerings, in the order in which they build on each other.
-MODULES = (elementwise, positions, reductions, products, creation, rearranging, along_rows, sorting, norms, einsum,
-           selected, ragged, functions, math_functions, special_functions, operators, subscripts, expressions,
-           assignments, control_flow, comprehensions, calls)
+MODULES = (argument_checks, elementwise, positions, reductions, products, creation, rearranging, along_rows, sorting,
+           norms, einsum, selected, ragged, functions, math_functions, special_functions, operators, subscripts,
+           expressions, assignments, control_flow, comprehensions, calls)
 
 
 def emitter(definition: nodes.Definition, lanes: int = 1) -> Emitter:

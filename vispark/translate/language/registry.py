@@ -53,7 +53,8 @@ class LibraryFunction:
     instead : mapping
         By refused parameters, what to write in their place.
     family : str
-        "ufunc", "operator" or "type" for those that are registered by the dozen.
+        "ufunc", "operator" or "type" for those that are registered by the dozen; "check" for what only functions that
+        are written in the language call.
     """
 
     name: str
@@ -204,7 +205,8 @@ def names() -> list[str]:
     not be installed, with their modules.
     """
     _load()
-    return sorted({*_names.values(), *(name for name in _functions if name.rpartition(".")[0] in OPTIONAL)})
+    known = {name for name in _names.values() if _functions[name].family != "check"}
+    return sorted({*known, *(name for name in _functions if name.rpartition(".")[0] in OPTIONAL)})
 
 
 def methods() -> Mapping[str, str]:

@@ -114,7 +114,7 @@ def array(emit: Emitter, object: Value, dtype: Value | None = None) -> Value:
 def asarray(emit: Emitter, a: Value, dtype: Value | None = None) -> Value:
     """Return ``np.asarray(a, dtype)``."""
     if isinstance(a, Number | Array) and (dtype is None or isinstance(dtype, Nothing)):
-        return a
+        return numbers.convert(a, a.type.strong) if isinstance(a, Number) and a.type.weak else a
     return array(emit, a, dtype)
 
 

@@ -14,7 +14,7 @@ from vispark.translate.codegen.operands import as_number, plain
 from vispark.translate.codegen.scalar import numbers, scalars
 from vispark.translate.codegen.scalar.casts import cast, literal, truth
 from vispark.translate.ir.errors import Refusal
-from vispark.translate.ir.types import INT, Scalar
+from vispark.translate.ir.types import BOOL, INT, Scalar
 from vispark.translate.ir.values import Array, Nothing, Number, RaggedRow, SparseRow, Value, describe
 from vispark.translate.language.registry import lowers_for
 
@@ -118,6 +118,9 @@ def fold_row(emit: Emitter, row: RaggedRow, *rest: Value, name: str, **keywords:
     """Return ``sum(row)`` and its like."""
     if keywords or (rest and name != "sum"):
         raise Refusal(f"{name}() of a row whose length only data says takes the row alone")
+    if name in ("any", "all"):
+        # Python's own give Python's bool.
+        return replace(_reduced(emit, name, row), type=BOOL)
     if name != "sum":
         return _reduced(emit, name, row)
     start = as_number(rest[0]) if rest else literal(0)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+from vispark.translate import language
 from vispark.translate.codegen.dispatch import errors_at, expression, lowers_node, statements
 from vispark.translate.codegen.emitter import Emitter
 from vispark.translate.codegen.frame import CallFrame, Returns
@@ -12,7 +14,7 @@ from vispark.translate.codegen.scalar.casts import literal
 from vispark.translate.codegen.scalar.scalars import NeedsStatic
 from vispark.translate.codegen.syntax.operators import settled
 from vispark.translate.ir import liveness, nodes
-from vispark.translate.ir.errors import Refusal
+from vispark.translate.ir.errors import Refusal, TranslationError
 from vispark.translate.ir.liveness import NONE, Names
 from vispark.translate.ir.values import (
     Array,
@@ -30,6 +32,8 @@ from vispark.translate.ir.values import (
 )
 from vispark.translate.language import registry
 
+#: Where functions are written that the translator reads in place of a library's.
+_LANGUAGE = str(Path(language.__file__).parent)
 _DEEPEST = 40
 
 
@@ -92,11 +96,18 @@ def run(emit: Emitter, definition: nodes.Definition, variables: dict[str, Value]
     emit.frame = CallFrame(definition, dict(variables), liveness.mutated(body), liveness.uses(body), outer, returns,
                            depth=kept.depth + 1)
     returns.jumps = not liveness.returns_last(body)
-    if returns.jumps:
-        with emit.block("[&]", "}();"):
+    try:
+        if returns.jumps:
+            with emit.block("[&]", "}();"):
+                _body(emit, definition)
+        else:
             _body(emit, definition)
-    else:
-        _body(emit, definition)
+    except TranslationError as error:
+        if not isinstance(error.__cause__, Refusal) or not error.file.startswith(_LANGUAGE):
+            raise
+        # In a function that stands for one of NumPy's: the error is told of where that is called.
+        emit.frame = kept
+        raise error.__cause__ from None
     emit.frame = kept
     return returns
 
