@@ -36,7 +36,7 @@ def test_a_sample_meets_every_node_of_the_form():
     assert not set(nodes()) - {name for number in range(UNITS) for name, _ in _tally(number).pairs}
 
 
-DIFFERED = {"any({U})": "int8", "all({U})": "float32", "np.asarray({k})": "uint8", "np.asarray({j})": "bool",
+DIFFERED = {"any({U})": "int8", "all({U})": "float32", "np.asarray({k})": "uint8",
             "special.softmax({r})": "int8", "special.log_softmax({B}, axis=-1)": "uint8",
             "np.linalg.cholesky({B} @ {B}.T.conj() + 3 * np.eye(2))": "complex128", "({k} * {p})": "float32",
             "({k}, {a})": "int16", "({j} + {a})": "float16", "random.integers(6, 1, abs(int({m})))": "int64"}
