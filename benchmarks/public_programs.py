@@ -1,7 +1,7 @@
 """Table of what the command ``vispark`` makes of public programs, which are not here, but in clones of their own.
 
 ``python -m benchmarks.public_programs CLONES``: each repository of the list is a folder of CLONES, named OWNER+NAME. A
-clone that is missing is named with the command that makes it. Results are of this machine; times are in no row.
+clone that is missing is named. Results are of this machine; times are in no row.
 """
 
 from __future__ import annotations
@@ -86,7 +86,8 @@ def row(program: PublicProgram, clones: Path, noise: bool = True) -> str:
     """
     path, name = program.path(clones), f"`{program.repository}`: `{Path(program.file).name}`"
     if not path.is_file():
-        return f"| {name} | not there: git clone {_address(program)} {path.parents[program.file.count('/')]} | | |"
+        folder = path.parents[program.file.count("/")]
+        return f"| {name} | not there: a clone of {program.repository} belongs into {folder} | | |"
     try:
         if program.arguments is None:
             return f"| *{name}* | {said(qualify_source(SourceProgram.read(path)))} | | |"
@@ -121,10 +122,6 @@ def _ran(way: WholeWay) -> tuple[str, str, str]:
     worst = [one["worst"] for each in way.document["validation"]["statements"] for one in each["passes"]]
     far = max([each for each in worst if each is not None], default=0.0)
     return what, "done", way.document["verdict"] + (f", {far:.0e}" if far else "")
-
-
-def _address(program: PublicProgram) -> str:
-    return f"github:{program.repository}"
 
 
 def table(chosen: list[PublicProgram], clones: Path, noise: bool = True) -> Iterator[str]:

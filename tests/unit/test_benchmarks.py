@@ -378,7 +378,7 @@ def test_the_table_of_public_programs_is_of_clones_and_names_those_that_are_miss
     path.write_text("data = sc.textFile(p).map(float).cache()\nfor _ in x:\n    w = data.map(lambda x: x * 2).sum()\n")
     assert list(public_programs.table([one, two], tmp_path))[2:] == [
         "| *`owner/name`: `a.py`* | vmap, fold | | |",
-        f"| `owner/name`: `b.py` | not there: git clone github:owner/name {tmp_path}/owner+name | | |"]
+        f"| `owner/name`: `b.py` | not there: a clone of owner/name belongs into {tmp_path}/owner+name | | |"]
     one.data(tmp_path / "data.txt")
     assert np.loadtxt(tmp_path / "data.txt").shape == (2000, 4)
     assert len(public_programs.programs()) > 9
