@@ -2,7 +2,10 @@
 
     python -m benchmarks.pages [SECONDS]
 
-A viewer takes the events of a dashboard that asks the daemon once a second; a browser would do the same, and draw.
+Samples are short and come in pairs, whose order changes from pair to pair, so that what else the machine does falls
+on both. Beside the rate of actions they have the seconds of processors that driver, daemon and device process took
+for an action, which depend less on that. A viewer takes the events of a dashboard that asks the daemon once a second;
+a browser would do the same, and draw. Dashboard and viewer are in a process of their own, as a user's are.
 """
 
 from __future__ import annotations
@@ -10,11 +13,13 @@ from __future__ import annotations
 import http.client
 import os
 import statistics
+import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 
@@ -23,14 +28,17 @@ from benchmarks.session import context, environment
 from gpu_worker.monitor.dashboard import Dashboard
 from gpu_worker.system.paths import VARIABLE, locate
 from gpu_worker.web import server
+from tests import leaks
 
-#: Seconds of a sample: several requests of the dashboard's.
+#: Seconds of a sample: some requests of the dashboard's.
 SAMPLE_SECONDS = 3.0
+
+_SERVE = "serve"
 
 
 @contextmanager
 def watched(runtime_dir: str) -> Iterator[None]:
-    """Have a viewer follow the dashboard of a node during the block."""
+    """Have a viewer follow the dashboard of a node during the block, in this process."""
     sock = server.listen("127.0.0.1", 0)
     host, port = sock.getsockname()
     shown = Dashboard(locate(runtime_dir), sock)
@@ -54,30 +62,85 @@ def _follow(stream: http.client.HTTPResponse) -> None:
         pass
 
 
-def rate(rows: vispark.VRDD) -> float:
-    """Return how many actions a loop does in a second."""
-    began, done = time.perf_counter(), 0
+def serve() -> None:
+    """Open the page of the node, for each two lines of the standard input from the first to the second."""
+    for _ in sys.stdin:
+        with watched(os.environ[VARIABLE]):
+            print("open", flush=True)
+            sys.stdin.readline()
+        print("closed", flush=True)
+
+
+class Viewer:
+    """A process with a page that can be opened and closed."""
+
+    def __init__(self) -> None:
+        self.process = subprocess.Popen([sys.executable, "-m", "benchmarks.pages", _SERVE], stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE, text=True)
+
+    def turn(self) -> None:
+        """Open the page, or close it, and wait until that is done."""
+        assert self.process.stdin is not None and self.process.stdout is not None
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+        assert self.process.stdout.readline()
+
+    def end(self) -> None:
+        """End the process, whose page is closed."""
+        self.process.communicate()
+
+
+def _processor_seconds() -> float:
+    """The seconds that this process, the daemon and its device processes have had of processors."""
+    numbers = [os.getpid(), *(each.pid for each in leaks.processes_of(os.environ[VARIABLE])
+                              if "benchmarks.pages" not in each.command)]
+    times = (Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[11:13] for number in set(numbers))
+    return sum(map(int, (ticks for pair in times for ticks in pair))) / os.sysconf("SC_CLK_TCK")
+
+
+def sample(rows: vispark.VRDD) -> tuple[float, float]:
+    """Return the seconds of an action of a loop, and the processors' seconds that it takes."""
+    used, began, done = _processor_seconds(), time.perf_counter(), 0
     while time.perf_counter() - began < SAMPLE_SECONDS:
         rows.vmap(lambda row: row * row).sum()
         done += 1
-    return done / (time.perf_counter() - began)
+    return (time.perf_counter() - began) / done, (_processor_seconds() - used) / done
+
+
+def pairs(rows: vispark.VRDD, viewer: Viewer, count: int) -> Iterator[tuple[tuple[float, float], tuple[float, float]]]:
+    """Yield samples without the page and with it; every second pair begins with the page."""
+    for number in range(count):
+        found = {}
+        for is_open in (False, True) if number % 2 == 0 else (True, False):
+            if is_open:
+                viewer.turn()
+            found[is_open] = sample(rows)
+            if is_open:
+                viewer.turn()
+        yield found[False], found[True]
 
 
 def main() -> None:
+    """Print the cost of a page."""
     seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 60.0
     with environment(), context("host", 2) as sc:
         rows = sc.parallelize(list(np.ones((20_000, 2), "f4")), 2).cache("GPU")
         rows.count()
-        rate(rows)
-        with_page, without = [], []
-        for _ in range(max(2, int(seconds / SAMPLE_SECONDS / 2))):
-            without.append(rate(rows))
-            with watched(os.environ[VARIABLE]):
-                with_page.append(rate(rows))
-        cost = statistics.median(1 - one / two for one, two in zip(with_page, without, strict=True))
-        print(f"without: {statistics.median(without):.1f} actions a second; with the page: "
-              f"{statistics.median(with_page):.1f}; costs {100 * cost:.1f} % (median of {len(with_page)} pairs)")
+        sample(rows)
+        viewer = Viewer()
+        found = list(pairs(rows, viewer, max(2, int(seconds / SAMPLE_SECONDS / 2))))
+        viewer.end()
+    for name, which in (("wall", 0), ("processors", 1)):
+        costs = sorted(100 * (shown[which] / alone[which] - 1) for alone, shown in found)
+        low, high = costs[len(costs) // 4], costs[3 * len(costs) // 4]
+        print(f"{name}: {1e3 * statistics.median(alone[which] for alone, _ in found):.2f} ms an action without, "
+              f"{1e3 * statistics.median(shown[which] for _, shown in found):.2f} ms with the page; costs "
+              f"{statistics.median(costs):.1f} % (median of {len(costs)} pairs; half of them {low:.1f} to "
+              f"{high:.1f} %)")
 
 
 if __name__ == "__main__":
-    main()
+    if sys.argv[1:] == [_SERVE]:
+        serve()
+    else:
+        main()
