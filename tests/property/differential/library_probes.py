@@ -61,9 +61,9 @@ def _matrices() -> list[Probe]:
         "np.linalg.cholesky({B} @ {B}.T.conj() + 3 * np.eye(2))",
         "np.linalg.inv({B} @ {B}.T.conj() + 3 * np.eye(2))")]
     # Of the function's own types, which a matrix of float64 beside it would hide.
-    found += [Probe(text, Equal(units=64, absolute=256), rows=True) for text in (
+    found += [Probe(text, Equal(units=64, absolute=1 << 14), rows=True) for text in (
         "np.linalg.det({B} @ {B}.T)", "np.linalg.det({B}[:, :2])", "np.linalg.eigvalsh({B} @ {B}.T)",
-        "np.linalg.slogdet({B} @ {B}.T + 0)[0] ** 2")]
+        "np.linalg.slogdet({B} @ {B}.T + np.eye(2))[0] ** 2")]
     return found
 
 

@@ -479,7 +479,8 @@ template <class T> __device__ __forceinline__ T special_entr(T a)
 template <class T> __device__ __forceinline__ T special_rel_entr(T a, T b)
 {
     const T none = T(0), most = -log_of(none);
-    return a != a || b != b ? a + b : a > 0 && b > 0 ? a * log_of(a / b) : a == 0 && b >= 0 ? none : most;
+    // As SciPy does: single precision is rounded from double, where the quotient of two such numbers has a value.
+    return a != a || b != b ? a + b : a > 0 && b > 0 ? T(a * log_of(double(a) / b)) : a == 0 && b >= 0 ? none : most;
 }
 template <class T> __device__ __forceinline__ T special_kl_div(T a, T b)
 {
@@ -501,8 +502,8 @@ template <class T> __device__ __forceinline__ T special_huber(T a, T b)
 }
 template <class T> __device__ __forceinline__ T special_pseudo_huber(T a, T b)
 {
-    const T share = b / a;
-    return a < 0 ? -log_of(T(0)) : a == 0 || b == 0 ? T(0) : a * a * expm1_of(T(0.5) * log1p_of(share * share));
+    const double share = double(b) / a;
+    return a < 0 ? -log_of(T(0)) : a == 0 || b == 0 ? T(0) : T(double(a) * a * expm1_of(0.5 * log1p_of(share * share)));
 }
 
 // Half precision in memory; arithmetic is done in float.
