@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from pyspark.sql import SparkSession
 
 import vispark
 from gpu_worker.client.connection import administer, locate
@@ -161,7 +163,10 @@ def test_the_fields_of_a_grid_are_read(sc):
         {name: (each.dtype, each.tolist()) for name, each in cells.items()}
 
 
-def test_a_publication_is_a_dataframe(sc):
+def test_a_publication_is_a_dataframe(sc, monkeypatch):
+    # As after a context that was stopped without its session.
+    ended = SimpleNamespace(sparkContext=None, _sc=SimpleNamespace(_jsc=None))
+    monkeypatch.setattr(SparkSession, "_instantiatedSession", ended)
     rows(sc, [{"k": i, "x": float(i)} for i in range(10)]).publish("table", replace=True)
     frame = vispark.attach(sc, "table").toDF()
     assert frame.where("k > 6").agg({"x": "sum"}).collect()[0][0] == 24.0

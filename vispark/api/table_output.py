@@ -44,7 +44,9 @@ def to_dataframe(vrdd: ColumnarSource, schema: Schema) -> DataFrame:
     """See :meth:`vispark.VRDD.toDF`."""
     require("toDF")
     columns = vrdd.columnar()
-    session = SparkSession._instantiatedSession or SparkSession(vrdd.ctx)
+    session = SparkSession._instantiatedSession
+    if session is None or session.sparkContext is not vrdd.ctx:     # of a context that was stopped without its session
+        session = SparkSession(vrdd.ctx)
     wanted = _schema(columns, schema)
     target = pa.schema([(field.name, output.arrow_type(field.name, field.dataType)) for field in wanted.fields])
     cells = columns.mapPartitions(CellTask(wanted, target))
