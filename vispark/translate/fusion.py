@@ -34,6 +34,7 @@ from vispark.translate.kernels.row_kernel import AccumulatedField, RowKernel
 from vispark.translate.kernels.schedule import (
     WARP,
     KeyCells,
+    Table,
     cells_together,
     in_workspaces,
     keyed_table,
@@ -172,14 +173,28 @@ def _of_matrices(written: Callable[..., RowFunction], folding: Folding, shared_l
     every = tuple(one for each in rest for one in each.accumulated)
     sums = tuple(each[0] for each in matrices)
     lanes = max(matrix_fold.LANES, lanes_for([(port.count, port.nbytes) for port in host.read], every))
-    for function in (_shared_row(host, functools.partial(written, apart=apart), lanes), host):
-        table = matrix_fold.matrix_table(function, 1 if function is host else lanes, every, sums, shared_limit)
-        if table is not None:
-            break
-    else:
+    function, table = _of_all_threads(host, functools.partial(written, apart=apart), lanes, every, sums, shared_limit)
+    if table is None:
         return None
     frame = matrix_fold.MatrixFold(f"{function.name}_fold", function, host, table, rest, matrices=sums)
     return _made(frame, (*every, *sums), matrix_fold.waves_of((*every, *sums)))
+
+
+def _of_all_threads(host: RowFunction, written: Any, lanes: int, every: tuple[Accumulated, ...],
+                    sums: tuple[Accumulated, ...], shared_limit: int) -> tuple[RowFunction, Table | None]:
+    """Return the row function by as many lanes as leave no thread of a block without a row of a tile, and its schedule.
+    """
+    found: tuple[RowFunction, Table | None] = host, None
+    while lanes <= WARP:
+        function = _shared_row(host, written, lanes)
+        table = matrix_fold.matrix_table(function, 1 if function is host else lanes, every, sums, shared_limit)
+        if table is None:
+            break
+        found = function, table
+        if function is host or table.groups <= table.tile:
+            return found
+        lanes *= 2
+    return found if found[1] else (host, matrix_fold.matrix_table(host, 1, every, sums, shared_limit))
 
 
 def _folded(function: RowFunction, folding: Folding, but: str | None = None) -> tuple[AccumulatedField, ...]:

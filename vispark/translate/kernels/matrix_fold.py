@@ -115,8 +115,8 @@ class MatrixFold(RowKernel):
     def source(self) -> str:
         """Return the source."""
         text = super().source()
-        if self.host.products:
-            text = text.replace('#include "vispark/outer.h"\n', '#include "vispark/products.h"\n'
+        if self._products_header:
+            text = text.replace('#include "vispark/outer.h"\n', f'#include "vispark/{self._products_header}.h"\n'
                                                                 '#include "vispark/outer.h"\n', 1)
         return text
 

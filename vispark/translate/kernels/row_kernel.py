@@ -99,7 +99,14 @@ class RowKernel:
     @property
     def header(self) -> str:
         """What the kernel includes."""
-        return "products" if self.host.products else "rows"
+        return self._products_header or "rows"
+
+    @property
+    def _products_header(self) -> str:
+        """What a kernel with products includes; "" without."""
+        if not self.host.products:
+            return ""
+        return "tensor_products" if any(how.tensor for _, how in self._multiplied) else "products"
 
     # -- the kernel ---------------------------------------------------------------------------------------------------
 
@@ -395,7 +402,7 @@ class RowKernel:
         offset = self.products_at
         for product, how in self._multiplied:
             port = self.function.row_of(product)
-            text.add(f"typedef rows::Multiply<{_matrix(product)}, {how.rows}, {stride_of(port)}, {product.first}, "
+            text.add(f"typedef rows::{'Tensor' if how.tensor else ''}Multiply<{_matrix(product)}, {how.rows}, {stride_of(port)}, {product.first}, "
                      f"{how.apart}, {self.table.block}, {how.most}, {how.high}, {how.broad}, {how.read}> "
                      f"{product.name}_multiply;",
                      f"{product.c}* const {product.name}_part = ({product.c}*)(memory + {offset});",

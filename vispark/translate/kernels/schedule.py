@@ -29,7 +29,12 @@ WARP = 32
 
 #: The fewest rows that are multiplied together, and the most bytes of a matrix that lie in shared memory.
 _MULTIPLIED_ROWS = 16
+#: The rows that a warp's tensor cores multiply, and the bytes of a float's two parts.
+TENSOR_ROWS = 16
 _MATRIX_BYTES = 24 * 1024
+_PAIR_BYTES = 8
+#: The most bytes of a matrix of which tensor cores have the parts.
+_PARTS_BYTES = 64 * 1024
 
 #: The widest row that one thread works on alone, in 4-byte words, and the most of a row's numbers that one of its lanes
 #: has.
@@ -103,7 +108,8 @@ class Multiplied:
     """Tiling of the product of a tile's rows and a matrix by a thread block; see ``vispark/products.h``.
 
     A thread has ``high`` rows and ``broad`` columns; ``most`` terms of the matrix, ``wide`` numbers each, lie in shared
-    memory at once; ``read`` numbers of a row are read at once; products of ``rows`` rows lie ``apart``.
+    memory at once; ``read`` numbers of a row are read at once; products of ``rows`` rows lie ``apart``. Where ``tensor``
+    says so, tensor cores multiply; see ``vispark/tensor_products.h``.
     """
 
     high: int
@@ -114,10 +120,13 @@ class Multiplied:
     rows: int
     wide: int
     itemsize: int
+    tensor: bool
 
     @property
     def matrix_bytes(self) -> int:
         """Shared memory of the matrix."""
+        if self.tensor:
+            return self.most * self.wide * _PAIR_BYTES
         return -(-self.most * self.wide * self.itemsize // 16) * 16
 
     @property
@@ -397,10 +406,21 @@ def multiplied(product: Product, rows: int, threads: int, function: RowFunction)
         return -(-items // threads) * (high * broad + 2 * high + broad)
 
     high, broad = min(shapes, key=turns)
+    if is_of_floats(product) and rows % TENSOR_ROWS == 0:
+        wide = -(-product.width // 8) * 8
+        # Terms come in steps of 8, and of rows an odd number of floats apart in fours of these.
+        whole = 32 if stride_of(port) % 2 and product.terms > 24 else 8
+        most = min(-(-product.terms // whole) * whole, max(whole, _PARTS_BYTES // (wide * _PAIR_BYTES) // whole * whole))
+        return Multiplied(high, broad, most, 1, product.width | 1, rows, wide, product.itemsize, True)
     wide = -(-product.width // broad) * broad
     most = min(product.terms, max(4, _MATRIX_BYTES // (wide * product.itemsize) // 4 * 4))
     fours = port.itemsize == 4 and not (stride_of(port) % 4 or product.first % 4 or product.terms % 4 or most % 4)
-    return Multiplied(high, broad, most, 4 if fours else 1, product.width | 1, rows, wide, product.itemsize)
+    return Multiplied(high, broad, most, 4 if fours else 1, product.width | 1, rows, wide, product.itemsize, False)
+
+
+def is_of_floats(product: Product) -> bool:
+    """Return whether a product is of floats alone, which tensor cores may multiply."""
+    return product.c == product.row_c == product.matrix_c == "float"
 
 
 def staged_bytes(stage: ProductRow, rows: int) -> int:

@@ -181,7 +181,8 @@ def _store_elements(emit: Emitter, target: Any, value: Any) -> None:
         raise Refusal("only the items of an array that the function made can be assigned to, with np.zeros(n), "
                       f"np.array([...]) or .copy(); this is {describe(array)}")
     if emit.dealt(array.size) or any(emit.dealt(held.size) for held in _held(emit, target.value)):
-        raise Serial
+        _store_shared(emit, array, target, value)
+        return
     mask = _mask(emit, array, target.indices)
     if mask is not None:
         number = emit.fixed(as_number(value, "where a mask selects, a number"))
@@ -201,6 +202,17 @@ def _store_elements(emit: Emitter, target: Any, value: Any) -> None:
     with emit.over(place.shape) as indices:
         one = whole if isinstance(whole, Number) else whole.at(*stretched(whole.shape, indices))
         emit.line(f"{place.element(*indices)} = {cast(one, array.type).text};")
+
+
+def _store_shared(emit: Emitter, array: Array, target: Any, value: Value) -> None:
+    """Write an assignment to one item of an array that the lanes of a row share: one of them stores it."""
+    place: Any = indexed(emit, array, target) if isinstance(value, Number) and emit.out.depth == 1 else None
+    if not isinstance(place, Number):
+        raise Serial
+    number = emit.fixed(cast(as_number(value, "a number"), array.type))
+    emit.line(f"rows::settle<{emit.lanes}>();")
+    emit.line(f"if (lane == 0) {place.text} = {number.text};")
+    emit.line(f"rows::settle<{emit.lanes}>();")
 
 
 def _mask(emit: Emitter, array: Array, indices: tuple[nodes.Expression, ...]) -> Array | None:

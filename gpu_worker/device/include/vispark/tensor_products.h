@@ -1,0 +1,147 @@
+// Products of the rows of a tile with a matrix of floats on tensor cores: each float is two numbers of 11 bits, its
+// leading ones and the next, of which three products are taken. The matrix, or a part of it, lies in shared memory as
+// its parts, in the order in which a warp's lanes read them.
+#pragma once
+
+#include "vispark/products.h"
+#include "vispark/tensor_target.h"
+
+namespace rows {
+
+#if !VISPARK_TF32 || VISPARK_ALONE
+
+template <class Matrix, int ROWS, int STRIDE, int FIRST, int APART, int THREADS, int MOST, int HIGH, int BROAD, int READ>
+struct TensorMultiply : Multiply<Matrix, ROWS, STRIDE, FIRST, APART, THREADS, MOST, HIGH, BROAD, READ> {};
+
+#else
+
+// As Multiply, whose last parameters are of no use here. A warp has 16 rows and some tiles of 8 columns. Of the terms of
+// a step, which are 8, lane 4 g + t reads two of the rows g and g + 8: those numbered t and t + 4; or where rows are an
+// odd number of floats apart two of the 8 terms that it reads of each 32, so that lanes meet in no bank.
+template <class Matrix, int ROWS, int STRIDE, int FIRST, int APART, int THREADS, int MOST, int HIGH, int BROAD, int READ>
+struct TensorMultiply {
+    static constexpr int terms = Matrix::terms, TILES = (Matrix::width + 7) / 8, WARPS = THREADS / 32;
+    static constexpr int DOWN = ROWS / 16;
+    static constexpr bool ODD = STRIDE % 2 == 1 && MOST % 32 == 0, WHOLE = MOST >= terms;
+    static constexpr int EACH = DOWN * TILES / WARPS < 1 ? 1 : DOWN * TILES / WARPS > 4 ? 4 : DOWN * TILES / WARPS;
+    static constexpr int GROUPS = (TILES + EACH - 1) / EACH, STEPS = MOST / 8, FLUSHED = 8;
+    static_assert(ROWS % 16 == 0 && MOST % 8 == 0, "whole steps of whole tiles");
+
+    // The parts of two numbers of the matrix, as a lane has them of a step.
+    struct __align__(16) Parts { unsigned high[2], low[2]; };
+
+    static __device__ __forceinline__ int term_of(int step, int t, int half)
+    {
+        return ODD ? step / 4 * 32 + t * 8 + step % 4 * 2 + half : step * 8 + t + half * 4;
+    }
+
+    template <class W> static __device__ __forceinline__ void bring(W* part, const Matrix matrix)
+    {
+        if (WHOLE) bring_from((Parts*)part, matrix, 0);
+    }
+    static __device__ __forceinline__ void bring_from(Parts* part, const Matrix matrix, int first)
+    {
+        for (int i = threadIdx.x; i < STEPS * TILES * 32; i += THREADS) {
+            const int lane = i % 32, tile = i / 32 % TILES, step = i / 32 / TILES, j = tile * 8 + lane / 4;
+            Parts both;
+            VISPARK_UNROLL
+            for (int half = 0; half < 2; ++half) {
+                const int k = first + term_of(step, lane % 4, half);
+                tensor::Halves one;
+                bool odd = false;
+                one.set(k < terms && j < Matrix::width ? (float)matrix(k, j) : 0.0f, odd);
+                both.high[half] = one.high;
+                // What is not finite has no parts; its product is not finite either, and found by that.
+                both.low[half] = odd ? 0x7fffffffu : one.low;
+            }
+            part[i] = both;
+        }
+    }
+
+    static __device__ __forceinline__ void tile(float* products, const float* rows, float* part, const Matrix matrix)
+    {
+        const int warp = threadIdx.x / 32;
+        for (int first = 0; first < terms; first += MOST) {
+            if (!WHOLE) {
+                if (first) barrier();
+                bring_from((Parts*)part, matrix, first);
+                barrier();
+            }
+            VISPARK_PRAGMA(unroll 1)
+            for (int item = warp; item < DOWN * GROUPS; item += WARPS)
+                some(products + item % DOWN * 16 * APART, rows + item % DOWN * 16 * STRIDE + FIRST + first,
+                     (const Parts*)part, item / DOWN * EACH, first, matrix);
+        }
+    }
+
+    // The products of 16 rows with EACH tiles of columns from `tile` on, added to those of the terms before `first`.
+    static __device__ __forceinline__ void some(float* products, const float* rows, const Parts* part, int tile,
+                                                int first, const Matrix matrix)
+    {
+        const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+        float near[EACH][4], sum[EACH][4];
+        VISPARK_UNROLL
+        for (int n = 0; n < EACH; ++n)
+            VISPARK_UNROLL
+            for (int e = 0; e < 4; ++e) near[n][e] = sum[n][e] = 0.0f;
+        bool odd = false;
+        const float* const upper = rows + g * STRIDE;
+        const float* const lower = upper + 8 * STRIDE;
+        const int steps = least((terms - first + 7) / 8, STEPS);
+        VISPARK_PRAGMA(unroll 1)
+        for (int begin = 0; begin < (ODD ? STEPS : steps); begin += FLUSHED) {
+            VISPARK_PRAGMA(unroll 4)
+            for (int step = begin; step < (begin + FLUSHED < STEPS ? begin + FLUSHED : STEPS); ++step) {
+                const int here = term_of(step, t, 0), there = term_of(step, t, 1);
+                const bool is_here = terms % MOST == 0 || first + here < terms;
+                const bool is_there = terms % MOST == 0 || first + there < terms;
+                tensor::Halves down[4];
+                down[0].set(is_here ? upper[here] : 0.0f, odd);
+                down[1].set(is_here ? lower[here] : 0.0f, odd);
+                down[2].set(is_there ? upper[there] : 0.0f, odd);
+                down[3].set(is_there ? lower[there] : 0.0f, odd);
+                VISPARK_UNROLL
+                for (int n = 0; n < EACH; ++n) {
+                    if (TILES % EACH && tile + n >= TILES) continue;
+                    const Parts both = part[(step * TILES + tile + n) * 32 + lane];
+                    tensor::Halves across[2];
+                    across[0].high = both.high[0], across[0].low = both.low[0];
+                    across[1].high = both.high[1], across[1].low = both.low[1];
+                    tensor::multiply_halves(near[n], down, across);
+                }
+            }
+            VISPARK_UNROLL
+            for (int n = 0; n < EACH; ++n)
+                VISPARK_UNROLL
+                for (int e = 0; e < 4; ++e) sum[n][e] += near[n][e], near[n][e] = 0.0f;
+        }
+        VISPARK_UNROLL
+        for (int n = 0; n < EACH; ++n)
+            VISPARK_UNROLL
+            for (int e = 0; e < 4; ++e) odd |= !(fabsf(sum[n][e]) < tensor::SPLIT_MOST);
+        const bool plain = __any_sync(0xffffffffu, odd);
+        VISPARK_UNROLL
+        for (int n = 0; n < EACH; ++n)
+            VISPARK_UNROLL
+            for (int e = 0; e < 4; ++e) {
+                const int i = g + e / 2 * 8, j = (tile + n) * 8 + t * 2 + e % 2;
+                if (j >= Matrix::width) continue;
+                float* const to = products + i * APART + j;
+                if (plain) sum[n][e] = as_it_is(rows + i * STRIDE, first, j, matrix);
+                *to = first ? *to + sum[n][e] : sum[n][e];
+            }
+    }
+
+    // An item as a loop over the row has it, for numbers that are not finite or near to it.
+    static __device__ __noinline__ float as_it_is(const float* row, int first, int j, const Matrix matrix)
+    {
+        float sum = 0.0f;
+        VISPARK_PRAGMA(unroll 1)
+        for (int k = 0; k < terms - first && k < MOST; ++k) sum += row[k] * (float)matrix(first + k, j);
+        return sum;
+    }
+};
+
+#endif
+
+}  // namespace rows
