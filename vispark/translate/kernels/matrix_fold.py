@@ -14,7 +14,7 @@ from vispark.translate.ir.folding import Accumulated
 from vispark.translate.kernels.outer_sums import Factor, OuterSum
 from vispark.translate.kernels.row_function import RowFunction
 from vispark.translate.kernels.row_kernel import IndentedText, RowKernel, at_row
-from vispark.translate.kernels.schedule import FLUSHED, Table, joined_bytes, tiled_table, usable
+from vispark.translate.kernels.schedule import FLUSHED, Table, joined_bytes, stride_of, tiled_table, usable
 
 #: What a kernel that folds matrices includes.
 HEADER = "outer"
@@ -25,6 +25,8 @@ _TILES = (256, 128, 64, 32, 16, 8)
 _WARP_TILE, _OTHER_TILE = (32, 64), (16, 32)
 #: Rows whose factors the host multiplies at once, of large matrices and of others.
 _MANY_ROWS, _ROWS, _LARGE = 128, 32, 1 << 14
+#: What warps read beyond the end of the last row, of factors that are parts of rows.
+_BEYOND_BYTES = 256
 #: The most bytes that works leave on a device, and the multiprocessors of a large one.
 _PARTIAL_BYTES = 1 << 30
 _MULTIPROCESSORS = 132
@@ -47,22 +49,34 @@ def matrix_table(function: RowFunction, lanes: int, rest: tuple[Accumulated, ...
     """
     if not any(port.count for port in function.inputs):
         return None
-    each = sum(apart_of(factor) * factor.itemsize for factor in function.factors)
+    each = sum(apart_of(factor, function) * factor.itemsize for factor in function.factors)
     joined = max(joined_bytes(_THREADS, rest), *map(_turns_bytes, alike(function, matrices)))
     # One tile alone, whose rows nothing brings in meanwhile, is for rows of which no two tiles fit.
     for most, stages in [*((most, stages) for most in _TILES for stages in (3, 2)), *((most, 1) for most in _TILES)]:
         table = tiled_table(function, lanes, _THREADS, most, stages, shared_limit)
-        shared = max(-(-table.shared // 16) * 16 + table.tile * each, joined)
+        shared = max(-(-table.shared // 16) * 16 + table.tile * each, joined) + _BEYOND_BYTES
         if shared <= usable(shared_limit) and table.tile <= most:
             return replace(table, shared=shared, resident=1)
     return None
 
 
-def apart_of(factor: Factor) -> int:
+def apart_of(factor: Factor, function: RowFunction) -> int:
     """Return the distance of a factor's rows in a tile, in numbers: whole tiles of a warp, and off the banks' period.
     """
     across = max(_tile_of(factor.c))
-    return -(-factor.count // across) * across + (8 if factor.c == "float" else 16 // factor.itemsize)
+    if factor.c != "float":
+        return -(-factor.count // across) * across + 16 // factor.itemsize
+    across = across if factor.count > across else 32
+    return -(-factor.count // across) * across + 8 // spread_of(function)
+
+
+def spread_of(function: RowFunction) -> int:
+    """Return how many rows of a tile lie between those that neighbouring lanes read of a step, so that they meet in no
+    bank: one, or several where factors are parts of rows, which lie as they do.
+    """
+    rows = {factor.row for outer in function.outers for factor in outer.factors if factor.row}
+    strides = [stride_of(port) for port in function.inputs if port.local in rows]
+    return next((spread for spread in (2, 4, 8) for stride in strides if stride * spread % 16 == 8), 1)
 
 
 #: A matrix and its accumulators.
@@ -198,7 +212,9 @@ class _Passes(MatrixFold):
         for outer, one in self.together:
             text.add(f"typedef {self._type('Outer', outer, one)} {outer.base}_matrix;")
             first += tiles_of(outer)
-        text.add(f"typedef rows::OuterSums<{outer.c}, {one.accumulator}, {first}, {self.table.block}> Sums;",
+        broad = max(min(-(-outer.broad // 8), 8) for outer, _ in self.together)
+        text.add(f"typedef rows::OuterSums<{outer.c}, {one.accumulator}, {first}, {self.table.block}, {broad}, "
+                 f"{spread_of(self.function)}> Sums;",
                  "for (int pass = 0; pass < Sums::PASSES; ++pass) {")
         RowKernel._tiled(self, text)
         text.add("}", "}")
@@ -215,13 +231,14 @@ class _Passes(MatrixFold):
         super()._declare_folds(text)
         offset = self.behind_products
         for factor in self.function.factors:
+            apart = apart_of(factor, self.function)
             text.add(f"{factor.c}* const {factor.name}_tile = ({factor.c}*)(memory + {offset});",
-                     f"rows::clear_tile<{self.table.tile * apart_of(factor)}, {self.table.block}>({factor.name}_tile);")
-            offset += self.table.tile * apart_of(factor) * factor.itemsize
+                     f"rows::clear_tile<{self.table.tile * apart}, {self.table.block}>({factor.name}_tile);")
+            offset += self.table.tile * apart * factor.itemsize
         text.add("Sums sums(pass);", *(f"{call}();" for _, call in self._each("place")))
 
     def _tile_places(self) -> dict[str, str]:
-        return super()._tile_places() | {factor.name: f"{factor.name}_tile + row * {apart_of(factor)}"
+        return super()._tile_places() | {factor.name: f"{factor.name}_tile + row * {apart_of(factor, self.function)}"
                                          for factor in self.function.factors}
 
     def _rows_of_tile(self, text: IndentedText) -> None:
@@ -229,7 +246,14 @@ class _Passes(MatrixFold):
         text.add("rows::barrier();")
         for outer, call in self._each("add"):
             for left, right in outer.pairs:
-                text.add(f"{call}({left.name}_tile, {apart_of(left)}, {right.name}_tile, {apart_of(right)}, count);")
+                text.add(f"{call}({self._rows_of(left)}, {self._rows_of(right)}, count);")
+
+    def _rows_of(self, factor: Factor) -> str:
+        """Return where a factor's rows lie in shared memory, and how far apart."""
+        if not factor.row:
+            return f"{factor.name}_tile, {apart_of(factor, self.function)}"
+        tile, _, stride = super()._tile_places()[factor.row].partition(" + row * ")
+        return f"{tile} + {factor.first}, {stride}"
 
     def _leave(self, text: IndentedText) -> None:
         text.add("rows::wait_for_groups<0>();")

@@ -25,12 +25,17 @@ _I, _J = "place_i", "place_j"
 
 @dataclass(frozen=True)
 class Factor:
-    """A row of ``count`` numbers of the C++ type ``c`` that the row function leaves under ``name``."""
+    """A row of ``count`` numbers of the C++ type ``c`` that the row function leaves under ``name``.
+
+    One that is a part of the element's row stays where it is, from number ``first`` of the row ``row`` on.
+    """
 
     name: str
     c: str
     itemsize: int
     count: int
+    row: str = ""
+    first: int = 0
 
 
 @dataclass(frozen=True)
@@ -127,6 +132,18 @@ def _multiplies(parts: Sequence[tuple[str, str]]) -> bool:
 def place(text: str, at: str) -> str:
     """Return the text of a factor at a place."""
     return re.sub(rf"\b(?:{_I}|{_J})\b", at, text)
+
+
+def part_of_row(text: str) -> tuple[str, int] | None:
+    """Return the name of the row of which a factor is a part, and its first number there; None for others.
+
+    Examples
+    --------
+    >>> part_of_row("p[place_i + 1]")
+    ('p', 1)
+    """
+    found = re.fullmatch(rf"(\w+)\[(?:{_I}|{_J})(?: \+ (\d+))?\]", text)
+    return None if found is None else (found[1], int(found[2] or 0))
 
 
 def _moved(parts: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:

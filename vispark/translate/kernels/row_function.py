@@ -174,7 +174,7 @@ class RowFunction:
     @property
     def factors(self) -> tuple[Factor, ...]:
         """The rows that the function leaves for the products of folded matrices, each once."""
-        return tuple(dict.fromkeys(factor for outer in self.outers for factor in outer.factors))
+        return tuple(dict.fromkeys(factor for outer in self.outers for factor in outer.factors if not factor.row))
 
     def row_of(self, product: Product) -> Port | ProductRow:
         """Return the row that is multiplied."""
@@ -493,7 +493,7 @@ class RowWriter:
         written = set[str]()
         for pair, texts in zip(known.pairs, found.pairs, strict=True):
             for factor, text in zip(pair, texts, strict=True):
-                if factor.name in written:
+                if factor.name in written or factor.row:
                     continue
                 written.add(factor.name)
                 with self.emit.along((factor.count,)) as (place,):
@@ -505,12 +505,16 @@ class RowWriter:
         for first, second in found.pairs:
             # A row multiplied by itself is one factor, unless another return may make it two.
             alike = high == broad and outer_sums.place(first, "j") == outer_sums.place(second, "j") and self.one_return
-            left = self._factor(port, high)
-            pairs.append((left, left if alike else self._factor(port, broad)))
+            left = self._factor(port, high, first)
+            pairs.append((left, left if alike else self._factor(port, broad, second)))
         return OuterSum(port.parameter.name, port.base, port.c, port.parameter.dtype, high, broad, tuple(pairs),
                         found.symmetric)
 
-    def _factor(self, port: Port, count: int) -> Factor:
+    def _factor(self, port: Port, count: int, text: str) -> Factor:
+        """Return a factor; what lanes have before them as a part of the row is not copied."""
+        found = outer_sums.part_of_row(text) if self.emit.lanes > 1 and self.one_return and port.c == "float" else None
+        if found is not None and self.factor_of(found[0]) == ("row", Scalar(port.parameter.dtype)):
+            return Factor(f"{found[0]}_{found[1]}", port.c, port.itemsize, count, *found)
         name = self.emit.lasting("factor")
         self.emit.taken.add(f"{name}_tile")
         return Factor(name, port.c, port.itemsize, count)
@@ -564,6 +568,7 @@ class RowWriter:
                 stage = self.products.stages[product.row]
                 stages.insert(0, replace(stage, lines=tuple(dead_code.without(list(stage.lines)))))
                 words |= _words(stages[0].lines)
+        words |= {factor.row for outer in self.outers.values() for factor in outer.factors}
         inputs = tuple(port for port in self.inputs.values() if port.local in words)
         given = tuple((declared, parameter) for name, declared, parameter in self.given if name in words)
         outers = tuple(self.outers.values())

@@ -154,7 +154,7 @@ class RowKernel:
     def _call(self, places: dict[str, str], lanes: bool) -> str:
         """Return a call of the row function; ``places`` are its inputs and outputs by their names."""
         given = [places[port.local] for port in (*self.function.inputs, *self.function.outputs)]
-        given += [places[factor.name] for factor in self.function.factors]
+        given += [places[factor.name] for factor in (self.function if lanes else self.host).factors]
         given += [places[product.name] for product in self.function.products]
         given += [_last_word(declared) for declared, _ in self.function.given]
         given += [port.base for port in self.function.flats]

@@ -150,14 +150,17 @@ template <class T, class A, int M, int N, bool HALF> struct Outer {
 
 // The sums that a warp has of one tile, of all matrices' TILES together: of the first WARPS of them in the first pass
 // over the rows, and so on. Where there are fewer, warps of several groups take turns at the rows. A warp has 4 x 8
-// threads.
-template <class T, class A, int TILES, int THREADS> struct OuterSums {
+// threads. No matrix has more than 8 * EIGHTS columns in a tile. Lanes that are neighbours read rows that are SPREAD
+// apart, so that they meet in no bank of shared memory.
+template <class T, class A, int TILES, int THREADS, int EIGHTS, int SPREAD> struct OuterSums {
     typedef typename Summed<T, A>::Near Near;
-    static constexpr int HIGH = Summed<T, A>::high, BROAD = Summed<T, A>::broad, WARPS = THREADS / 32, NEAR = 32;
-    static constexpr int GROUPS = TILES < WARPS ? WARPS / TILES : 1, PASSES = (TILES + WARPS - 1) / WARPS;
 
-    // Whether tensor cores multiply: rows in steps of 8, of which lane 4 g + t reads those numbered t and t + 4.
-    static constexpr bool TENSOR = VISPARK_TF32 && sizeof(T) == 4 && Summed<T, A>::flushes;
+    // Whether tensor cores multiply: rows in steps of 8, of which lane 4 g + t reads those numbered t and t + 4; or, of
+    // the 4 * SPREAD rows of some steps, two of those from t * SPREAD on.
+    static constexpr bool FLOATS = sizeof(T) == 4 && Summed<T, A>::flushes, TENSOR = VISPARK_TF32 && FLOATS;
+    static constexpr int HIGH = Summed<T, A>::high, BROAD = TENSOR ? EIGHTS : Summed<T, A>::broad;
+    static constexpr int WARPS = THREADS / 32, NEAR = 32;
+    static constexpr int GROUPS = TILES < WARPS ? WARPS / TILES : 1, PASSES = (TILES + WARPS - 1) / WARPS;
     static constexpr int STEP = TENSOR ? 8 : 1, FLUSHED = TENSOR ? 16 : NEAR;
 
     Near near[HIGH][BROAD];
@@ -229,9 +232,9 @@ template <class T, class A, int TILES, int THREADS> struct OuterSums {
         for (int k = group; k < count; k += GROUPS) {
             Pack<T, 4> a[HIGH / 4], b[BROAD / 4];
             VISPARK_UNROLL
-            for (int i = 0; i < HIGH / 4; ++i) a[i] = *(const Pack<T, 4>*)(left + k * left_apart + i * 16);
+            for (int i = 0; i < HIGH / 4; ++i) read(a[i], left + k * left_apart + i * 16);
             VISPARK_UNROLL
-            for (int j = 0; j < BROAD / 4; ++j) b[j] = *(const Pack<T, 4>*)(right + k * right_apart + j * 32);
+            for (int j = 0; j < BROAD / 4; ++j) read(b[j], right + k * right_apart + j * 32);
             VISPARK_UNROLL
             for (int i = 0; i < HIGH; ++i)
                 VISPARK_UNROLL
@@ -242,39 +245,56 @@ template <class T, class A, int TILES, int THREADS> struct OuterSums {
         }
     }
 
+    // Floats may be parts of rows, and start anywhere.
+    static __device__ __forceinline__ void read(Pack<T, 4>& some, const T* from)
+    {
+        if (!FLOATS) some = *(const Pack<T, 4>*)from;
+        else VISPARK_UNROLL for (int i = 0; i < 4; ++i) some.item[i] = from[i];
+    }
+
     // By tensor cores: each float is two numbers of 11 bits, its leading ones and the next, of which three products are
     // taken. Steps with numbers that have no such parts, as they are not finite, are multiplied as they are.
     __device__ __forceinline__ void add_steps(const float* left, int left_apart, const float* right, int right_apart,
                                               int count)
     {
         const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-        for (int k = group * STEP; k < count; k += GROUPS * STEP) {
-            const bool here = k + t < count, there = k + t + 4 < count;
-            const float* const a = left + (k + t) * left_apart + g;
-            const float* const b = right + (k + t) * right_apart + g;
+        constexpr int TOGETHER = SPREAD > 1 ? SPREAD / 2 : 1, APART = SPREAD > 1 ? 1 : 4;
+        const int steps = (count + 8 * TOGETHER - 1) / (8 * TOGETHER) * TOGETHER;
+        for (int step = group; step < steps; step += GROUPS) {
+            const int start = step / TOGETHER * TOGETHER * 8;
+            const int k = start + t * SPREAD + step % TOGETHER * 2;
+            const bool here = k < count, there = k + APART < count;
+            const float* const a = left + k * left_apart + g;
+            const float* const b = right + k * right_apart + g;
+            const int a_next = APART * left_apart, b_next = APART * right_apart;
             tensor::Halves down[2][4];
             bool odd = false;
             VISPARK_UNROLL
             for (int m = 0; m < 2; ++m) {
                 down[m][0].set(here ? a[m * 16] : 0.0f, odd);
                 down[m][1].set(here ? a[m * 16 + 8] : 0.0f, odd);
-                down[m][2].set(there ? a[4 * left_apart + m * 16] : 0.0f, odd);
-                down[m][3].set(there ? a[4 * left_apart + m * 16 + 8] : 0.0f, odd);
+                down[m][2].set(there ? a[a_next + m * 16] : 0.0f, odd);
+                down[m][3].set(there ? a[a_next + m * 16 + 8] : 0.0f, odd);
             }
             VISPARK_UNROLL
-            for (int n = 0; n < 8; ++n) {
-                const float one = here ? b[n * 8] : 0.0f, other = there ? b[4 * right_apart + n * 8] : 0.0f;
+            for (int n = 0; n < BROAD; ++n) {
+                const float one = here ? b[n * 8] : 0.0f, other = there ? b[b_next + n * 8] : 0.0f;
                 odd |= !(fabsf(one) < tensor::SPLIT_MOST && fabsf(other) < tensor::SPLIT_MOST);
             }
             if (__any_sync(0xffffffffu, odd)) {
-                add_as_they_are(left + k * left_apart, left_apart, right + k * right_apart, right_apart,
-                                count - k < STEP ? count - k : STEP);
+                // The rows of the step, two by two of those that lanes t read.
+                VISPARK_PRAGMA(unroll 1)
+                for (int row = 0; row < STEP; ++row) {
+                    const int one = start + row / 2 * SPREAD + step % TOGETHER * 2 + row % 2;
+                    const int at = SPREAD > 1 ? one : start + row;
+                    if (at < count) add_as_it_is(left + at * left_apart, right + at * right_apart);
+                }
             } else {
                 VISPARK_UNROLL
-                for (int n = 0; n < 8; ++n) {
+                for (int n = 0; n < BROAD; ++n) {
                     tensor::Halves across[2];
                     across[0].set(here ? b[n * 8] : 0.0f, odd);
-                    across[1].set(there ? b[4 * right_apart + n * 8] : 0.0f, odd);
+                    across[1].set(there ? b[b_next + n * 8] : 0.0f, odd);
                     VISPARK_UNROLL
                     for (int m = 0; m < 2; ++m) {
                         float sum[4] = {near[m * 4][n], near[m * 4 + 1][n], near[m * 4 + 2][n], near[m * 4 + 3][n]};
@@ -287,16 +307,12 @@ template <class T, class A, int TILES, int THREADS> struct OuterSums {
             if (++taken == FLUSHED) flush();
         }
     }
-    __device__ __forceinline__ void add_as_they_are(const float* left, int left_apart, const float* right,
-                                                    int right_apart, int count)
+    __device__ __forceinline__ void add_as_it_is(const float* left, const float* right)
     {
-        VISPARK_PRAGMA(unroll 1)
-        for (int k = 0; k < count; ++k)
+        VISPARK_UNROLL
+        for (int i = 0; i < HIGH; ++i)
             VISPARK_UNROLL
-            for (int i = 0; i < HIGH; ++i)
-                VISPARK_UNROLL
-                for (int j = 0; j < BROAD; ++j)
-                    near[i][j] += left[k * left_apart + down(i)] * right[k * right_apart + across(i, j)];
+            for (int j = 0; j < BROAD; ++j) near[i][j] += left[down(i)] * right[across(i, j)];
     }
 
     // All groups' sums become the last one's, in their order; `memory` has room for those of all tiles.
