@@ -1,6 +1,6 @@
 // kernels: mistakes_fold
 // a row times a matrix whose parts come one after the other, and sums of what follows
-#include "vispark/products.h"
+#include "vispark/tensor_products.h"
 
 // A value whose origin compilers do not see: vispark/target.h says why.
 template <class T> __device__ __forceinline__ T opaque(T a) { return vispark::opaque<T>(a); }
@@ -112,29 +112,30 @@ mistakes_fold(const long long* __restrict__ works, void* const* __restrict__ por
     float* const p_tiles = (float*)(memory + 0);
     const int lane = threadIdx.x % 32, group = threadIdx.x / 32;
     unsigned char* const scratch = nullptr;
-    typedef rows::Multiply<rows::Matrix<float, 480, 17, 0, 17, 1>, 16, 481, 1, 17, 128, 340, 2, 2, 1> p_by_m_multiply;
-    float* const p_by_m_part = (float*)(memory + 61568);
-    float* const p_by_m_tile = (float*)(memory + 86048);
+    typedef rows::TensorMultiply<rows::Matrix<float, 480, 17, 0, 17, 1>, 16, 481, 1, 17, 128, 320, 2, 2, 1> p_by_m_multiply;
+    float* const p_by_m_part = (float*)(memory + 30784);
+    float* const p_by_m_tile = (float*)(memory + 92224);
     p_by_m_multiply::bring(p_by_m_part, {m});
     rows::Fold<Add, Value, float, double> out_0_folds[1];
     rows::Fold<Add, Value, bool, long long> out_1_folds[1];
-    for (int ahead = 0; ahead < 1; ++ahead) {
+    for (int ahead = 0; ahead < 0; ++ahead) {
         rows::fetch<481, 481, 128>(p_tiles + ahead * 7696, p_in, ahead * 16ll, work.count, 16);
         rows::end_group();
     }
     int turn = 0;
     for (long long first = 0; first < work.count; first += 16, ++turn) {
+        rows::barrier();
+        rows::fetch<481, 481, 128>(p_tiles, p_in, first, work.count, 16);
+        rows::end_group();
         rows::wait_for_groups<0>();
         rows::barrier();
-        rows::fetch<481, 481, 128>(p_tiles + ((turn + 1) % 2) * 7696, p_in, first + 16, work.count, 16);
-        rows::end_group();
         const int count = rows::least(work.count - first, 16);
-        p_by_m_multiply::tile(p_by_m_tile, p_tiles + turn % 2 * 7696, p_by_m_part, {m});
+        p_by_m_multiply::tile(p_by_m_tile, p_tiles, p_by_m_part, {m});
         rows::barrier();
         for (int row = group; row < count; row += 4) {
             float out_0_row[1];
             bool out_1_value;
-            mistakes(p_tiles + turn % 2 * 7696 + row * 481, out_0_row, out_1_value, p_by_m_tile + row * 17, m, lane, scratch);
+            mistakes(p_tiles + row * 481, out_0_row, out_1_value, p_by_m_tile + row * 17, m, lane, scratch);
             VISPARK_UNROLL
             for (int j = 0; j < 1; ++j) if (j * 32 + lane < 17) out_0_folds[j].take(out_0_row[j]);
             if (lane == 0) out_1_folds[0].take(out_1_value);

@@ -1,6 +1,6 @@
 // kernels: lambda_kernel
 // a row times a larger matrix
-#include "vispark/products.h"
+#include "vispark/tensor_products.h"
 
 static __device__ __forceinline__ void
 lambda(const float* __restrict__ p, float* __restrict__ out_row, const float* __restrict__ p_by_m, const float* __restrict__ m)
@@ -29,9 +29,9 @@ lambda_kernel(const long long* __restrict__ works, void* const* __restrict__ por
     extern __shared__ __align__(16) unsigned char memory[];
     float* const p_tiles = (float*)(memory + 0);
     float* const out_row_tile = (float*)(memory + 36864);
-    typedef rows::Multiply<rows::Matrix<float, 12, 10, 0, 10, 1>, 256, 12, 0, 11, 128, 12, 4, 8, 4> p_by_m_multiply;
+    typedef rows::TensorMultiply<rows::Matrix<float, 12, 10, 0, 10, 1>, 256, 12, 0, 11, 128, 16, 4, 8, 1> p_by_m_multiply;
     float* const p_by_m_part = (float*)(memory + 47104);
-    float* const p_by_m_tile = (float*)(memory + 47872);
+    float* const p_by_m_tile = (float*)(memory + 49152);
     p_by_m_multiply::bring(p_by_m_part, {m});
     for (int ahead = 0; ahead < 2; ++ahead) {
         rows::fetch<12, 12, 128>(p_tiles + ahead * 3072, p_in, ahead * 256ll, work.count, 256);

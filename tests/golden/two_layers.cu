@@ -1,6 +1,6 @@
 // kernels: lambda_kernel
 // two layers
-#include "vispark/products.h"
+#include "vispark/tensor_products.h"
 
 // NumPy's maximum and minimum give NaN where an operand is; fmax and fmin the other operand.
 template <class T> __device__ __forceinline__ T maximum(T a, T b) { return a >= b || a != a ? a : b; }
@@ -45,15 +45,15 @@ lambda_kernel(const long long* __restrict__ works, void* const* __restrict__ por
     extern __shared__ __align__(16) unsigned char memory[];
     float* const p_tiles = (float*)(memory + 0);
     float* const out_row_tile = (float*)(memory + 36864);
-    typedef rows::Multiply<rows::Matrix<float, 12, 10, 0, 10, 1>, 256, 12, 0, 11, 128, 12, 4, 8, 4> p_by_m_multiply;
+    typedef rows::TensorMultiply<rows::Matrix<float, 12, 10, 0, 10, 1>, 256, 12, 0, 11, 128, 16, 4, 8, 1> p_by_m_multiply;
     float* const p_by_m_part = (float*)(memory + 46080);
-    float* const p_by_m_tile = (float*)(memory + 46848);
+    float* const p_by_m_tile = (float*)(memory + 48128);
     p_by_m_multiply::bring(p_by_m_part, {m});
-    typedef rows::Multiply<rows::Matrix<float, 10, 9, 0, 9, 1>, 256, 10, 0, 9, 128, 10, 4, 8, 1> staged_by_n_1_multiply;
-    float* const staged_by_n_1_part = (float*)(memory + 58112);
-    float* const staged_by_n_1_tile = (float*)(memory + 58752);
+    typedef rows::TensorMultiply<rows::Matrix<float, 10, 9, 0, 9, 1>, 256, 10, 0, 9, 128, 16, 4, 8, 1> staged_by_n_1_multiply;
+    float* const staged_by_n_1_part = (float*)(memory + 59392);
+    float* const staged_by_n_1_tile = (float*)(memory + 61440);
     staged_by_n_1_multiply::bring(staged_by_n_1_part, {n_1});
-    float* const staged_tile = (float*)(memory + 67968);
+    float* const staged_tile = (float*)(memory + 70656);
     for (int ahead = 0; ahead < 2; ++ahead) {
         rows::fetch<12, 12, 128>(p_tiles + ahead * 3072, p_in, ahead * 256ll, work.count, 256);
         rows::end_group();

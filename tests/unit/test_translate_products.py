@@ -65,13 +65,13 @@ def _kernel(fn: Callable[..., Any], data: np.ndarray, *args: Any, folding: Foldi
 @pytest.mark.parametrize(("spellings", "matrix"), [(DOWN, MATRIX), (OVER, ACROSS)])
 def test_expressions_give_one_kernel(spellings: dict[str, Any], matrix: np.ndarray):
     sources = {name: _kernel(fn, ROWS, matrix).source for name, fn in spellings.items()}
-    assert all("rows::Multiply" in source for source in sources.values())
+    assert all("rows::TensorMultiply" in source for source in sources.values())
     assert len(set(sources.values())) == 1, sources.keys()
 
 
 @pytest.mark.parametrize("fn", [_added, _summed, _assigned])
 def test_loops_are_recognised(fn: Callable[..., Any]):
-    assert "rows::Multiply" in _kernel(fn, ROWS, ACROSS).source
+    assert "rows::TensorMultiply" in _kernel(fn, ROWS, ACROSS).source
 
 
 @pytest.mark.parametrize("staged", [False, True])
@@ -93,7 +93,7 @@ def _mean(p, m):
     (_biased, ROWS.astype("f8"), (MATRIX, MATRIX[0])), (_biased, rows(37, 256), (rows(256, 9, seed=3), MATRIX[0, :9])),
     (_mean, rows(21, 785), (rows(784, 40, seed=3),))], ids=["float64", "lanes", "parts"])
 def test_products_are_right_on_both_ways(fn: Callable[..., Any], data: np.ndarray, args: tuple[Any, ...]):
-    assert "rows::Multiply" in _kernel(fn, data, *args).source
+    assert "Multiply<" in _kernel(fn, data, *args).source
     exact = plain(fn, data.astype("f8"), *(one.astype("f8") for one in args))
     for staged in (False, True):
         for one, other in zip(exact, translated(fn, data, *args, staged=staged), strict=True):
@@ -109,7 +109,7 @@ def _class(p, m):
 def test_rows_are_folded_by_the_greatest_item(staged: bool):
     folding = Folding((FieldFold("1.0", "add"), FieldFold("1.1", "add")), "0", 10)
     kernel = _kernel(_class, ROWS, MATRIX, folding=folding)
-    assert "rows::Multiply" in kernel.source
+    assert "rows::TensorMultiply" in kernel.source
     left = launch(kernel, (TracedCall(trace(_class, (MATRIX,)), (MATRIX,)),), (ROWS,),
                   options=("-DVISPARK_ALONE=0",) if staged else ())
     labels = np.argmax(ROWS @ MATRIX, axis=1)
@@ -148,7 +148,7 @@ WIDE = rows(784, 128, seed=4) * np.float32(0.05), rows(128, 10, seed=5), rows(10
     (lambda p, m: ((p - p.mean()) / p.std()) @ m, ROWS, (MATRIX,), 1)], ids=["read again", "three", "normalised"])
 def test_rows_that_are_computed_are_multiplied_too(fn: Callable[..., Any], data: np.ndarray, args: tuple[Any, ...],
                                                    products: int):
-    assert _kernel(fn, data, *args).source.count("typedef rows::Multiply") == products
+    assert _kernel(fn, data, *args).source.count("Multiply<rows::Matrix<") == products
     exact = plain(fn, data.astype("f8"), *(one.astype("f8") for one in args))
     for staged in (False, True):
         for one, other in zip(exact, translated(fn, data, *args, staged=staged), strict=True):
@@ -160,7 +160,7 @@ def test_rows_that_are_computed_are_multiplied_too(fn: Callable[..., Any], data:
 @pytest.mark.parametrize("fn", [_layers, _summed_layers, lambda p, m, n: np.dot(n.T, np.tanh(np.dot(p, m))),
                                 lambda p, m, n: p[::-1] @ m + 0 * (p[:10] * 2 @ n).sum()])
 def test_computed_rows_are_recognised(fn: Callable[..., Any]):
-    assert _kernel(fn, ROWS, MATRIX, SECOND).source.count("typedef rows::Multiply") == 2
+    assert _kernel(fn, ROWS, MATRIX, SECOND).source.count("typedef rows::TensorMultiply") == 2
 
 
 def _changed(p, m, n):
@@ -171,7 +171,7 @@ def _changed(p, m, n):
 
 
 def test_a_row_is_multiplied_as_it_was():
-    assert _kernel(_changed, ROWS, MATRIX, SECOND).source.count("typedef rows::Multiply") == 3
+    assert _kernel(_changed, ROWS, MATRIX, SECOND).source.count("typedef rows::TensorMultiply") == 3
     found = translated(_changed, ROWS, MATRIX, SECOND, staged=True)
     for one, other in zip(plain(_changed, ROWS, MATRIX, SECOND), found, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
@@ -204,4 +204,4 @@ def _conditional(p, m):
     (_kept, ROWS, ACROSS), (_conditional, ROWS, ACROSS)],
     ids=["searched", "long", "integers", "narrow", "read after", "conditional"])
 def test_other_products_are_written_row_by_row(fn: Callable[..., Any], data: np.ndarray, matrix: np.ndarray):
-    assert "rows::Multiply" not in _kernel(fn, data, matrix).source
+    assert "Multiply<" not in _kernel(fn, data, matrix).source

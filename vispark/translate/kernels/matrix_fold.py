@@ -71,7 +71,7 @@ def apart_of(factor: Factor, function: RowFunction) -> int:
 
 
 def spread_of(function: RowFunction) -> int:
-    """Return how many rows of a tile lie between those that neighbouring lanes read of a step, so that they meet in no
+    """Return the number of rows of a tile between those that neighbouring lanes read of a step, so that they meet in no
     bank: one, or several where factors are parts of rows, which lie as they do.
     """
     rows = {factor.row for outer in function.outers for factor in outer.factors if factor.row}
@@ -249,7 +249,7 @@ class _Passes(MatrixFold):
                 text.add(f"{call}({self._rows_of(left)}, {self._rows_of(right)}, count);")
 
     def _rows_of(self, factor: Factor) -> str:
-        """Return where a factor's rows lie in shared memory, and how far apart."""
+        """Return the address of a factor's rows in shared memory, and their distance."""
         if not factor.row:
             return f"{factor.name}_tile, {apart_of(factor, self.function)}"
         tile, _, stride = super()._tile_places()[factor.row].partition(" + row * ")

@@ -402,7 +402,8 @@ class RowKernel:
         offset = self.products_at
         for product, how in self._multiplied:
             port = self.function.row_of(product)
-            text.add(f"typedef rows::{'Tensor' if how.tensor else ''}Multiply<{_matrix(product)}, {how.rows}, {stride_of(port)}, {product.first}, "
+            text.add(f"typedef rows::{'Tensor' if how.tensor else ''}Multiply<{_matrix(product)}, {how.rows}, "
+                     f"{stride_of(port)}, {product.first}, "
                      f"{how.apart}, {self.table.block}, {how.most}, {how.high}, {how.broad}, {how.read}> "
                      f"{product.name}_multiply;",
                      f"{product.c}* const {product.name}_part = ({product.c}*)(memory + {offset});",

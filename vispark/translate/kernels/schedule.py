@@ -108,8 +108,8 @@ class Multiplied:
     """Tiling of the product of a tile's rows and a matrix by a thread block; see ``vispark/products.h``.
 
     A thread has ``high`` rows and ``broad`` columns; ``most`` terms of the matrix, ``wide`` numbers each, lie in shared
-    memory at once; ``read`` numbers of a row are read at once; products of ``rows`` rows lie ``apart``. Where ``tensor``
-    says so, tensor cores multiply; see ``vispark/tensor_products.h``.
+    memory at once; ``read`` numbers of a row are read at once; products of ``rows`` rows lie ``apart``. Tensor cores
+    multiply where ``tensor`` says so; see ``vispark/tensor_products.h``.
     """
 
     high: int
@@ -410,7 +410,8 @@ def multiplied(product: Product, rows: int, threads: int, function: RowFunction)
         wide = -(-product.width // 8) * 8
         # Terms come in steps of 8, and of rows an odd number of floats apart in fours of these.
         whole = 32 if stride_of(port) % 2 and product.terms > 24 else 8
-        most = min(-(-product.terms // whole) * whole, max(whole, _PARTS_BYTES // (wide * _PAIR_BYTES) // whole * whole))
+        held = _PARTS_BYTES // (wide * _PAIR_BYTES) // whole * whole
+        most = min(-(-product.terms // whole) * whole, max(whole, held))
         return Multiplied(high, broad, most, 1, product.width | 1, rows, wide, product.itemsize, True)
     wide = -(-product.width // broad) * broad
     most = min(product.terms, max(4, _MATRIX_BYTES // (wide * product.itemsize) // 4 * 4))
