@@ -32,6 +32,8 @@ case("special: wider functions of float32", _F32, tolerance=64)(_wider)
 case("special: wider functions of float64", _F64, tolerance=64)(_wider)
 case("special: of two float32", pairs(_F32), tolerance=64)(_of_two)
 case("special: of two float64", pairs(_F64), tolerance=64)(_of_two)
+case("special: of two float32, subnormal ones too", pairs(np.array([1e-45, 1.2e-38, 3, 350], "float32")),
+     tolerance=64)(_of_two)
 
 
 for _values in (F16, I8, I32, BOOLS):

@@ -485,7 +485,8 @@ template <class T> __device__ __forceinline__ T special_rel_entr(T a, T b)
 template <class T> __device__ __forceinline__ T special_kl_div(T a, T b)
 {
     const T most = -log_of(T(0));
-    return a != a || b != b ? a + b : a > 0 && b > 0 ? a * log_of(a / b) - a + b : a == 0 && b >= 0 ? b : most;
+    const bool inside = a > 0 && b > 0;
+    return a != a || b != b ? a + b : inside ? T(a * log_of(double(a) / b) - a + b) : a == 0 && b >= 0 ? b : most;
 }
 template <class T> __device__ __forceinline__ T special_xlogy(T a, T b)
 {
