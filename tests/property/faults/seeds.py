@@ -225,8 +225,10 @@ FAULTS = (
     # -- chains, folds, tables ----------------------------------------------------------------------------------------
     Fault("what is between two functions is not rounded", "kernels/row_function.py",
           "number = cast(cast(value, kind), Scalar(output.dtype))", "number = value", _units("fuse")),
-    Fault("minimum and maximum are each other", "ir/folding.py", '"minimum": "Minimum", "maximum": "Maximum"',
-          '"minimum": "Maximum", "maximum": "Minimum"', _units("fuse")),
+    Fault("minimum and maximum are each other", "ir/folding.py",
+          "return operator_of(self.operator).functor",
+          'return {"Minimum": "Maximum", "Maximum": "Minimum"}.get(name := operator_of(self.operator).functor, name)',
+          _units("fuse")),
     Fault("a fold skips rows", "kernels/row_kernel.py",
           "first += {together}) {{", "first += {together} + 1) {{", _units("fuse")),
     Fault("doubled counts of keys", "kernels/keyed_fold.py",
