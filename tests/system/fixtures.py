@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,6 +19,10 @@ from pyspark import SparkContext
 
 from tests import leaks
 from tests.system import archive, topology
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell's background jobs ignore interrupts; what is tested here, and Arrow, expects Python's own.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 try:
     from pyarrow import csv
