@@ -96,11 +96,13 @@ def _mean(p, m):
     return scores.max(), np.argmax(scores), p.sum()
 
 
-@pytest.mark.parametrize(("fn", "data", "args"), [
-    (_biased, ROWS.astype("f8"), (MATRIX, MATRIX[0])), (_biased, rows(37, 256), (rows(256, 9, seed=3), MATRIX[0, :9])),
-    (_mean, rows(21, 785), (rows(784, 40, seed=3),))], ids=["float64", "lanes", "parts"])
-def test_products_are_right_on_both_ways(fn: Callable[..., Any], data: np.ndarray, args: tuple[Any, ...]):
-    assert "Multiply<" in _kernel(fn, data, *args).source
+@pytest.mark.parametrize(("fn", "data", "args", "multiplied"), [
+    (_biased, ROWS.astype("f8"), (MATRIX, MATRIX[0]), "rows::Multiply<"),
+    (_biased, rows(37, 256), (rows(256, 9, seed=3), MATRIX[0, :9]), "rows::TensorMultiply<"),
+    (_mean, rows(21, 785), (rows(784, 40, seed=3),), "rows::Multiply<")], ids=["float64", "lanes", "parts"])
+def test_products_are_right_on_both_ways(fn: Callable[..., Any], data: np.ndarray, args: tuple[Any, ...],
+                                         multiplied: str):
+    assert multiplied in _kernel(fn, data, *args).source
     exact = plain(fn, data.astype("f8"), *(one.astype("f8") for one in args))
     for staged in (False, True):
         for one, other in zip(exact, translated(fn, data, *args, staged=staged), strict=True):
