@@ -1,7 +1,9 @@
 """Launches and copies through each layer below the ``cuda`` device: ``python -m benchmarks.layers --out FILE``.
 
-Each layer, PyCUDA and cuda-bindings (``VISPARK_CUDA_DRIVER``), runs in processes of its own, in turn. A process
-enqueues an empty kernel of three arguments, and a copy of 4 KiB, a thousand times between two waits for the stream.
+Each layer, PyCUDA and cuda-bindings (``VISPARK_CUDA_DRIVER``), has a process of its own. The two take turns, and who
+begins changes with each pair, so that a machine whose speed changes does the same to both. A sample enqueues an empty
+kernel of three arguments, or a copy of 4 KiB, a thousand times between two waits for the stream; "in a pass" is within
+a context in which the device is current already, as a plan's steps are.
 """
 
 from __future__ import annotations
@@ -12,7 +14,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
+from statistics import quantiles
 
 import click
 import numpy as np
@@ -30,8 +34,9 @@ REPEATS = 1000
 SOURCE = 'extern "C" __global__ void nothing(const float *a, float *b, int n) {}'
 
 
-def measured(samples: int) -> dict[str, list[float]]:
-    """Return seconds a call in this process, with whichever layer it chose."""
+def measure() -> None:
+    """Print the seconds a call of each case, in this process and with whichever layer it chose, for each line of input.
+    """
     device, *others = open_devices("cuda")
     stream = device.stream()
     kernel = device.compile(Source(SOURCE, "nothing.cu"), "nothing")
@@ -44,44 +49,59 @@ def measured(samples: int) -> dict[str, list[float]]:
     def copy() -> None:
         device.copy_across(*pair, stream=stream)
 
-    def timed(call: Callable[[], None]) -> float:
+    def timed(call: Callable[[], None], is_in_pass: bool) -> float:
         device.synchronize(stream=stream)
-        start = time.perf_counter()
-        for _ in range(REPEATS):
-            call()
-        seconds = time.perf_counter() - start
+        with device.active() if is_in_pass else nullcontext():
+            start = time.perf_counter()
+            for _ in range(REPEATS):
+                call()
+            seconds = time.perf_counter() - start
         device.synchronize(stream=stream)
         return seconds / REPEATS
 
-    cases = {"launch": launch, "copy": copy}
-    for call in cases.values():
-        timed(call)
-    found = {name: [timed(call) for _ in range(samples)] for name, call in cases.items()}
+    for _ in sys.stdin:
+        print(json.dumps({"launch": timed(launch, False), "launch in a pass": timed(launch, True),
+                          "copy": timed(copy, False), "copy in a pass": timed(copy, True)}), flush=True)
     for buffer in pair:
         buffer.close()
     for each in (device, *others):
         each.close()
-    return found
+
+
+def pairs(samples: int) -> dict[str, dict[str, list[float]]]:
+    """Return the samples of each layer and case, of which each pair was taken one after the other."""
+    kept: dict[str, dict[str, list[float]]] = {layer: {} for layer in LAYERS}
+    with ExitStack() as stack:
+        children = {layer: stack.enter_context(subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.layers", "--child"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            text=True, env={**os.environ, VARIABLE: layer})) for layer in LAYERS}
+        for number in range(-1, samples):
+            for layer in LAYERS[::1 if number % 2 else -1]:
+                child = children[layer]
+                assert child.stdin and child.stdout
+                child.stdin.write("\n")
+                child.stdin.flush()
+                for name, seconds in json.loads(child.stdout.readline()).items():
+                    if number >= 0:
+                        kept[layer].setdefault(name, []).append(seconds)
+    return kept
 
 
 @click.command(help=__doc__)
-@click.option("--samples", default=15, type=click.IntRange(1), help="Of each case in each process.")
-@click.option("--rounds", default=3, type=click.IntRange(1), help="Processes of each layer.")
+@click.option("--samples", default=100, type=click.IntRange(2), help="Pairs of each case.")
 @click.option("--out", type=click.Path(path_type=Path), help="Where the samples go, as JSON.")
 @click.option("--child", is_flag=True, hidden=True)
-def main(samples: int, rounds: int, out: Path | None, child: bool) -> None:
+def main(samples: int, out: Path | None, child: bool) -> None:
     if child:
-        print(json.dumps(measured(samples)))
+        measure()
         return
-    kept: dict[str, dict[str, list[float]]] = {layer: {} for layer in LAYERS}
-    for _ in range(rounds):
-        for layer in LAYERS:
-            given = [sys.executable, "-m", "benchmarks.layers", "--child", "--samples", str(samples)]
-            answer = subprocess.run(given, check=True, stdout=subprocess.PIPE, env={**os.environ, VARIABLE: layer})
-            for name, times in json.loads(answer.stdout).items():
-                kept[layer].setdefault(name, []).extend(times)
-    groups = compared(kept, samples=samples, rounds=rounds)
+    kept = pairs(samples)
+    groups = compared(kept, samples=samples)
     Console().print(table(groups, "calls of the driver"))
+    for name, times in kept[LAYERS[1]].items():
+        low, middle, high = quantiles(np.divide(times, kept[LAYERS[0]][name]), n=4)
+        print(f"{name}: {LAYERS[1]} takes {middle:.3f} of {LAYERS[0]} (median of {samples} pairs; quartiles {low:.3f} "
+              f"to {high:.3f})")
     if out:
         about = {"command": ["python", "-m", "benchmarks.layers"], "scale": "full", "device": "cuda",
                  "machine": machine.description(), **machine.commit()}

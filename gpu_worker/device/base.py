@@ -375,8 +375,9 @@ class Device(ABC):
         return Clock()
 
     @abstractmethod
-    def allocate(self, nbytes: int, *, stream: Stream) -> Buffer:
-        """Return memory of ``nbytes`` bytes with undefined content, aligned to 256 bytes.
+    def allocate(self, nbytes: int, *, stream: Stream, is_for_messages: bool = False) -> Buffer:
+        """Return memory of ``nbytes`` bytes with undefined content, aligned to 256 bytes. Where it is for messages, a
+        library that moves them may open it in other processes.
 
         Raises
         ------

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
+from operator import attrgetter
+from typing import Any
 
 import numpy as np
 
@@ -103,11 +105,9 @@ class Parameters:
     def __init__(self, kernel: str, layout: Sequence[tuple[int, int]]):
         self._kernel = kernel
         self._sizes = [size for _, size in layout]
-        form, end = "<", 0
-        for offset, size in layout:
-            form += f"{offset - end}x{size}s"
-            end = offset + size
-        self._pack = struct.Struct(form).pack
+        ends = [0, *(offset + size for offset, size in layout)]
+        self._gaps = [f"{offset - end}x" for (offset, _), end in zip(layout, ends, strict=False)]
+        self._packers: dict[tuple[type, ...], _Packer] = {}
 
     def pack(self, arguments: Sequence[Given]) -> bytes:
         """Return the arguments as the kernel finds them: an address for a buffer, a NumPy scalar's bytes.
@@ -117,24 +117,57 @@ class Parameters:
         LaunchError
             If their number or a size is not the kernel's.
         """
+        kinds = (*[type(argument) for argument in arguments],)
+        packer = self._packers.get(kinds)
+        if packer is None:
+            packer = self._packer(arguments)
+            if all(_has_one_size(kind) for kind in kinds):
+                self._packers[kinds] = packer
+        pack, readers = packer
+        return pack(*[read(argument) for read, argument in zip(readers, arguments, strict=True)])
+
+    def _packer(self, arguments: Sequence[Given]) -> _Packer:
+        """Return a packer of arguments of these types, which fit the kernel."""
         if len(arguments) != len(self._sizes):
             raise LaunchError(f"{self._kernel} takes {len(self._sizes)} arguments, {len(arguments)} were given")
-        parts = []
-        for place, (argument, size) in enumerate(zip(arguments, self._sizes, strict=True)):
-            if isinstance(argument, Buffer):
-                part = argument.address.to_bytes(8, "little")
-            elif isinstance(argument, np.generic):
-                part = argument.tobytes()
-            elif isinstance(argument, Late):
-                part = argument.value.tobytes()
-            else:
-                raise LaunchError(f"argument {place + 1} of {self._kernel} is a {type(argument).__name__}; it must be "
+        form, readers = "<", list[Callable[[Any], Any]]()
+        for place, (argument, size, gap) in enumerate(zip(arguments, self._sizes, self._gaps, strict=True), 1):
+            is_address = isinstance(argument, Buffer)
+            if not is_address and not isinstance(argument, np.generic | Late):
+                raise LaunchError(f"argument {place} of {self._kernel} is a {type(argument).__name__}; it must be "
                                   "a buffer or a NumPy scalar")
-            if len(part) != size:
-                raise LaunchError(f"argument {place + 1} of {self._kernel} must have {size} bytes; "
-                                  f"{_describe(argument)} has {len(part)}")
-            parts.append(part)
-        return self._pack(*parts)
+            nbytes = 8 if is_address else len(_bytes_of(argument))
+            if nbytes != size:
+                raise LaunchError(f"argument {place} of {self._kernel} must have {size} bytes; "
+                                  f"{_describe(argument)} has {nbytes}")
+            code = "Q" if is_address else _CODES.get(type(argument), "")
+            form += gap + (code or f"{size}s")
+            readers.append(_ADDRESS if is_address else _itself if code else _bytes_of)
+        return struct.Struct(form).pack, readers
+
+
+#: What packs values, and what takes each of them from an argument.
+_Packer = tuple[Callable[..., bytes], list[Callable[[Any], Any]]]
+
+_ADDRESS = attrgetter("address")
+
+#: Types that struct packs by themselves, to the same bits and in a third of the time that their bytes take.
+_CODES = {np.bool_: "?", np.int8: "b", np.uint8: "B", np.int16: "h", np.uint16: "H", np.int32: "i", np.uint32: "I",
+          np.int64: "q", np.uint64: "Q", np.float64: "d"}
+
+
+def _has_one_size(kind: type) -> bool:
+    """Return whether all arguments of a type take as many bytes."""
+    return issubclass(kind, Buffer) or issubclass(kind, np.number | np.bool_)
+
+
+def _itself(argument: np.generic) -> np.generic:
+    return argument
+
+
+def _bytes_of(argument: Any) -> bytes:
+    """Return the bytes of a scalar, or of a value that changes."""
+    return (argument.value if isinstance(argument, Late) else argument).tobytes()
 
 
 def _describe(argument: Given) -> str:

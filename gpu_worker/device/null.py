@@ -50,7 +50,7 @@ class NullDevice(Device):
         self.calls.append(("stream",))
         return Stream()
 
-    def allocate(self, nbytes: int, *, stream: Stream) -> Buffer:
+    def allocate(self, nbytes: int, *, stream: Stream, is_for_messages: bool = False) -> Buffer:
         self.calls.append(("allocate", nbytes))
         with self.lock:
             if self._used + nbytes > self._total:

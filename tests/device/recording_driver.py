@@ -26,11 +26,12 @@ _OF_FUNCTION = {"MAX_THREADS_PER_BLOCK": 1024, "NUM_REGS": 32}
 
 #: What makes a handle, and what gives it back.
 PAIRS = {"cuStreamCreate": "cuStreamDestroy", "cuEventCreate": "cuEventDestroy", "cuModuleLoadData": "cuModuleUnload",
-         "cuMemHostAlloc": "cuMemFreeHost", "cuMemAllocAsync": "cuMemFreeAsync", "cuCtxPushCurrent": "cuCtxPopCurrent",
+         "cuMemHostAlloc": "cuMemFreeHost", "cuMemAllocAsync": "cuMemFreeAsync", "cuMemAlloc": "cuMemFree",
+         "cuCtxPushCurrent": "cuCtxPopCurrent",
          "cuDevicePrimaryCtxRetain": "cuDevicePrimaryCtxRelease", "cuLibraryLoadData": "cuLibraryUnload"}
 
 #: Calls that need no current context.
-_ANYWHERE = {"cuInit", "cuDriverGetVersion", "cuCtxPushCurrent", "cuStreamQuery", "cuGetErrorString"}
+_ANYWHERE = {"cuInit", "cuDriverGetVersion", "cuCtxPushCurrent", "cuCtxSetCurrent", "cuStreamQuery", "cuGetErrorString"}
 
 
 class RecordingDriver:
@@ -137,6 +138,11 @@ class RecordingDriver:
         self._current.append(context)
         return ()
 
+    def _on_cuCtxSetCurrent(self, context: Any):
+        assert int(context) == self._primary
+        self._current[-1:] = [context]
+        return ()
+
     def _on_cuCtxGetCurrent(self):
         return (self._current[-1],)
 
@@ -149,6 +155,9 @@ class RecordingDriver:
         return (ctypes.addressof(memory),)
 
     def _on_cuMemHostAlloc(self, nbytes: int, flags: int):
+        return self._allocate(nbytes)
+
+    def _on_cuMemAlloc(self, nbytes: int):
         return self._allocate(nbytes)
 
     def _on_cuMemAllocAsync(self, nbytes: int, stream: Any):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import struct
+import threading
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -78,6 +79,36 @@ def test_a_launch_has_its_packed_values(gpu: device.CudaDevice, cuda: RecordingD
     assert [value for *_, value in asked] == [100_000]
 
 
+def test_a_thread_gets_the_context_once(gpu: device.CudaDevice, cuda: RecordingDriver):
+    def launch_often() -> None:
+        stream = gpu.stream()
+        kernel = gpu.compile(SOURCE, "scale")
+        with closing(gpu.allocate(64, stream=stream)) as buffer:
+            for _ in range(5):
+                gpu.launch(kernel, (1,), (32,), [buffer, np.int32(7), np.float64(0.5)], stream=stream)
+
+    before = cuda.count()["cuCtxSetCurrent"]
+    launch_often()
+    thread = threading.Thread(target=launch_often)
+    thread.start()
+    thread.join()
+    assert len(cuda.launches) == 10 and cuda.count()["cuCtxSetCurrent"] == before + 1
+
+
+def test_devices_take_turns_in_a_thread(cuda: RecordingDriver, tmp_path: Path):
+    cuda.gpus *= 2
+    one, other = device.open_cuda(memory=0, addresses=(), cache_dir=str(tmp_path))
+    before = cuda.count()["cuCtxSetCurrent"]
+    with one.active():
+        one.stream()
+        with other.active():
+            other.stream()
+        one.stream()
+    assert cuda.count()["cuCtxSetCurrent"] == before + 3
+    one.close()
+    other.close()
+
+
 def test_streams_wait_for_each_other(gpu: device.CudaDevice, cuda: RecordingDriver):
     one, other = gpu.stream(), gpu.stream()
     gpu.order(other, stream=one, of=gpu)
@@ -110,6 +141,16 @@ def test_an_exhausted_device_is_tried_again_and_told(gpu: device.CudaDevice, cud
     assert cuda.count()["cuMemPoolTrimTo"] == 1 and gpu.memory().used == 0
     cuda.failing.clear()
     gpu.allocate(64, stream=stream).close()
+
+
+def test_memory_of_messages_is_of_no_pool(gpu: device.CudaDevice, cuda: RecordingDriver):
+    with closing(gpu.allocate(64, stream=gpu.stream(), is_for_messages=True)) as buffer:
+        assert buffer.nbytes == gpu.memory().used == 64
+        with pytest.raises(OutOfMemory, match="64 of 1,073,741,824 are in use"):
+            gpu.allocate(1 << 30, stream=gpu.stream(), is_for_messages=True)
+    count = cuda.count()
+    assert count["cuMemAlloc"] == count["cuMemFree"] == 1 and not count["cuMemAllocAsync"]
+    assert gpu.memory().used == 0
 
 
 def test_a_fault_ends_the_device(cuda: RecordingDriver, tmp_path: Path):

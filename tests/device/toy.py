@@ -40,7 +40,7 @@ class ToyDevice(Device):
     def stream(self) -> Stream:
         return Stream()
 
-    def allocate(self, nbytes: int, *, stream: Stream) -> Buffer:
+    def allocate(self, nbytes: int, *, stream: Stream, is_for_messages: bool = False) -> Buffer:
         if self._is_closed:
             raise DeviceUnavailable(f"{self.name} is closed")
         with self.lock:

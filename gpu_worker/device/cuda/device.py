@@ -7,7 +7,8 @@ parameters, and the codes of errors.
 
 PyCUDA keeps a stack of contexts per thread and ends the process if a thread ends with one on it, and it destroys
 streams and modules only while their context is current. So calls run inside :meth:`CudaDevice.active`, and streams and
-modules that nobody holds any more go back to the device, which destroys them there.
+modules that nobody holds any more go back to the device, which destroys them there. By cuda-bindings a context stays a
+thread's (:mod:`gpu_worker.device.cuda.current`).
 """
 
 from __future__ import annotations
@@ -43,10 +44,12 @@ from gpu_worker.device.base import (
 from gpu_worker.device.cache import KernelCache
 from gpu_worker.device.cuda import shared_memory
 from gpu_worker.device.cuda.clock import EventClock, wait_asleep
-from gpu_worker.device.cuda.driver import PINNED, DriverError, bindings, check, parameter_layout
+from gpu_worker.device.cuda.current import Current, Pushed
+from gpu_worker.device.cuda.driver import PINNED, bindings, check, parameter_layout
 from gpu_worker.device.cuda.graph import Graph
 from gpu_worker.device.cuda.layer import cuda_driver, missing
 from gpu_worker.device.cuda.module_globals import variables
+from gpu_worker.device.cuda.native_driver import PrimaryContext
 from gpu_worker.device.cuda.nvrtc import INSTALL, Cubin, architecture, compile_cubin, cubin_key, nvrtc_version
 from gpu_worker.device.cuda.pool import MemoryPool
 from gpu_worker.device.launch_limits import (
@@ -128,6 +131,10 @@ class CudaBuffer(Buffer):
         self.home = home
 
 
+class PlainBuffer(Buffer):
+    """Device memory that is of no pool: CUDA lets other processes open such alone, by CUDA IPC."""
+
+
 class CudaKernel(CompiledKernel):
     """Function of a loaded module, with its parameters and the limits of its launches."""
 
@@ -179,7 +186,7 @@ class CudaDevice(Device):
         self._unused: deque[Any] = deque()
         self._peers: set[int] = set()
         self._reached: set[int] = set()
-        self._active = _Active(self)
+        self._active: Pushed | Current
         self._home: Any = None
         self._report = np.zeros(4, np.int64)
         try:
@@ -204,6 +211,7 @@ class CudaDevice(Device):
         self.multiprocessors = native.get_attribute(cuda_driver.device_attribute.MULTIPROCESSOR_COUNT)
         self._multiprocessor = _multiprocessor(native)
         self._context = native.retain_primary_context()
+        self._active = (Current if isinstance(self._context, PrimaryContext) else Pushed)(self, self._context)
         with self._active:
             self._home = CudaStream(cuda_driver.Stream(_NON_BLOCKING), np.zeros(1, np.uint32), None)
             self._report = cuda_driver.pagelocked_zeros(4, np.int64)
@@ -214,7 +222,7 @@ class CudaDevice(Device):
         visible = os.environ.get("CUDA_VISIBLE_DEVICES")
         return [devices[number] for number in dict.fromkeys(ordinals(addresses, visible, len(devices)))]
 
-    def active(self) -> _Active:
+    def active(self) -> Pushed | Current:
         """Return a context in which the device is current in this thread; cheap if it is already.
 
         CUDA's errors inside become ours: KernelFault, OutOfMemory or LaunchError.
@@ -238,7 +246,7 @@ class CudaDevice(Device):
         with self._active:
             return EventClock(self, self._home)
 
-    def allocate(self, nbytes: int, *, stream: Any) -> CudaBuffer:
+    def allocate(self, nbytes: int, *, stream: Any, is_for_messages: bool = False) -> Buffer:
         if nbytes == 0:
             return CudaBuffer(self, 0, 0, stream.handle)
         with self.lock:
@@ -247,12 +255,13 @@ class CudaDevice(Device):
             self._used += nbytes
         try:
             with self._active:
-                address = self._take(nbytes, stream)
+                if is_for_messages:
+                    return PlainBuffer(self, int(check(bindings.cuMemAlloc(nbytes))), nbytes)
+                return CudaBuffer(self, self._take(nbytes, stream), nbytes, stream.handle)
         except VisparkError:
             with self.lock:
                 self._used -= nbytes
             raise
-        return CudaBuffer(self, address, nbytes, stream.handle)
 
     def _exhausted(self, nbytes: int) -> OutOfMemory:
         return OutOfMemory(f"{self.name}: {nbytes:,} bytes do not fit, {self._used:,} of {self._total:,} are in use")
@@ -283,6 +292,8 @@ class CudaDevice(Device):
             with self._active:
                 if is_shared:
                     shared_memory.unmap(buffer)
+                elif isinstance(buffer, PlainBuffer):
+                    check(bindings.cuMemFree(buffer.address))
                 else:
                     self.pool.free(buffer.address, buffer.home)
         except KernelFault as error:
@@ -565,46 +576,6 @@ class CudaDevice(Device):
         except cuda_driver.Error as error:
             log.warning("%s was not detached: %s", self.name, error)
 
-
-class _Active:
-    """Context that pushes a device's CUDA context on this thread's stack, unless it is there, and pops it."""
-
-    __slots__ = ("_device",)
-
-    def __init__(self, device: CudaDevice):
-        self._device = device
-
-    def __enter__(self) -> None:
-        device = self._device
-        device.check_usable()
-        stack = _THREAD.devices
-        if not stack or stack[-1] is not device:
-            try:
-                device._context.push()
-            except cuda_driver.Error as error:
-                raise device.translated(error) from error
-        stack.append(device)
-
-    def __exit__(self, kind: type | None, error: BaseException | None, trace: object) -> None:
-        device, stack = self._device, _THREAD.devices
-        stack.pop()
-        if not stack or stack[-1] is not device:
-            try:
-                cuda_driver.Context.pop()
-            except cuda_driver.Error as failed:
-                error = failed if error is None else error
-        if isinstance(error, (cuda_driver.Error, DriverError)):
-            raise device.translated(error) from error
-
-
-class _Thread(threading.local):
-    """The devices that are current in a thread, innermost last."""
-
-    def __init__(self) -> None:
-        self.devices: list[CudaDevice] = []
-
-
-_THREAD = _Thread()
 
 #: Whether CUDA was called in this process; from then on it does not look at CUDA_VISIBLE_DEVICES.
 _INITIALIZED = threading.Event()

@@ -128,6 +128,10 @@ class PrimaryContext:
     def push(self) -> None:
         check(bindings.cuCtxPushCurrent(self._raw))
 
+    def make_current(self) -> None:
+        """Make it the calling thread's, in place of the one that is, and leave it there."""
+        check(bindings.cuCtxSetCurrent(self._raw))
+
     def detach(self) -> None:
         self.is_retained = False
         check(bindings.cuDevicePrimaryCtxRelease(self._device))
@@ -232,10 +236,18 @@ class DriverFunction:
         """Launch with packed arguments, which the driver has copied when this returns."""
         extra = 0
         if packed:
-            values = _PACKED.values
-            values.address, values.nbytes = packed, len(packed)
-            extra = _PACKED.place
-        check(bindings.cuLaunchKernel(self.raw, *(*grid, 1, 1)[:3], *(*block, 1, 1)[:3], shared, stream.raw, 0, extra))
+            values, extra = _PACKED.blocks[len(packed)]
+            values.address = packed
+        columns, rows, layers = grid + _ONES[len(grid)]
+        width, height, depth = block + _ONES[len(block)]
+        status, = bindings.cuLaunchKernel(self.raw, columns, rows, layers, width, height, depth, shared, stream.raw, 0,
+                                          extra)
+        if status:
+            check((status,))
+
+
+#: Extents that a grid, or a block, of so many lacks.
+_ONES = ((1, 1, 1), (1, 1), (1,), ())
 
 
 class PackedValues(ctypes.Structure):
@@ -245,13 +257,23 @@ class PackedValues(ctypes.Structure):
                 ("size", ctypes.c_size_t), ("end", ctypes.c_size_t), ("nbytes", ctypes.c_size_t))
 
 
+class _PackedBlocks(dict[int, tuple[PackedValues, int]]):
+    """Blocks of values and their addresses by the size of the values, made once for each, as making one takes longer
+    than the launch.
+    """
+
+    def __missing__(self, nbytes: int) -> tuple[PackedValues, int]:
+        values = PackedValues(1, None, 2, 0, 0, nbytes)
+        place = ctypes.addressof(values)
+        values.size = place + PackedValues.nbytes.offset
+        return self.setdefault(nbytes, (values, place))
+
+
 class _PackedByThread(threading.local):
-    """A thread's block of values, made once, as making one takes longer than the launch."""
+    """A thread's blocks of values, which no other one fills while it launches."""
 
     def __init__(self) -> None:
-        self.values = PackedValues(1, None, 2, 0, 0, 0)
-        self.place = ctypes.addressof(self.values)
-        self.values.size = self.place + PackedValues.nbytes.offset
+        self.blocks = _PackedBlocks()
 
 
 _PACKED = _PackedByThread()

@@ -175,7 +175,7 @@ class HostDevice(Device):
     def stream(self) -> Stream:
         return HostStream()
 
-    def allocate(self, nbytes: int, *, stream: Stream) -> Buffer:
+    def allocate(self, nbytes: int, *, stream: Stream, is_for_messages: bool = False) -> Buffer:
         self._check_usable()
         return Buffer(self, self._memory.take(nbytes) if nbytes else 0, nbytes)
 
