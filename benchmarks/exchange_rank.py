@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from gpu_worker.device import open_devices
 from gpu_worker.device.base import Device
 from gpu_worker.protocol import exchange_kinds
@@ -31,12 +33,15 @@ def joined(exchange: str, key: bytes, rank: int, workers: list[str], deadline: f
     return opened.join(Wanted(key, rank, tuple(workers), 0, addresses), deadline)
 
 
-def swapping(world: JoinedWorld, device: Device, nbytes: int) -> Callable[[], Any]:
-    """What swaps a face with the other node, from the device's memory to the other's."""
+def swapping(world: JoinedWorld, device: Device, nbytes: int) -> tuple[Callable[[], Any], Callable[[], None]]:
+    """What swaps a face with the other node, from the device's memory to the other's, and what compares it then."""
     part, stream = MessageSpec(device, 1 - world.rank, 7, nbytes), device.stream()
     staged = world.stage([part], [part])
     (given,), (taken,) = staged.sends, staged.receives
     buffer = device.allocate(nbytes, stream=stream)
+    face = np.full(nbytes, 1 + world.rank, np.uint8)
+    device.copy_in(given.buffer or buffer, face, stream=stream)
+    device.synchronize(stream=stream)
 
     def ready() -> None:
         if given.host is not None:
@@ -49,22 +54,32 @@ def swapping(world: JoinedWorld, device: Device, nbytes: int) -> Callable[[], An
             device.copy_in(buffer, taken.host, stream=stream)
             device.synchronize(stream=stream)
 
-    return swap
+    def compare() -> None:
+        device.copy_out(face, taken.buffer or buffer, stream=stream)
+        device.synchronize(stream=stream)
+        if not (face == 2 - world.rank).all():
+            raise SystemExit(f"rank {world.rank} has another face of {nbytes:,} bytes than was sent")
+
+    return swap, compare
 
 
-def main(exchange: str, key: str, rank: int, workers: list[str], sizes: list[int], samples: int, device: str) -> None:
+def main(exchange: str, key: str, rank: int, workers: list[str], sizes: list[int], samples: int, device: str,
+         addresses: list[str]) -> None:
     """Print the seconds of each swap of a face of each size."""
     deadline, found = time.monotonic() + _SECONDS, []
     world = joined(exchange, bytes.fromhex(key), rank, workers, deadline)
     world.begin(deadline)
-    (where,) = open_devices(device, memory=0, cache_dir="")
+    (where,) = open_devices(device, memory=0, cache_dir="", addresses=addresses)
     for nbytes in sizes:
-        swap, taken = swapping(world, where, nbytes), []
+        swap, compare = swapping(world, where, nbytes)
+        taken = []
         for _ in range(_FIRST + samples):
             world.gather(b"")
             began = time.perf_counter()
             swap()
             taken.append(time.perf_counter() - began)
+            if len(taken) == 1:
+                compare()
         found.append(taken[_FIRST:])
     print(json.dumps(found), flush=True)
     sys.stdin.read()        # the world ends with the first one that leaves

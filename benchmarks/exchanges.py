@@ -47,7 +47,7 @@ WAYS = {"host": (("mpi, tcp", "mpi", {}),
                  ("ucx, shared memory, cuda_copy, cuda_ipc", "ucx", {"UCX_TLS": "sm,self,cuda_copy,cuda_ipc"}))}
 
 
-def swaps(exchange: str, variables: dict[str, str], samples: int, device: str) -> list[list[float]]:
+def swaps(exchange: str, variables: dict[str, str], samples: int, device: str, gpus: int) -> list[list[float]]:
     """The seconds of each swap, by the sizes of faces."""
     key = secrets.token_hex(16)
     with contextlib.ExitStack() as stack:
@@ -55,11 +55,11 @@ def swaps(exchange: str, variables: dict[str, str], samples: int, device: str) -
         for name, value in variables.items():
             stack.enter_context(_set(name, value))
         found = stack.enter_context(nodes(base, 2))
-        workers = [stack.enter_context(node.connect("exchanges")).worker for node in found]
+        workers = [stack.enter_context(node.connect("exchanges", device)).worker for node in found]
         running = []
         for rank, node in enumerate(found):
             given = {"exchange": exchange, "key": key, "rank": rank, "workers": workers, "sizes": list(SIZES),
-                     "samples": samples, "device": device}
+                     "samples": samples, "device": device, "addresses": [str(rank % gpus)] if gpus else []}
             running.append(stack.enter_context(subprocess.Popen(
                 [sys.executable, "-m", "benchmarks.exchange_rank", json.dumps(given)], stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE, text=True, env=os.environ | {"VISPARK_RUNTIME_DIR": str(node.path)})))
@@ -68,8 +68,10 @@ def swaps(exchange: str, variables: dict[str, str], samples: int, device: str) -
             for each in running:
                 each.stdin.write(f"{addresses}\n")
                 each.stdin.flush()
-        said = [json.loads(each.stdout.readline()) for each in running]
-        return said[0]
+        said = [each.stdout.readline() for each in running]
+        if not all(said):
+            raise click.ClickException(f"a node of {exchange} with {variables} has ended before it was done")
+        return json.loads(said[0])
 
 
 @contextlib.contextmanager
@@ -88,17 +90,21 @@ def _set(name: str, value: str) -> Iterator[None]:
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Where the samples go, as JSON.")
 @click.option("--samples", default=300, show_default=True)
 @click.option("--device", default="host", show_default=True, type=click.Choice(list(WAYS)))
+@click.option("--gpus", default=1, show_default=True, type=click.IntRange(1, 2), help="Of --device cuda: how many GPUs "
+              "the two nodes have, one for both or one each.")
 @click.option("--note", help="What else is to be said of the run; it is kept with the samples.")
-def main(out: Path | None, samples: int, device: str, note: str | None) -> None:
+def main(out: Path | None, samples: int, device: str, gpus: int, note: str | None) -> None:
     start = time.monotonic()
-    found = [Group(f"two nodes swap faces of {name}", {"bytes": nbytes, "samples": samples, "device": device})
+    found = [Group(f"two nodes swap faces of {name}", {"bytes": nbytes, "samples": samples, "device": device,
+                                                            "gpus": gpus if device == "cuda" else 0})
              for nbytes, name in SIZES.items()]
     about = {"command": ["python", "-m", "benchmarks.exchanges", *sys.argv[1:]], "scale": "", "device": device,
              "began": datetime.now(UTC).isoformat(timespec="seconds"), **machine.commit(),
              "machine": machine.description()} | ({"note": note} if note else {})
     for name, exchange, variables in WAYS[device]:
         print(name, flush=True)
-        for group, taken in zip(found, swaps(exchange, variables, samples, device), strict=True):
+        swapped = swaps(exchange, variables, samples, device, gpus if device == "cuda" else 0)
+        for group, taken in zip(found, swapped, strict=True):
             group.series.append(Series(name, tuple(taken), 1, group.parameters["bytes"]))
     about |= {"seconds": time.monotonic() - start, "load_average_after": list(os.getloadavg())}
     if out:

@@ -170,7 +170,9 @@ class UcxWorld(JoinedWorld):
         ready()
         failpoint("halo-packed")
         assert isinstance(staged, RegisteredStage)
-        with self._lock:
+        with self._lock, ExitStack() as active:
+            for device in {part.device for part, _ in (*staged.receiving, *staged.sending)}:
+                active.enter_context(device.active())       # UCX's copies from a device's memory look for its context
             self._check()
             requests = [self._worker.receive(memory, tag(self.key, part.peer, part.tag))
                         for part, memory in staged.receiving]
@@ -231,10 +233,11 @@ class UcxWorld(JoinedWorld):
         if self._worker.moves(device.kind):
             stream = device.stream()
             undo.callback(device.synchronize, stream=stream)        # on which the memory is freed before
-            buffer = device.allocate(part.nbytes, stream=stream)
+            buffer = device.allocate(part.nbytes, stream=stream, is_for_messages=True)
             undo.callback(buffer.close)
             device.synchronize(stream=stream)
-            memory = self._worker.register(buffer.address, part.nbytes, device.kind)
+            with device.active():
+                memory = self._worker.register(buffer.address, part.nbytes, device.kind)
             undo.callback(memory.close)
             return MessageMemory(buffer, None), memory
         host = np.empty(part.nbytes, np.uint8)

@@ -59,6 +59,9 @@ from tests.unit.test_patches_steps import SOURCE, GridShape, halo, launch
 
 SECONDS = 60.0
 
+#: Of the sessions.
+DEVICE = os.environ.get("VISPARK_TEST_DEVICE", "host")
+
 
 @dataclass
 class Node:
@@ -74,8 +77,8 @@ class Node:
                               capture_output=True, timeout=60)
         assert made.returncode == 0, made.stderr
 
-    def connect(self, session: str) -> Client:
-        return connect(hello(session, device="host"), runtime_dir=str(self.path), timeout=SECONDS)
+    def connect(self, session: str, device: str = DEVICE) -> Client:
+        return connect(hello(session, device=device), runtime_dir=str(self.path), timeout=SECONDS)
 
     def logs(self) -> str:
         return "\n".join(f"==> {path}\n{path.read_text()}" for path in sorted(self.path.glob("*.log")))

@@ -13,7 +13,7 @@ import pytest
 from gpu_worker.protocol.errors import OptionError, PartitionMissing, WorldLost
 from gpu_worker.protocol.grids import Phase
 from gpu_worker.protocol.messages import KeepStep, Ran
-from tests.mpi.nodes import Application, Node, Survivor, nodes, opened
+from tests.mpi.nodes import DEVICE, Application, Node, Survivor, nodes, opened
 from tests.mpi.test_exchange import CASES, check_cases
 from tests.mpi.test_world import called, case_of, field
 from tests.unit.grids import Case
@@ -23,7 +23,8 @@ pytest.importorskip("libucx")
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(240)]
 
 #: What UCX_TLS is, by what the messages go over.
-TRANSPORTS = {"tcp": "tcp,self", "shared memory": "sm,self"}
+TRANSPORTS = {"tcp": "tcp,self", "shared memory": "sm,self"} if DEVICE == "host" else {
+    "tcp": "tcp,self,cuda_copy", "CUDA IPC": "sm,self,cuda_copy,cuda_ipc"}
 
 #: Of the stencil, so small that a long loop does not grow.
 WEIGHT = 0.0005
