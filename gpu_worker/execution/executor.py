@@ -104,7 +104,7 @@ class Execution:
             With the partition, operation and device concerned. Nothing has been bound to a name then.
         """
         context = self.context
-        with ExitStack() as undo:
+        with self.progress.watching(), ExitStack() as undo:
             undo.callback(self._undo)
             try:
                 self._run()
@@ -183,19 +183,18 @@ class Execution:
     def _reply(self) -> tuple[tuple[Output, ...], Folded | None, Data | None]:
         """Copy out fetched records or the fold's result, and wait for all work."""
         if self.plan.folds_all:
-            with self.progress.waiting():
-                if not self._pass_out():
-                    for each in self.context.results.partials:
-                        if not each.is_out:
-                            each.copy_out()
-                self.streams.synchronize()
+            if not self._pass_out():
+                for each in self.context.results.partials:
+                    if not each.is_out:
+                        each.copy_out()
+            self.streams.synchronize()
             if any(step.keep_fold(self.context) for step in self.plan.steps):
                 return (), None, None
             return (), *folded(self.context.results.partials)
         fetched = self.context.results.fetched
         data = self._result_memory(sum(_payload_bytes(partition) for partition in fetched)) if fetched else None
         outputs, offset = [], 0
-        with self.streams.pinned(data), self.progress.waiting():
+        with self.streams.pinned(data):
             for partition in fetched:
                 assert data is not None
                 outputs.append(self._copy_out(partition, data, offset))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
 from gpu_worker.device.base import Device, Stream
@@ -39,15 +39,17 @@ class Progress:
         """Return a context in which this thread launches a kernel, which may run synchronously."""
         return self.box.running(self._place({label}, partitions, {device.name}), self.deadline)
 
-    def waiting(self) -> AbstractContextManager[None]:
-        """Return a context in which this thread waits for kernels; at the deadline, a kernel that still runs is
-        reported.
+    def watching(self) -> AbstractContextManager[None]:
+        """Return a context in which this thread runs the plan; at the deadline, a kernel that still runs is reported.
 
-        A copy to or from memory that is not pinned waits for all work before it, as synchronizing does.
+        It is for the whole plan, as the thread may wait for its kernels at many calls of a driver: a copy to or from
+        memory that is not pinned, a kernel that is loaded, memory that is given back.
         """
-        if not self.marks:
-            return nullcontext()
-        return self.box.running(Place(self.vrdd), self.deadline, self.suspects)
+        return self.box.watching(Place(self.vrdd), self.deadline, self._late)
+
+    def _late(self) -> Place | None:
+        """Return the place of the kernels that have not completed; None if all have."""
+        return self.suspects() if any(number > stream.passed for stream, number, *_ in list(self.marks)) else None
 
     def suspects(self) -> Place:
         """Return the place of the kernels that have not completed: a fault was caused by one of them."""

@@ -152,7 +152,7 @@ class RunContext:
         self.names, self.streams, self.progress = names, streams, progress
         self.payload, self.recording, self.intake, self.world = payload, recording, intake, world
         self.scratch = Scratch(streams, recording)
-        self.arguments = Arguments(request.values, payload, progress, recording, names, streams)
+        self.arguments = Arguments(request.values, payload, recording, names, streams)
         self.launches = Launches(launch_table, plan.modules, self.arguments, self.scratch, streams, progress)
         self.grid: GridSteps | None = None
         self.results = PassResults()

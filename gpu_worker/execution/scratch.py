@@ -12,7 +12,6 @@ from gpu_worker.device.base import Buffer, Device, Stream
 from gpu_worker.execution.held_tables import hold, table_buffer
 from gpu_worker.execution.payload_copies import Passages
 from gpu_worker.execution.plan_checks import dtype_of, value_bytes
-from gpu_worker.execution.progress import Progress
 from gpu_worker.execution.streams import Streams
 from gpu_worker.memory.registry import Registry
 from gpu_worker.protocol.errors import PlanError, ProtocolError
@@ -123,12 +122,11 @@ class Scratch:
 class Arguments:
     """Values in the slots of one request."""
 
-    def __init__(self, values: Sequence[ArgumentValue], payload: Payload | None, progress: Progress | None = None,
+    def __init__(self, values: Sequence[ArgumentValue], payload: Payload | None,
                  recording: PassRecorder | None = None, names: Registry | None = None, streams: Streams | None = None):
         self._values = values
         self._names, self._streams = names, streams
         self.payload = payload
-        self._progress = progress
         self._recording = recording
         self._buffers: dict[tuple[int, Stream], Buffer] = {}
 
@@ -167,25 +165,22 @@ class Arguments:
             data, recording = self.data(slot), self._recording
             buffer = device.allocate(data.nbytes, stream=stream)
             self._buffers[slot, stream] = buffer
-            assert self._progress is not None
-            with self._progress.waiting():
-                if recording is not None and recording.passages is not None and not self._value(slot).data:
-                    recording.passages.bring(slot, buffer, data, stream)
-                else:
-                    data = data if recording is None else recording.stage(slot, data, device)
-                    device.copy_in(buffer, data, stream=stream)
+            if recording is not None and recording.passages is not None and not self._value(slot).data:
+                recording.passages.bring(slot, buffer, data, stream)
+            else:
+                data = data if recording is None else recording.stage(slot, data, device)
+                device.copy_in(buffer, data, stream=stream)
         return self._buffers[slot, stream]
 
     def _table(self, slot: int, device: Device, stream: Stream) -> Buffer:
         """Return a table that the session holds, which it is told to hold where its content came along."""
         value = self._value(slot)
-        assert self._names is not None and self._streams is not None and self._progress is not None
+        assert self._names is not None and self._streams is not None
         if self._recording is not None:
             self._recording.refused = True      # each pass has another table
-        with self._progress.waiting():
-            if value.offset >= 0:
-                hold(self._names, value, self.data(slot), device, stream)
-            return table_buffer(self._names, self._streams, value, device, stream)
+        if value.offset >= 0:
+            hold(self._names, value, self.data(slot), device, stream)
+        return table_buffer(self._names, self._streams, value, device, stream)
 
     @property
     def buffers(self) -> Iterable[Buffer]:

@@ -167,9 +167,8 @@ class Waves:
         partials = [partial for partial in context.results.partials if not partial.is_out]
         for partial in partials:
             partial.copy_out()
-        with context.progress.waiting():
-            for device in self._streams.devices:
-                device.synchronize(stream=self._streams.main(device))
+        for device in self._streams.devices:
+            device.synchronize(stream=self._streams.main(device))
         for partial in partials:
             partial.close()
         context.results.fetched[self._done:] = copies

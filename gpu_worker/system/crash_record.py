@@ -39,7 +39,7 @@ SLOTS = 256
 VERDICT_BYTES = 128 << 10
 
 #: States of a slot.
-FREE, RUNNING, CULPRIT, LATE = range(4)
+FREE, RUNNING, CULPRIT, LATE, WATCHED = range(5)
 
 _MAGIC = b"vispark2"
 _HEADER = struct.Struct("=8sq")
@@ -100,23 +100,27 @@ class BlackBox:
         self._deadlines: dict[int, tuple[float, Callable[[], Place | None] | None]] = {}
         self._closed = threading.Event()
 
-    def running(self, place: Place, deadline: float | None,
-                late: Callable[[], Place] | None = None) -> AbstractContextManager[None]:
-        """Return a context in which this thread runs a kernel at ``place``, until ``deadline`` on the monotonic clock.
-
-        Where the thread waits for several kernels, ``late`` says at the deadline which of them it waits for.
+    def running(self, place: Place, deadline: float | None) -> AbstractContextManager[None]:
+        """Return a context in which this thread runs a kernel at ``place``, until ``deadline`` on the monotonic
+        clock.
         """
-        return _Running(self, place, deadline, late)
+        return _Running(self, place, deadline)
+
+    def watching(self, place: Place, deadline: float, late: Callable[[], Place | None]) -> AbstractContextManager[None]:
+        """Return a context in which this thread starts kernels and waits for them; a kernel that still runs at the
+        deadline, as ``late`` finds, ends the process. A signal is not attributed to the context.
+        """
+        return _Running(self, place, deadline, late, WATCHED)
 
     def begin(self, place: Place, deadline: float | None, number: int,
-              late: Callable[[], Place | None] | None = None) -> int:
+              late: Callable[[], Place | None] | None = None, state: int = RUNNING) -> int:
         """Note that a kernel runs for the request ``number``, until :meth:`end` with what this returns.
 
-        Where ``late`` finds nothing at the deadline, the kernel is done, and nobody has looked yet.
+        Where ``late`` finds nothing at the deadline, no kernel runs then; it is asked again.
         """
         slot = self._free.get()
         self._write(slot, place, time.monotonic(), deadline or 0.0, number)
-        _STATE.pack_into(self._memory, slot, RUNNING, 0)
+        _STATE.pack_into(self._memory, slot, state, 0)
         if deadline is not None:
             self._deadlines[slot] = deadline, late
         return slot
@@ -190,13 +194,14 @@ class _Running:
     box: BlackBox
     place: Place
     deadline: float | None
-    late: Callable[[], Place] | None
+    late: Callable[[], Place | None] | None = None
+    state: int = RUNNING
     slot: int = 0
     outer: int = 0
 
     def __enter__(self) -> None:
-        self.slot, self.outer = self.box.begin(self.place, self.deadline, getattr(_thread, "number", 0),
-                                               self.late), current_slot()
+        self.slot, self.outer = self.box.begin(self.place, self.deadline, getattr(_thread, "number", 0), self.late,
+                                               self.state), current_slot()
         _thread.slot = self.box.address + self.slot
 
     def __exit__(self, *_: object) -> None:

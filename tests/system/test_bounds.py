@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpu_worker.protocol.errors import KernelFault
-from tests.system.topology import Topology
+from tests.system.topology import DEVICE_NAME, Topology
 from tests.system.vrdd_tools import host_context
 from vispark import IN, OUT, Kernels
 
@@ -15,6 +15,7 @@ __global__ void shift(const double* x, double* y, int n, int by)
 """)
 
 
+@pytest.mark.skipif(DEVICE_NAME != "host:0", reason="bounds are checked on the host device")
 def test_an_access_out_of_bounds_is_named(local: Topology):
     with host_context(local, check="bounds") as sc:
         numbers = sc.parallelize([1.0, 2.0, 3.0], 1).cache("GPU")

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from pyspark import RDD, SparkContext, StorageLevel
 
-from tests.system.topology import Topology
+from tests.system.topology import DEVICE_NAME, Topology
 from tests.system.vrdd_tools import Cost, cost, exact, host_context, in_partitions, report, used
 from tests.system.worker_tools import eventually
 from vispark import IN, OUT, VRDD, Kernels
@@ -226,10 +226,10 @@ def test_host_memory_and_device_memory(sc: SparkContext):
     assert [(line.device, line.nbytes) for line in report(sc).vrdds] == [("host", 32)]
     there = sent.htod().cache()
     there.count()
-    assert [line.device for line in report(sc).vrdds] == ["host", "host:0"]
+    assert [line.device for line in report(sc).vrdds] == ["host", DEVICE_NAME]
     assert report(sc).memory[0].used == 32 == report(sc).host_bytes
     sent.uncache()
-    assert eventually(lambda: [line.device for line in report(sc).vrdds] == ["host:0"])
+    assert eventually(lambda: [line.device for line in report(sc).vrdds] == [DEVICE_NAME])
     back = there.dtoh().cache()
     assert back.collect() == there.collect()
     there.uncache()

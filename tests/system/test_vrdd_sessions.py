@@ -24,7 +24,7 @@ from gpu_worker.client.connection import administer
 from gpu_worker.execution.plan_cache import RESTING_BYTES
 from gpu_worker.protocol.messages import Status
 from tests.system.test_bad_input import NEVER_ENDS, bystander, refused
-from tests.system.topology import Topology
+from tests.system.topology import DEVICE_NAME, Topology
 from tests.system.vrdd_tools import host_context, report, used
 from tests.system.worker_tools import eventually
 from vispark import (
@@ -114,7 +114,7 @@ def test_a_kernel_that_never_ends(local: Topology):
         points.count()
         for vrdd, words in ((points, ("points",)), (sc.parallelize([np.float32(1)], 1).send(), ())):
             refused(vrdd.exec(NEVER_ENDS.never_ends, IN, OUT, grid=1, block=1).collect, DeadlineExceeded,
-                    "exec never_ends", "partition 0", "host:0", *words)
+                    "exec never_ends", "partition 0", DEVICE_NAME, *words)
         assert points.count() == 1 == len(points.collect())
         assert len(other.vrdd.collect()) == 4
 

@@ -45,6 +45,9 @@ TRANSPORT = "VISPARK_TEST_TRANSPORT"
 #: The device on which tests run that ask for ``host``: on a machine with a GPU, "cuda" runs them there.
 DEVICE = "VISPARK_TEST_DEVICE"
 
+#: The first of these devices, as errors and reports name it.
+DEVICE_NAME = f"{os.environ.get(DEVICE, 'host')}:0"
+
 _DRIVER_LOG = """\
 rootLogger.level = info
 rootLogger.appenderRef.file.ref = file

@@ -69,7 +69,7 @@ def test_a_fault_without_a_handler_is_the_only_running_kernel_s(path):
 def test_the_request_is_named(path):
     _, found = die(path, "with box.serving(77), box.running(place, None):\n    ctypes.string_at(8)")
     assert found.failure.number == 77
-    _, found = die(path, "with box.serving(78), box.running(place, time.monotonic() + 0.2, lambda: place):\n"
+    _, found = die(path, "with box.serving(78), box.watching(place, time.monotonic() + 0.2, lambda: place):\n"
                          "    time.sleep(20)")
     assert (found.failure.kind, found.failure.number) == ("DeadlineExceeded", 78)
     _, found = die(path, "with box.serving(79):\n    pass\nwith box.running(place, None):\n    ctypes.string_at(8)")
@@ -87,6 +87,19 @@ def test_a_deadline_ends_the_process_and_is_explained(path):
     assert status == -signal.SIGKILL and time.monotonic() - began < 10
     assert (found.failure.kind, found.failure.operation) == ("DeadlineExceeded", "heat")
     assert "0.3 s" in found.failure.message
+
+
+def test_a_plan_is_watched_whatever_its_thread_waits_for(path):
+    status, found = die(path, """
+late = iter([None, None, Place("8", 1, "spin", "cuda:0")])
+with box.watching(place, time.monotonic() + 0.2, lambda: next(late)):
+    time.sleep(20)""")
+    assert status == -signal.SIGKILL
+    assert (found.failure.kind, found.failure.operation, found.failure.partition) == ("DeadlineExceeded", "spin", 1)
+    status, found = die(path, "with box.watching(place, time.monotonic() + 0.2, lambda: None):\n    time.sleep(0.6)")
+    assert (status, found.failure) == (0, None)
+    _, found = die(path, "with box.watching(place, time.monotonic() + 9, lambda: None):\n    ctypes.string_at(8)")
+    assert found.failure is None
 
 
 def test_a_deadline_that_is_kept_ends_nothing(path):

@@ -73,7 +73,7 @@ class Machine:
         progress = Progress(box, "test", 1e12)
         constants = [ArgumentValue(value.dtype.str, value.shape, value.tobytes(), 0)
                      for value in (np.array(case.widths, "i4"), *values)]
-        self.arguments = Arguments(constants, None, progress)
+        self.arguments = Arguments(constants, None)
         self.grid = GridShape(case.lattice.shape, case.lattice.splits, case.widths)
         self.steps = GridSteps(Grids(), self.grid, [launch(case, 0.01)], lambda module: SOURCE,
                                GridContext(self.streams, self.scratch, self.arguments), progress)

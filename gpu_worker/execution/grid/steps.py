@@ -324,9 +324,8 @@ class GridSteps:
         """Wait for the devices in the middle of a step."""
         before = len(self._progress.marks)
         self._mark(label, values)
-        with self._progress.waiting():
-            for device in {value.device: None for value in values}:
-                device.synchronize(stream=self._context.stream(device))
+        for device in {value.device: None for value in values}:
+            device.synchronize(stream=self._context.stream(device))
         del self._progress.marks[before:]
 
 

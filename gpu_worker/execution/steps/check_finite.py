@@ -54,9 +54,8 @@ class CheckFiniteHandler(StepHandler[CheckFiniteStep]):
         copies = {} if context.grid is None else context.together(self, values, context.grid.flattened)
         left = {value.index: self._left(context, value, [copies.get(id(array), array) for array in value.arrays])
                 for value in values}
-        with context.progress.waiting():
-            for device in dict.fromkeys([value.device for value in values]):
-                device.synchronize(stream=context.streams.main(device))
+        for device in dict.fromkeys([value.device for value in values]):
+            device.synchronize(stream=context.streams.main(device))
         for copy in copies.values():
             copy.close()
         wrong = next(filter(None, [_wrong(value, left[value.index]) for value in values]), "")

@@ -364,9 +364,8 @@ def _sample(order: RowOrder, most: int) -> np.ndarray:
 
 def _wait(context: RunContext, values: Sequence[Partition]) -> None:
     """Wait for the work on the devices of some partitions."""
-    with context.progress.waiting():
-        for device in dict.fromkeys([value.device for value in values]):
-            device.synchronize(stream=context.streams.main(device))
+    for device in dict.fromkeys([value.device for value in values]):
+        device.synchronize(stream=context.streams.main(device))
 
 
 def _address(partition: Partition, place: int) -> int:

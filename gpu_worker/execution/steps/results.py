@@ -46,8 +46,7 @@ class KeepHandler(KeepingHandler[KeepStep]):
         with tiers.placing:
             if tiers.fits_on(value.device, sum(array.nbytes for array in value.arrays), missing):
                 return self._kept(context, context.to_device(value), "device")
-        with context.progress.waiting():
-            below = copied_below(tiers, value, self.step.place, context.streams.main(value.device))
+        below = copied_below(tiers, value, self.step.place, context.streams.main(value.device))
         return self._pending(context, value, below)
 
     def _kept(self, context: RunContext, value: Partition, place: str) -> Partition:

@@ -71,8 +71,7 @@ class SelectRowsHandler(_ChosenRows):
             order.by_range(ordered(np.zeros(1, order.keys.field.dtype)), descending=True)
             order.sort(2)
             starts = order.starts(2)
-            with context.progress.waiting():
-                value.device.synchronize(stream=order.stream)
+            value.device.synchronize(stream=order.stream)
             count = int(starts[1])
             made = self._left(context, value, count, lambda array, target: order.take_rows(array, target, count))
         order.close()

@@ -45,19 +45,18 @@ class ToHostHandler(StepHandler[ToHostStep]):
 def copied_out(context: RunContext, values: Sequence[Partition]) -> list[Partition]:
     """Return the partitions with their arrays in host memory, too."""
     made, devices = [], {value.device for value in values}
-    with context.progress.waiting():
-        for value in values:
-            arrays = [array for array in value.arrays if array.host is None]
-            stream, offset, copies = context.streams.main(value.device), 0, {}
-            memory = Payload.create(sum(aligned(array.nbytes) for array in arrays))
-            for array in arrays:
-                assert array.buffer is not None
-                target = memory.view(offset, array.nbytes)
-                value.device.copy_out(target, array.buffer, stream=stream)
-                copies[id(array)] = HeldArray(array.field, host=target, buffer=array.buffer.share())
-                offset += aligned(array.nbytes)
-            memory.close()
-            made.append(context.after(value, value.replacing(copies), own=False))
-        for device in devices:
-            device.synchronize(stream=context.streams.main(device))
+    for value in values:
+        arrays = [array for array in value.arrays if array.host is None]
+        stream, offset, copies = context.streams.main(value.device), 0, {}
+        memory = Payload.create(sum(aligned(array.nbytes) for array in arrays))
+        for array in arrays:
+            assert array.buffer is not None
+            target = memory.view(offset, array.nbytes)
+            value.device.copy_out(target, array.buffer, stream=stream)
+            copies[id(array)] = HeldArray(array.field, host=target, buffer=array.buffer.share())
+            offset += aligned(array.nbytes)
+        memory.close()
+        made.append(context.after(value, value.replacing(copies), own=False))
+    for device in devices:
+        device.synchronize(stream=context.streams.main(device))
     return made
