@@ -89,18 +89,16 @@ class Buffer:
         self.device.free(self)
 
 
-class ReadOnlyPart(Buffer):
-    """Part of memory that other processes map too; the whole is freed when its last part is.
+class CountedPart(Buffer):
+    """Part of a buffer with users of its own; the whole is freed when its last part is.
 
     Parameters
     ----------
     whole : Buffer
-        As :meth:`Device.map_memory` returned it; the part counts as a user of it.
+        The buffer; the part counts as a user of it.
     offset, nbytes : int
         The part of it, in bytes.
     """
-
-    is_read_only = True
 
     def __init__(self, whole: Buffer, offset: int, nbytes: int):
         super().__init__(whole.device, whole.address + offset, nbytes)
@@ -108,6 +106,12 @@ class ReadOnlyPart(Buffer):
 
     def _free(self) -> None:
         self._whole.close()
+
+
+class ReadOnlyPart(CountedPart):
+    """Part of memory that other processes map too, as :meth:`Device.map_memory` returned it."""
+
+    is_read_only = True
 
 
 @dataclass(frozen=True)

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from operator import attrgetter
+from typing import Protocol
 
 import numpy as np
 
-from gpu_worker.device.base import Buffer, Device
+from gpu_worker.device.base import Buffer, CountedPart, Device
 from gpu_worker.execution.keyed_folds import folded_runs, rows_of_runs
-from gpu_worker.execution.keyed_rows import RowOrder, key_type, ordered, row_bytes
+from gpu_worker.execution.keyed_rows import MOST_ROWS, RowOrder, key_type, ordered, row_bytes
 from gpu_worker.execution.plan_checks import check_folds, dtype_of, require
+from gpu_worker.execution.row_exchange import MOST_PARTS as MOST_AT_ONCE
+from gpu_worker.execution.row_exchange import OrderedExchange, RowExchange
 from gpu_worker.execution.run_context import RunContext
 from gpu_worker.execution.step_handlers import KeepingHandler, StepHandler, handles
 from gpu_worker.memory.partition import HeldArray, Partition
@@ -34,6 +39,14 @@ _HOW = ("hash", "ascending", "descending")
 MOST_PARTS = 1 << 20
 #: Keys that are looked at for the bounds of ranges: for each partition that is to come, and in all.
 _SAMPLES, _MOST_SAMPLES = 64, 1 << 16
+#: The bytes to which the memory of new partitions is aligned.
+_ALIGNED = 256
+
+
+class KeysLookedAt(Protocol):
+    """Interface of what counted the keys that are NaN."""
+
+    wrong: np.ndarray
 
 
 def order_of(context: RunContext, value: Partition, key: str) -> RowOrder:
@@ -52,7 +65,7 @@ def order_of(context: RunContext, value: Partition, key: str) -> RowOrder:
     return RowOrder(keys, value.device, context.streams.main(value.device), context.scratch)
 
 
-def refuse_nan(orders: Sequence[RowOrder], label: str) -> None:
+def refuse_nan(orders: Sequence[KeysLookedAt], label: str) -> None:
     """Raise KeysRefused if a key is NaN; the streams are synchronized."""
     wrong = sum(int(each.wrong[0]) for each in orders)
     if wrong:
@@ -215,33 +228,37 @@ class PartitionByKeyHandler(_KeyedStep):
     def _dealt(self, context: RunContext, values: Sequence[Partition]) -> list[Partition]:
         fields = _alike(values)
         orders = [order_of(context, value, self.step.key) for value in values]
+        exchanges = self._exchanges(context, values, orders)
         with context.progress.launching(self.label, [value.index for value in values], values[0].device):
             bounds = self._bounds(context, orders)
-            starts = [self._ordered(order, bounds) for order in orders]
+            for exchange, _ in exchanges:
+                exchange.count(bounds, descending=self.step.how == "descending")
         _wait(context, values)
-        refuse_nan(orders, self.label)
-        counts = np.array([np.diff(each) for each in starts])       # of input, part
+        refuse_nan([exchange for exchange, _ in exchanges], self.label)
+        counts = np.array([exchange.rows for exchange, _ in exchanges]).astype(np.int64)
         failpoint("shuffle-counted")
-        made = self._allocated(context, fields, counts, values)
-        for number, (value, order) in enumerate(zip(values, orders, strict=True)):
-            self._deal(context, value, order, made, counts[:number].sum(axis=0) - starts[number][:-1])
+        made = self._allocated(context, fields, counts.sum(axis=0))
+        for (exchange, moved), before in zip(exchanges, np.cumsum(counts, axis=0) - counts, strict=True):
+            self._move(context, exchange, moved, made, before)
         _wait(context, made)
         failpoint("shuffle-moved")
-        for order in orders:
-            order.close()
+        for each in (*[exchange for exchange, _ in exchanges], *orders):
+            each.close()
         for value in values:
             del context.values.used[id(value)]
             value.close(partial(_recycle, context, value.device))
         return made
 
-    def _ordered(self, order: RowOrder, bounds: np.ndarray | None) -> np.ndarray:
-        """Put rows in the order of their partitions; return where those of each begin, once that is known."""
-        if bounds is None:
-            order.by_hash(self.step.parts)
-        else:
-            order.by_range(bounds, descending=self.step.how == "descending")
-        order.sort(self.step.parts)
-        return order.starts(self.step.parts)
+    def _exchanges(self, context: RunContext, values: Sequence[Partition],
+                   orders: Sequence[RowOrder]) -> list[tuple[RowExchange | OrderedExchange, Sequence[Partition]]]:
+        """Return exchanges of all rows, each with the partitions that it takes: neighbours on one device."""
+        if self.step.parts > MOST_AT_ONCE:
+            return [(OrderedExchange(value.blocks[0], order, self.step.parts), [value])
+                    for value, order in zip(values, orders, strict=True)]
+        return [(RowExchange([value.blocks[0] for value in group], self.step.key, self.step.parts, device,
+                             context.streams.main(device), context.scratch), group)
+                for device, group in [(device, list(group)) for device, group in
+                                      itertools.groupby(values, attrgetter("device"))]]
 
     # -- ranges -------------------------------------------------------------------------------------------------------
 
@@ -266,31 +283,49 @@ class PartitionByKeyHandler(_KeyedStep):
         device = context.streams.place(context.request.vrdds[-1], part, context.plan.devices)
         return context.use(Partition(part, 0, None, self.step.empty, [], device))
 
-    def _allocated(self, context: RunContext, fields: Sequence[HeldArray], counts: np.ndarray,
-                   values: Sequence[Partition]) -> list[Partition]:
-        """Return the new partitions with memory for their rows.
+    def _allocated(self, context: RunContext, fields: Sequence[HeldArray], rows: np.ndarray) -> list[Partition]:
+        """Return the new partitions with memory for their rows: of each field one buffer for all of a device's.
 
         Raises
         ------
         OutOfMemory
             If they do not fit; before any row has been moved.
         """
-        made, rows = [self._empty(context, part) for part in range(self.step.parts)], counts.sum(axis=0)
-        self._check_memory(made, rows, sum(map(row_bytes, fields)))
-        for partition, count in zip(made, rows.tolist(), strict=True):
-            if not count:
-                continue
-            stream, block = context.streams.main(partition.device), []
+        made = [self._empty(context, part) for part in range(self.step.parts)]
+        self._check_rows(made, rows, sum(map(row_bytes, fields)))
+        blocks: list[list[HeldArray]] = [[] for _ in made]
+        for device in dict.fromkeys([partition.device for partition in made]):
+            there = [partition for partition in made if partition.device is device and rows[partition.index]]
             for array in fields:
-                held = HeldArray(replace(array.field, shape=(count, *array.field.shape[1:])))
-                held.buffer = context.scratch.allocate(held.nbytes, partition.device, stream)
-                block.append(held)
-            partition.blocks, partition.count, partition.layout = [tuple(block)], count, self.step.layout
+                self._allocate(context, array, there, rows, blocks)
+        for partition, block, count in zip(made, blocks, rows.tolist(), strict=True):
+            if count:
+                partition.blocks, partition.count, partition.layout = [tuple(block)], count, self.step.layout
         return made
 
-    def _check_memory(self, made: Sequence[Partition], rows: np.ndarray, nbytes: int) -> None:
-        """Raise OutOfMemory, with the numbers of the largest partition, where a device has no room for all of its."""
+    def _allocate(self, context: RunContext, array: HeldArray, made: Sequence[Partition], rows: np.ndarray,
+                  blocks: Sequence[list[HeldArray]]) -> None:
+        """Add a field with memory for its rows to the blocks of partitions of one device."""
+        held = [HeldArray(replace(array.field, shape=(int(rows[each.index]), *array.field.shape[1:])))
+                for each in made]
+        places = np.cumsum([0, *[-(-each.nbytes // _ALIGNED) * _ALIGNED for each in held]]).tolist()
+        if not made:
+            return
+        device = made[0].device
+        whole = context.scratch.allocate(places[-1], device, context.streams.main(device))
+        for partition, each, place in zip(made, held, places[:-1], strict=True):
+            each.buffer = CountedPart(whole, place, each.nbytes)
+            blocks[partition.index].append(each)
+        whole.close()
+
+    def _check_rows(self, made: Sequence[Partition], rows: np.ndarray, nbytes: int) -> None:
+        """Raise OutOfMemory, with the numbers of the largest partition, where a device has no room for all of its, or
+        it has more rows than are numbered.
+        """
         largest = int(rows.argmax())
+        if rows[largest] > MOST_ROWS:
+            raise OutOfMemory(f"{self.label}: partition {largest} would have {int(rows[largest]):,} of "
+                              f"{int(rows.sum()):,} records, and {MOST_ROWS:,} are the most that are numbered in one")
         wanted: dict[Device, int] = {}
         for partition, count in zip(made, rows.tolist(), strict=True):
             wanted[partition.device] = wanted.get(partition.device, 0) + count * nbytes
@@ -302,25 +337,22 @@ class PartitionByKeyHandler(_KeyedStep):
                     f"{max(memory.total - memory.used, 0):,} are free; the largest is partition {largest} with "
                     f"{int(rows[largest]):,} of {int(rows.sum()):,} records ({int(rows[largest]) * nbytes:,} bytes)")
 
-    def _deal(self, context: RunContext, value: Partition, order: RowOrder, made: Sequence[Partition],
-              before: np.ndarray) -> None:
-        """Enqueue the moves of one partition's rows to the new ones, in each behind as many rows as ``before`` says,
-        less those that its order has before them.
-        """
-        device, stream = value.device, order.stream
+    def _move(self, context: RunContext, exchange: RowExchange | OrderedExchange, moved: Sequence[Partition],
+              made: Sequence[Partition], before: np.ndarray) -> None:
+        """Enqueue the moves of partitions' rows to the new ones, in each behind as many rows as ``before`` says."""
+        device = moved[0].device
+        stream = context.streams.main(device)
         for other in dict.fromkeys([each.device for each in made]):
             if other is not device:
                 if not device.reaches(other):
                     raise KeysRefused(f"{device.name} does not reach the memory of {other.name}")
                 device.wait(context.streams.main(other), stream=stream, of=other)
-        with context.progress.launching(self.label, (value.index,), device):
-            for place, array in enumerate(value.blocks[0]):
-                addresses = np.array([_address(each, place) for each in made], np.uint64)
-                bases = addresses + (before * row_bytes(array)).astype(np.uint64)
-                table = order.take(bases.nbytes)
-                context.scratch.write(table, bases, device, stream)
-                order.deal_rows(array, table)
-        context.progress.mark(self.label, (value.index,), device, stream)
+        addresses = np.array([[_address(each, place) for each in made] for place in range(len(exchange.fields))],
+                             np.uint64)
+        behind = np.array([before * row_bytes(array) for array in exchange.fields]).astype(np.uint64)
+        with context.progress.launching(self.label, [each.index for each in moved], device):
+            exchange.move(addresses + behind)
+        context.progress.mark(self.label, [each.index for each in moved], device, stream)
 
 
 @handles(KeepKeyedStep)
