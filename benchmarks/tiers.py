@@ -87,7 +87,9 @@ def passes(sc: SparkContext, rows: int, partitions: int, count: int) -> tuple[li
 @click.option("--partitions", default=32, show_default=True, type=click.IntRange(min=1))
 @click.option("--passes", "count", default=12, show_default=True, type=click.IntRange(min=3))
 @click.option("--cores", default=4, show_default=True, type=click.IntRange(min=1))
-def main(device: str, size: str, partitions: int, count: int, cores: int) -> None:
+@click.option("--stream", default="", help="spark.vispark.stream; left out, its default.")
+@click.option("--ratio", "ratios", multiple=True, default=RATIOS, show_default=True, type=float)
+def main(device: str, size: str, partitions: int, count: int, cores: int, stream: str, ratios: tuple[float, ...]) -> None:
     """Print a line for each ratio of the points to the device's budget."""
     nbytes = Options.read([("spark.vispark.memory", size)]).memory
     rows = nbytes // partitions // (4 * FEATURES)
@@ -95,8 +97,9 @@ def main(device: str, size: str, partitions: int, count: int, cores: int) -> Non
         rate = link(device)
         print(f"{device}: {nbytes:,} bytes in {partitions} partitions; copies from pinned memory {rate / 1e9:.1f} GB/s")
         resident, expected = 0.0, b""
-        for ratio in (0.0, *RATIOS):
+        for ratio in (0.0, *ratios):
             options = {"spark.vispark.memory": str(int(nbytes / ratio) if ratio else 0)}
+            options |= {"spark.vispark.stream": stream} if stream else {}
             with context(device, cores, options) as sc:
                 taken, weights, held = passes(sc, rows, partitions, count)
             seconds, streamed = statistics.median(taken), held.host_bytes

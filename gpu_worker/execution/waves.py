@@ -90,10 +90,11 @@ class Waves:
             following = waves[number + 1] if number + 1 < len(waves) else []
             for device in {value.device for value in wave}:
                 device.wait(self._streams.beside(device), stream=self._streams.main(device))
+            # Before the work, so that the link is not idle while the work is enqueued.
+            brought = self._brought(following) if self._size.ahead else following
             _announce(waves[number + 2:number + 3])
             others = {id(value) for value in context.values.used.values()} - {id(value) for value in ahead}
             work(ahead)
-            brought = self._brought(following) if self._size.ahead else following
             self._end(others | {id(value) for value in brought})
             ahead = brought if self._size.ahead else self._brought(following)
         context.results.partials.extend(context.launches.finish_folds())
