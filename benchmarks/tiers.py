@@ -89,7 +89,8 @@ def passes(sc: SparkContext, rows: int, partitions: int, count: int) -> tuple[li
 @click.option("--cores", default=4, show_default=True, type=click.IntRange(min=1))
 @click.option("--stream", default="", help="spark.vispark.stream; left out, its default.")
 @click.option("--ratio", "ratios", multiple=True, default=RATIOS, show_default=True, type=float)
-def main(device: str, size: str, partitions: int, count: int, cores: int, stream: str, ratios: tuple[float, ...]) -> None:
+def main(device: str, size: str, partitions: int, count: int, cores: int, stream: str,
+         ratios: tuple[float, ...]) -> None:
     """Print a line for each ratio of the points to the device's budget."""
     nbytes = Options.read([("spark.vispark.memory", size)]).memory
     rows = nbytes // partitions // (4 * FEATURES)
