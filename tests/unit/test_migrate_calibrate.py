@@ -41,6 +41,21 @@ def test_the_first_run_is_left_out():
     assert len(runs) == 4
 
 
+def test_long_runs_are_repeated_less_often():
+    times = iter([0.0, 0.6, 0.6, 1.2])
+    assert least_seconds(lambda: None, 7, lambda: next(times)) == (0.6, 0.6)
+
+
+def test_kinds_of_operations_have_rates_of_their_own(tmp_path: Path):
+    rates = {"plan": 1e-3, "memory": 1e18, "float64": 1e9, "float64 exp": 1e8, "float32": 2e9}
+    written(tmp_path / "c.json", "mine", "mine", rates, 0.1)
+    found = read_devices(calibration=tmp_path / "c.json")["mine"]
+    assert (found.rate("float64 exp"), found.rate("float32 exp")) == (1e8, 2e9 / 16)
+    assert (found.rate("float64 product"), found.rate("float16 exp")) == (1e9, None)
+    answer = predict_pass(PassWork([KernelWork(1.0, {"float64 exp": 1e8})]), found)
+    assert answer.low <= 1.001 <= answer.high
+
+
 @pytest.mark.parametrize("whole", [0.9e-3, 1.0e-3, 1.9e-3])
 def test_a_pass_that_an_empty_plan_hides_gives_no_rate(whole: float):
     with pytest.raises(PredictionError, match="more --elements"):

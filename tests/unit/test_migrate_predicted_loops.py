@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from vispark.migrate.capture import CapturedCall, RunCapture, digest_of
 from vispark.migrate.cli import main
 from vispark.migrate.errors import USAGE, YES
 from vispark.migrate.from_capture import qualify_capture
-from vispark.migrate.loop_prediction import PredictionTarget
+from vispark.migrate.loop_prediction import PredictionTarget, kernel_work
 from vispark.migrate.operation_count import operations_of
 from vispark.migrate.predict import DeviceRates, Interval
 from vispark.migrate.sites import SourceProgram
@@ -66,6 +67,21 @@ def test_a_pass_is_bytes_and_operations_and_the_job_that_stays(tmp_path: Path):
     assert any("it pays from pass" in line for line in lines)
 
 
+def test_what_is_no_fold_writes_its_results_and_brings_them_to_the_driver():
+    mapped = CapturedCall(0, "", 1, 1, 1, "map", operations={"float64": 3.0}, traffic=[24.0, 8.0, 8.0])
+    work, results = kernel_work(1.0, 1000, mapped, [CapturedCall(1, "", 1, 1, 1, "collect"), mapped])
+    assert (work.bytes, dict(work.operations), results) == (32_000.0, {"float64": 3000.0}, 8000.0)
+    work, results = kernel_work(1.0, 1000, mapped, [CapturedCall(1, "", 1, 1, 1, "reduce"), mapped])
+    assert (work.bytes, results) == (24_000.0, 0.0)
+
+
+def test_a_calibrated_rate_of_loading_is_part_of_the_program(tmp_path: Path):
+    capture = _capture(tmp_path, count=10 ** 9, record_bytes=8.0)
+    target = PredictionTarget({"fast": replace(FAST, load=1e9)}, 100, Interval(1.0, 1.0))
+    slow, fast = (qualify_capture(capture, each).extra["predictions"][0] for each in (target, _target()))
+    assert slow["program"]["100"][0] - fast["program"]["100"][0] == pytest.approx(8.0)
+
+
 @pytest.mark.parametrize("cached", [{}, {"count": 10 ** 9}])
 def test_without_the_size_of_what_is_cached_nothing_is_predicted(tmp_path: Path, cached: dict):
     found, = qualify_capture(_capture(tmp_path, **cached), _target()).extra["predictions"]
@@ -91,7 +107,8 @@ def test_operations_are_counted():
 
     # 16 differences, squares and additions to each of 40 centres.
     assert operations_of([(nearest, "")], [np.zeros(16)])["float64"] == pytest.approx(40 * 48, rel=0.05)
-    assert operations_of([(lambda p: p @ np.ones((4, 3), "f4"), "")], [np.ones(4, "f4")]) == {"float32": 24}
+    assert operations_of([(lambda p: p @ np.ones((4, 3), "f4"), "")], [np.ones(4, "f4")]) == {"float32 product": 24}
+    assert operations_of([(lambda p: np.exp(p), "")], [np.ones(4, "f4")]) == {"float32 exp": 4}
     assert operations_of([(lambda p: p * 2, ""), (lambda p: p + p, "")], [np.zeros(4)]) == {"float64": 8}
     assert operations_of([(lambda v: v * 2, "value")], [(1, np.zeros(4))]) == {"float64": 4}
     assert operations_of([(lambda p: {}[p], "")], [np.zeros(4)]) == {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import subprocess
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -13,9 +13,10 @@ from vispark.migrate import run_command
 from vispark.migrate.capture import CapturedCall, RunCapture, digest_of
 from vispark.migrate.cli import main
 from vispark.migrate.compare import NOT_KNOWN, Tolerance
-from vispark.migrate.errors import NO, UNKNOWN, YES, ValidationError
+from vispark.migrate.errors import NO, UNKNOWN, YES, ValidationError, last_words
 from vispark.migrate.history import History
 from vispark.migrate.kept_answers import keep_port
+from vispark.migrate.kept_jvm import FirstRun
 from vispark.migrate.validation import StatementResults, Validation, validated
 
 STAYS = '''
@@ -44,7 +45,8 @@ def _recording(script: Path, monkeypatch: pytest.MonkeyPatch, saves: bool = Fals
              for number, call in enumerate(run_command.SourceProgram(str(script), text).calls)]
     calls += [CapturedCall(99, str(script), 1, 1, 1, "saveAsTextFile", times=1)] if saves else []
     capture = RunCapture(str(script.resolve()), [], digest_of(text), calls=calls, sources={str(script): text})
-    monkeypatch.setattr(run_command, "recorded", lambda *_: capture)
+    first = FirstRun(script.parent / "cpu.results", None)
+    monkeypatch.setattr(run_command, "recorded", lambda *_: nullcontext((capture, first)))
 
 
 def _verdict(monkeypatch: pytest.MonkeyPatch, other: float) -> None:
@@ -94,12 +96,23 @@ def test_it_does_not_run_a_program_that_writes_again(script: Path, monkeypatch: 
 
 
 def test_a_program_that_fails_says_its_last_line(script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    def fails(command: list[str], stdout, **_: object) -> subprocess.CompletedProcess[bytes]:
-        stdout.write(b"a\nValueError: no points\n")
-        return subprocess.CompletedProcess(command, 1)
-    monkeypatch.setattr(run_command.subprocess, "run", fails)
-    with pytest.raises(ValidationError, match=r"status 1: ValueError: no points; its output is in .*record\.log"):
-        run_command.recorded(script, (), tmp_path / "capture")
+    script.write_text("raise ValueError('no points')\n")
+    with pytest.raises(ValidationError, match=r"status 1: ValueError: no points; its output is in .*record\.log"), \
+            run_command.recorded(script, (), tmp_path / "capture", tmp_path):
+        pass
+
+
+def test_a_program_that_does_not_end_is_ended(script: Path, tmp_path: Path):
+    script.write_text("import time\ntime.sleep(99)\n")
+    with pytest.raises(ValidationError, match="did not end within"), \
+            run_command.recorded(script, (), tmp_path / "capture", tmp_path, timeout=0.2):
+        pass
+
+
+def test_the_line_that_names_pythons_error_goes_before_the_jvms():
+    said = ["vispark.errors.TaskError: Unauthorized: the runtime directory has mode 0755", "  at job.py",
+            "org.apache.spark.api.python.PythonException: An exception was thrown from the Python worker:"]
+    assert last_words("\n".join(said)) == said[0]
 
 
 def test_qualify_and_port_are_in_the_report(script: Path):

@@ -14,7 +14,8 @@ from vispark.migrate.cli import emit, json_option
 @click.command("calibrate")
 @click.option("--device", default="auto", show_default=True, help="As spark.vispark.device.")
 @click.option("--name", default="", help="Its name in predictions, as h200. [default: that of --device]")
-@click.option("--elements", type=click.IntRange(1000), default=32_000_000, show_default=True, help="Numbers held.")
+@click.option("--elements", type=click.IntRange(1000), default=256_000_000, show_default=True,
+              help="Numbers held at most, of 8 bytes; a slow device is measured by a 64th of them.")
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), default=Path("calibration.json"),
               show_default=True)
 @json_option

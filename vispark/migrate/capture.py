@@ -53,7 +53,9 @@ class CapturedCall:
     pairs : bool
         Whether its function is one of pairs, and translates where these are dicts.
     operations : dict
-        Operations by dtype that its function, and those of the maps before it, take for one record.
+        Operations by dtype and kind that its function, and those of the maps before it, take for one record.
+    traffic : list of float
+        Bytes that the kernels of these read and write for one record, and those of the result.
     """
 
     number: int
@@ -78,6 +80,7 @@ class CapturedCall:
     count: int | None = None
     record_bytes: float | None = None
     operations: dict[str, float] = field(default_factory=dict)
+    traffic: list[float] = field(default_factory=list)
     pairs: bool = False
 
 

@@ -58,4 +58,6 @@ def last_words(output: str) -> str:
     """
     lines = [line for line in output.splitlines() if line.strip(" ^~")]
     named = [line for line in lines if _ERROR.match(line)]
-    return (named or lines or ["no output"])[-1]
+    # Of what the JVM logs of a task, Python's own error is the part that says something.
+    own = [line for line in named if not line.startswith(("org.apache.", "java.", "py4j."))]
+    return (own or named or lines or ["no output"])[-1]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from vispark.migrate.advice import ON_DEVICE, Advice, LoopAdvice
 from vispark.migrate.capture import CapturedCall, RunCapture
+from vispark.migrate.functions import FOLDS
 from vispark.migrate.predict import (
     Answer,
     DeviceRates,
@@ -25,6 +26,8 @@ from vispark.migrate.sites import RddCall
 
 #: Keys from which on sums by key go over the data twice.
 _MANY_KEYS = 1024
+#: Actions that fold, without a function.
+_OF_WORKERS = frozenset(["sum", "count", "max", "min", "mean", "stats", "variance", "stdev", "histogram"])
 
 
 @dataclass(frozen=True)
@@ -100,7 +103,9 @@ def predicted_loop(loop: LoopAdvice, verdicts: Mapping[RddCall, Advice], recorde
         times = None
         if isinstance(one, Interval):
             rest = max(0.0, capture.seconds - loop.seconds)
-            times = ProgramTimes(Interval(loop.low, loop.high), Interval(rest, rest), one, target.load)
+            loading = data / rates.load if rates.load else 0.0
+            times = ProgramTimes(Interval(loop.low, loop.high), Interval(rest, rest), one,
+                                 target.load + Interval(loading, loading))
         found.append(LoopPrediction(device, rates.name, rates.calibrated, one, times,
                                     (loop.passes or 1, target.passes), least_gpus(data, rates),
                                     (target.prices.prices.get(device) if target.prices else None)))
@@ -112,7 +117,7 @@ def _work(loop: LoopAdvice, verdicts: Mapping[RddCall, Advice], recorded: Mappin
     """Return the work of a pass, and the bytes that its data takes."""
     said = {found.number: verdicts[call].verdict for call, found in recorded.items() if call in verdicts}
     actions = [found for call, found in recorded.items() if call in verdicts and found.starts]
-    kernels, jobs, data = [], [], 0.0
+    kernels, jobs, data, results = [], [], 0.0, 0.0
     for action in actions:
         chain = list(_chain(action, capture))
         inside = [call for call in chain if call.count is None]
@@ -127,13 +132,35 @@ def _work(loop: LoopAdvice, verdicts: Mapping[RddCall, Advice], recorded: Mappin
         size = (held.count or 0) * held.record_bytes
         data = max(data, size)
         maps = [call for call in inside if call.method in MAPS and said.get(call.number) in ON_DEVICE]
-        operations = {dtype: each * (held.count or 0) for dtype, each in (maps[0].operations if maps else {}).items()}
-        many = any(call.keys and call.keys[1] >= _MANY_KEYS for call in inside)
-        kernels.append(KernelWork(size, operations, 2 if many else 1))
+        kernel, result = kernel_work(size, held.count or 0, maps[0] if maps else None, inside)
+        kernels.append(kernel)
+        results += result
     job = Interval(min(min(each.seconds) for each in jobs), max(max(each.seconds) for each in jobs)) if jobs else None
     busy = sum(statistics.median(each.seconds) for each in actions)
     driver = max(0.0, (loop.middle or 0.0) - busy)
-    return PassWork(kernels, 0.0, len(jobs), job, Interval(0.0, driver)), data
+    return PassWork(kernels, results, len(jobs), job, Interval(0.0, driver)), data
+
+
+def kernel_work(size: float, count: int, mapped: CapturedCall | None,
+                chain: Sequence[CapturedCall]) -> tuple[KernelWork, float]:
+    """Return the work of the kernels of an action, and the bytes that it brings to the driver.
+
+    Parameters
+    ----------
+    size, count : float and int
+        Bytes and records of what is held.
+    mapped : CapturedCall, optional
+        The last map before the action.
+    chain : sequence of CapturedCall
+        From the action back to what is held.
+    """
+    many = any(call.keys and call.keys[1] >= _MANY_KEYS for call in chain)
+    operations = {kind: each * count for kind, each in (mapped.operations if mapped else {}).items()}
+    read, written, result = [each * count for each in mapped.traffic] if mapped and mapped.traffic else (size, 0.0, 0.0)
+    # What a fold takes is not written, and what it gives is little.
+    if any(call.method in FOLDS or call.method in _OF_WORKERS for call in chain):
+        written = result = 0.0
+    return KernelWork(read + written, operations, 2 if many else 1), result
 
 
 def _chain(call: CapturedCall, capture: RunCapture) -> Iterator[CapturedCall]:

@@ -9,11 +9,14 @@ from typing import Any
 import numpy as np
 
 from vispark.migrate.functions import OF_THE_USER
+from vispark.migrate.predict import EXP, PRODUCT
 
+#: Functions that are counted by their calls: a device's rate of them is one of its own.
+TRANSCENDENTAL = frozenset([
+    "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "logaddexp", "power", "float_power", "sin", "cos", "tan",
+    "arcsin", "arccos", "arctan", "arctan2", "sinh", "cosh", "tanh"])
 #: Operations that one result of a function takes, in those of an addition; 1 of all others.
-COSTS = dict.fromkeys(("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "logaddexp", "power", "float_power",
-                       "sin", "cos", "tan", "arcsin", "arccos", "arctan", "arctan2", "sinh", "cosh", "tanh"), 16) | \
-    dict.fromkeys(("divide", "floor_divide", "remainder", "sqrt", "reciprocal"), 4)
+COSTS = dict.fromkeys(("divide", "floor_divide", "remainder", "sqrt", "reciprocal"), 4)
 #: Functions of NumPy's that are no ufuncs, and how many operations each number of the result takes for an inner axis.
 _PRODUCTS = frozenset(["dot", "inner", "vdot", "matmul"])
 
@@ -34,8 +37,11 @@ class CountingArray(np.ndarray):
         result = getattr(ufunc, method)(*plain, **options)
         first = result[0] if isinstance(result, tuple) else result
         numbers = np.size(plain[0]) if method in ("reduce", "accumulate") else np.size(first)
-        each = 2 * np.shape(plain[0])[-1] if ufunc is np.matmul else COSTS.get(ufunc.__name__, 1)
-        self._note(numbers * each, *plain, first)
+        if ufunc is np.matmul:
+            self._note(numbers * 2 * np.shape(plain[0])[-1], *plain, first, kind=_kind_of_product(plain))
+        else:
+            kind = EXP if ufunc.__name__ in TRANSCENDENTAL else ""
+            self._note(numbers * COSTS.get(ufunc.__name__, 1), *plain, first, kind=kind)
         return tuple(map(self._counting, result)) if isinstance(result, tuple) else self._counting(result)
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
@@ -43,19 +49,25 @@ class CountingArray(np.ndarray):
             return super().__array_function__(func, types, args, kwargs)
         plain = [np.asarray(each) for each in args]
         result = func(*plain, **kwargs)
-        self._note(2 * np.size(result) * np.shape(plain[0])[-1] if plain[0].ndim else np.size(result), *plain)
+        self._note(2 * np.size(result) * np.shape(plain[0])[-1] if plain[0].ndim else np.size(result), *plain,
+                   kind=_kind_of_product(plain))
         return self._counting(result)
 
     def dot(self, other: Any, out: Any = None) -> Any:
         """Return the product, as NumPy's method does."""
         return np.dot(self, other)
 
-    def _note(self, operations: float, *operands: Any) -> None:
-        kind = np.result_type(*[each for each in operands if isinstance(each, np.ndarray | np.generic)], np.bool_)
-        self.counts["float64" if kind in (np.float64, np.complex128) else "float32"] += int(operations)
+    def _note(self, operations: float, *operands: Any, kind: str = "") -> None:
+        dtype = np.result_type(*[each for each in operands if isinstance(each, np.ndarray | np.generic)], np.bool_)
+        self.counts[("float64" if dtype in (np.float64, np.complex128) else "float32") + kind] += int(operations)
 
     def _counting(self, value: Any) -> Any:
         return _counted(value, self.counts)
+
+
+def _kind_of_product(operands: Sequence[Any]) -> str:
+    """Return the kind of a product: one with a matrix has a rate of its own, that of two rows is arithmetic."""
+    return PRODUCT if max(each.ndim for each in operands) > 1 else ""
 
 
 def _counted(value: Any, counts: Counter[str]) -> Any:
@@ -70,7 +82,7 @@ def _counted(value: Any, counts: Counter[str]) -> Any:
 
 
 def operations_of(functions: Sequence[tuple[Callable[..., Any], str]], records: Iterable[Any]) -> dict[str, float]:
-    """Return the operations by dtype that a chain of functions takes for one record; empty where that is not known.
+    """Return the operations by dtype and kind that a chain takes for one record; empty where that is not known.
 
     Parameters
     ----------
@@ -83,7 +95,7 @@ def operations_of(functions: Sequence[tuple[Callable[..., Any], str]], records: 
     --------
     >>> w = np.ones(3)
     >>> operations_of([(lambda p: np.exp(p @ w), "")], [np.zeros(3)])
-    {'float64': 22.0}
+    {'float64': 6.0, 'float64 exp': 1.0}
     """
     counts: Counter[str] = Counter()
     number = 0

@@ -21,6 +21,10 @@ CALIBRATED_SPREAD = (0.8, 1.5)
 DATA_SHEET_SPREAD = (0.8, 2.0)
 #: Least part of a device's memory that stays free, and versions of the data that passes hold at most.
 USABLE, VERSIONS, OVERHEAD = 0.85, 2.0, 1.1
+#: Kinds of operations behind a dtype: calls of exponentials and their like, and operations of products with a matrix.
+EXP, PRODUCT = " exp", " product"
+#: Additions that one operation of a kind counts as, on a device whose rate of it is not known.
+ADDITIONS = {EXP: 16.0, PRODUCT: 1.0}
 _SHEETS = Path(__file__).with_name("devices.toml")
 
 
@@ -75,13 +79,16 @@ class DeviceRates:
     memory, link : float, optional
         Bytes a second, of its memory, and from the host; what is reached.
     rates : mapping
-        Operations a second by dtype, "float64" and "float32".
+        Operations a second by dtype, "float64" and "float32"; of exponentials and products with a matrix, "float64 exp"
+        and "float64 product", where they were measured.
     size : float, optional
         Bytes of its memory.
     plan : float, optional
         Seconds for a plan that computes nothing, seen from the driver.
     calibrated : bool
         Whether they were measured.
+    load : float, optional
+        Bytes a second from Spark's partitions to the device.
     """
 
     name: str
@@ -91,6 +98,20 @@ class DeviceRates:
     link: float | None = None
     plan: float | None = None
     calibrated: bool = False
+    load: float | None = None
+
+    def rate(self, kind: str) -> float | None:
+        """Return operations a second of a dtype and kind; of a kind that was not measured, in additions.
+
+        Examples
+        --------
+        >>> DeviceRates("x", rates={"float64": 32.0, "float32 exp": 8.0}).rate("float64 exp")
+        2.0
+        """
+        if kind in self.rates:
+            return self.rates[kind]
+        dtype, *_ = kind.split()
+        return self.rates[dtype] / ADDITIONS[kind.removeprefix(dtype)] if dtype in self.rates else None
 
     @property
     def spread(self) -> tuple[float, float]:
@@ -107,7 +128,7 @@ class KernelWork:
     bytes : float, optional
         What it reads and writes, in bytes; None where it is not known.
     operations : mapping
-        Operations by dtype; an empty one where bytes are what counts.
+        Operations by dtype and kind, as in :class:`DeviceRates`; an empty one where bytes are what counts.
     readings : int
         How often it goes over what it reads: 2 of sums by many keys and of nearest centres in two steps.
     """
@@ -200,9 +221,9 @@ def calibrated_device(path: Path) -> dict[str, DeviceRates]:
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
         rates = document["rates"]
-        known = {dtype: rates[dtype] for dtype in ("float64", "float32") if dtype in rates}
+        known = {kind: float(rate) for kind, rate in rates.items() if kind.split()[0] in ("float64", "float32")}
         return {document["device"]: DeviceRates(document["name"], rates["memory"], known, document.get("size"),
-                                                rates.get("link"), rates["plan"], True)}
+                                                rates.get("link"), rates["plan"], True, rates.get("load"))}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise PredictionError(f"{path} is no calibration: {type(error).__name__}: {error}") from error
 
@@ -243,10 +264,11 @@ def _kernel_seconds(kernel: KernelWork, device: DeviceRates) -> float | UnknownT
         return UnknownTime(f"the bandwidth of {device.name}")
     seconds = kernel.bytes * kernel.readings / device.memory
     computing = 0.0
-    for dtype, operations in kernel.operations.items():
-        if dtype not in device.rates:
-            return UnknownTime(f"the rate of {dtype} on {device.name}")
-        computing += operations / device.rates[dtype]
+    for kind, operations in kernel.operations.items():
+        rate = device.rate(kind)
+        if rate is None:
+            return UnknownTime(f"the rate of {kind} on {device.name}")
+        computing += operations / rate
     return max(seconds, computing)
 
 

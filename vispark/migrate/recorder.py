@@ -30,10 +30,12 @@ from vispark.migrate.capture import CapturedCall, RunCapture, digest_of, encoded
 from vispark.migrate.errors import MasterError, SourceError
 from vispark.migrate.functions import FOLDS, Verdict, fold_verdict
 from vispark.migrate.operation_count import operations_of
+from vispark.migrate.result_recorder import ResultFile
+from vispark.migrate.result_recorder import run as run_with_results
 from vispark.migrate.row_functions import axes_around
 from vispark.migrate.rules import MAPS
 from vispark.migrate.sites import ACTIONS, TRANSFORMATIONS
-from vispark.migrate.typed import PAIRS, as_dicts, bytes_of, described, is_of_pairs, of_dicts, typed_verdict
+from vispark.migrate.typed import PAIRS, as_dicts, bytes_of, described, is_of_pairs, of_dicts, traffic_of, typed_verdict
 
 #: Records of what is cached that are taken, results of an action that are kept, and runs whose times are.
 SAMPLE, RESULTS, TIMES = 256, 100, 10_000
@@ -66,14 +68,18 @@ class Recorder:
         Whether ``save...`` actions run.
     master : str
         The only one on which the program may run; any where it is empty.
+    results : ResultFile, optional
+        Where the values of its statements go, too, which those of its port are compared with.
     """
 
-    def __init__(self, script: Path, arguments: list[str], samples: bool = True, saves: bool = True, master: str = ""):
+    def __init__(self, script: Path, arguments: list[str], samples: bool = True, saves: bool = True, master: str = "",
+                 results: ResultFile | None = None):
         try:
             text = script.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise SourceError(f"{script} cannot be read: {error}") from error
         self.script, self.samples, self.saves, self.master = script, samples, saves, master
+        self.results, self.ended = results, 0.0
         self.capture = RunCapture(str(script.resolve()), arguments, digest_of(text), folder=os.getcwd(),
                                   sources={str(script.resolve()): text})
         self._numbers: dict[tuple[str, int, int, str], int] = {}
@@ -93,9 +99,12 @@ class Recorder:
         try:
             with self._wrapped(), self._stop_kept_back():
                 try:
-                    runpy.run_path(str(self.script.resolve()), run_name="__main__")
+                    if self.results is not None:
+                        run_with_results(self.script.resolve(), self.results, 0, None)
+                    else:
+                        runpy.run_path(str(self.script.resolve()), run_name="__main__")
                 finally:
-                    error = sys.exc_info()[1]
+                    error, self.ended = sys.exc_info()[1], time.time()
                     if error is not None and not (isinstance(error, SystemExit) and not error.code):
                         self.capture.failed = f"{type(error).__name__}: {error}"
                     self.capture.seconds = time.perf_counter() - self._began
@@ -279,11 +288,14 @@ class Recorder:
             if number is None or number not in samples:
                 return
             if chain[0][1] != "value" and is_of_pairs(samples[number]):
-                said = typed_verdict([(of_dicts(chain[0][0]), ""), *chain[1:]], as_dicts(samples[number]))
+                asked = [(of_dicts(chain[0][0]), ""), *chain[1:]], as_dicts(samples[number])
+                said = typed_verdict(*asked)
                 call.pairs = said.is_read and len(chain) == 1
                 said = said if said.is_read else Verdict(False, PAIRS)
             else:
-                said = typed_verdict(chain, samples[number])
+                asked = chain, samples[number]
+                said = typed_verdict(*asked)
+            call.traffic = traffic_of(*asked) if said.is_read else []
             call.operations = operations_of(chain, samples[number][:COUNTED])
         call.is_read, call.reason, call.reason_line = said.is_read, said.reason, said.line
 

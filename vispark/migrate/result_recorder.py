@@ -15,6 +15,7 @@ import random
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any, BinaryIO
@@ -25,6 +26,7 @@ from pyspark import RDD, SparkContext
 from pyspark.sql import SparkSession
 
 from vispark.migrate.digests import summarize
+from vispark.migrate.kept_jvm import adopt_settings
 from vispark.migrate.seeded_tasks import seed_tasks
 from vispark.migrate.statements import RECORD, RecordedStatement, loop_variables, recorded_statements
 from vispark.migrate.values import decoded, encoded
@@ -157,14 +159,26 @@ def read_results(path: Path) -> list[tuple[str, list[Any], float, bytes]]:
         return [tuple(frame) for frame in msgpack.Unpacker(file, raw=False, max_buffer_size=2 ** 31 - 1)]
 
 
+@contextmanager
+def opened_results(path: Path) -> Iterator[ResultFile]:
+    """Open a file of results that only its user reads."""
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as output:
+        yield ResultFile(output)
+
+
 def main(file: str, more: str, samples: str, script: str, *args: str) -> None:
-    """Run a script, with results to a file that only its user reads."""
+    """Run a script, with results to a file that only its user reads, and end its Spark."""
     sys.argv = [script, *args]
+    adopt_settings()
     repeated = None if samples == "-" else iter([decoded(data) for kind, _, _, data in read_results(Path(samples))
                                                  if kind == "sample"])
-    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "wb") as output:
-        run(Path(script).resolve(), ResultFile(output), int(more), repeated)
+    try:
+        with opened_results(Path(file)) as results:
+            run(Path(script).resolve(), results, int(more), repeated)
+    finally:
+        # A JVM that other runs have, too, takes no second context.
+        if (active := SparkContext._active_spark_context) is not None:
+            active.stop()
 
 
 if __name__ == "__main__":

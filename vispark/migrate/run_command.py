@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import os
+import select
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import click
 
-from vispark.clusters.platforms import SubmitSettings
 from vispark.migrate.capture import RunCapture
 from vispark.migrate.cli import emit, json_option
 from vispark.migrate.compare import DIFFERS, NOT_KNOWN
@@ -23,12 +23,14 @@ from vispark.migrate.errors import NO, UNKNOWN, YES, MissingPackage, ValidationE
 from vispark.migrate.from_capture import qualify_capture
 from vispark.migrate.history import History
 from vispark.migrate.kept_answers import keep_port, keep_qualification
+from vispark.migrate.kept_jvm import FirstRun, read_offer, with_python
 from vispark.migrate.kept_validation import keep_validation
 from vispark.migrate.notebooks import SUFFIX, notebook_with, write_script
 from vispark.migrate.on_cluster import running_on, settings_of
 from vispark.migrate.port import PortedProgram, port
 from vispark.migrate.port_command import surroundings, writes
 from vispark.migrate.report_page import page
+from vispark.migrate.run_traces import RunFolder
 from vispark.migrate.sites import SourceProgram
 from vispark.migrate.validate_command import validate
 
@@ -76,8 +78,8 @@ def command(ctx: click.Context, script: Path, arguments: tuple[str, ...], out: P
             conf: tuple[str, ...], noise: bool, timeout: float | None, as_json: bool) -> None:
     """Record, qualify, port and validate a program, and write the report; stop where that would need a guess.
 
-    Options of vispark come before SCRIPT; everything behind it is the program's. It runs three or four times: once
-    recorded, once as it was and once ported, and once more with --noise. Exit status: 0 if the port computes the same;
+    Options of vispark come before SCRIPT; everything behind it is the program's. It runs twice, once
+    recorded and once ported, and once more with --noise. Exit status: 0 if the port computes the same;
     3 if nothing is ported, or it differs; 4 if that is not known.
     """
     if cluster and device != "auto":
@@ -131,46 +133,61 @@ def whole_way(script: Path, arguments: tuple[str, ...], folder: Path, device: st
         If a run fails; the message has the last line that it wrote. If the program names a master of its own.
     """
     settings = settings_of(cluster, conf)
-    with running_on(settings):
-        return _whole_way(script, arguments, folder, device, noise, timeout, cluster, settings)
-
-
-def _whole_way(script: Path, arguments: tuple[str, ...], folder: Path, device: str, noise: bool,
-               timeout: float | None, cluster: str, settings: SubmitSettings) -> WholeWay:
-    way, history, began = WholeWay(), History(), time.monotonic()
-    capture = recorded(script, arguments, folder / "capture", timeout, settings.master)
-    way.say("record", f"{len(capture.calls)} operations: {folder / 'capture'}", began)
-    began = time.monotonic()
-    program, answer = SourceProgram.read(script), qualify_capture(capture)
-    job = keep_qualification(history, script, program.source, answer)
-    way.document |= {"job": job, "qualification": answer.document()}
-    way.say("qualify", answer.text(), began)
-    began = time.monotonic()
-    ported = port(program, capture)
-    way.document |= {"ported": list(ported.loops), "refused": list(ported.refused), "diff": ported.diff}
-    way.say("port", "\n".join([*([ported.diff.rstrip("\n")] if ported.loops else []), *ported.refused]), began)
-    if not ported.loops:
-        way.status, way.stopped = NO, "nothing is ported"
-    elif writes(capture):
-        keep_port(history, script, program.source, ported.diff)
-        way.stopped = "the program has save... actions, which are not to happen again; vispark validate, with a copy"
-    else:
-        _validate(way, capture, ported, folder, device, noise, timeout, history, cluster)
-    _report(way, history, job, folder)
+    asked = _Asked(script, arguments, folder, device, noise, timeout, cluster, settings.master)
+    way = WholeWay()
+    with running_on(settings), surroundings(script.resolve(), os.getcwd(), device), tempfile.TemporaryDirectory(
+            prefix="vispark-traces-") as traces:
+        _whole_way(way, asked, Path(traces))
     return way
 
 
-def _validate(way: WholeWay, capture: RunCapture, ported: PortedProgram, folder: Path, device: str, noise: bool,
-              timeout: float | None, history: History, cluster: str) -> None:
-    """Write the port, run it and the script, and compare them."""
-    began, script = time.monotonic(), Path(ported.program.file).resolve()
-    changed = (folder / f"{script.stem}_gpu.py").resolve()
+@dataclass(frozen=True)
+class _Asked:
+    """Arguments of :func:`whole_way`, and the only master on which the program may run, if there is one."""
+
+    script: Path
+    arguments: tuple[str, ...]
+    folder: Path
+    device: str
+    noise: bool
+    timeout: float | None
+    cluster: str
+    master: str
+
+
+def _whole_way(way: WholeWay, asked: _Asked, traces: Path) -> None:
+    history, began = History(), time.monotonic()
+    with recorded(asked.script, asked.arguments, asked.folder / "capture", traces, asked.timeout,
+                  asked.master) as (capture, first):
+        way.say("record", f"{len(capture.calls)} operations: {asked.folder / 'capture'}", began)
+        began = time.monotonic()
+        program, answer = SourceProgram.read(asked.script), qualify_capture(capture)
+        job = keep_qualification(history, asked.script, program.source, answer)
+        way.document |= {"job": job, "qualification": answer.document()}
+        way.say("qualify", answer.text(), began)
+        began = time.monotonic()
+        ported = port(program, capture)
+        way.document |= {"ported": list(ported.loops), "refused": list(ported.refused), "diff": ported.diff}
+        way.say("port", "\n".join([*([ported.diff.rstrip("\n")] if ported.loops else []), *ported.refused]), began)
+        if not ported.loops:
+            way.status, way.stopped = NO, "nothing is ported"
+        elif writes(capture):
+            keep_port(history, asked.script, program.source, ported.diff)
+            way.stopped = ("the program has save... actions, which are not to happen again; vispark validate, with a "
+                           "copy")
+        else:
+            _validate(way, asked, capture, ported, first, traces, history)
+    _report(way, history, job, asked.folder)
+
+
+def _validate(way: WholeWay, asked: _Asked, capture: RunCapture, ported: PortedProgram, first: FirstRun, traces: Path,
+              history: History) -> None:
+    """Write the port, run it, and compare it with the program's first run."""
+    began, changed = time.monotonic(), asked.folder / f"{asked.script.stem}_gpu.py"
     changed.write_text(ported.text, encoding="utf-8")
-    with tempfile.TemporaryDirectory(prefix="vispark-traces-") as traces:
-        with surroundings(script, capture.folder, device):
-            found = validate(script, changed, tuple(capture.arguments), noise=noise, timeout=timeout,
-                             traces=Path(traces))
-        keep_validation(history, script, changed, found, qualify_capture(capture), Path(traces), cluster)
+    found = validate(asked.script, changed, asked.arguments, noise=asked.noise, timeout=asked.timeout, traces=traces,
+                     first=first)
+    keep_validation(history, asked.script, changed, found, qualify_capture(capture), traces, asked.cluster)
     way.status = {DIFFERS: NO, NOT_KNOWN: UNKNOWN}.get(found.verdict, YES)
     way.document |= {"port": str(changed), "verdict": found.verdict, "validation": found.as_json()}
     times = "" if found.cpu_seconds is None or found.gpu_seconds is None else (
@@ -190,25 +207,45 @@ def _report(way: WholeWay, history: History, job: int, folder: Path) -> None:
     way.say("report", text, began)
 
 
-def recorded(script: Path, arguments: tuple[str, ...], folder: Path, timeout: float | None = None,
-             master: str = "") -> RunCapture:
-    """Record a run of a script in a process of its own; what it prints goes to ``record.log`` beside the recording.
+@contextmanager
+def recorded(script: Path, arguments: tuple[str, ...], folder: Path, traces: Path, timeout: float | None = None,
+             master: str = "") -> Iterator[tuple[RunCapture, FirstRun]]:
+    """Record a run of a script in a process of its own, whose JVM stays for the block.
+
+    What it prints goes to ``record.log`` beside the recording.
+
+    Parameters
+    ----------
+    script, arguments : Path and tuple of str
+        The program.
+    folder, traces : Path
+        Where the recording goes, and, below ``cpu``, what the run writes of itself.
+    timeout : float, optional
+        Seconds for the run.
+    master : str
+        The only one on which it may run; any where it is empty.
 
     Raises
     ------
     ValidationError
         If the script fails, or does not end in time.
     """
-    log = folder.parent / "record.log"
-    command_line = [sys.executable, "-m", "vispark.migrate", "record", "--out", str(folder), *(
-        ["--only-on", master] if master else []), str(script), *arguments]
-    with open(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-        try:
-            ended = subprocess.run(command_line, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT,
-                                   timeout=timeout)
-        except subprocess.TimeoutExpired as error:
-            raise ValidationError(f"{script} did not end within {timeout:g} s") from error
-    if ended.returncode:
-        words = last_words(log.read_text(encoding="utf-8", errors="replace"))
-        raise ValidationError(f"{script} ended with status {ended.returncode}: {words}; its output is in {log}")
-    return RunCapture.read(folder)
+    log, trace = folder.parent / "record.log", RunFolder(traces / "cpu")
+    results, (reading, writing) = traces / "cpu.results", os.pipe()
+    command_line = [sys.executable, "-m", "vispark.migrate.first_run", *map(str, (
+        folder, results, trace.path, writing, master, script)), *arguments]
+    with open(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file, ExitStack() as stack:
+        process = stack.enter_context(subprocess.Popen(
+            command_line, stdin=subprocess.PIPE, stdout=file, stderr=subprocess.STDOUT, pass_fds=(writing,),
+            env=with_python(trace.environment())))
+        os.close(writing)
+        stack.callback(process.communicate)
+        if not select.select([reading], [], [], timeout)[0]:
+            os.close(reading)
+            process.kill()
+            raise ValidationError(f"{script} did not end within {timeout:g} s")
+        jvm = read_offer(reading)
+        if jvm is None and process.wait():
+            words = last_words(log.read_text(encoding="utf-8", errors="replace"))
+            raise ValidationError(f"{script} ended with status {process.returncode}: {words}; its output is in {log}")
+        yield RunCapture.read(folder), FirstRun(results, jvm)

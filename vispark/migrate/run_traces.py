@@ -10,7 +10,7 @@ import os
 import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from vispark.migrate.history import History
 from vispark.profiling.profiler import Profile
 from vispark.profiling.spark_jobs import Job, SparkStage, Task
 
-_JOURNAL, _EVENTS = "plans.jsonl", "events"
+_JOURNAL, _EVENTS, _ENDED = "plans.jsonl", "events", "ended"
 
 
 @dataclass(frozen=True)
@@ -48,17 +48,31 @@ class RunFolder:
         given = " ".join(f"--conf {shlex.quote(f'{name}={value}')}" for name, value in self.settings().items())
         return os.environ | {"PYSPARK_SUBMIT_ARGS": f"{given} {os.environ.get('PYSPARK_SUBMIT_ARGS', 'pyspark-shell')}"}
 
+    def note_end(self, ended: float) -> None:
+        """Note when the program itself ended, in seconds since 1970: what its application did later is none of it."""
+        self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        (self.path / _ENDED).write_text(f"{ended}", encoding="utf-8")
+
     def read(self) -> RunTrace | None:
         """Return the trace of the run that wrote there; None of one that wrote nothing, as it logs elsewhere."""
         logs = sorted((self.path / _EVENTS).iterdir()) if (self.path / _EVENTS).is_dir() else []
         answers = list(_answers(self.path / _JOURNAL))
         for log in logs:
             with suppress(EventLogError):
-                return RunTrace(read_log(str(log)), tuple(answers))
+                return RunTrace(self._of_program(read_log(str(log))), tuple(answers))
         if not answers:
             return None
         start = min(each["ended"] - each["seconds"] for each in answers)
         return RunTrace(Application(start=start, end=max(each["ended"] for each in answers)), tuple(answers))
+
+
+    def _of_program(self, found: Application) -> Application:
+        """Return an application up to the end that was noted."""
+        if not (self.path / _ENDED).exists():
+            return found
+        ended = float((self.path / _ENDED).read_text(encoding="utf-8"))
+        jobs = {number: job for number, job in found.jobs.items() if job.start <= ended}
+        return replace(found, end=min(found.end or ended, ended), jobs=jobs)
 
 
 @dataclass(frozen=True)

@@ -132,12 +132,47 @@ def typed_verdict(functions: Sequence[tuple[Function, str]], records: Sequence[A
     False
     """
     try:
-        nodes = [ops.PlanNode(ops.Map(record_map(function, (), of or None))) for function, of in functions]
-        lowering = Lowering((ops.PlanNode(ops.Send()), *nodes), None, FETCH)
-        lowering.add(0, schema_of(records))
-        lowering.finish()
+        _lowered(functions, records)
     except TranslationError as error:
         return Verdict(False, first_line(error.message), error.line)
     except (VisparkError, PlanError) as error:
         return Verdict(False, first_line(error.message))
     return Verdict(True)
+
+
+def traffic_of(functions: Sequence[tuple[Function, str]], records: Sequence[Any]) -> list[float]:
+    """Return the bytes a record that the kernels of a chain read and write, as ``explain()`` has them, and its result.
+
+    Parameters
+    ----------
+    functions, records : sequence
+        As for :func:`typed_verdict`.
+
+    Returns
+    -------
+    list of float
+        Bytes read, bytes written, and bytes of the result; empty where that is not known.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> traffic_of([(lambda p: p.sum(), "")], [np.zeros(3), np.ones(3)])
+    [24.0, 8.0, 8.0]
+    """
+    try:
+        lowering = _lowered(functions, records)
+    except VisparkError:
+        return []
+    moved = [(blocks * read, blocks * written) for number, blocks in lowering.blocks()
+             for read, written in lowering.traffic(number)]
+    result = sum(content.nbytes - content.keys for content in lowering.results().values())
+    return [sum(each) / len(records) for each in (*zip(*moved, strict=True), (result,))] if moved else []
+
+
+def _lowered(functions: Sequence[tuple[Function, str]], records: Sequence[Any]) -> Lowering:
+    """Return the plan of a chain over records that a worker would hold."""
+    nodes = [ops.PlanNode(ops.Map(record_map(function, (), of or None))) for function, of in functions]
+    lowering = Lowering((ops.PlanNode(ops.Send()), *nodes), None, FETCH)
+    lowering.add(0, schema_of(records))
+    lowering.finish()
+    return lowering

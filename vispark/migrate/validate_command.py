@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -15,6 +16,7 @@ from vispark.migrate.compare import DIFFERS, NOT_KNOWN, TERMS, Tolerance
 from vispark.migrate.digests import Summary
 from vispark.migrate.errors import NO, UNKNOWN, YES, ValidationError, last_words
 from vispark.migrate.history import History
+from vispark.migrate.kept_jvm import FirstRun, JvmGateway, with_python
 from vispark.migrate.kept_validation import keep_validation
 from vispark.migrate.noise import dealt_anew
 from vispark.migrate.result_recorder import read_results
@@ -31,7 +33,8 @@ _DRAWS = ("its tasks draw random numbers, which were seeded by partition: its no
 
 
 def recorded_run(script: Path, args: tuple[str, ...], folder: Path, name: str, more: int = 0,
-                 samples: Path | None = None, timeout: float | None = None, traces: Path | None = None) -> Path:
+                 samples: Path | None = None, timeout: float | None = None, traces: Path | None = None,
+                 jvm: JvmGateway | None = None) -> Path:
     """Run a script in a process of its own, and return the file with its results.
 
     Parameters
@@ -50,6 +53,8 @@ def recorded_run(script: Path, args: tuple[str, ...], folder: Path, name: str, m
         Seconds until the run is ended.
     traces : Path, optional
         Folder in which the run gets one of its name, for :mod:`.run_traces`.
+    jvm : JvmGateway, optional
+        Of Spark's JVM that another run started. [default: the run starts one]
 
     Raises
     ------
@@ -60,7 +65,8 @@ def recorded_run(script: Path, args: tuple[str, ...], folder: Path, name: str, m
     results = folder / f"{name}.results"
     command = [sys.executable, "-m", "vispark.migrate.result_recorder", str(results), str(more), str(samples or "-"),
                str(script), *args]
-    environment = RunFolder(traces / name).environment() if traces else None
+    environment = with_python(RunFolder(traces / name).environment() if traces else os.environ)
+    environment = jvm.environment(environment) if jvm else environment
     try:
         ended = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace",
                                timeout=timeout, env=environment)
@@ -90,7 +96,8 @@ def run_seconds(path: Path) -> float | None:
 
 
 def validate(cpu: Path, gpu: Path, args: tuple[str, ...] = (), tolerance: Tolerance | None = None,
-             noise: bool = True, timeout: float | None = None, traces: Path | None = None) -> Validation:
+             noise: bool = True, timeout: float | None = None, traces: Path | None = None,
+             first: FirstRun | None = None) -> Validation:
     """Run a program and its port, and compare what their statements took from actions.
 
     Parameters
@@ -107,6 +114,8 @@ def validate(cpu: Path, gpu: Path, args: tuple[str, ...] = (), tolerance: Tolera
         Seconds for each run.
     traces : Path, optional
         Folder of what the runs write of themselves, below ``cpu`` and ``gpu``.
+    first : FirstRun, optional
+        A run of the program that was there already; its JVM is used for the others.
 
     Raises
     ------
@@ -115,14 +124,19 @@ def validate(cpu: Path, gpu: Path, args: tuple[str, ...] = (), tolerance: Tolera
     """
     with tempfile.TemporaryDirectory(prefix="vispark-validate-") as folder:
         place = Path(folder)
-        first = recorded_run(cpu, args, place, "cpu", timeout=timeout, traces=traces)
-        ported = recorded_run(gpu, args, place, "gpu", samples=first, timeout=timeout, traces=traces)
-        draws = draws_in_tasks(first)
-        again = recorded_run(cpu, args, place, "again", dealt_anew(0), first, timeout) if noise and not draws else None
-        found = validated(statement_results(first), statement_results(again) if again else [],
+        jvm = first.jvm if first else None
+        reference = first.results if first else recorded_run(cpu, args, place, "cpu", timeout=timeout, traces=traces)
+        draws = draws_in_tasks(reference)
+        again = recorded_run(cpu, args, place, "again", dealt_anew(0), reference, timeout, jvm=jvm) \
+            if noise and not draws else None
+        ported = recorded_run(gpu, args, place, "gpu", samples=reference, timeout=timeout, traces=traces, jvm=jvm)
+        found = validated(statement_results(reference), statement_results(again) if again else [],
                           statement_results(ported), tolerance or Tolerance())
         notes = (_DRAWS,) if draws else ()
-        return replace(found, cpu_seconds=run_seconds(first), gpu_seconds=run_seconds(ported), notes=notes)
+        # The first run of a shared JVM starts it cold, and the others do not.
+        runs = [run_seconds(each) for each in (reference, *([again] if again and first else []))]
+        seconds = min([each for each in runs if each is not None], default=None)
+        return replace(found, cpu_seconds=seconds, gpu_seconds=run_seconds(ported), notes=notes)
 
 
 @click.command("validate")

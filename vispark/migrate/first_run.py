@@ -1,0 +1,37 @@
+"""First run of a program by ``vispark run``: the recording, and the results that its port's are compared with.
+
+``python -m vispark.migrate.first_run CAPTURE RESULTS TRACE PIPE MASTER SCRIPT ARGS...``: a process of its own, started
+by :func:`.recorded_runs.first_run`. The JVM stays until standard input ends; PIPE is the descriptor that says where it
+is. MASTER is empty, or the only one on which the program may run.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from vispark.migrate.kept_jvm import offer_jvm
+from vispark.migrate.recorder import Recorder
+from vispark.migrate.result_recorder import opened_results
+from vispark.migrate.run_traces import RunFolder
+
+
+def main(capture: str, results: str, trace: str, pipe: str, master: str, script: str, *args: str) -> None:
+    """Run a script, write what it did, and keep its JVM."""
+    with opened_results(Path(results)) as kept:
+        recorder = Recorder(Path(script), list(args), master=master, results=kept)
+        try:
+            recorder.run()
+        finally:
+            recorder.capture.write(Path(capture))
+            RunFolder(Path(trace)).note_end(recorder.ended)
+    sys.stdout.flush()
+    offer_jvm(int(pipe))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
+    # What the program left running is not waited for.
+    sys.stdout.flush()
+    os._exit(0)

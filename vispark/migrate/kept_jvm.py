@@ -1,0 +1,100 @@
+"""JVM of Spark's that several runs of a program share: the first run starts it, and the others connect to it.
+
+A JVM takes as much processor time to start and to compile as a small program takes to run. Each run has a Python
+process and a SparkContext of its own.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import shlex
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from pyspark import SparkContext
+
+_PORT, _SECRET = "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"
+#: Settings of one run that the next ones do not have.
+_OF_ONE_RUN = ("spark.eventLog.enabled", "spark.vispark.journal")
+
+
+@dataclass(frozen=True)
+class JvmGateway:
+    """Port and secret by which PySpark reaches a JVM that runs already."""
+
+    port: int
+    secret: str
+
+    def environment(self, settings: Mapping[str, str]) -> dict[str, str]:
+        """Return the variables of a process that is to connect to it, over those of a process that would start one."""
+        return {**settings, _PORT: str(self.port), _SECRET: self.secret}
+
+
+@dataclass(frozen=True)
+class FirstRun:
+    """First run of a program: the file of its results, and the JVM that it left, if it started one."""
+
+    results: Path
+    jvm: JvmGateway | None
+
+
+def offer_jvm(descriptor: int) -> None:
+    """Write where this process's JVM is to a pipe, and keep the JVM until standard input ends.
+
+    Where there is none, as the program has started no Spark, nothing is written.
+    """
+    gateway = SparkContext._gateway
+    with os.fdopen(descriptor, "w") as pipe:
+        if gateway is not None:
+            at = gateway.gateway_parameters
+            json.dump(asdict(JvmGateway(at.port, at.auth_token)), pipe)
+    sys.stdin.read()
+
+
+def read_offer(descriptor: int) -> JvmGateway | None:
+    """Return what :func:`offer_jvm` wrote; None where it wrote nothing. The pipe is closed."""
+    with os.fdopen(descriptor) as pipe:
+        said = pipe.read()
+    return JvmGateway(**json.loads(said)) if said else None
+
+
+def adopt_settings() -> None:
+    """Give the JVM that this process connects to the settings of ``PYSPARK_SUBMIT_ARGS``, which it was started without.
+
+    Settings that were only those of the run before are taken back. A process that starts its own JVM has none to give.
+    """
+    if _PORT not in os.environ:
+        return
+    SparkContext._ensure_initialized()
+    java = SparkContext._jvm.java.lang.System  # type: ignore[union-attr]
+    for name in _OF_ONE_RUN:
+        java.clearProperty(name)
+    for name, value in submitted_settings(os.environ.get("PYSPARK_SUBMIT_ARGS", "")).items():
+        java.setProperty(name, value)
+
+
+def submitted_settings(arguments: str) -> dict[str, str]:
+    """Return the settings of arguments of ``spark-submit``; of one that is there twice the last, as Spark does.
+
+    Examples
+    --------
+    >>> submitted_settings("--master local[2] --conf a=1 --conf 'b=x y' --conf a=2 pyspark-shell")
+    {'a': '2', 'b': 'x y'}
+    """
+    words = shlex.split(arguments)
+    pairs = [each.partition("=") for word, each in itertools.pairwise(words) if word == "--conf"]
+    return {name: value for name, _, value in pairs}
+
+
+def with_python(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return an environment in which Python workers of this machine run this Python, unless it names another one.
+
+    PySpark would run the ``python3`` of the PATH, which need not have vispark. Of a cluster's machines it says nothing.
+    """
+    if "PYSPARK_PYTHON" in environment or "--master" in environment.get("PYSPARK_SUBMIT_ARGS", ""):
+        return dict(environment)
+    return {**environment, "PYSPARK_PYTHON": sys.executable}
