@@ -56,7 +56,7 @@ def offer_jvm(descriptor: int) -> None:
 
 
 def read_offer(descriptor: int) -> JvmGateway | None:
-    """Return what :func:`offer_jvm` wrote; None where it wrote nothing. The pipe is closed."""
+    """Return the gateway that :func:`offer_jvm` wrote to a pipe, which is closed; None where it wrote nothing."""
     with os.fdopen(descriptor) as pipe:
         said = pipe.read()
     return JvmGateway(**json.loads(said)) if said else None
