@@ -155,7 +155,7 @@ OPTIONS = (
            "How long a worker keeps a session's data after its driver, or its last executor, has gone; and data on "
            "GPUs that Spark schedules after the last executor that had one of them."),
     Option("deadline", 600.0, _positive, "s",
-           "How long one plan may take in a worker before its process is ended."),
+           "How long the kernels of a plan may take, from the first launch on, before the worker's process is ended."),
     Option("transport", "auto", _transport, "", _transports()),
     Option("exchange", "mpi", _exchange, "", _exchanges()),
     Option("attempts", 8, _count, "",

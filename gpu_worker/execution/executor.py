@@ -81,7 +81,7 @@ class Execution:
         self.streams = streams
         self.started = time.monotonic()
         self.stopwatch = Stopwatch(self.started, streams, with_others=world is not None)
-        self.progress = Progress(box, self._vrdd_name(), self.started + request.seconds)
+        self.progress = Progress(box, self._vrdd_name(), request.seconds)
         self.context = context = RunContext(request, plan.plan, plan.launches, plan.source, names, streams,
                                             self.progress, payload, recording, intake, world)
         if plan.plan.grid is not None:

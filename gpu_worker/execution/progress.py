@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -21,15 +22,18 @@ class Progress:
         Where a kernel is noted while it runs.
     vrdd : str
         What the plan starts from.
-    deadline : float
-        When it must be done, on the monotonic clock.
+    seconds : float
+        How long its kernels may take, from the first launch on.
     """
 
     box: BlackBox
     vrdd: str
-    deadline: float
+    seconds: float
     #: Behind each launch: the stream, the mark there, the partitions, the label and the device.
     marks: list[tuple[Stream, int, Sequence[int], str, str]] = field(default_factory=list)
+
+    #: When they must be done, on the monotonic clock; None before the first launch.
+    _deadline: float | None = None
 
     def mark(self, label: str, partitions: Sequence[int], device: Device, stream: Stream) -> None:
         """Record that a launch was enqueued."""
@@ -37,7 +41,9 @@ class Progress:
 
     def launching(self, label: str, partitions: Sequence[int], device: Device) -> AbstractContextManager[None]:
         """Return a context in which this thread launches a kernel, which may run synchronously."""
-        return self.box.running(self._place({label}, partitions, {device.name}), self.deadline)
+        if self._deadline is None:
+            self._deadline = time.monotonic() + self.seconds
+        return self.box.running(self._place({label}, partitions, {device.name}), self._deadline)
 
     def watching(self) -> AbstractContextManager[None]:
         """Return a context in which this thread runs the plan; at the deadline, a kernel that still runs is reported.
@@ -45,10 +51,12 @@ class Progress:
         It is for the whole plan, as the thread may wait for its kernels at many calls of a driver: a copy to or from
         memory that is not pinned, a kernel that is loaded, memory that is given back.
         """
-        return self.box.watching(Place(self.vrdd), self.deadline, self._late)
+        return self.box.watching(Place(self.vrdd), time.monotonic() + self.seconds, self._late)
 
     def _late(self) -> Place | None:
-        """Return the place of the kernels that have not completed; None if all have."""
+        """Return the place of the kernels that have not completed at the deadline; None if all have."""
+        if self._deadline is None or time.monotonic() < self._deadline:
+            return None
         return self.suspects() if any(number > stream.passed for stream, number, *_ in list(self.marks)) else None
 
     def suspects(self) -> Place:

@@ -113,7 +113,7 @@ class RowExchange:
             self._scratch.recycle(self._buffers.pop(), self._stream)
 
     def _table(self) -> np.ndarray:
-        """Return what the kernels know of the blocks: their tiles, their rows, and their fields."""
+        """Return the table of the blocks that the kernels read: their tiles, their rows, and their fields."""
         words = [0, *np.cumsum(self._tiles).tolist(), *[block[0].field.shape[0] for block in self._blocks]]
         for place, array in enumerate(self.fields):
             nbytes = row_bytes(array)

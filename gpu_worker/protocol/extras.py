@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 #: The extras of setup.cfg that hints name.
-EXTRAS = ("cuda", "cuda-wheels", "mpi", "ucx", "files", "s3", "hdfs", "zarr", "hdf5", "text", "dataframe", "aws",
+EXTRAS = ("cuda", "pycuda", "mpi", "ucx", "files", "s3", "hdfs", "zarr", "hdf5", "text", "dataframe", "aws",
           "metrics", "dashboard", "plot", "report", "examples")
 
 

@@ -117,7 +117,7 @@ def test_absence_of_packages_is_one_sentence(tmp_path: Path, monkeypatch: pytest
 
 @pytest.mark.skipif(layer._pycuda is not None, reason="PyCUDA is installed here")
 def test_a_layer_that_is_not_there_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    unknown = "VISPARK_CUDA_DRIVER is one of auto, pycuda, bindings, not 'cupy'"
+    unknown = "VISPARK_CUDA_DRIVER is one of bindings, pycuda, not 'cupy'"
     for name, said in (("pycuda", "pycuda"), ("cupy", unknown)):
         monkeypatch.setenv("VISPARK_CUDA_DRIVER", name)
         with pytest.raises(DeviceUnavailable, match=said):
@@ -126,8 +126,8 @@ def test_a_layer_that_is_not_there_is_named(tmp_path: Path, monkeypatch: pytest.
 
 def test_a_layer_is_chosen_by_name_and_by_what_is_installed():
     pycuda = types.ModuleType("pycuda.driver")
-    assert layer.chosen("auto", pycuda) is layer.chosen("pycuda", pycuda) is pycuda
-    assert layer.chosen("bindings", pycuda) is layer.chosen("auto", None) is native_driver
+    assert layer.chosen("pycuda", pycuda) is pycuda
+    assert layer.chosen("bindings", pycuda) is layer.chosen("", pycuda) is layer.chosen("pycuda", None) is native_driver
 
 
 def test_fatal_errors_are_cudas():

@@ -70,7 +70,7 @@ class Machine:
         self._used = [device.memory().used for device in devices]
         self.streams = Streams(StreamPool(devices), 1)
         self.scratch = Scratch(self.streams)
-        progress = Progress(box, "test", 1e12)
+        progress = Progress(box, "test", 1e9)
         constants = [ArgumentValue(value.dtype.str, value.shape, value.tobytes(), 0)
                      for value in (np.array(case.widths, "i4"), *values)]
         self.arguments = Arguments(constants, None)

@@ -1,8 +1,8 @@
-"""Choice of the layer below the ``cuda`` device: PyCUDA, or cuda-bindings alone.
+"""Choice of the layer below the ``cuda`` device: cuda-bindings alone, or PyCUDA beside it.
 
-Both have the same names. ``VISPARK_CUDA_DRIVER`` says which: ``pycuda``, ``bindings``, or ``auto``, which is PyCUDA
-where it is installed. The variable is read once, by the device process; Spark sets it for executors by
-``spark.executorEnv.VISPARK_CUDA_DRIVER``.
+Both have the same names. ``VISPARK_CUDA_DRIVER`` says which: ``bindings``, which is the default, or ``pycuda``. The
+variable is read once, by the device process; Spark sets it for executors by ``spark.executorEnv.VISPARK_CUDA_DRIVER``.
+PyCUDA holds Python's lock while it loads a module, which waits for the kernels that run.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ except ImportError as _error:
     _PYCUDA_MISSING = str(_error)
 
 VARIABLE = "VISPARK_CUDA_DRIVER"
-LAYERS = ("auto", "pycuda", "bindings")
+LAYERS = ("bindings", "pycuda")
 
 
 def wanted() -> str:
@@ -34,7 +34,7 @@ def wanted() -> str:
     DeviceUnavailable
         If it names none.
     """
-    name = os.environ.get(VARIABLE, "") or "auto"
+    name = os.environ.get(VARIABLE, "") or LAYERS[0]
     if name not in LAYERS:
         raise DeviceUnavailable(f"{VARIABLE} is one of {', '.join(LAYERS)}, not {name!r}")
     return name
@@ -48,14 +48,14 @@ def missing() -> str:
 
 
 def chosen(name: str, pycuda: ModuleType | None) -> Any:
-    """Return the layer of a name, where PyCUDA is a module or not installed.
+    """Return the layer of a name; ``pycuda`` is PyCUDA's module, or None where it is not installed.
 
     Examples
     --------
-    >>> chosen("auto", None).__name__
+    >>> chosen("bindings", None).__name__
     'gpu_worker.device.cuda.native_driver'
     """
-    return native_driver if name == "bindings" or pycuda is None else pycuda
+    return pycuda if name == "pycuda" and pycuda is not None else native_driver
 
 
 #: The layer of this process, by the names of PyCUDA; a name that is unknown is told where a device is opened.
