@@ -20,7 +20,7 @@ from tests.system.topology import Topology
 from tests.system.vrdd_tools import cost, host_context, report, used, warm_up
 from tests.system.worker_tools import eventually
 from vispark import IN, CompileError, Grid, KernelFault, Kernels, RecordError, stencil
-from vispark.api import eager, grid_ops, lineage_walk, vrdd
+from vispark.api import device_ops, eager, grid_ops, lineage_walk, recorded_rdd
 from vispark.plan import ops
 from vispark.plan.ops import Lineage, RecordedOperation
 from vispark.runtime.driver import recovery, release_queue
@@ -138,7 +138,7 @@ def test_a_loop_that_starts_from_what_is_not_loaded_costs_one_job_and_a_bounded_
             before, x = x, stepped(x) if what == "a grid" else x.vmap(halved, 1.0).cache()
             if "let go" in what:
                 before.uncache()
-            links.append(sum(1 for _ in x._kept()))
+            links.append(sum(1 for _ in eager.to_be_kept(x)))
 
     expected = [field]
     for _ in range(steps):
@@ -165,7 +165,8 @@ def test_what_cannot_be_loaded_ahead_is_tried_once_and_told_by_the_action(sc: Sp
 
 def lines_run(action: Callable[[], object]) -> int:
     """How many lines of what goes along the steps of a loop an action runs in this thread: a look at one takes some."""
-    count, files = 0, {module.__file__ for module in (eager, lineage_walk, ops, recovery, vrdd, grid_ops)}
+    modules = (eager, lineage_walk, ops, recovery, recorded_rdd, device_ops, grid_ops)
+    count, files = 0, {module.__file__ for module in modules}
 
     def local(frame, event: str, _):
         nonlocal count

@@ -45,12 +45,17 @@ def cut(error: VisparkError) -> VisparkError:
 
 
 def brief_errors(cls: _Class) -> _Class:
-    """Do as :func:`brief` for each public method that a class itself defines."""
+    """Do as :func:`brief` for each public method that a class itself defines, under the name that it has there."""
     for name, value in list(vars(cls).items()):
         if name.startswith("_"):
             continue
         if isinstance(value, FunctionType):
-            setattr(cls, name, brief(value))
+            setattr(cls, name, _named(brief(value), cls, name))
         elif isinstance(value, staticmethod | classmethod):
             setattr(cls, name, type(value)(brief(value.__func__)))
     return cls
+
+
+def _named(method: _Function, cls: type, name: str) -> _Function:
+    method.__name__, method.__qualname__ = name, f"{cls.__qualname__}.{name}"
+    return method

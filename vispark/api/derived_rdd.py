@@ -32,12 +32,9 @@ def adopted(found: Any) -> Any:
 
 
 def derives(cls: _Class) -> _Class:
-    """Adopt the RDDs that the transformations of PySpark make which a class does not define itself, and make the errors
-    of PySpark's actions brief.
-    """
+    """Adopt the RDDs that the transformations of PySpark make, and make the errors of PySpark's actions brief."""
     for name in OF_RDDS:
-        if name not in vars(cls):
-            setattr(cls, name, _adopting(getattr(cls, name)))
+        setattr(cls, name, _adopting(getattr(cls, name)))
     return _answers_briefly(cls)
 
 

@@ -12,7 +12,10 @@ from pyspark import RDD
 
 from gpu_worker.protocol.errors import PlanError
 from vispark.api import grid_files
-from vispark.api.grid_ops import GridOperations
+from vispark.api.grid_ops import described as grid_of
+from vispark.api.grid_ops import window as cut
+from vispark.api.grid_ops import windowed
+from vispark.api.recorded_rdd import RecordedRDD
 from vispark.grid import npy
 from vispark.grid.key import BlockKey
 from vispark.grid.selection import CellSelection
@@ -25,9 +28,9 @@ def gather(blocks: RDD[Any], cells: Any = ...) -> Any:
     if cells is ...:
         records, window = blocks.collect(), None
     else:
-        description = blocks.described() if isinstance(blocks, GridOperations) else None
+        description = grid_of(blocks) if isinstance(blocks, RecordedRDD) else None
         window = CellSelection.of(cells, (description or _description(blocks)).shape)
-        held = blocks.windowed(window) if isinstance(blocks, GridOperations) else None
+        held = windowed(blocks, window) if isinstance(blocks, RecordedRDD) else None
         if held is not None:
             return _assembled(held, window, is_whole=False)
         records = _windowed(blocks, window).collect()
@@ -49,8 +52,8 @@ def described(blocks: RDD[Any]) -> tuple[GridSpec, Any]:
 
 
 def _windowed(blocks: RDD[Any], window: CellSelection) -> RDD[Any]:
-    if isinstance(blocks, GridOperations):
-        return blocks.window(window.starts, window.stops, window.steps)
+    if isinstance(blocks, RecordedRDD):
+        return cut(blocks, window.starts, window.stops, window.steps)
     return blocks.map(lambda record: (record[0], _part(record[1], window.within(record[0])[0])))
 
 

@@ -13,6 +13,7 @@ from pyspark import RDD
 
 from vispark.api.fallback import tell
 from vispark.api.gather import gather
+from vispark.api.grid_ops import mapped
 from vispark.api.vrdd import VRDD, send
 from vispark.errors import PlanError
 from vispark.grid.spec import FUNCTION, GridSpec
@@ -188,7 +189,7 @@ def _mapped(held: VRDD, names: tuple[str, ...], value: nodes.Expression) -> VRDD
     """Return the blocks with an expression of fields in place of the cells."""
     parameters = tuple([nodes.Parameter(name or "cell") for name in names])
     definition = nodes.Definition("cells", parameters, (nodes.Return(value),))
-    return held._mapped(MapSpec(nodes.Function(definition), (), "vmap cells"))
+    return mapped(held, MapSpec(nodes.Function(definition), (), "vmap cells"))
 
 
 def _folded(held: VRDD, join: Callable[..., Any], over: Callable[..., Any]) -> Any:

@@ -32,8 +32,8 @@ from gpu_worker.protocol.plans import (
     SelectRowsStep,
     SortByKeyStep,
 )
+from vispark.api.driver_rdd import DriverRDD
 from vispark.api.fallback import tell
-from vispark.api.reduced_rdd import DriverRDD
 from vispark.fold.lowering import fold_fields, unlike
 from vispark.fold.spec import fold_of
 from vispark.lower.stages import RequestedOutput

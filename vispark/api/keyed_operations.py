@@ -2,419 +2,380 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any
 
 from pyspark import RDD
 from pyspark.rdd import Partitioner, portable_hash
 
-from vispark.api import keyed, keyed_tables, local_rdd
-from vispark.api.boundary import brief_errors
+from vispark.api import keyed, keyed_tables
 from vispark.api.explain import IN_ORDER
 from vispark.api.fallback import is_asked_for_by_user
-from vispark.api.lineage_walk import LineageWalk
+from vispark.api.recorded_rdd import RecordedRDD
 from vispark.fold import fold_of
-from vispark.fold.lowering import FoldRequest, check_double, reduce_by
-from vispark.plan import ops
+from vispark.fold.lowering import check_double, reduce_by
 from vispark.records.pairs import not_pairs
-from vispark.records.partition_schema import PartitionSchema
-
-
-@brief_errors
-class KeyedOperations(LineageWalk):
-    """Operations of a VRDD by key, in the workers where keys are numbers there; by Spark's shuffles else."""
-
-    _folds: dict[str, Any]
-
-    def partitionBy(self, numPartitions: int | None,
-                    partitionFunc: Callable[[Any], int] = portable_hash) -> RDD[Any]:
-        """Put pairs with equal keys into one partition.
-
-        Parameters
-        ----------
-        numPartitions : int or None
-            The number of partitions; None: as Spark chooses it.
-        partitionFunc : callable
-            With another one than Spark's own it is Spark's shuffle.
-
-        Returns
-        -------
-        RDD
-            A VRDD where the keys are numbers that a ``vmap`` computed on cached data: integers, float32 or float64. Its
-            partitions have the records that Spark's would have, in the order of those before. Else Spark's RDD.
-
-        Raises
-        ------
-        OutOfMemory
-            At the action, if the new partitions do not fit on the devices beside those before; it names the largest.
-
-        Examples
-        --------
-        >>> numbers = sc.parallelize(range(6), 2).cache("GPU")
-        >>> numbers.vmap(lambda n: (n % 3, n * n)).partitionBy(3).glom().collect()
-        [[(0, 0), (0, 9)], [(1, 1), (1, 16)], [(2, 4), (2, 25)]]
-        """
-        count = self._defaultReducePartitions() if numPartitions is None else numPartitions
-        if self.partitioner == Partitioner(count, partitionFunc):
-            return self
-        reason = "" if partitionFunc is portable_hash else "partitionFunc= is given"
-        found = keyed.pairs_of(self, "partitionBy", not_pairs, reason)
-        if found is None:
-            return super().partitionBy(numPartitions, partitionFunc)
-        step = keyed.partition_step("partitionBy", "0", count, found.layout)
-        made: RDD[Any] = keyed.exchanged(self, "partitionBy", (*found.steps, step), found.layout, count,
-                                         lambda rdd: RDD.partitionBy(rdd, count, hash),
-                                         Partitioner(count, partitionFunc))
-        return made
-
-    def sortByKey(self, ascending: bool | None = True, numPartitions: int | None = None,
-                  keyfunc: Callable[[Any], Any] | None = None) -> RDD[Any]:
-        """Sort pairs by their keys: within partitions, and from one to the next.
-
-        Parameters
-        ----------
-        ascending : bool
-            Whether the least key comes first. Pairs with equal keys stay in their order.
-        numPartitions : int, optional
-            The number of partitions; left out, as Spark chooses it.
-        keyfunc : callable, optional
-            Of a key; with one it is Spark's shuffle.
-
-        Returns
-        -------
-        RDD
-            A VRDD, under the same conditions as for :meth:`partitionBy`; else Spark's RDD.
-
-        Examples
-        --------
-        >>> numbers = sc.parallelize([3, 1, 2], 2).cache("GPU")
-        >>> numbers.vmap(lambda n: (n, n * n)).sortByKey().collect()
-        [(1, 1), (2, 4), (3, 9)]
-        """
-        count = self._defaultReducePartitions() if numPartitions is None else numPartitions
-        if keyfunc is not None:
-            return super().sortByKey(bool(ascending), count, keyfunc)
-        made = keyed.ordered_by_key(self, "sortByKey", bool(ascending), count)
-        return super().sortByKey(bool(ascending), count) if made is None else made
-
-    def sortBy(self, keyfunc: Callable[[Any], Any], ascending: bool = True,
-               numPartitions: int | None = None) -> RDD[Any]:
-        """Sort records by what a function gives for them, within partitions and from one to the next.
-
-        Parameters
-        ----------
-        keyfunc : callable
-            Of a record; it is translated, as that of a ``vmap``.
-        ascending, numPartitions
-            As for :meth:`sortByKey`.
-
-        Returns
-        -------
-        RDD
-            A VRDD of cached records that are numbers or arrays, where the function can be translated and gives a
-            number; else Spark's RDD.
-
-        Examples
-        --------
-        >>> sc.parallelize([3.0, -1.0, 2.0], 2).cache("GPU").sortBy(lambda x: x * x).collect()
-        [-1.0, 2.0, 3.0]
-        """
-        count = self._defaultReducePartitions() if numPartitions is None else numPartitions
-        made = keyed.ordered_by(self, keyfunc, ascending, count)
-        return super().sortBy(keyfunc, ascending, count) if made is None else made
-
-    def groupByKey(self, numPartitions: int | None = None,
-                   partitionFunc: Callable[[Any], int] = portable_hash) -> RDD[Any]:
-        """Group the values of each key.
-
-        The exchange and the sorting are the workers', where they are for :meth:`partitionBy`; lists are Python's, so
-        that what comes out is an RDD whose tasks make them. A fold by :meth:`reduceByKey` makes none.
-
-        Examples
-        --------
-        >>> pairs = sc.parallelize(range(5), 2).cache("GPU").vmap(lambda n: (n % 2, n))
-        >>> sorted(pairs.groupByKey().mapValues(list).collect())
-        [(0, [0, 2, 4]), (1, [1, 3])]
-        """
-        count = self._defaultReducePartitions() if numPartitions is None else numPartitions
-        made = None if partitionFunc is not portable_hash else keyed.sorted_pairs(self, "groupByKey", count)
-        if made is None:
-            return super().groupByKey(numPartitions, partitionFunc)
-        grouped: RDD[Any] = made.mapPartitions(keyed.groups, preservesPartitioning=True)
-        return grouped
-
-    def rowsByKey(self, numPartitions: int | None = None) -> RDD[Any]:
-        """Make one record of the values of each key: its numbers as rows, whose lengths differ.
-
-        Records are put into the partitions of their keys and sorted by these once; a key's values stay in the order of
-        the records. What comes out is sorted by key in each partition, and a function of its records loops over all
-        values of a key.
-
-        Parameters
-        ----------
-        numPartitions : int, optional
-            The number of partitions; left out, as Spark chooses it.
-
-        Returns
-        -------
-        RDD
-            Of (key, row) where the values are numbers, and of (key, (row, row, ...)) where they are tuples of numbers.
-            A VRDD under the conditions of :meth:`partitionBy`; else Spark's RDD.
-
-        See Also
-        --------
-        VRDD.groupByKey
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> ratings = sc.parallelize([(0, 2, 4.0), (1, 0, 3.0), (0, 1, 5.0)], 2).map(np.array).cache("GPU")
-        >>> users = ratings.vmap(lambda r: (int(r[0]), (int(r[1]), r[2]))).rowsByKey(1)
-        >>> users.vmap(lambda u: u[1][1].mean()).collect()
-        [np.float64(4.5), np.float64(3.0)]
-        """
-        count = self._defaultReducePartitions() if numPartitions is None else numPartitions
-        made = keyed.rows_by_key(self, count)
-        if made is None:
-            return keyed.grouped_rows(RDD.groupByKey(self, count))
-        rows: RDD[Any] = made
-        return rows
-
-    def join(self, other: RDD[Any], numPartitions: int | None = None) -> RDD[Any]:
-        """Return (key, (value, other value)) for each two pairs with one key.
-
-        Returns
-        -------
-        RDD
-            A VRDD where both sides are cached and have keys of one dtype that a ``vmap`` computed, sorted by the keys
-            in each partition; else Spark's RDD.
-
-        Raises
-        ------
-        OutOfMemory
-            At the action, if the pairs of a partition do not fit on its device; none of them has been made then.
-
-        Examples
-        --------
-        >>> numbers = sc.parallelize(range(4), 2).cache("GPU")
-        >>> squares, halves = numbers.vmap(lambda n: (n, n * n)), numbers.vmap(lambda n: (n, n / 2))
-        >>> sorted(squares.join(halves).collect())
-        [(0, (0, 0.0)), (1, (1, 0.5)), (2, (4, 1.0)), (3, (9, 1.5))]
-        """
-        made = keyed.joined(self, other, self._partitions_with(other, numPartitions))
-        return super().join(other, numPartitions) if made is None else made
-
-    def cogroup(self, other: RDD[Any], numPartitions: int | None = None) -> RDD[Any]:
-        """Return each key of both sides with its values in the one and in the other.
-
-        The exchange and the sorting are the workers' under the conditions of :meth:`join`; lists are Python's.
-
-        Examples
-        --------
-        >>> numbers = sc.parallelize(range(3), 2).cache("GPU")
-        >>> one, other = numbers.vmap(lambda n: (n, n * n)), numbers.vmap(lambda n: (n // 2, n))
-        >>> [(key, *map(list, values)) for key, values in sorted(one.cogroup(other).collect())]
-        [(0, [0], [0, 1]), (1, [1], [2]), (2, [4], [])]
-        """
-        count = self._partitions_with(other, numPartitions)
-        sides = keyed.both_sides(self, other, "cogroup", count)
-        return super().cogroup(other, numPartitions) if sides is None else keyed.CogroupedRDD(sides, count)
-
-    def _partitions_with(self, other: RDD[Any], numPartitions: int | None) -> int:
-        """Return the number of partitions of a join that was given, or that Spark would choose."""
-        if numPartitions is not None:
-            return numPartitions
-        if self.ctx._conf.contains("spark.default.parallelism"):
-            return self.ctx.defaultParallelism
-        return self.getNumPartitions() + other.getNumPartitions()
-
-    def filter(self, f: Callable[[Any], Any]) -> RDD[Any]:
-        """Return the records for which a function holds.
-
-        Parameters
-        ----------
-        f : callable
-            Of a record; it is translated, as that of a ``vmap``.
-
-        Returns
-        -------
-        RDD
-            A VRDD of cached records that are numbers, arrays or tuples that a ``vmap`` made, where the function can
-            be translated: the workers keep the chosen records of each partition, in their order. Else Spark's RDD.
-
-        Raises
-        ------
-        OutOfMemory
-            At the action, if the chosen records do not fit on the device beside those before.
-
-        Examples
-        --------
-        >>> chosen = sc.parallelize([3.0, -1.0, 2.0], 2).cache("GPU").filter(lambda x: x > 0)
-        >>> chosen.collect(), chosen.vmap(lambda x: x * x).sum()
-        ([3.0, 2.0], 13.0)
-        """
-        made = keyed.filtered(self, f) if is_asked_for_by_user() else None
-        return super().filter(f) if made is None else made
-
-    def takeOrdered(self, num: int, key: Callable[[Any], Any] | None = None) -> list[Any]:
-        """Return the ``num`` records with the least keys, in ascending order.
-
-        Of many cached records that are numbers, arrays or tuples of them, workers sort each partition, and no more than
-        ``num`` of it leave them; few records are looked at in the driver. Else it is a Spark job.
-
-        Parameters
-        ----------
-        num : int
-            How many records.
-        key : callable, optional
-            Of a record; it is translated, as that of a ``vmap``. Left out: the record itself, which is a number.
-
-        Examples
-        --------
-        >>> sc.parallelize([3.0, -1.0, 2.0], 2).cache("GPU").takeOrdered(2, key=lambda x: x * x)
-        [-1.0, 2.0]
-        """
-        return self._extreme("takeOrdered", num, key)
-
-    def top(self, num: int, key: Callable[[Any], Any] | None = None) -> list[Any]:
-        """Return the ``num`` records with the greatest keys, in descending order, as :meth:`takeOrdered` does.
-
-        Examples
-        --------
-        >>> sc.parallelize([3.0, -1.0, 2.0], 2).cache("GPU").top(2)
-        [3.0, 2.0]
-        """
-        return self._extreme("top", num, key)
-
-    def _extreme(self, action: str, num: int, key: Callable[[Any], Any] | None) -> list[Any]:
-        found = self._in_order(action, num, key)
-        records: list[Any] = self._spark(action, num, key) if found is None else found
-        return records
-
-    def _first_by(self, action: str, key: Callable[[Any], Any]) -> Any:
-        """Return the first record with the least or the greatest key."""
-        found = self._in_order(action, 1, key)
-        return found[0] if found else self._spark(action, key)
-
-    def _in_order(self, action: str, num: int, key: Callable[[Any], Any] | None) -> list[Any] | None:
-        """Return the first of many records in their order, if workers put them so; else None, with the reason noted."""
-        self._folds.pop(action, None)
-        if not self._is_held() or self._is_few():
-            return None
-        found: list[Any] | None = keyed.least(self, action, num, key, descending=action in ("top", "max"))
-        if found is not None:
-            self._folds[action] = IN_ORDER
-        return found
-
-    def _is_few(self) -> bool:
-        """Return whether the records are few enough to be looked at in the driver."""
-        results = self._results()
-        return (sum(each.count for each in results) <= local_rdd.MOST_RECORDS
-                and sum(each.nbytes for each in results) <= local_rdd.MOST_BYTES)
-
-    def distinct(self, numPartitions: int | None = None) -> RDD[Any]:
-        """Return each record once.
-
-        Returns
-        -------
-        RDD
-            A VRDD of cached records that are numbers, with partitions as Spark's would be and each in ascending order;
-            else Spark's RDD.
-
-        Examples
-        --------
-        >>> sorted(sc.parallelize([2, 1, 2, 1, 3]).cache("GPU").distinct().collect())
-        [1, 2, 3]
-        """
-        count = self._defaultReducePartitions() if numPartitions is None else numPartitions
-        made = keyed.distinct(self, count)
-        return super().distinct(numPartitions) if made is None else made
-
-    def countByKey(self) -> dict[Any, int]:
-        """Return the number of pairs of each key.
-
-        On cached data, with keys that a ``vmap`` computed, workers sort and count, and send a number for each key of a
-        partition; else it is a Spark job.
-
-        Examples
-        --------
-        >>> sorted(sc.parallelize(range(5)).cache("GPU").vmap(lambda n: (n % 2, n)).countByKey().items())
-        [(0, 3), (1, 2)]
-        """
-        found = keyed.counted(self)
-        counts: dict[Any, int] = self._spark("countByKey") if found is None else found
-        return counts
-
-    def _reason_of(self, action: str) -> str:
-        return str(self._folds.get(action, ""))
-
-    def _reduced(self, function: Callable[[Any, Any], Any], partitions: int,
-                 place: Callable[[Any], int]) -> RDD[Any] | None:
-        made: RDD[Any] | None = keyed.reduced(self, function, partitions, place)
-        return made
-
-    def _table(self, request: FoldRequest[Any] | str, function: Callable[[Any, Any], Any], keys: int | None,
-               double: bool) -> keyed_tables.KeyedTable:
-        return keyed_tables.table_of(self, request, function, keys, double)
-
-    def reduced(self, f: Callable[[Any, Any], Any], dtype: Any = None) -> keyed_tables.KeyedTable:
-        """Fold all records into one that stays in the workers, as an argument of functions.
-
-        Parameters
-        ----------
-        f, dtype
-            As for :meth:`VRDD.reduce`.
-
-        Returns
-        -------
-        KeyedTable
-            With the one key 0. It is computed where it is first used.
-
-        Raises
-        ------
-        PlanError
-            If ``dtype`` is another one than float64.
-
-        See Also
-        --------
-        VRDD.reduce, VRDD.reduceByKey
-
-        Examples
-        --------
-        >>> numbers = sc.parallelize([1.0, 2.0, 5.0]).cache("GPU")
-        >>> total = numbers.reduced(lambda a, b: a + b)
-        >>> numbers.vmap(lambda x, t: x / t[0], total).collect()
-        [0.125, 0.25, 0.625]
-        """
-        double = check_double("reduced", dtype)
-        spec = fold_of(f)
-        request = spec if isinstance(spec, str) else reduce_by(spec, double)
-        return self._table(request, f, None, double)
-
-    def _is_exchanged(self) -> bool:
-        """Have workers exchange the records that this begins with; return whether they did, and not Spark."""
-        residency = self._residency
-        if residency is not None and residency.exchange is not None:
-            residency.exchange()
-        return residency is not None and residency.exchange is not None
-
-    def _alone(self) -> Any:
-        """Return a VRDD of the same records without what is kept on the way: the lineage alone."""
-        found = self._beginning(self._loader, self._op, self.getNumPartitions())
-        found._lineage = self._lineage if self._before is None else self._before._link()
-        found.partitioner = self.partitioner
-        return found
-
-    @abstractmethod
-    def _beginning(self, loader: RDD[Any], op: ops.RecordedOperation, partitions: int) -> Any:
-        """Return a VRDD that begins with an operation on an RDD."""
-
-    @abstractmethod
-    def _results(self) -> list[PartitionSchema]: ...
-
-    @abstractmethod
-    def _is_held(self) -> bool: ...
-
-    @abstractmethod
-    def _spark(self, action: str, *arguments: Any, **named: Any) -> Any: ...
+
+
+def partitionBy(vrdd: RecordedRDD, numPartitions: int | None,
+                partitionFunc: Callable[[Any], int] = portable_hash) -> RDD[Any]:
+    """Put pairs with equal keys into one partition.
+
+    Parameters
+    ----------
+    numPartitions : int or None
+        The number of partitions; None: as Spark chooses it.
+    partitionFunc : callable
+        With another one than Spark's own it is Spark's shuffle.
+
+    Returns
+    -------
+    RDD
+        A VRDD where the keys are numbers that a ``vmap`` computed on cached data: integers, float32 or float64. Its
+        partitions have the records that Spark's would have, in the order of those before. Else Spark's RDD.
+
+    Raises
+    ------
+    OutOfMemory
+        At the action, if the new partitions do not fit on the devices beside those before; it names the largest.
+
+    Examples
+    --------
+    >>> numbers = sc.parallelize(range(6), 2).cache("GPU")
+    >>> numbers.vmap(lambda n: (n % 3, n * n)).partitionBy(3).glom().collect()
+    [[(0, 0), (0, 9)], [(1, 1), (1, 16)], [(2, 4), (2, 25)]]
+    """
+    count = vrdd._defaultReducePartitions() if numPartitions is None else numPartitions
+    if vrdd.partitioner == Partitioner(count, partitionFunc):
+        return vrdd
+    reason = "" if partitionFunc is portable_hash else "partitionFunc= is given"
+    found = keyed.pairs_of(vrdd, "partitionBy", not_pairs, reason)
+    if found is None:
+        return RDD.partitionBy(vrdd, numPartitions, partitionFunc)
+    step = keyed.partition_step("partitionBy", "0", count, found.layout)
+    made: RDD[Any] = keyed.exchanged(vrdd, "partitionBy", (*found.steps, step), found.layout, count,
+                                     lambda rdd: RDD.partitionBy(rdd, count, hash),
+                                     Partitioner(count, partitionFunc))
+    return made
+
+
+def sortByKey(vrdd: RecordedRDD, ascending: bool | None = True, numPartitions: int | None = None,
+              keyfunc: Callable[[Any], Any] | None = None) -> RDD[Any]:
+    """Sort pairs by their keys: within partitions, and from one to the next.
+
+    Parameters
+    ----------
+    ascending : bool
+        Whether the least key comes first. Pairs with equal keys stay in their order.
+    numPartitions : int, optional
+        The number of partitions; left out, as Spark chooses it.
+    keyfunc : callable, optional
+        Of a key; with one it is Spark's shuffle.
+
+    Returns
+    -------
+    RDD
+        A VRDD, under the same conditions as for :meth:`partitionBy`; else Spark's RDD.
+
+    Examples
+    --------
+    >>> numbers = sc.parallelize([3, 1, 2], 2).cache("GPU")
+    >>> numbers.vmap(lambda n: (n, n * n)).sortByKey().collect()
+    [(1, 1), (2, 4), (3, 9)]
+    """
+    count = vrdd._defaultReducePartitions() if numPartitions is None else numPartitions
+    if keyfunc is not None:
+        return RDD.sortByKey(vrdd, bool(ascending), count, keyfunc)
+    made = keyed.ordered_by_key(vrdd, "sortByKey", bool(ascending), count)
+    return RDD.sortByKey(vrdd, bool(ascending), count) if made is None else made
+
+
+def sortBy(vrdd: RecordedRDD, keyfunc: Callable[[Any], Any], ascending: bool = True,
+           numPartitions: int | None = None) -> RDD[Any]:
+    """Sort records by what a function gives for them, within partitions and from one to the next.
+
+    Parameters
+    ----------
+    keyfunc : callable
+        Of a record; it is translated, as that of a ``vmap``.
+    ascending, numPartitions
+        As for :meth:`sortByKey`.
+
+    Returns
+    -------
+    RDD
+        A VRDD of cached records that are numbers or arrays, where the function can be translated and gives a
+        number; else Spark's RDD.
+
+    Examples
+    --------
+    >>> sc.parallelize([3.0, -1.0, 2.0], 2).cache("GPU").sortBy(lambda x: x * x).collect()
+    [-1.0, 2.0, 3.0]
+    """
+    count = vrdd._defaultReducePartitions() if numPartitions is None else numPartitions
+    made = keyed.ordered_by(vrdd, keyfunc, ascending, count)
+    return RDD.sortBy(vrdd, keyfunc, ascending, count) if made is None else made
+
+
+def groupByKey(vrdd: RecordedRDD, numPartitions: int | None = None,
+               partitionFunc: Callable[[Any], int] = portable_hash) -> RDD[Any]:
+    """Group the values of each key.
+
+    The exchange and the sorting are the workers', where they are for :meth:`partitionBy`; lists are Python's, so
+    that what comes out is an RDD whose tasks make them. A fold by :meth:`reduceByKey` makes none.
+
+    Examples
+    --------
+    >>> pairs = sc.parallelize(range(5), 2).cache("GPU").vmap(lambda n: (n % 2, n))
+    >>> sorted(pairs.groupByKey().mapValues(list).collect())
+    [(0, [0, 2, 4]), (1, [1, 3])]
+    """
+    count = vrdd._defaultReducePartitions() if numPartitions is None else numPartitions
+    made = None if partitionFunc is not portable_hash else keyed.sorted_pairs(vrdd, "groupByKey", count)
+    if made is None:
+        return RDD.groupByKey(vrdd, numPartitions, partitionFunc)
+    grouped: RDD[Any] = made.mapPartitions(keyed.groups, preservesPartitioning=True)
+    return grouped
+
+
+def rowsByKey(vrdd: RecordedRDD, numPartitions: int | None = None) -> RDD[Any]:
+    """Make one record of the values of each key: its numbers as rows, whose lengths differ.
+
+    Records are put into the partitions of their keys and sorted by these once; a key's values stay in the order of
+    the records. What comes out is sorted by key in each partition, and a function of its records loops over all
+    values of a key.
+
+    Parameters
+    ----------
+    numPartitions : int, optional
+        The number of partitions; left out, as Spark chooses it.
+
+    Returns
+    -------
+    RDD
+        Of (key, row) where the values are numbers, and of (key, (row, row, ...)) where they are tuples of numbers.
+        A VRDD under the conditions of :meth:`partitionBy`; else Spark's RDD.
+
+    See Also
+    --------
+    VRDD.groupByKey
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> ratings = sc.parallelize([(0, 2, 4.0), (1, 0, 3.0), (0, 1, 5.0)], 2).map(np.array).cache("GPU")
+    >>> users = ratings.vmap(lambda r: (int(r[0]), (int(r[1]), r[2]))).rowsByKey(1)
+    >>> users.vmap(lambda u: u[1][1].mean()).collect()
+    [np.float64(4.5), np.float64(3.0)]
+    """
+    count = vrdd._defaultReducePartitions() if numPartitions is None else numPartitions
+    made = keyed.rows_by_key(vrdd, count)
+    if made is None:
+        return keyed.grouped_rows(RDD.groupByKey(vrdd, count))
+    rows: RDD[Any] = made
+    return rows
+
+
+def join(vrdd: RecordedRDD, other: RDD[Any], numPartitions: int | None = None) -> RDD[Any]:
+    """Return (key, (value, other value)) for each two pairs with one key.
+
+    Returns
+    -------
+    RDD
+        A VRDD where both sides are cached and have keys of one dtype that a ``vmap`` computed, sorted by the keys
+        in each partition; else Spark's RDD.
+
+    Raises
+    ------
+    OutOfMemory
+        At the action, if the pairs of a partition do not fit on its device; none of them has been made then.
+
+    Examples
+    --------
+    >>> numbers = sc.parallelize(range(4), 2).cache("GPU")
+    >>> squares, halves = numbers.vmap(lambda n: (n, n * n)), numbers.vmap(lambda n: (n, n / 2))
+    >>> sorted(squares.join(halves).collect())
+    [(0, (0, 0.0)), (1, (1, 0.5)), (2, (4, 1.0)), (3, (9, 1.5))]
+    """
+    made = keyed.joined(vrdd, other, _partitions_with(vrdd, other, numPartitions))
+    return RDD.join(vrdd, other, numPartitions) if made is None else made
+
+
+def cogroup(vrdd: RecordedRDD, other: RDD[Any], numPartitions: int | None = None) -> RDD[Any]:
+    """Return each key of both sides with its values in the one and in the other.
+
+    The exchange and the sorting are the workers' under the conditions of :meth:`join`; lists are Python's.
+
+    Examples
+    --------
+    >>> numbers = sc.parallelize(range(3), 2).cache("GPU")
+    >>> one, other = numbers.vmap(lambda n: (n, n * n)), numbers.vmap(lambda n: (n // 2, n))
+    >>> [(key, *map(list, values)) for key, values in sorted(one.cogroup(other).collect())]
+    [(0, [0], [0, 1]), (1, [1], [2]), (2, [4], [])]
+    """
+    count = _partitions_with(vrdd, other, numPartitions)
+    sides = keyed.both_sides(vrdd, other, "cogroup", count)
+    return RDD.cogroup(vrdd, other, numPartitions) if sides is None else keyed.CogroupedRDD(sides, count)
+
+
+def _partitions_with(vrdd: RecordedRDD, other: RDD[Any], numPartitions: int | None) -> int:
+    """Return the number of partitions of a join that was given, or that Spark would choose."""
+    if numPartitions is not None:
+        return numPartitions
+    if vrdd.ctx._conf.contains("spark.default.parallelism"):
+        return vrdd.ctx.defaultParallelism
+    return vrdd.getNumPartitions() + other.getNumPartitions()
+
+
+def filter_(vrdd: RecordedRDD, f: Callable[[Any], Any]) -> RDD[Any]:
+    """Return the records for which a function holds.
+
+    Parameters
+    ----------
+    f : callable
+        Of a record; it is translated, as that of a ``vmap``.
+
+    Returns
+    -------
+    RDD
+        A VRDD of cached records that are numbers, arrays or tuples that a ``vmap`` made, where the function can
+        be translated: the workers keep the chosen records of each partition, in their order. Else Spark's RDD.
+
+    Raises
+    ------
+    OutOfMemory
+        At the action, if the chosen records do not fit on the device beside those before.
+
+    Examples
+    --------
+    >>> chosen = sc.parallelize([3.0, -1.0, 2.0], 2).cache("GPU").filter(lambda x: x > 0)
+    >>> chosen.collect(), chosen.vmap(lambda x: x * x).sum()
+    ([3.0, 2.0], 13.0)
+    """
+    made = keyed.filtered(vrdd, f) if is_asked_for_by_user() else None
+    return RDD.filter(vrdd, f) if made is None else made
+
+
+def takeOrdered(vrdd: RecordedRDD, num: int, key: Callable[[Any], Any] | None = None) -> list[Any]:
+    """Return the ``num`` records with the least keys, in ascending order.
+
+    Of many cached records that are numbers, arrays or tuples of them, workers sort each partition, and no more than
+    ``num`` of it leave them; few records are looked at in the driver. Else it is a Spark job.
+
+    Parameters
+    ----------
+    num : int
+        How many records.
+    key : callable, optional
+        Of a record; it is translated, as that of a ``vmap``. Left out: the record itself, which is a number.
+
+    Examples
+    --------
+    >>> sc.parallelize([3.0, -1.0, 2.0], 2).cache("GPU").takeOrdered(2, key=lambda x: x * x)
+    [-1.0, 2.0]
+    """
+    return _extreme(vrdd, "takeOrdered", num, key)
+
+
+def top(vrdd: RecordedRDD, num: int, key: Callable[[Any], Any] | None = None) -> list[Any]:
+    """Return the ``num`` records with the greatest keys, in descending order, as :meth:`takeOrdered` does.
+
+    Examples
+    --------
+    >>> sc.parallelize([3.0, -1.0, 2.0], 2).cache("GPU").top(2)
+    [3.0, 2.0]
+    """
+    return _extreme(vrdd, "top", num, key)
+
+
+def _extreme(vrdd: RecordedRDD, action: str, num: int, key: Callable[[Any], Any] | None) -> list[Any]:
+    found = _in_order(vrdd, action, num, key)
+    records: list[Any] = vrdd._spark(action, num, key) if found is None else found
+    return records
+
+
+def first_by(vrdd: RecordedRDD, action: str, key: Callable[[Any], Any]) -> Any:
+    """Return the first record with the least or the greatest key."""
+    found = _in_order(vrdd, action, 1, key)
+    return found[0] if found else vrdd._spark(action, key)
+
+
+def _in_order(vrdd: RecordedRDD, action: str, num: int, key: Callable[[Any], Any] | None) -> list[Any] | None:
+    """Return the first of many records in their order, if workers put them so; else None, with the reason noted."""
+    vrdd._folds.pop(action, None)
+    if not vrdd._is_held() or vrdd._is_few():
+        return None
+    found: list[Any] | None = keyed.least(vrdd, action, num, key, descending=action in ("top", "max"))
+    if found is not None:
+        vrdd._folds[action] = IN_ORDER
+    return found
+
+
+def distinct(vrdd: RecordedRDD, numPartitions: int | None = None) -> RDD[Any]:
+    """Return each record once.
+
+    Returns
+    -------
+    RDD
+        A VRDD of cached records that are numbers, with partitions as Spark's would be and each in ascending order;
+        else Spark's RDD.
+
+    Examples
+    --------
+    >>> sorted(sc.parallelize([2, 1, 2, 1, 3]).cache("GPU").distinct().collect())
+    [1, 2, 3]
+    """
+    count = vrdd._defaultReducePartitions() if numPartitions is None else numPartitions
+    made = keyed.distinct(vrdd, count)
+    return RDD.distinct(vrdd, numPartitions) if made is None else made
+
+
+def countByKey(vrdd: RecordedRDD) -> dict[Any, int]:
+    """Return the number of pairs of each key.
+
+    On cached data, with keys that a ``vmap`` computed, workers sort and count, and send a number for each key of a
+    partition; else it is a Spark job.
+
+    Examples
+    --------
+    >>> sorted(sc.parallelize(range(5)).cache("GPU").vmap(lambda n: (n % 2, n)).countByKey().items())
+    [(0, 3), (1, 2)]
+    """
+    found = keyed.counted(vrdd)
+    counts: dict[Any, int] = vrdd._spark("countByKey") if found is None else found
+    return counts
+
+
+def reduced(vrdd: RecordedRDD, f: Callable[[Any, Any], Any], dtype: Any = None) -> keyed_tables.KeyedTable:
+    """Fold all records into one that stays in the workers, as an argument of functions.
+
+    Parameters
+    ----------
+    f, dtype
+        As for :meth:`VRDD.reduce`.
+
+    Returns
+    -------
+    KeyedTable
+        With the one key 0. It is computed where it is first used.
+
+    Raises
+    ------
+    PlanError
+        If ``dtype`` is another one than float64.
+
+    See Also
+    --------
+    VRDD.reduce, VRDD.reduceByKey
+
+    Examples
+    --------
+    >>> numbers = sc.parallelize([1.0, 2.0, 5.0]).cache("GPU")
+    >>> total = numbers.reduced(lambda a, b: a + b)
+    >>> numbers.vmap(lambda x, t: x / t[0], total).collect()
+    [0.125, 0.25, 0.625]
+    """
+    double = check_double("reduced", dtype)
+    spec = fold_of(f)
+    request = spec if isinstance(spec, str) else reduce_by(spec, double)
+    return vrdd._table(request, f, None, double)

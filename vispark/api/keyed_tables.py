@@ -17,9 +17,10 @@ from gpu_worker.protocol.errors import KeysRefused
 from gpu_worker.protocol.messages import Field, FoldByKeyStep, Signature
 from vispark._utils.displays import Explanation
 from vispark.api.boundary import brief_errors
+from vispark.api.driver_rdd import DriverRDD
 from vispark.api.fallback import tell
 from vispark.api.keyed import Anchor, KeyedExchange, SparkShuffle, after_anchor, anchor_of
-from vispark.api.reduced_rdd import DriverRDD, ReducedRDD
+from vispark.api.reduced_rdd import ReducedRDD
 from vispark.errors import PlanError
 from vispark.fold.lowering import FoldRequest, records
 from vispark.lower.grid import lowering

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from abc import abstractmethod
 from collections.abc import Iterable
-from typing import TypeVar
 
 from gpu_worker.protocol.publications import MAX_LEASE, MAX_NAME, PublicationDetails
-from vispark.api.boundary import brief_errors
-from vispark.api.lineage_walk import LineageWalk
+from vispark.api.recorded_rdd import Recorded
 from vispark.errors import PlanError
 from vispark.grid.spec import FUNCTION
 from vispark.plan import ops
@@ -18,88 +15,73 @@ from vispark.runtime.driver import publications
 from vispark.runtime.driver.retry import until_done
 from vispark.runtime.driver.session import Session
 
-_Self = TypeVar("_Self", bound="Publishing")
-
 #: Units of a lease, in seconds.
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
-@brief_errors
-class Publishing(LineageWalk):
-    """Publishing of a VRDD."""
+def publish(vrdd: Recorded, name: str, lease: str | float = "1h", *, replace: bool = False,
+            secret: str | None = None) -> Recorded:
+    """Publish the records under a name, for other applications of the user to :func:`attach`.
 
-    @abstractmethod
-    def cache(self: _Self, level: str = "GPU") -> _Self: ...
-    @abstractmethod
-    def name(self) -> str | None: ...
-    @abstractmethod
-    def _contents(self) -> dict[int, PartitionSchema]: ...
-    @abstractmethod
-    def _then(self: _Self, op: ops.RecordedOperation) -> _Self: ...
+    It is computed now, if it is not held yet, and kept as :meth:`cache` does. What is published never changes; of
+    the blocks of a grid it is a copy, beside that with which this application goes on. It stays where it is for as
+    long as this application, or one that has attached it, is there, and for the ``lease`` after that,
+    also if the application is killed or lets go of the VRDD.
 
-    def publish(self: _Self, name: str, lease: str | float = "1h", *, replace: bool = False,
-                secret: str | None = None) -> _Self:
-        """Publish the records under a name, for other applications of the user to :func:`attach`.
+    Parameters
+    ----------
+    name : str
+        1 to 128 printable characters; on each node of the cluster there is one publication of a name.
+    lease : str or number
+        Seconds, or a number with one of the units ``s``, ``m``, ``h`` and ``d``.
+    replace : bool
+        Whether to take the place of another publication of that name; who has attached that one keeps it.
+    secret : str, optional
+        What an application has to know to attach it; left out, any application of the user may.
 
-        It is computed now, if it is not held yet, and kept as :meth:`cache` does. What is published never changes; of
-        the blocks of a grid it is a copy, beside that with which this application goes on. It stays where it is for as
-        long as this application, or one that has attached it, is there, and for the ``lease`` after that,
-        also if the application is killed or lets go of the VRDD.
+    Returns
+    -------
+    VRDD
+        This one.
 
-        Parameters
-        ----------
-        name : str
-            1 to 128 printable characters; on each node of the cluster there is one publication of a name.
-        lease : str or number
-            Seconds, or a number with one of the units ``s``, ``m``, ``h`` and ``d``.
-        replace : bool
-            Whether to take the place of another publication of that name; who has attached that one keeps it.
-        secret : str, optional
-            What an application has to know to attach it; left out, any application of the user may.
+    Raises
+    ------
+    PublicationExists
+        If another publication has the name, and ``replace`` is not set.
+    PlanError
+        If name or lease are not as above, there are no records, their keys are pickled, or the records are blocks
+        of a grid whose boundary is a function: no other application may unpickle that. Publish ``.values()`` then.
+    DeviceUnavailable
+        If the device has no memory that other processes can map.
 
-        Returns
-        -------
-        VRDD
-            This one.
+    See Also
+    --------
+    attach, publications
 
-        Raises
-        ------
-        PublicationExists
-            If another publication has the name, and ``replace`` is not set.
-        PlanError
-            If name or lease are not as above, there are no records, their keys are pickled, or the records are blocks
-            of a grid whose boundary is a function: no other application may unpickle that. Publish ``.values()`` then.
-        DeviceUnavailable
-            If the device has no memory that other processes can map.
+    Examples
+    --------
+    >>> points = sc.parallelize([1.0, 2.0, 3.0], 2).cache("GPU").publish("points", lease="10m")
+    >>> attach(sc, "points").vmap(lambda x: 2 * x).sum()
+    12.0
+    """
+    session = Session.of(vrdd.ctx)
+    details = PublicationDetails(checked_name(name), "", f"{vrdd.ctx.appName} ({vrdd.ctx.applicationId})",
+                                 vrdd.name() or str(vrdd._op), "", 0, seconds_of(lease), digest_of(secret))
+    vrdd.cache()
 
-        See Also
-        --------
-        attach, publications
+    def once() -> None:
+        source, contents = vrdd, vrdd._contents()
+        shape = _shape_of_grid(contents.values())
+        if shape:       # steps go on in the memory that its blocks share
+            source = vrdd._then(ops.Contiguous(shape)).cache()
+            contents = source._contents()
+        residency = source._residency
+        assert residency is not None
+        place = ops.place_of(source._recent())
+        publications.publish(session, residency, details, place, len(contents), replaces=replace)
 
-        Examples
-        --------
-        >>> points = sc.parallelize([1.0, 2.0, 3.0], 2).cache("GPU").publish("points", lease="10m")
-        >>> attach(sc, "points").vmap(lambda x: 2 * x).sum()
-        12.0
-        """
-        session = Session.of(self.ctx)
-        details = PublicationDetails(checked_name(name), "", f"{self.ctx.appName} ({self.ctx.applicationId})",
-                                     self.name() or str(self._op), "", 0, seconds_of(lease), digest_of(secret))
-        self.cache()
-
-        def once() -> None:
-            source, contents = self, self._contents()
-            shape = _shape_of_grid(contents.values())
-            if shape:       # steps go on in the memory that its blocks share
-                source = self._then(ops.Contiguous(shape)).cache()
-                contents = source._contents()
-            residency = source._residency
-            assert residency is not None
-            place = ops.place_of(source._recent())
-            publications.publish(session, residency, details, place, len(contents), replaces=replace)
-
-        until_done(session, once)
-        return self
+    until_done(session, once)
+    return vrdd
 
 
 def checked_name(name: str) -> str:

@@ -7,19 +7,21 @@ the partitions where a shuffle would have put them. Where the fold cannot run in
 
 from __future__ import annotations
 
-import threading
-from abc import abstractmethod
 from collections.abc import Callable, Iterable
 from functools import cached_property
 from typing import Any
 
 import numpy as np
-from pyspark import RDD, StorageLevel
+from pyspark import RDD
 from pyspark.rdd import Partitioner, portable_hash
-from pyspark.serializers import Serializer
 
 from vispark._utils.displays import Explanation
+from vispark.api import keyed
 from vispark.api.boundary import brief_errors
+from vispark.api.driver_rdd import DriverRDD
+from vispark.api.plan_texts import explained
+from vispark.api.recorded_rdd import RecordedRDD
+from vispark.api.worker_folds import folded
 from vispark.errors import PlanError
 from vispark.fold import fold_of
 from vispark.fold.lowering import ByKey, InDouble, by_key, finish_by_key, records, widened
@@ -27,124 +29,6 @@ from vispark.records import RecordLayout
 from vispark.translate.frontend.capture import Referable
 from vispark.translate.ir.errors import Refusal
 from vispark.translate.ir.nodes import Constant
-
-
-@brief_errors
-class DriverRDD(RDD[Any]):
-    """RDD whose records the driver may have; see :class:`ReducedRDD`."""
-
-    def __init__(self, context: Any):
-        self.ctx = context
-        self.is_cached = False
-        self.is_checkpointed = False
-        self.has_resource_profile = False
-        self._bypass_serializer = False
-        self._given: RDD[Any] | None = None
-        self._lock = threading.RLock()
-
-    def _records(self) -> list[Any] | None:
-        """Return the records, in the driver; None if Spark is to compute them."""
-        raise NotImplementedError
-
-    def _to_spark(self) -> RDD[Any]:
-        """Return the equivalent ordinary RDD."""
-        raise NotImplementedError
-
-    def collect(self) -> list[Any]:
-        """Return a list of all records."""
-        found = self._records()
-        return self._stands().collect() if found is None else found
-
-    def _stands(self) -> RDD[Any]:
-        """Return the RDD that answers where the driver has no records."""
-        return self._ordinary()
-
-    def take(self, num: int) -> list[Any]:
-        """Return the first ``num`` records."""
-        found = self._records()
-        return self._stands().take(num) if found is None else found[:max(num, 0)]
-
-    def first(self) -> Any:
-        """Return the first record.
-
-        Raises
-        ------
-        ValueError
-            If there is none.
-        """
-        found = self.take(1)
-        if not found:
-            raise ValueError("RDD is empty")
-        return found[0]
-
-    def count(self) -> int:
-        """Return the number of records."""
-        found = self._records()
-        return self._stands().count() if found is None else len(found)
-
-    def isEmpty(self) -> bool:
-        """Return whether there are no records."""
-        return not self.take(1)
-
-    def mapPartitionsWithIndex(self, f: Callable[[int, Iterable[Any]], Iterable[Any]],
-                               preservesPartitioning: bool = False) -> RDD[Any]:
-        """Apply a Python function to each partition's records, in Spark."""
-        return self._ordinary().mapPartitionsWithIndex(f, preservesPartitioning)
-
-    def getNumPartitions(self) -> int:
-        """Return the number of partitions."""
-        return self._ordinary().getNumPartitions()
-
-    def id(self) -> int:
-        """Return the number of the equivalent ordinary RDD."""
-        return self._ordinary().id()
-
-    def getStorageLevel(self) -> StorageLevel:
-        """Return the storage level of the equivalent ordinary RDD."""
-        return self._ordinary().getStorageLevel()
-
-    def __repr__(self) -> str:
-        return type(self).__name__
-
-    @property
-    def _jrdd(self) -> Any:
-        return self._ordinary()._jrdd
-
-    @property
-    def _jrdd_deserializer(self) -> Serializer:  # type: ignore[override]
-        return self._ordinary()._jrdd_deserializer
-
-    def _ordinary(self) -> RDD[Any]:
-        with self._lock:
-            if self._given is None:
-                self._given = self._to_spark()
-            return self._given
-
-
-class Foldable(RDD[Any]):
-    """Interface of an RDD whose records workers can fold by key."""
-
-    @abstractmethod
-    def folded(self, request: Any, action: str) -> tuple[Any, ...] | None:
-        """Return the fold of the records, by the workers; None if Spark is to fold them."""
-
-    @abstractmethod
-    def _reduced(self, function: Callable[[Any, Any], Any], partitions: int,
-                 place: Callable[[Any], int]) -> RDD[Any] | None:
-        """Return the RDD that workers fold by keys of which nothing is known before; None if Spark is to fold them."""
-
-    @abstractmethod
-    def _table(self, request: Any, function: Callable[[Any, Any], Any], keys: int | None,
-               double: bool) -> Any:
-        """Return the table of a fold, which stays in the workers."""
-
-    @abstractmethod
-    def _reason_of(self, action: str) -> str:
-        """Return the reason why an action is a Spark job."""
-
-    @abstractmethod
-    def _explained(self, by_key: ByKey | str, schema: Any, sources: bool) -> Explanation:
-        """Return the text of ``explain``, with the ``reduceByKey`` behind this VRDD or why it is a Spark job."""
 
 
 @brief_errors
@@ -156,7 +40,7 @@ class ReducedRDD(DriverRDD, Referable):
     values then never come to the driver. See :class:`KeyedTable`.
     """
 
-    def __init__(self, source: Foldable, function: Callable[[Any, Any], Any], numPartitions: int | None,
+    def __init__(self, source: RecordedRDD, function: Callable[[Any, Any], Any], numPartitions: int | None,
                  partitionFunc: Callable[[Any], int], numKeys: int | None, double: bool = False):
         if numKeys is not None and (not isinstance(numKeys, int | np.integer) or numKeys < 1):
             raise PlanError(f"numKeys= is the number of keys, a positive int, and not {numKeys!r}")
@@ -234,16 +118,17 @@ class ReducedRDD(DriverRDD, Referable):
         if self._in_workers is not None:
             made: Any = self._in_workers
             return Explanation(made.explanation(schema=schema, sources=sources))
-        return self._source._explained(self._request, schema, sources)
+        return explained(self._source, self._request, schema, sources)
 
     @cached_property
     def _in_workers(self) -> RDD[Any] | None:
         """The VRDD that workers make where the number of keys was not given; None where Spark is to fold."""
         if self._places[2] or self._double:
             return None
-        made = self._source._reduced(self._function, self.partitioner.numPartitions, self.partitioner.partitionFunc)
+        partitioner = self.partitioner
+        made = keyed.reduced(self._source, self._function, partitioner.numPartitions, partitioner.partitionFunc)
         if made is None:
-            self._request = self._source._reason_of("reduceByKey")
+            self._request = str(self._source._folds.get("reduceByKey", ""))
         return made
 
     @cached_property
@@ -267,7 +152,7 @@ class ReducedRDD(DriverRDD, Referable):
     def _folded(self) -> tuple[RecordLayout, dict[str, np.ndarray]] | None:
         if "table" in self.__dict__:
             return self.table.pairs()
-        found = self._source.folded(self._request, "reduceByKey")
+        found = folded(self._source, self._request, "reduceByKey")
         return None if found is None else finish_by_key(*found)
 
     def _to_spark(self) -> RDD[Any]:

@@ -15,10 +15,9 @@ from pyspark.rddsampler import RDDRangeSampler
 
 from gpu_worker.protocol.plans import NumberRowsStep, SampleRowsStep
 from vispark.api import keyed
-from vispark.api.boundary import brief_errors
 from vispark.api.explain import BY_INDEX
 from vispark.api.fallback import is_asked_for_by_user
-from vispark.api.lineage_walk import LineageWalk
+from vispark.api.recorded_rdd import RecordedRDD
 from vispark.records.layout import RecordLayout, RecordPart
 from vispark.records.pairs import EMPTY, opened
 
@@ -26,143 +25,143 @@ from vispark.records.pairs import EMPTY, opened
 _LEAST_SEED, _MOST_SEED = -(1 << 63), (1 << 64) - 1
 
 
-@brief_errors
-class Samples(LineageWalk):
-    """Samples and numbers of cached records, without a Spark job; by Spark where records are not rows on a device."""
+def sample(vrdd: RecordedRDD, withReplacement: bool, fraction: float, seed: int | None = None) -> RDD[Any]:
+    """Return a sample of the records, those that PySpark draws with the same seed and partitions.
 
-    def sample(self: Any, withReplacement: bool, fraction: float, seed: int | None = None) -> RDD[Any]:
-        """Return a sample of the records, those that PySpark draws with the same seed and partitions.
+    Workers draw from the number of each partition's records and copy the rows that are chosen; a mini-batch of a
+    loop is a sample with another seed in each pass.
 
-        Workers draw from the number of each partition's records and copy the rows that are chosen; a mini-batch of a
-        loop is a sample with another seed in each pass.
+    Parameters
+    ----------
+    withReplacement : bool
+        Whether a record may be drawn several times.
+    fraction : float
+        The probability of each record, or with replacement the mean of how often it is drawn.
+    seed : int, optional
+        Of the draws; left out, a random one.
 
-        Parameters
-        ----------
-        withReplacement : bool
-            Whether a record may be drawn several times.
-        fraction : float
-            The probability of each record, or with replacement the mean of how often it is drawn.
-        seed : int, optional
-            Of the draws; left out, a random one.
+    Returns
+    -------
+    RDD
+        A VRDD of cached records that are numbers, 1-D arrays, tuples or dicts of these, or pairs with numbers as
+        keys; else Spark's RDD.
 
-        Returns
-        -------
-        RDD
-            A VRDD of cached records that are numbers, 1-D arrays, tuples or dicts of these, or pairs with numbers as
-            keys; else Spark's RDD.
+    Raises
+    ------
+    ValueError
+        If the fraction is negative.
+    OutOfMemory
+        At the action, if the chosen records do not fit on the device beside those before.
 
-        Raises
-        ------
-        ValueError
-            If the fraction is negative.
-        OutOfMemory
-            At the action, if the chosen records do not fit on the device beside those before.
+    Examples
+    --------
+    >>> numbers = sc.parallelize(range(100), 4)
+    >>> batch = numbers.cache("GPU").sample(False, 0.1, seed=7)
+    >>> batch.collect() == numbers.sample(False, 0.1, seed=7).collect()
+    True
+    """
+    if not fraction >= 0:
+        raise ValueError("Fraction must be nonnegative.")
+    seed = random.randint(0, sys.maxsize) if seed is None else seed
+    made = _sampled(vrdd, "sample", withReplacement, 0.0, fraction, seed) if is_asked_for_by_user() else None
+    return RDD.sample(vrdd, withReplacement, fraction, seed) if made is None else made
 
-        Examples
-        --------
-        >>> numbers = sc.parallelize(range(100), 4)
-        >>> batch = numbers.cache("GPU").sample(False, 0.1, seed=7)
-        >>> batch.collect() == numbers.sample(False, 0.1, seed=7).collect()
-        True
-        """
-        if not fraction >= 0:
-            raise ValueError("Fraction must be nonnegative.")
-        seed = random.randint(0, sys.maxsize) if seed is None else seed
-        made = _sampled(self, "sample", withReplacement, 0.0, fraction, seed) if is_asked_for_by_user() else None
-        return RDD.sample(self, withReplacement, fraction, seed) if made is None else made
 
-    def randomSplit(self: Any, weights: Sequence[float], seed: int | None = None) -> list[RDD[Any]]:
-        """Split the records at random into parts whose shares are the weights, as PySpark does.
+def randomSplit(vrdd: RecordedRDD, weights: Sequence[float], seed: int | None = None) -> list[RDD[Any]]:
+    """Split the records at random into parts whose shares are the weights, as PySpark does.
 
-        Parameters
-        ----------
-        weights : sequence of float
-            At least one above 0.
-        seed : int, optional
-            Of the draws; left out, a random one.
+    Parameters
+    ----------
+    weights : sequence of float
+        At least one above 0.
+    seed : int, optional
+        Of the draws; left out, a random one.
 
-        Returns
-        -------
-        list of RDD
-            Disjoint, and together all records; VRDDs under the conditions of :meth:`sample`.
+    Returns
+    -------
+    list of RDD
+        Disjoint, and together all records; VRDDs under the conditions of :meth:`sample`.
 
-        Examples
-        --------
-        >>> train, test = sc.parallelize(range(100), 4).cache("GPU").randomSplit([3, 1], seed=7)
-        >>> train.count() + test.count()
-        100
-        """
-        seed = random.randint(0, (1 << 32) - 1) if seed is None else seed
-        total = float(sum(weights))
-        if not is_asked_for_by_user() or min(weights, default=-1) < 0 or not total > 0:
-            return RDD.randomSplit(self, weights, seed)
-        bounds = list(itertools.accumulate([weight / total for weight in weights], initial=0.0))
-        parts = []
-        for lower, upper in itertools.pairwise(bounds):
-            made = _sampled(self, "randomSplit", False, lower, upper, seed)
-            if made is None:
-                return RDD.randomSplit(self, weights, seed)
-            parts.append(made)
-        return parts
+    Examples
+    --------
+    >>> train, test = sc.parallelize(range(100), 4).cache("GPU").randomSplit([3, 1], seed=7)
+    >>> train.count() + test.count()
+    100
+    """
+    seed = random.randint(0, (1 << 32) - 1) if seed is None else seed
+    total = float(sum(weights))
+    if not is_asked_for_by_user() or min(weights, default=-1) < 0 or not total > 0:
+        return RDD.randomSplit(vrdd, weights, seed)
+    bounds = list(itertools.accumulate([weight / total for weight in weights], initial=0.0))
+    parts = []
+    for lower, upper in itertools.pairwise(bounds):
+        made = _sampled(vrdd, "randomSplit", False, lower, upper, seed)
+        if made is None:
+            return RDD.randomSplit(vrdd, weights, seed)
+        parts.append(made)
+    return parts
 
-    def takeSample(self: Any, withReplacement: bool, num: int, seed: int | None = None) -> list[Any]:
-        """Return ``num`` records drawn at random, or all in random order if there are fewer.
 
-        They are those that PySpark draws with the same seed and partitions; of cached records, under the conditions of
-        :meth:`sample`, no other record leaves the workers.
+def takeSample(vrdd: RecordedRDD, withReplacement: bool, num: int, seed: int | None = None) -> list[Any]:
+    """Return ``num`` records drawn at random, or all in random order if there are fewer.
 
-        Examples
-        --------
-        >>> numbers = sc.parallelize(range(100), 4)
-        >>> numbers.cache("GPU").takeSample(False, 3, seed=7) == numbers.takeSample(False, 3, seed=7)
-        True
-        """
-        if not self._is_held() or _refused(self, "takeSample", seed):
-            records: list[Any] = self._spark("takeSample", withReplacement, num, seed)
-            return records
-        drawn: Any = _Drawn(self)
-        records = RDD.takeSample(drawn, withReplacement, num, seed)
-        self._folds["takeSample"] = BY_INDEX
+    They are those that PySpark draws with the same seed and partitions; of cached records, under the conditions of
+    :meth:`sample`, no other record leaves the workers.
+
+    Examples
+    --------
+    >>> numbers = sc.parallelize(range(100), 4)
+    >>> numbers.cache("GPU").takeSample(False, 3, seed=7) == numbers.takeSample(False, 3, seed=7)
+    True
+    """
+    if not vrdd._is_held() or _refused(vrdd, "takeSample", seed):
+        records: list[Any] = vrdd._spark("takeSample", withReplacement, num, seed)
         return records
+    drawn: Any = _Drawn(vrdd)
+    records = RDD.takeSample(drawn, withReplacement, num, seed)
+    vrdd._folds["takeSample"] = BY_INDEX
+    return records
 
-    def zipWithIndex(self: Any) -> RDD[tuple[Any, int]]:
-        """Return (record, number) with the records' numbers in their order, from 0 on.
 
-        Returns
-        -------
-        RDD
-            A VRDD of cached records that are numbers or arrays, or tuples that a ``vmap`` made: the driver knows how
-            many each partition has. Else Spark's RDD.
+def zipWithIndex(vrdd: RecordedRDD) -> RDD[tuple[Any, int]]:
+    """Return (record, number) with the records' numbers in their order, from 0 on.
 
-        Examples
-        --------
-        >>> sc.parallelize([5.0, 6.0, 7.0], 2).cache("GPU").zipWithIndex().vmap(lambda r: r[0] * r[1]).collect()
-        [0.0, 6.0, 14.0]
-        """
-        if not is_asked_for_by_user() or not self._is_held():
-            return RDD.zipWithIndex(self)
-        counts = [each.count for each in self._results()]
-        made = _numbered(self, "zipWithIndex", tuple(itertools.accumulate(counts[:-1], initial=0)), 1)
-        return RDD.zipWithIndex(self) if made is None else made
+    Returns
+    -------
+    RDD
+        A VRDD of cached records that are numbers or arrays, or tuples that a ``vmap`` made: the driver knows how
+        many each partition has. Else Spark's RDD.
 
-    def zipWithUniqueId(self: Any) -> RDD[tuple[Any, int]]:
-        """Return (record, number): of n partitions the k-th has k, n + k, 2 n + k, and so on.
+    Examples
+    --------
+    >>> sc.parallelize([5.0, 6.0, 7.0], 2).cache("GPU").zipWithIndex().vmap(lambda r: r[0] * r[1]).collect()
+    [0.0, 6.0, 14.0]
+    """
+    if not is_asked_for_by_user() or not vrdd._is_held():
+        return RDD.zipWithIndex(vrdd)
+    counts = [each.count for each in vrdd._results()]
+    made = _numbered(vrdd, "zipWithIndex", tuple(itertools.accumulate(counts[:-1], initial=0)), 1)
+    return RDD.zipWithIndex(vrdd) if made is None else made
 
-        Returns
-        -------
-        RDD
-            As for :meth:`zipWithIndex`.
 
-        Examples
-        --------
-        >>> sc.parallelize([5.0, 6.0, 7.0], 2).cache("GPU").zipWithUniqueId().collect()
-        [(5.0, 0), (6.0, 1), (7.0, 3)]
-        """
-        partitions = self.getNumPartitions()
-        made = None
-        if is_asked_for_by_user() and self._is_held():
-            made = _numbered(self, "zipWithUniqueId", tuple(range(partitions)), partitions)
-        return RDD.zipWithUniqueId(self) if made is None else made
+def zipWithUniqueId(vrdd: RecordedRDD) -> RDD[tuple[Any, int]]:
+    """Return (record, number): of n partitions the k-th has k, n + k, 2 n + k, and so on.
+
+    Returns
+    -------
+    RDD
+        As for :meth:`zipWithIndex`.
+
+    Examples
+    --------
+    >>> sc.parallelize([5.0, 6.0, 7.0], 2).cache("GPU").zipWithUniqueId().collect()
+    [(5.0, 0), (6.0, 1), (7.0, 3)]
+    """
+    partitions = vrdd.getNumPartitions()
+    made = None
+    if is_asked_for_by_user() and vrdd._is_held():
+        made = _numbered(vrdd, "zipWithUniqueId", tuple(range(partitions)), partitions)
+    return RDD.zipWithUniqueId(vrdd) if made is None else made
 
 
 class _Drawn:

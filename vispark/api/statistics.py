@@ -11,9 +11,9 @@ import numpy as np
 from pyspark.statcounter import StatCounter
 
 from vispark.api import keyed, order_statistics
-from vispark.api.boundary import brief_errors
+from vispark.api.device_ops import vmap
 from vispark.api.explain import BY_COUNTS
-from vispark.api.lineage_walk import LineageWalk
+from vispark.api.recorded_rdd import RecordedRDD
 from vispark.errors import PlanError
 from vispark.records.pairs import not_numbers
 
@@ -25,113 +25,113 @@ _EXACT = 1 << 52
 _MOST_BUCKETS = 1 << 15
 
 
-@brief_errors
-class Statistics(LineageWalk):
-    """Statistics of cached numbers without a Spark job; few records are looked at in the driver, by PySpark's code."""
+def histogram(vrdd: RecordedRDD, buckets: int | Sequence[Any]) -> tuple[Sequence[Any], list[int]]:
+    """Return buckets and how many records are in each, as PySpark's RDDs do; the last one is closed.
 
-    def histogram(self: Any, buckets: int | Sequence[Any]) -> tuple[Sequence[Any], list[int]]:
-        """Return buckets and how many records are in each, as PySpark's RDDs do; the last one is closed.
+    Of many cached numbers workers count, in one pass, after two for the least and the greatest where ``buckets``
+    is a number; else it is a Spark job.
 
-        Of many cached numbers workers count, in one pass, after two for the least and the greatest where ``buckets``
-        is a number; else it is a Spark job.
+    Parameters
+    ----------
+    buckets : int or sequence
+        How many of one width between the least and the greatest record, or their bounds, ascending.
 
-        Parameters
-        ----------
-        buckets : int or sequence
-            How many of one width between the least and the greatest record, or their bounds, ascending.
+    Examples
+    --------
+    >>> sc.parallelize(range(51)).cache("GPU").histogram(2)
+    ([0, 25, 50], [25, 26])
+    """
+    found = None if _is_left(vrdd, "histogram") else _histogram(vrdd, buckets)
+    if found is None:
+        return vrdd._spark("histogram", buckets)
+    vrdd._folds["histogram"] = BY_COUNTS
+    return found
 
-        Examples
-        --------
-        >>> sc.parallelize(range(51)).cache("GPU").histogram(2)
-        ([0, 25, 50], [25, 26])
-        """
-        found = None if self._is_left("histogram") else _histogram(self, buckets)
-        if found is None:
-            return self._spark("histogram", buckets)
-        self._folds["histogram"] = BY_COUNTS
-        return found
 
-    def quantile(self: Any, q: float | Sequence[float]) -> Any:
-        """Return quantiles of the numbers, as ``np.quantile`` of all of them in float64: linear between neighbours.
+def quantile(vrdd: RecordedRDD, q: float | Sequence[float]) -> Any:
+    """Return quantiles of the numbers, as ``np.quantile`` of all of them in float64: linear between neighbours.
 
-        Workers count the numbers in ranges, and those of the ranges that have what is sought in narrower ones, until
-        few are left, which leave them: mostly two or three passes, and no more than ten for one share, whatever the
-        numbers.
+    Workers count the numbers in ranges, and those of the ranges that have what is sought in narrower ones, until
+    few are left, which leave them: mostly two or three passes, and no more than ten for one share, whatever the
+    numbers.
 
-        Parameters
-        ----------
-        q : float or sequence of float
-            Each from 0 to 1.
+    Parameters
+    ----------
+    q : float or sequence of float
+        Each from 0 to 1.
 
-        Returns
-        -------
-        float64, or ndarray of float64
-            NaN where a record is.
+    Returns
+    -------
+    float64, or ndarray of float64
+        NaN where a record is.
 
-        Raises
-        ------
-        PlanError
-            If a q is not from 0 to 1, nothing is cached, or the records are not numbers, or there are none.
+    Raises
+    ------
+    PlanError
+        If a q is not from 0 to 1, nothing is cached, or the records are not numbers, or there are none.
 
-        Examples
-        --------
-        >>> sc.parallelize(range(11), 3).cache("GPU").quantile([0.0, 0.25, 0.5])
-        array([0. , 2.5, 5. ])
-        """
-        wanted = np.asarray(q, np.float64)
-        if not ((wanted >= 0) & (wanted <= 1)).all():
-            raise PlanError(f"quantile() is of shares from 0 to 1, not {q}")
-        reason = _not_real(self) if self._is_held() else "nothing is cached"
-        if reason:
-            raise PlanError(f"quantile() is of cached numbers, and {reason}")
-        return order_statistics.quantiles(self, wanted)
+    Examples
+    --------
+    >>> sc.parallelize(range(11), 3).cache("GPU").quantile([0.0, 0.25, 0.5])
+    array([0. , 2.5, 5. ])
+    """
+    wanted = np.asarray(q, np.float64)
+    if not ((wanted >= 0) & (wanted <= 1)).all():
+        raise PlanError(f"quantile() is of shares from 0 to 1, not {q}")
+    reason = _not_real(vrdd) if vrdd._is_held() else "nothing is cached"
+    if reason:
+        raise PlanError(f"quantile() is of cached numbers, and {reason}")
+    return order_statistics.quantiles(vrdd, wanted)
 
-    def stats(self: Any) -> StatCounter:
-        """Return PySpark's counter of how many numbers there are, their mean, variance, least and greatest.
 
-        Of many cached numbers workers compute them in two passes; the mean and the variance may differ from PySpark's
-        in the last bits, as sums do.
+def stats(vrdd: RecordedRDD) -> StatCounter:
+    """Return PySpark's counter of how many numbers there are, their mean, variance, least and greatest.
 
-        Examples
-        --------
-        >>> sc.parallelize([1.0, 2.0, 6.0]).cache("GPU").stats()
-        (count: 3, mean: 3.0, stdev: 2.160246899469287, max: 6.0, min: 1.0)
-        """
-        found = None if self._is_left("stats") else _stats(self)
-        if found is None:
-            counter: StatCounter = self._spark("stats")
-            return counter
-        self._folds["stats"] = BY_COUNTS
-        return found
+    Of many cached numbers workers compute them in two passes; the mean and the variance may differ from PySpark's
+    in the last bits, as sums do.
 
-    def countByValue(self: Any) -> dict[Any, int]:
-        """Return the number of records of each value.
+    Examples
+    --------
+    >>> sc.parallelize([1.0, 2.0, 6.0]).cache("GPU").stats()
+    (count: 3, mean: 3.0, stdev: 2.160246899469287, max: 6.0, min: 1.0)
+    """
+    found = None if _is_left(vrdd, "stats") else _stats(vrdd)
+    if found is None:
+        counter: StatCounter = vrdd._spark("stats")
+        return counter
+    vrdd._folds["stats"] = BY_COUNTS
+    return found
 
-        Of many cached numbers workers sort and count, and send a number for each value of a partition; else it is a
-        Spark job.
 
-        Examples
-        --------
-        >>> sorted(sc.parallelize([1, 2, 1, 2, 2], 2).cache("GPU").countByValue().items())
-        [(1, 2), (2, 3)]
-        """
-        self._folds.pop("countByValue", None)
-        if not self._is_held() or self._is_few() or _reason_of(self, not_numbers):
-            counts: dict[Any, int] = self._spark("countByValue")
-            return counts
-        found = keyed.counted(self.vmap(_with_one), "countByValue")
-        return self._spark("countByValue") if found is None else found
+def countByValue(vrdd: RecordedRDD) -> dict[Any, int]:
+    """Return the number of records of each value.
 
-    def _is_left(self: Any, action: str) -> bool:
-        """Return whether the records are left to PySpark: they are few, or no numbers, for which the reason is noted.
-        """
-        self._folds.pop(action, None)
-        if not self._is_held() or self._is_few():
-            return True
-        reason = _not_real(self)
-        if reason:
-            self._folds[action] = reason
-        return bool(reason)
+    Of many cached numbers workers sort and count, and send a number for each value of a partition; else it is a
+    Spark job.
+
+    Examples
+    --------
+    >>> sorted(sc.parallelize([1, 2, 1, 2, 2], 2).cache("GPU").countByValue().items())
+    [(1, 2), (2, 3)]
+    """
+    vrdd._folds.pop("countByValue", None)
+    if not vrdd._is_held() or vrdd._is_few() or _reason_of(vrdd, not_numbers):
+        counts: dict[Any, int] = vrdd._spark("countByValue")
+        return counts
+    found = keyed.counted(vmap(vrdd, _with_one), "countByValue")
+    return vrdd._spark("countByValue") if found is None else found
+
+
+def _is_left(vrdd: RecordedRDD, action: str) -> bool:
+    """Return whether the records are left to PySpark: they are few, or no numbers, for which the reason is noted.
+    """
+    vrdd._folds.pop(action, None)
+    if not vrdd._is_held() or vrdd._is_few():
+        return True
+    reason = _not_real(vrdd)
+    if reason:
+        vrdd._folds[action] = reason
+    return bool(reason)
 
 
 def _with_one(x):       # type: ignore[no-untyped-def]
