@@ -56,7 +56,7 @@ class DeviceProcess:
     """
 
     def __init__(self, directory: RuntimeDirectory, found: Registration, control: Connection, pidfd: int,
-                 child: subprocess.Popen | None):
+                 child: subprocess.Popen[bytes] | None):
         self.found = found
         self.pidfd = pidfd
         self._directory = directory
@@ -126,7 +126,7 @@ class DeviceProcess:
 
     @classmethod
     def _connected(cls, directory: RuntimeDirectory, session: str, seconds: float,
-                   child: subprocess.Popen | None) -> DeviceProcess:
+                   child: subprocess.Popen[bytes] | None) -> DeviceProcess:
         with ExitStack() as undo:
             control, found = _controlled(directory, session, seconds)
             undo.callback(control.close)
@@ -217,14 +217,15 @@ def _controlled(directory: RuntimeDirectory, session: str, seconds: float) -> tu
     return Connection(sock), found
 
 
-def _killed(child: subprocess.Popen) -> None:
+def _killed(child: subprocess.Popen[bytes]) -> None:
     if child.stdin is not None:
         child.stdin.close()
     child.kill()
     child.wait()
 
 
-def _spawn(directory: RuntimeDirectory, configuration: Configuration, listener: socket.socket) -> subprocess.Popen:
+def _spawn(directory: RuntimeDirectory, configuration: Configuration,
+           listener: socket.socket) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-P", "-m", "gpu_worker.server.device_process", str(listener.fileno()),
                configuration.session, str(configuration.epoch)]
     output = log.open_for_output(directory.process_log)
@@ -240,7 +241,7 @@ def _spawn(directory: RuntimeDirectory, configuration: Configuration, listener: 
         os.close(output)
 
 
-def _configure(child: subprocess.Popen, configuration: Configuration) -> None:
+def _configure(child: subprocess.Popen[bytes], configuration: Configuration) -> None:
     # It reads its secret here, for arguments are everybody's to see. A pipe holds more than a configuration.
     assert child.stdin is not None
     with suppress(BrokenPipeError), child.stdin as pipe:

@@ -47,7 +47,7 @@ class Buffer:
         self.address = address
         self.nbytes = nbytes
         #: What of its content is known by a name, for whoever recycles it; of a patch, how its ghost cells were filled.
-        self.ghosts: tuple | None = None
+        self.ghosts: tuple[Any, ...] | None = None
         self._users = 1
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -41,7 +41,7 @@ class NullDevice(Device):
 
     def __init__(self, name: str = "null:0", *, memory: int = 0, shared_limit: int = 0):
         super().__init__(name, MULTIPROCESSORS, shared_limit or SHARED_BYTES)
-        self.calls: deque[tuple] = deque(maxlen=CALLS_KEPT)
+        self.calls: deque[tuple[Any, ...]] = deque(maxlen=CALLS_KEPT)
         self._total = memory or TOTAL
         self._used = 0
         self._next = ALIGNMENT

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -215,7 +216,7 @@ class Launches:
     def _groups(self, step: ExecStep | MapFoldStep, values: Iterable[Partition],
                 results: bool = True) -> list[tuple[Device, list[Entry]]]:
         """Return the blocks that share a launch."""
-        groups: dict[tuple, list[Entry]] = {}
+        groups: dict[tuple[Any, ...], list[Entry]] = {}
         for value in values:
             stream = self.streams.main(value.device)
             for place, (block, variant) in enumerate(zip(value.blocks, value.variants, strict=True)):

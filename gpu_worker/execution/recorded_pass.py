@@ -5,7 +5,7 @@ from __future__ import annotations
 import mmap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -106,7 +106,7 @@ class FixedValues:
         return not self.fixed or all(arguments.fixed(slot) == data for slot, data in self.fixed.items())
 
 
-def _kinds(values: Sequence[ArgumentValue]) -> list[tuple]:
+def _kinds(values: Sequence[ArgumentValue]) -> list[tuple[Any, ...]]:
     """Return the dtypes and shapes of values, and whether they are held tables."""
     return [(value.dtype, value.shape, value.vrdd > 0) for value in values]
 
@@ -121,9 +121,9 @@ class GhostTags:
     """
 
     def __init__(self, written: Iterable[Buffer]):
-        self.before: dict[Buffer, tuple | None] = {buffer: buffer.ghosts for buffer in written}
-        self.read: dict[Buffer, tuple | None] = {}
-        self.after: dict[Buffer, tuple | None] = {}
+        self.before: dict[Buffer, tuple[Any, ...] | None] = {buffer: buffer.ghosts for buffer in written}
+        self.read: dict[Buffer, tuple[Any, ...] | None] = {}
+        self.after: dict[Buffer, tuple[Any, ...] | None] = {}
 
     def reads(self, partition: Partition) -> None:
         """Take down the tags of a partition that is read."""
@@ -259,6 +259,6 @@ class ReplayedPass:
 
     bindings: Mapping[int, BoundBuffers]
     iterated: tuple[Iterated, ...]
-    ghosts: Mapping[Buffer, tuple | None]
+    ghosts: Mapping[Buffer, tuple[Any, ...] | None]
     started: float
     marks: list[tuple[Device, Stream, int]]

@@ -12,6 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
+from typing import Any
 
 from gpu_worker.device.base import Buffer, Device, RecordedWork, Stream
 from gpu_worker.execution.grid.loop_graph import LoopRoute, LoopState, Segment, SegmentShape, reached
@@ -181,7 +182,7 @@ class LoopReplay(Recording):
         super().close(give)
 
 
-def _filled(buffers: Iterable[Buffer]) -> dict[Buffer, tuple | None]:
+def _filled(buffers: Iterable[Buffer]) -> dict[Buffer, tuple[Any, ...] | None]:
     """Return the ghost-cell tags of those buffers that have some."""
     return {buffer: buffer.ghosts for buffer in buffers if buffer.ghosts is not None}
 

@@ -88,7 +88,7 @@ class Cluster:
         self._key_file = key
         self._key = _read(key) if key is not None else b""
         self._place = place_name(machine(), str(directory.path))
-        self._started: list[subprocess.Popen] = []
+        self._started: list[subprocess.Popen[bytes]] = []
         self._listener: socket.socket | None = None
         self._closed = False
         if not self._key and (listen or any(_address(other) for other in self._others)):
@@ -164,7 +164,7 @@ class Cluster:
             f"no daemon that this one knows is worker {request.worker}; name the nodes with 'gpu-worker start --hosts'",
             detail="\n".join(error.message for error in said))
 
-    def _reap(self, process: subprocess.Popen) -> None:
+    def _reap(self, process: subprocess.Popen[bytes]) -> None:
         """Wait in the background for a prted's end, so that it does not stay as a zombie."""
         process.wait()
         with suppress(ValueError):      # it was quicker than whoever started it

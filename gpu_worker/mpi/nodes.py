@@ -66,7 +66,7 @@ def program(name: str) -> str:
     return found
 
 
-def mpirun(directory: RuntimeDirectory, key: bytes, workers: Sequence[str]) -> subprocess.Popen:
+def mpirun(directory: RuntimeDirectory, key: bytes, workers: Sequence[str]) -> subprocess.Popen[bytes]:
     """Start the ranks of a world, one for each worker, in their order."""
     agent = f"{shlex.quote(sys.executable)} -P -m gpu_worker.mpi.agent"
     command = [program("mpirun"), *(["--allow-run-as-root"] if os.geteuid() == 0 else []),
@@ -157,7 +157,7 @@ def checked(arguments: Sequence[str]) -> tuple[str, ...]:
     return tuple(kept)
 
 
-def start_prted(directory: RuntimeDirectory, arguments: Sequence[str]) -> subprocess.Popen:
+def start_prted(directory: RuntimeDirectory, arguments: Sequence[str]) -> subprocess.Popen[bytes]:
     """Start prted on this node."""
     path = Path(program("prted"))
     prefix = str(path.parent.parent)

@@ -42,7 +42,7 @@ _LAST_WORDS_SECONDS = 0.1
 class MpiWorld(JoinedWorld):
     """A world whose messages are moved by an MPI rank beside this process; made by :func:`join`."""
 
-    def __init__(self, joined: Joined, connection: Connection, launcher: subprocess.Popen | None):
+    def __init__(self, joined: Joined, connection: Connection, launcher: subprocess.Popen[bytes] | None):
         super().__init__(joined.key, joined.rank, joined.size)
         self._connection = connection
         self._launcher = launcher
@@ -188,7 +188,7 @@ def check_nodes(workers: Sequence[str]) -> None:
                          "grid can come to be", detail=silent[0].detail) from silent[0]
 
 
-def _accepted(listener: socket.socket, wanted: Wanted, launcher: subprocess.Popen | None, deadline: float,
+def _accepted(listener: socket.socket, wanted: Wanted, launcher: subprocess.Popen[bytes] | None, deadline: float,
               is_over: Callable[[], bool]) -> tuple[Connection, Joined]:
     names = ", ".join(wanted.workers)
     listener.settimeout(_WATCH_SECONDS)
@@ -222,7 +222,7 @@ def _accepted(listener: socket.socket, wanted: Wanted, launcher: subprocess.Pope
         raise
 
 
-def _end(launcher: subprocess.Popen) -> None:
+def _end(launcher: subprocess.Popen[bytes]) -> None:
     """End an mpirun and the processes that it started."""
     assert launcher.stdin is not None
     launcher.stdin.close()

@@ -13,6 +13,7 @@ import threading
 import types
 import typing
 from collections.abc import Callable
+from typing import Any
 
 import msgpack
 
@@ -156,7 +157,7 @@ def _record(of: typing.Any) -> tuple[Pack, Unpack]:
     return _written(of, names, plain, rest, unpack)
 
 
-def _written(of: type, names: list[str], plain: list[int], rest: list, careful: Unpack) -> tuple[Pack, Unpack]:
+def _written(of: type, names: list[str], plain: list[int], rest: list[Any], careful: Unpack) -> tuple[Pack, Unpack]:
     """Return a packer and an unpacker with code generated for the fields of one class, as :mod:`dataclasses` does for
     methods.
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack, closing, nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from gpu_worker.device import open_devices
 from gpu_worker.execution.chunked_input import ChunkedInput
@@ -135,7 +135,7 @@ class SessionWorker:
         self._counters = Counters()
         #: The numbers of the plans that are under way.
         self._running: set[int] = set()
-        self._handlers: dict[type, Callable] = {Describe: self._describe, Release: self._release,
+        self._handlers: dict[type, Callable[..., Any]] = {Describe: self._describe, Release: self._release,
                                                 Retain: self._retain, Report: self._report,
                                                 Restore: self._restore, Abandon: self._abandon, Meet: self._meet,
                                                 Publish: self._publish, Attach: self._attach, Retract: self._retract,

@@ -350,7 +350,7 @@ class UcxWorker:
         return Request(_library().ucp_tag_recv_nbx(self.handle, memory.address, memory.nbytes, tag, _EVERY_BIT,
                                                    byref(memory.parameters)), memory, "a message is not received")
 
-    def arrived(self, tag: int) -> tuple[ctypes.Array, Request] | None:
+    def arrived(self, tag: int) -> tuple[ctypes.Array[Any], Request] | None:
         """Begin to receive a message of any length with this tag, and return its memory; None if none has come."""
         found = _Received()
         message = _library().ucp_tag_probe_nb(self.handle, tag, _EVERY_BIT, 1, byref(found))

@@ -101,7 +101,7 @@ class JoinedWorld(ABC):
     def __init__(self, key: bytes, rank: int, size: int):
         self.key, self.rank, self.size = key, rank, size
         self.sent = 0
-        self._stages: OrderedDict[tuple, Staged] = OrderedDict()
+        self._stages: OrderedDict[tuple[Any, ...], Staged] = OrderedDict()
         #: What the present plan has staged, what all have said of it, and until when others are waited for.
         self._used: dict[Staged, None] = {}
         self._agreed: tuple[bytes, ...] = ()
@@ -169,11 +169,11 @@ class JoinedWorld(ABC):
             _, oldest = self._stages.popitem(last=False)
             oldest.close()
 
-    def go(self, staged: Staged, ready: Callable[[], None]) -> Future:
+    def go(self, staged: Staged, ready: Callable[[], None]) -> Future[Any]:
         """Start a staged exchange in the background, once ``ready()`` returns."""
         return self._thread.submit(self._go, staged, ready)
 
-    def result(self, future: Future) -> Any:
+    def result(self, future: Future[Any]) -> Any:
         """Wait for a future's result until the plan's deadline, or raise WorldLost."""
         try:
             return future.result(max(self._deadline - time.monotonic(), 0) + 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 from pyspark import SparkContext, StorageLevel
 
@@ -117,7 +118,7 @@ class NoRecords:
 
     name: str
 
-    def __call__(self, _: int, given: Iterable) -> Iterator:
+    def __call__(self, _: int, given: Iterable[Any]) -> Iterator[Any]:
         raise PublicationLost(f"the publication {self.name!r} is not attached here any more: attach it again")
 
 

@@ -75,7 +75,7 @@ def gpu_profile(sc: SparkContext, gpus: float | None = None, cpus: int = 1) -> R
     return ResourceProfileBuilder().require(TaskResourceRequests().cpus(cpus).resource(GPU, share)).build
 
 
-def with_profile(sent: RDD, profile: ResourceProfile) -> RDD:
+def with_profile(sent: RDD[Any], profile: ResourceProfile) -> RDD[Any]:
     """Return an RDD of the same records whose tasks have a profile; ``sent`` stays as it is.
 
     Raises

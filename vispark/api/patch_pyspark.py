@@ -51,12 +51,12 @@ def install() -> None:
 
 
 @functools.wraps(_CACHE)
-def _cache(self: RDD, level: str | None = None) -> RDD:
+def _cache(self: RDD[Any], level: str | None = None) -> RDD[Any]:
     return _CACHE(self) if level is None else _persist(self, level)
 
 
 @functools.wraps(_PERSIST)
-def _persist(self: RDD, storageLevel: StorageLevel | str = StorageLevel.MEMORY_ONLY) -> RDD:
+def _persist(self: RDD[Any], storageLevel: StorageLevel | str = StorageLevel.MEMORY_ONLY) -> RDD[Any]:
     if not isinstance(storageLevel, str):
         return _PERSIST(self, storageLevel)
     if storage_levels.spills_of(storageLevel):
@@ -64,7 +64,7 @@ def _persist(self: RDD, storageLevel: StorageLevel | str = StorageLevel.MEMORY_O
     return vrdd.send(self).htod().cache()
 
 
-def _send(self: RDD) -> VRDD:
+def _send(self: RDD[Any]) -> VRDD:
     """Send an RDD's records to the GPU workers' host memory, when an action asks for them.
 
     Records are numbers, arrays, tuples of numbers, dicts of numbers and arrays, or pairs with such values; all of a
@@ -83,23 +83,23 @@ def _send(self: RDD) -> VRDD:
     return vrdd.send(self)
 
 
-def _vmap(self: RDD, f: Callable[..., Any], *arguments: Any, of: str | None = None) -> VRDD:
+def _vmap(self: RDD[Any], f: Callable[..., Any], *arguments: Any, of: str | None = None) -> VRDD:
     """Apply a plain Python function to every element on the device; see :meth:`vispark.VRDD.vmap`."""
     return vrdd.send(self).htod().vmap(f, *arguments, of=of)
 
 
-def _vreduce(self: RDD, f: Callable[[Any, Any], Any]) -> VRDD:
+def _vreduce(self: RDD[Any], f: Callable[[Any, Any], Any]) -> VRDD:
     """Fold inside each record on the device; see :meth:`vispark.VRDD.vreduce`."""
     return vrdd.send(self).htod().vreduce(f)
 
 
-def _uncache(self: RDD) -> RDD:
+def _uncache(self: RDD[Any]) -> RDD[Any]:
     """Release the copy that ``cache`` keeps; the same as ``unpersist``."""
     return self.unpersist()
 
 
 def _on_vrdd_only(name: str) -> Callable[..., VRDD]:
-    def refuse(self: RDD, *arguments: Any, **named: Any) -> VRDD:
+    def refuse(self: RDD[Any], *arguments: Any, **named: Any) -> VRDD:
         raise PlanError(f"{name}() works on data in a GPU worker, and this is a plain RDD: call .send().htod() or "
                         ".cache(\"GPU\") on it first")
     refuse.__name__ = name

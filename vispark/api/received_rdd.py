@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 class TokenSource(Protocol):
     """Interface of a VRDD for the RDDs over its records."""
 
-    def tokens(self) -> tuple[RDD, Callable[[int, Iterable], Iterable]] | None:
+    def tokens(self) -> tuple[RDD[Any], Callable[[int, Iterable[Any]], Iterable[Any]]] | None:
         """Return an RDD of tokens, and the function that takes a partition's records by a token; None if nothing is
         cached.
         """
@@ -46,10 +46,10 @@ class TokenSource(Protocol):
 class _Pipeline:
     """Composition of functions of a partition."""
 
-    first: Callable[[int, Iterable], Iterable]
-    second: Callable[[int, Iterable], Iterable]
+    first: Callable[[int, Iterable[Any]], Iterable[Any]]
+    second: Callable[[int, Iterable[Any]], Iterable[Any]]
 
-    def __call__(self, partition: int, records: Iterable) -> Iterable:
+    def __call__(self, partition: int, records: Iterable[Any]) -> Iterable[Any]:
         return self.second(partition, self.first(partition, records))
 
 
@@ -61,7 +61,7 @@ class ReceivedRDD(PipelinedRDD):
     It refers to the VRDD, whose data stays for as long as this RDD can run.
     """
 
-    def __init__(self, before: Any, function: Callable, preserves_partitioning: bool, source: TokenSource):
+    def __init__(self, before: Any, function: Callable[..., Any], preserves_partitioning: bool, source: TokenSource):
         super().__init__(before, function, preserves_partitioning)
         self._source = source
         self._saved_locally = False
@@ -70,7 +70,7 @@ class ReceivedRDD(PipelinedRDD):
         if not mapped:
             self._skip_what_is_fed(before, function)
 
-    def _skip_what_is_fed(self, before: Any, function: Callable) -> None:
+    def _skip_what_is_fed(self, before: Any, function: Callable[..., Any]) -> None:
         """Make a task of ``function`` that skips the records which Spark feeds unless the function reads its input,
         computed by ``before``.
         """
@@ -79,7 +79,7 @@ class ReceivedRDD(PipelinedRDD):
         reads = before._prev_jrdd_deserializer if joined else before._jrdd_deserializer
         self._prev_jrdd_deserializer = reads if isinstance(reads, SkippableSerializer) else SkippableSerializer(reads)
 
-    def mapPartitionsWithIndex(self, f: Callable[[int, Iterable], Iterable],
+    def mapPartitionsWithIndex(self, f: Callable[[int, Iterable[Any]], Iterable[Any]],
                                preservesPartitioning: bool = False) -> PipelinedRDD:
         if not self._is_pipelinable():      # what Spark keeps of this one is to be used
             return adopted(PipelinedRDD(self, f, preservesPartitioning))
@@ -102,11 +102,11 @@ class ReceivedRDD(PipelinedRDD):
         super().localCheckpoint()
         self._saved_locally = True
 
-    def take(self, num: int) -> list:
+    def take(self, num: int) -> list[Any]:
         """Return the first records; computed by as few partitions as have them."""
         return Session.of(self.ctx).job(functools.partial(super().take, num))
 
-    def collect(self) -> list:
+    def collect(self) -> list[Any]:
         """Return the records, from the workers' data unless Spark has stored this RDD itself."""
         # PySpark's is_checkpointed says nothing of localCheckpoint, which saves the records of this RDD alone.
         if not self._is_pipelinable() or self._saved_locally:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -69,7 +70,7 @@ class Executable:
         return BoundArguments(tuple([origin if isinstance(origin, ArrayValue) else value_of(nodes, origin)
                                      for origin in self.origins]))
 
-    def records(self, output: Output, data: Data, keyring: Keyring) -> Iterator:
+    def records(self, output: Output, data: Data, keyring: Keyring) -> Iterator[Any]:
         """Return the records of a fetched partition."""
         content, keys, blocks = self._content(output, data)
         return content.records(keys, blocks, keyring)

@@ -32,7 +32,7 @@ class RequestedOutput:
 
     fetch: bool = True
     limit: int = -1
-    fold: FoldRequest | None = None
+    fold: FoldRequest[Any] | None = None
     keyed: tuple[Step, ...] = ()
     name: str = ""
     others: int = 0

@@ -49,7 +49,7 @@ class NMFParams(HasInputCol, HasOutputCol, HasMaxIter, HasTol, HasSeed):
         return found
 
 
-class NMF(Estimator, NMFParams, DefaultParamsReadable, DefaultParamsWritable):
+class NMF(Estimator[Any], NMFParams, DefaultParamsReadable[Any], DefaultParamsWritable):
     """Decomposition of rows of numbers that are not negative into weights of a few components, without negative ones.
 
     It minimizes the sum of the squared differences by alternating non-negative least squares: a pass solves for the
@@ -116,7 +116,7 @@ class NMF(Estimator, NMFParams, DefaultParamsReadable, DefaultParamsWritable):
         return self._copyValues(model._resetUid(self.uid))
 
 
-class NMFModel(Model, NMFParams, DefaultParamsReadable, MLWritable):
+class NMFModel(Model, NMFParams, DefaultParamsReadable[Any], MLWritable):
     """Components that :class:`NMF` found.
 
     Parameters

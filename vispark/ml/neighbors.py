@@ -84,7 +84,7 @@ class NearestNeighborsParams(HasInputCol):
         return found
 
 
-class NearestNeighbors(Estimator, NearestNeighborsParams, DefaultParamsReadable, DefaultParamsWritable):
+class NearestNeighbors(Estimator[Any], NearestNeighborsParams, DefaultParamsReadable[Any], DefaultParamsWritable):
     """Exact search of the nearest rows by Euclidean distance: each query is a pass over the rows on the devices.
 
     Parameters

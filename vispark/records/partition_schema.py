@@ -55,7 +55,7 @@ class PartitionSchema:
         """As :attr:`RecordLayout.only`."""
         return self.layout.only
 
-    def records(self, keys: np.ndarray, blocks: Sequence[dict[str, np.ndarray]], keyring: Keyring) -> Iterator:
+    def records(self, keys: np.ndarray, blocks: Sequence[dict[str, np.ndarray]], keyring: Keyring) -> Iterator[Any]:
         """Return the records, from the keys' blob and the blocks' arrays."""
         if self.only == "keys":
             return iter(unpack_keys(keys.tobytes(), self.count, open=keyring.open))

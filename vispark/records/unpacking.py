@@ -96,7 +96,7 @@ def _grouped(places: Sequence[tuple[int, Sequence[str]]]) -> _Nesting:
     return tuple(_grouped([(number, place[1:]) for number, place in places if place[0] == first]) for first in firsts)
 
 
-def _nested(nesting: _Nesting, columns: Sequence[Iterator]) -> Iterator:
+def _nested(nesting: _Nesting, columns: Sequence[Iterator[Any]]) -> Iterator[Any]:
     """Return tuples out of their columns."""
     if isinstance(nesting, int):
         return columns[nesting]

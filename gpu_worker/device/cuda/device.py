@@ -149,7 +149,7 @@ class CudaKernel(CompiledKernel):
         #: Dynamic shared memory that needs no asking for, or was asked for already, in bytes.
         self.dynamic_shared = max(0, SHARED_UNASKED - self.static_shared)
         #: Grid, block and shared memory of the last launch, which need no second check.
-        self.checked: tuple | None = None
+        self.checked: tuple[Any, ...] | None = None
 
 
 class CudaDevice(Device):

@@ -31,7 +31,7 @@ class DriverError(Exception):
         return f"{self.args[0]} ({self.args[1]})"
 
 
-def check(outcome: tuple) -> Any:
+def check(outcome: tuple[Any, ...]) -> Any:
     """Return the values of a cuda-bindings call; raise DriverError unless its status is success."""
     status = outcome[0]
     # CUDA_SUCCESS is 0: after each launch, the name's look-up would take longer than this.

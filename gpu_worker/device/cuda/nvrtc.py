@@ -196,7 +196,7 @@ def _options(given: Sequence[str], arch: str) -> list[str]:
             *(f"-I{path}" for path in (*HEADERS, *INCLUDES, *cuda_headers()))]
 
 
-def _check(library: Any, outcome: tuple) -> Any:
+def _check(library: Any, outcome: tuple[Any, ...]) -> Any:
     """Return the values of an NVRTC call; raise CompileError unless its status is success."""
     status, *values = outcome
     if status != library.nvrtcResult.NVRTC_SUCCESS:

@@ -187,7 +187,7 @@ class Compiler:
             found = cache.file(*parts)
         return found
 
-    def _run(self, *arguments: str, directory: str) -> subprocess.CompletedProcess:
+    def _run(self, *arguments: str, directory: str) -> subprocess.CompletedProcess[str]:
         with system_call(f"a process of {self.command[0]}", DeviceUnavailable):
             return subprocess.run([*self.command, *arguments], cwd=directory, capture_output=True, text=True,
                                   errors="replace", env={**os.environ, "LC_ALL": "C"}, check=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -37,7 +38,7 @@ class Continued:
     above: Triple
     rules: Rules
     sides: tuple[Side, ...]
-    key: tuple
+    key: tuple[Any, ...]
 
     @classmethod
     def of(cls, halo: Halo, domain: Domain, cells: Cells, context: GridContext) -> Continued:

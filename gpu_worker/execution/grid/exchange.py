@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -80,7 +81,7 @@ class Exchange:
 
 
 def exchange(domain: Domain, content: Mapping[str, Cells], halos: Sequence[Continued], context: GridContext,
-             tags: dict[Buffer, tuple], world: JoinedWorld | None = None) -> Exchange:
+             tags: dict[Buffer, tuple[Any, ...]], world: JoinedWorld | None = None) -> Exchange:
     """Return the operations that fill the ghost cells of some fields.
 
     Parameters
@@ -125,7 +126,7 @@ def exchange(domain: Domain, content: Mapping[str, Cells], halos: Sequence[Conti
 
 
 def _fill(domain: Domain, content: Mapping[str, Cells], halos: Sequence[Continued], context: GridContext,
-          tags: dict[Buffer, tuple], made: Exchange) -> None:
+          tags: dict[Buffer, tuple[Any, ...]], made: Exchange) -> None:
     """Append the operations that fill boundary values, except those that are in place."""
     copies: dict[Device, list[Copy]] = defaultdict(list)
     for halo in halos:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -63,12 +64,12 @@ class Stepper:
     world: JoinedWorld | None = None
     #: The cells that are our own, of each field.
     owned: dict[str, list[Cells]] = field(default_factory=dict)
-    tags: dict[Buffer, tuple] = field(default_factory=dict)
+    tags: dict[Buffer, tuple[Any, ...]] = field(default_factory=dict)
 
     #: Whether something was filled that sides give, as it was not there yet.
     has_filled: bool = False
     #: How fields continue, by the halos of a phase, which stay the plan's.
-    _sides: dict[tuple, list[Continued]] = field(default_factory=dict)
+    _sides: dict[tuple[Any, ...], list[Continued]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for cells in self.content.values():
@@ -166,8 +167,8 @@ class Loop:
         #: Its way, once it has run.
         self.path: LoopRoute | None = None
         self._graph = LoopGraph(step, stepper.domain)
-        self._states: dict[tuple, LoopState] = {}
-        self._asked: dict[tuple, tuple[list[Entry], PendingTest | None]] = {}
+        self._states: dict[tuple[Any, ...], LoopState] = {}
+        self._asked: dict[tuple[Any, ...], tuple[list[Entry], PendingTest | None]] = {}
         self._written = tuple(dict.fromkeys(described.name for phase in step.phases
                                             for described in kernels[phase.launch].launch.outputs))
         sides = {(halo.field, halo.sides) for phase in (*step.phases, *step.together) for halo in phase.halos}
@@ -199,7 +200,7 @@ class Loop:
             self._states[key] = LoopState(dict(stepper.content), self._tags(stepper.tags))
         return self._states[key]
 
-    def _tags(self, tags: dict[Buffer, tuple]) -> dict[Buffer, tuple]:
+    def _tags(self, tags: dict[Buffer, tuple[Any, ...]]) -> dict[Buffer, tuple[Any, ...]]:
         """Return the ghost-cell tags of a loop state; shared by all states when tags are only added."""
         return tags if self._is_steady else dict(tags)
 

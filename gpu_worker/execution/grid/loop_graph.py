@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -51,7 +52,7 @@ class LoopState:
     """
 
     content: dict[str, Cells]
-    tags: dict[Buffer, tuple]
+    tags: dict[Buffer, tuple[Any, ...]]
     #: By whether they are those of several steps, and whether what was before stays as it is.
     passes: dict[tuple[bool, bool], Pass] = field(default_factory=dict)
     segments: dict[SegmentShape, Segment] = field(default_factory=dict)

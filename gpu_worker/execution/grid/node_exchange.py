@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 from gpu_worker.device.base import Device
 from gpu_worker.execution.grid.context import GridContext, Operation
@@ -99,7 +100,7 @@ def _operations(sends: Sequence[Message], receives: Sequence[Message], context: 
                     for device in devices]
     for message, location in zip(sends, staged.sends, strict=True):
         made.beside += _sending(message, location, context)
-    under_way: list[Future] = []
+    under_way: list[Future[Any]] = []
     streams = {device: context.beside(device) for device in devices}
 
     def ready() -> None:

@@ -37,7 +37,7 @@ class Grids:
 
     def __init__(self) -> None:
         self._turn = threading.Lock()
-        self._domains: OrderedDict[tuple, Domain] = OrderedDict()
+        self._domains: OrderedDict[tuple[Any, ...], Domain] = OrderedDict()
         self._world: JoinedWorld | None = None
         self._opened: OrderedDict[bytes, Any] = OrderedDict()
         self._opening = threading.Lock()
@@ -66,7 +66,7 @@ class Grids:
         said = world.agree(domain.said())
         return self._known((*key, said), lambda: domain.among(said))
 
-    def _known(self, key: tuple, make: Callable[[], Domain]) -> Domain:
+    def _known(self, key: tuple[Any, ...], make: Callable[[], Domain]) -> Domain:
         if key not in self._domains:
             self._domains[key] = make()
             if len(self._domains) > KEPT:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -177,7 +178,7 @@ def _cut(copy: Copy) -> Iterator[Copy]:
         yield copy
 
 
-def _entry(copy: Copy) -> tuple:
+def _entry(copy: Copy) -> tuple[Any, ...]:
     size = copy.itemsize
     (nz, ny, nx), came, goes = copy.shape, copy.from_strides, copy.to_strides
     repeated = came == (0, 0, 0)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -91,7 +91,7 @@ class Domain:
     others: tuple[tuple[Box, ...], ...] = ()
     other_devices: tuple[tuple[int, ...], ...] = ()
     axes: int = 3
-    _known: dict = field(default_factory=dict)
+    _known: dict[Any, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, grid: GridShape, owners: Mapping[int, Device]) -> Domain:
@@ -151,7 +151,7 @@ class Domain:
         return encode(RankPatches(tuple(box.low for box in self.boxes), tuple(box.high for box in self.boxes),
                                   self.device_numbers), RankPatches)
 
-    def _found(self, sides: tuple, below: Triple, above: Triple, rules: Rules) -> tuple[Copied | Filled, ...]:
+    def _found(self, sides: tuple[Any, ...], below: Triple, above: Triple, rules: Rules) -> tuple[Copied | Filled, ...]:
         targets, sources = sides
         return self.once((sides, below, above, rules), lambda: tuple(
             ghosts(targets, sources, self.lattice.shape, below, above, rules)))

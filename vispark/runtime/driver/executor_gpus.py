@@ -72,7 +72,7 @@ def cores_of_executors(context: SparkContext) -> int:
                 if listed.apply(place).id() != "driver"], default=1)
 
 
-def refresh(gpus: AssignedGpus, context: SparkContext, loader: RDD | None = None) -> None:
+def refresh(gpus: AssignedGpus, context: SparkContext, loader: RDD[Any] | None = None) -> None:
     """Bring the driver's view up to date before a load, where GPUs are scheduled or the load asks for them."""
     if is_local(context) or not (gpus.is_scheduled or asks_for_gpus(loader)):
         return

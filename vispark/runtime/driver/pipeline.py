@@ -83,7 +83,7 @@ def _alone(action: Callable[Concatenate[RequestPipeline, _P], _Given]
     state is unknown.
     """
     @functools.wraps(action)
-    def alone(pipeline: RequestPipeline, *arguments: _P.args, **named: _P.kwargs) -> _Given:
+    def alone(pipeline: RequestPipeline, /, *arguments: _P.args, **named: _P.kwargs) -> _Given:
         with pipeline.lock:
             is_known = False
             try:

@@ -10,7 +10,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 from pyspark import RDD
 
@@ -56,10 +56,10 @@ class Holding(Protocol):
     def missing(self, residency: Residency, partitions: Iterable[int]) -> list[int]:
         """Return the partitions that no worker holds, as far as is known."""
 
-    def materialise(self, loader: RDD, trail: LineageWalker, wanted: DatasetId, partitions: Sequence[int]) -> None:
+    def materialise(self, loader: RDD[Any], trail: LineageWalker, wanted: DatasetId, partitions: Sequence[int]) -> None:
         """Compute a node's content in the partitions that no worker holds."""
 
-    def computed(self, loader: RDD, chain: LogicalPlan, start: DatasetId, partitions: Sequence[int]) -> None:
+    def computed(self, loader: RDD[Any], chain: LogicalPlan, start: DatasetId, partitions: Sequence[int]) -> None:
         """Compute a chain's cached results from a node that workers hold."""
 
     def relayed(self, residency: Residency, partition: int) -> Relayed:
@@ -117,7 +117,7 @@ class Recovery:
         neighbours.
     """
 
-    def __init__(self, session: Holding, loader: RDD, chain: LogicalPlan):
+    def __init__(self, session: Holding, loader: RDD[Any], chain: LogicalPlan):
         self._session = session
         self._loader = loader
         self._everything = range(loader.getNumPartitions())

@@ -108,7 +108,7 @@ class Session:
         #: Whether a plan was lost whose answer nobody waits for.
         self._is_suspect = False
         self.plans = PlanCache()
-        self._paces: weakref.WeakKeyDictionary[RDD,
+        self._paces: weakref.WeakKeyDictionary[RDD[Any],
                                                OrderedDict[Hashable, ChunkController]] = weakref.WeakKeyDictionary()
         self.released = Released()
         self.residencies: weakref.WeakValueDictionary[int, Residency] = weakref.WeakValueDictionary()
@@ -169,7 +169,7 @@ class Session:
 
     # -- plans on cached data -----------------------------------------------------------------------------------------
 
-    def evaluate(self, loader: RDD, chain: LogicalPlan, partitions: Sequence[int], requested: RequestedOutput,
+    def evaluate(self, loader: RDD[Any], chain: LogicalPlan, partitions: Sequence[int], requested: RequestedOutput,
                  trail: LineageWalker, *, is_columnar: bool = False) -> PartialResult:
         """Run a chain that passes through cached content, and bring the result to the driver.
 
@@ -206,14 +206,14 @@ class Session:
         until_done(self, once)
         return answer
 
-    def ensure(self, loader: RDD, start: DatasetId, partitions: Sequence[int],
+    def ensure(self, loader: RDD[Any], start: DatasetId, partitions: Sequence[int],
                trail: LineageWalker) -> dict[int, PartitionSchema]:
         """Materialise some partitions of a cached result; return their schemas."""
         residency = self.residencies[start.number]
         self.complete(loader, residency, partitions, trail)
         return {partition: residency.contents[partition] for partition in partitions}
 
-    def complete(self, loader: RDD, residency: Residency, partitions: Sequence[int], trail: LineageWalker) -> None:
+    def complete(self, loader: RDD[Any], residency: Residency, partitions: Sequence[int], trail: LineageWalker) -> None:
         """Wait for the plans that compute a cached result, and compute the partitions that are missing afterwards."""
         def once() -> None:
             self._settle_pending(residency)
@@ -222,7 +222,7 @@ class Session:
 
         until_done(self, once)
 
-    def pace(self, loader: RDD, shape: Hashable) -> ChunkController:
+    def pace(self, loader: RDD[Any], shape: Hashable) -> ChunkController:
         """Return the pacing of a loop from earlier runs, by the loader and the loop's shape; a new one if there were
         none.
         """
@@ -232,7 +232,7 @@ class Session:
             paces.popitem(last=False)
         return paces[shape]
 
-    def submit(self, loader: RDD, chain: LogicalPlan, partitions: Sequence[int], trail: LineageWalker) -> None:
+    def submit(self, loader: RDD[Any], chain: LogicalPlan, partitions: Sequence[int], trail: LineageWalker) -> None:
         """Submit the plan of a chain's last node without waiting, if workers hold its input.
 
         Whatever is wrong with it is told by the first action that needs it. Where it needs neighbours and something was
@@ -271,7 +271,7 @@ class Session:
         """Whether a worker is reached by relay only."""
         return not all(worker.direct for worker in self.workers.known())
 
-    def flush(self, loader: RDD, trail: LineageWalker, partitions: Sequence[int],
+    def flush(self, loader: RDD[Any], trail: LineageWalker, partitions: Sequence[int],
               waiting: Sequence[Residency]) -> None:
         """Compute the waiting cached results once they are many: relayed plans run in batches, not ahead.
 
@@ -294,7 +294,7 @@ class Session:
             except VisparkError as error:
                 log.debug("not computed before it is needed: %s", error)
 
-    def _begin(self, loader: RDD, chain: LogicalPlan, start: DatasetId, residency: Residency, target: Residency,
+    def _begin(self, loader: RDD[Any], chain: LogicalPlan, start: DatasetId, residency: Residency, target: Residency,
                partitions: Sequence[int]) -> None:
         nodes = after_start(chain, start)
         bring_tables(nodes)
@@ -343,7 +343,7 @@ class Session:
                 if not worker.gone:
                     self._discover(residency, worker)
 
-    def tokens(self, chain: LogicalPlan) -> RDD:
+    def tokens(self, chain: LogicalPlan) -> RDD[Any]:
         """Materialise a chain's last cached node; return an RDD with the token of each partition.
 
         Where a worker is out of the driver's reach it is the one in Spark's storage: its tasks come to the right node.
@@ -410,7 +410,7 @@ class Session:
             for home in self.worlds.end(invocation.world):
                 self.workers.at(home).abandon(invocation.world.key)
 
-    def materialise(self, loader: RDD, trail: LineageWalker, wanted: DatasetId, partitions: Sequence[int]) -> None:
+    def materialise(self, loader: RDD[Any], trail: LineageWalker, wanted: DatasetId, partitions: Sequence[int]) -> None:
         """Materialise a node in the partitions where workers do not hold it: from earlier nodes, or by a Spark job.
 
         What came before the last that is held in these partitions, or of which there is a snapshot, is not looked at.
@@ -471,11 +471,11 @@ class Session:
             publications.attach(self, first.op.publication, residency)
         return chain, residency
 
-    def computed(self, loader: RDD, chain: LogicalPlan, start: DatasetId, partitions: Sequence[int]) -> None:
+    def computed(self, loader: RDD[Any], chain: LogicalPlan, start: DatasetId, partitions: Sequence[int]) -> None:
         """Compute a chain's cached results from a node that workers hold."""
         self._round(loader, chain, start, KEEP, partitions, PartialResult())
 
-    def exchanged(self, loader: RDD, chain: LogicalPlan, keyed: RequestedOutput, partitions: Sequence[int],
+    def exchanged(self, loader: RDD[Any], chain: LogicalPlan, keyed: RequestedOutput, partitions: Sequence[int],
                   trail: LineageWalker, target: Residency, others: Callable[[], Sequence[Residency]] = tuple) -> None:
         """Run a chain, and the steps of ``keyed`` behind it, which make other partitions; ``target`` is what they are.
 
@@ -515,7 +515,7 @@ class Session:
             return []       # all of them, and a loop asks for all in every pass
         return [partition for partition in partitions if partition not in places]
 
-    def _round(self, loader: RDD, chain: LogicalPlan, start: DatasetId, requested: RequestedOutput,
+    def _round(self, loader: RDD[Any], chain: LogicalPlan, start: DatasetId, requested: RequestedOutput,
                partitions: Sequence[int],
                answer: PartialResult, targets: tuple[int, ...] = ()) -> None:
         """Send a plan to each worker that holds some of the partitions, and receive the answers."""
@@ -537,7 +537,7 @@ class Session:
             table.lost()
         raise_gravest(errors, chain)
 
-    def _send(self, loader: RDD, ready: DistributedExecutable, nodes: LogicalPlan, start: DatasetId,
+    def _send(self, loader: RDD[Any], ready: DistributedExecutable, nodes: LogicalPlan, start: DatasetId,
               residency: Residency,
               errors: list[VisparkError] | None = None,
               targets: tuple[int, ...] = ()) -> list[tuple[Worker, Executable, Sent]]:
@@ -551,7 +551,7 @@ class Session:
         with self.released.taken(self._is_used) as released:
             return self._ship(loader, ready, nodes, start, residency, released, errors, targets)
 
-    def _ship(self, loader: RDD, ready: DistributedExecutable, nodes: LogicalPlan, start: DatasetId,
+    def _ship(self, loader: RDD[Any], ready: DistributedExecutable, nodes: LogicalPlan, start: DatasetId,
               residency: Residency,
               released: tuple[int, ...],
               errors: list[VisparkError] | None,
@@ -613,8 +613,8 @@ class Session:
                     self.worlds.renew()
                     raise
 
-    def _saves(self, loader: RDD, ready: DistributedExecutable, nodes: LogicalPlan,
-               tokens: RDD | None) -> dict[WorkerAddress, Save]:
+    def _saves(self, loader: RDD[Any], ready: DistributedExecutable, nodes: LogicalPlan,
+               tokens: RDD[Any] | None) -> dict[WorkerAddress, Save]:
         """Return the snapshot request for each worker, if a plan is a step of a loop on a grid and a snapshot is due;
         else none.
 
@@ -672,7 +672,7 @@ class Session:
 
     # -- Spark jobs ---------------------------------------------------------------------------------------------------
 
-    def _load(self, loader: RDD, chain: LogicalPlan, partitions: Sequence[int]) -> None:
+    def _load(self, loader: RDD[Any], chain: LogicalPlan, partitions: Sequence[int]) -> None:
         """Load partitions into the workers by a Spark job over the RDD before the send."""
         profile = profiling.current()
         bring_tables(chain)         # tasks get them by value, in the midst of their pickling
@@ -740,14 +740,14 @@ class Session:
         found = [self.residencies.get(node.cached.number) for node in chain if node.cached]
         return [residency for residency in found if residency is not None]
 
-    def _run_load(self, tokens: RDD, partitions: Sequence[int], loaded: DatasetId) -> list[Any]:
+    def _run_load(self, tokens: RDD[Any], partitions: Sequence[int], loaded: DatasetId) -> list[Any]:
         """Run the Spark job of a load, and show how far it is."""
         with showing(f"load VRDD {loaded}", len(partitions), "partitions") as progress:
             return interruptibly(self.context, lambda: self.context.runJob(tokens, list, list(partitions)),
                                  (lambda: progress.update(tasks_done(self.context, tokens))) if progress.is_shown
                                  else None)
 
-    def run(self, rdd: RDD, partitions: Sequence[int]) -> list[Any]:
+    def run(self, rdd: RDD[Any], partitions: Sequence[int]) -> list[Any]:
         """Return the records of some partitions by a Spark job, which an interrupt of the main thread cancels."""
         return interruptibly(self.context, lambda: self.context.runJob(rdd, list, list(partitions)))
 

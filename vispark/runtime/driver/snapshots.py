@@ -9,6 +9,7 @@ import time
 import weakref
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from pyspark import RDD
 
@@ -163,10 +164,10 @@ class Snapshots:
         #: How many were complete, and how often one was gone back to.
         self.taken = self.restored = 0
         self._began = 0.0
-        self._loops: weakref.WeakKeyDictionary[RDD, _Loop] = weakref.WeakKeyDictionary()
+        self._loops: weakref.WeakKeyDictionary[RDD[Any], _Loop] = weakref.WeakKeyDictionary()
         self._lock = threading.Lock()
 
-    def wanted(self, loader: RDD, nbytes: int, epochs: Mapping[WorkerAddress, int]) -> bool:
+    def wanted(self, loader: RDD[Any], nbytes: int, epochs: Mapping[WorkerAddress, int]) -> bool:
         """Return whether the loop's plan that is about to be sent is to take a snapshot.
 
         Parameters
@@ -193,7 +194,7 @@ class Snapshots:
         late = now - snapshot.began > _PATIENCE_SECONDS + _PATIENCE * snapshot.expected
         return late or any(epochs.get(home, epoch) != epoch for home, epoch in snapshot.epochs.items())
 
-    def begin(self, loader: RDD, residency: Residency, vrdd: int, places: Mapping[int, WorkerAddress], nbytes: int,
+    def begin(self, loader: RDD[Any], residency: Residency, vrdd: int, places: Mapping[int, WorkerAddress], nbytes: int,
               epochs: Mapping[WorkerAddress, int],
               holders: Mapping[WorkerAddress, WorkerAddress] | None = None) -> Save:
         """Record a snapshot that a plan begins; return the snapshot request for the plan.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from pyspark import TaskContext
 
@@ -39,7 +40,7 @@ class AttachTask:
     wanted: AttachedPublication
     dataset: DatasetId
 
-    def __call__(self, _: int, given: Iterable) -> Iterator[AttachedPart]:
+    def __call__(self, _: int, given: Iterable[Any]) -> Iterator[AttachedPart]:
         for _ in given:
             pass
         try:

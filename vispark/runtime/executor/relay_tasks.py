@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from gpu_worker.client.connection import Client, administer, locate, machine
 from gpu_worker.protocol import messages
@@ -47,7 +48,7 @@ class Relay:
     invocation: Invocation
     deferred: Deferred
 
-    def __call__(self, _: int, tokens: Iterable) -> Iterator[tuple | None]:
+    def __call__(self, _: int, tokens: Iterable[Any]) -> Iterator[tuple[Any, ...] | None]:
         _use_up(tokens)
         if not self.home.here:
             yield None
@@ -76,7 +77,7 @@ class Ask:
     home: WorkerAddress
     request: Callable[[int], Request]
 
-    def __call__(self, _: int, tokens: Iterable) -> Iterator[tuple | None]:
+    def __call__(self, _: int, tokens: Iterable[Any]) -> Iterator[tuple[Any, ...] | None]:
         _use_up(tokens)
         if not self.home.here:
             yield None
@@ -109,7 +110,7 @@ class CollectTask:
     deferred: dict[WorkerAddress, Deferred]
     keep: dict[int, dict[WorkerAddress, tuple[int, ...]]]
 
-    def __call__(self, _: int, slots: Iterable) -> Iterator[WorkerAddress]:
+    def __call__(self, _: int, slots: Iterable[Any]) -> Iterator[WorkerAddress]:
         _use_up(slots)
         directory = locate()
         home = WorkerAddress(str(directory.path), machine())
@@ -133,7 +134,7 @@ def _has_process(session: str, runtime_dir: str) -> bool:
     return any(each.session == session and each.pid for each in status.sessions)
 
 
-def _use_up(records: Iterable) -> None:
+def _use_up(records: Iterable[Any]) -> None:
     """Read all of a task's input: a Python worker that leaves some of it unread ends with the task, and the next task
     has to wait for another Python worker, with all imports and a new connection.
     """

@@ -9,6 +9,7 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import Any
 
 from pyspark import TaskContext
 
@@ -41,7 +42,7 @@ from vispark.runtime.task_errors import task_error
 from vispark.translate.frontend import index_faults
 
 
-def _packed(credentials: Credentials, chain: LogicalPlan, partition: int, records: Iterable) -> Packed:
+def _packed(credentials: Credentials, chain: LogicalPlan, partition: int, records: Iterable[Any]) -> Packed:
     if chain[0].op.layout is not None:
         return pack_as(chain[0].op.layout, records)
     try:
@@ -88,10 +89,10 @@ class HandingBack:
     that Spark makes.
     """
 
-    function: Callable[[int, Iterable], Iterable]
+    function: Callable[[int, Iterable[Any]], Iterable[Any]]
     attempts: int
 
-    def __call__(self, partition: int, records: Iterable) -> Iterator:
+    def __call__(self, partition: int, records: Iterable[Any]) -> Iterator[Any]:
         try:
             yield from self.function(partition, records)
         except _FINAL as error:
@@ -104,7 +105,7 @@ class HandingBack:
             yield RefusedTask(refusal, refusal.full_trace)
 
 
-def checked(results: list, chain: LogicalPlan | None = None) -> list:
+def checked(results: list[Any], chain: LogicalPlan | None = None) -> list[Any]:
     """Return the results of tasks, for ``chain`` where that is known; raise the error that a task handed back, if one
     did.
     """
@@ -124,7 +125,7 @@ class LoadTask:
     chain: LogicalPlan
     profile: bool = False
 
-    def __call__(self, partition: int, records: Iterable) -> Iterator[PartitionHandle]:
+    def __call__(self, partition: int, records: Iterable[Any]) -> Iterator[PartitionHandle]:
         spent = TaskSeconds()
         packed = _packed(self.credentials, self.chain, partition, records)
         spent.lap("parse")
@@ -170,7 +171,7 @@ class Receive:
     past: CompressedLineage
     is_columnar: bool = False
 
-    def __call__(self, partition: int, records: Iterable) -> Iterator:
+    def __call__(self, partition: int, records: Iterable[Any]) -> Iterator[Any]:
         for chain in self._chains():
             for cached in [node.cached for node in reversed(chain) if node.cached]:
                 if ops.together(chain, cached):
@@ -189,7 +190,7 @@ class Receive:
         if ops.is_cut(self.chain):
             yield tuple([node for nodes, times in self.past for _ in range(times) for node in nodes])
 
-    def from_token(self, partition: int, tokens: Iterable[PartitionHandle]) -> Iterator:
+    def from_token(self, partition: int, tokens: Iterable[PartitionHandle]) -> Iterator[Any]:
         """Receive the content at the place that a token names.
 
         Raises
@@ -202,7 +203,7 @@ class Receive:
         return self._from(self.chain, last, partition, token.home, token.contents.get(last.number))
 
     def _from(self, chain: LogicalPlan, start: DatasetId, partition: int, home: WorkerAddress | None,
-              content: PartitionSchema | None = None) -> Iterator:
+              content: PartitionSchema | None = None) -> Iterator[Any]:
         """Receive content from a worker; its schema is requested from the worker if it is unknown."""
         runtime_dir = home.runtime_dir if home and home.here else None
         if content is None:
@@ -214,7 +215,7 @@ class Receive:
         invocation = _lowered(client, chain, start, FETCH, partition, content)
         return self._records(invocation, run(self.credentials, invocation, runtime_dir=runtime_dir))
 
-    def _from_records(self, chain: LogicalPlan, partition: int, records: Iterable) -> Iterator:
+    def _from_records(self, chain: LogicalPlan, partition: int, records: Iterable[Any]) -> Iterator[Any]:
         packed = _packed(self.credentials, chain, partition, records)
         grid = packed.layout.grid
         if grid is not None and len(packed.positions) < grid.blocks and ops.together(chain, None):
@@ -228,7 +229,7 @@ class Receive:
     def _elsewhere(self, cached: DatasetId | None, partition: int) -> bool:
         return cached is not None and partition in self.places.get(cached.number, {})
 
-    def _records(self, invocation: Invocation, answer: tuple[Client, Ran, Data]) -> Iterator:
+    def _records(self, invocation: Invocation, answer: tuple[Client, Ran, Data]) -> Iterator[Any]:
         _, reply, data = answer
         if self.is_columnar:
             return iter([invocation.prepared.columns(reply.outputs[0], data, self.credentials.keyring)])

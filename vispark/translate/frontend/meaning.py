@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -36,7 +37,7 @@ class _Axes:
     along: bool
 
 
-_Kind = _Axes | tuple  # of kinds, for a tuple
+_Kind = _Axes | tuple[Any, ...]  # of kinds, for a tuple
 
 
 # -- pairs ------------------------------------------------------------------------------------------------------------

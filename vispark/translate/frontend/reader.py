@@ -190,7 +190,7 @@ class _Pool:
         self.reading.pop()
         return definition
 
-    def _partial(self, fn: functools.partial, found: int) -> Definition:
+    def _partial(self, fn: functools.partial[Any], found: int) -> Definition:
         """Return the bound arguments become the body's first assignments."""
         self.recipe.expect_partial(found, fn)
         inner = self.read(fn.func, self.recipe.follow(found, getattr, "func"))

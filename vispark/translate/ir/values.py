@@ -313,7 +313,7 @@ class DictType:
         return "a dict"
 
 
-Type = Scalar | ArrayType | DictType | tuple | Nothing
+Type = Scalar | ArrayType | DictType | tuple[Any, ...] | Nothing
 
 
 _HOW_MANY = ("how many items a mask selects is not known before the kernel runs, and lengths are compiled in; reduce "

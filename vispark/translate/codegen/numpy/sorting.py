@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -278,7 +279,7 @@ def _swapped(array: Array, axis: int) -> Array:
     if axis == len(array.shape) - 1:
         return array
 
-    def swap(items: tuple) -> tuple:
+    def swap(items: tuple[Any, ...]) -> tuple[Any, ...]:
         return (*items[:axis], items[-1], *items[axis + 1:-1], items[axis])
 
     return reindexed(array, swap(array.shape), lambda *indices: swap(indices))
