@@ -16,6 +16,7 @@ from tests.system.topology import Topology
 from tests.system.vrdd_tools import cost, used, warm_up
 from tests.unit.test_profiling import trace
 from vispark import IN, CompileError, Kernels
+from vispark.api import eager
 from vispark.runtime.driver.session import BATCH, Session
 
 #: Jobs that Spark remembers.
@@ -137,7 +138,7 @@ def test_a_loop_that_starts_from_what_is_not_loaded_goes_step_by_step(sc: SparkC
         nonlocal x
         for _ in range(2 * BATCH):
             x = x.vmap(halved, 1.0).cache()
-            assert len(list(x._kept())) <= BATCH
+            assert len(list(eager.to_be_kept(x))) <= BATCH
 
     with vispark.profile():
         assert cost(sc, loop).jobs == 1

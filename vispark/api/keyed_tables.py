@@ -88,7 +88,7 @@ class KeyedTable(DriverRDD, Referable):
         name = record_map(f, arguments).label
         key = self._schema.layout.parts[0].types[0]
         spec = replace(record_map(_of_value(f, len(arguments), _KEYS.get(key, _same)), arguments), label=name)
-        mapped, depth = self._held._recorded(spec), max(self._reference.depth, _depth(spec.tables))
+        mapped, depth = self._held._then(ops.Map(spec)), max(self._reference.depth, _depth(spec.tables))
         work = lowering(mapped._recent(), mapped._nearest(), FETCH, [self._schema],
                         Session.of(self.ctx).workers.shared_limit)
         work.add(0, self._schema)
