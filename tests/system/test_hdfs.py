@@ -7,6 +7,8 @@ from __future__ import annotations
 import io
 import operator
 import os
+import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -187,6 +189,24 @@ def test_a_grid_in_zarr_is_replaced_and_its_chunks_are_known_by_their_files(hdfs
     assert located(f"{hdfs.url}/zarr").names() == {"u.zarr": False}
     field = opened(path, FilesOf(grid.shape, grid.splits))
     assert field.ranges(grid.block(1, 0)) == [FileRange(f"{path}/cells/c/1/0")]
+
+
+def test_a_namenode_that_is_down_has_another_in_its_place(hdfs: Hdfs, whole: str, tmp_path: Path):
+    """Of two, by a name for both."""
+    addresses = {"dead": "127.0.0.1:9", "alive": hdfs.url.partition("://")[2]}
+    names = {"dfs.nameservices": "pair", "dfs.ha.namenodes.pair": ",".join(addresses),
+             **{f"dfs.namenode.rpc-address.pair.{name}": address for name, address in addresses.items()}}
+    properties = "".join(f"<property><name>{name}</name><value>{value}</value></property>"
+                         for name, value in names.items())
+    (tmp_path / "hdfs-site.xml").write_text(f"<configuration>{properties}</configuration>")
+    (tmp_path / "core-site.xml").write_text("<configuration/>")
+    # In a process of its own, as a client keeps its connections.
+    program = ("from vispark.grid.npy import NpyFile; from vispark.storage.opening import located; "
+               "place = located('hdfs://pair/whole/u.npy'); "
+               "print(NpyFile.at(place).part(place, (slice(7, 9), slice(0, 5))).tolist() == {!r})")
+    ran = subprocess.run([sys.executable, "-c", program.format(ARRAY[7:9, :5].tolist())], text=True, capture_output=True,
+                         env=os.environ | {"HADOOP_CONF_DIR": str(tmp_path)}, timeout=60)
+    assert (ran.stdout, ran.returncode) == ("True\n", 0), ran.stderr
 
 
 def test_a_datanode_that_is_killed_costs_no_error(sc: SparkContext, hdfs: Hdfs, tmp_path: Path):

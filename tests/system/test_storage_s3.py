@@ -13,7 +13,7 @@ from tests.system.object_store import ObjectStore, serving
 from tests.system.topology import Topology
 from vispark import Grid
 from vispark.errors import PlanError
-from vispark.grid import npy
+from vispark.grid import files, npy
 from vispark.runtime.driver.spark_errors import SPARK_JOB_FAILED
 from vispark.storage import systems
 from vispark.storage.opening import located
@@ -46,13 +46,27 @@ def sc(s3: ObjectStore, local: Topology) -> Iterator[SparkContext]:
         yield context
 
 
-@pytest.mark.parametrize("splits", [(5, 1, 1), (2, 1, 2)], ids=str)
+@pytest.mark.parametrize("splits", [(5, 1, 1), (2, 1, 2), (1, 1, 2)], ids=str)
 def test_no_more_is_read_of_a_file_than_the_grid(s3: ObjectStore, sc: SparkContext, splits: tuple[int, ...]):
     if splits[-1] == 1:
         Grid.save(Grid(ARRAY.shape, splits).scatter(sc, ARRAY), "s3://bucket/whole/u.npy")
     before = len(s3.requests())
     np.testing.assert_array_equal(Grid.gather(Grid(ARRAY.shape, splits).scatter(sc, "s3://bucket/whole/u.npy")), ARRAY)
     assert s3.read_since(before) <= 1.1 * ARRAY.nbytes
+
+
+def test_tasks_read_whole_rows_of_their_blocks(s3: ObjectStore, sc: SparkContext, monkeypatch: pytest.MonkeyPatch):
+    npy.write_block("s3://bucket/rows.npy", ARRAY)
+    before = len(s3.requests())
+    fields = {"u": "s3://bucket/rows.npy", "v": 1.0, "w": lambda z, y, x: x}
+    found = Grid.gather(Grid(ARRAY.shape, (4, 1, 5)).scatter(sc, fields, partitions=4))
+    np.testing.assert_array_equal(found["u"], ARRAY)
+    assert (found["v"] == 1).all() and (found["w"] == np.arange(600)).all()
+    assert sum(each.method == "GET" and each.nbytes > 1000 for each in s3.requests()[before:]) == 4
+    monkeypatch.setattr(files, "_MOST_REQUESTS", 400)
+    with pytest.raises(PlanError, match=r"rows\.npy would be read by 480 requests of 480 bytes"):
+        Grid(ARRAY.shape, (1, 1, 5)).scatter(sc, "s3://bucket/rows.npy", partitions=5)
+    Grid(ARRAY.shape, (1, 1, 5)).scatter(sc, "s3://bucket/rows.npy", partitions=1)
 
 
 def test_blocks_and_fields_in_directories(s3: ObjectStore, sc: SparkContext):

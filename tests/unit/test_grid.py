@@ -189,10 +189,12 @@ def test_a_fixed_value_outside_is_one_of_the_fields_dtype(number, dtype, holds):
             number_for(Edge.of_number(number), dtype, "u")
 
 
-@given(grids(), st.integers(1, 9))
-def test_partitions_are_boxes_of_neighbours_of_similar_size(grid, parts):
+@given(grids(), st.integers(1, 9), st.booleans())
+def test_partitions_are_boxes_of_neighbours_of_similar_size(grid, parts, joins_rows):
     parts = min(parts, grid.description.blocks)
-    found = boxes(grid.shape, grid.splits, parts)
+    found = boxes(grid.shape, grid.splits, parts, joins_rows)
+    if joins_rows and parts == 1:
+        assert len({position[:-1] for position in found[0]}) * grid.splits[-1] == len(found[0])
     assert len(found) == parts and all(found)
     assert sorted(position for box in found for position in box) == list(grid.description.positions())
     for box in found:

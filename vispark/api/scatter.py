@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Number
 from typing import Any, Protocol
@@ -48,8 +49,14 @@ def scatter(grid: Scattered, sc: SparkContext, what: Any, partitions: int | None
     count = min(grid.description.blocks, sc.defaultParallelism) if partitions is None else partitions
     if not 1 <= count <= grid.description.blocks:
         raise PlanError(f"partitions={count}; a grid of {grid.description.blocks} blocks has 1 to that many")
+    joins_rows = any(isinstance(source.given, StoredField) and source.given.joins_rows for source in sources)
     shares = [[(key, [source.piece(key) for source in sources]) for key in map(grid.block, *zip(*box, strict=True))]
-              for box in boxes(grid.shape, grid.splits, count)]
+              for box in boxes(grid.shape, grid.splits, count, joins_rows)]
+    for share in shares if joins_rows else ():
+        run = next(_rows(share))
+        for piece in run[0][1]:
+            if piece.stored:
+                piece.stored.check_run([key for key, _ in run])
     named = tuple(source.name for source in sources)
     ranges = [[place for key, pieces in share for piece in pieces if piece.stored for place in piece.stored.ranges(key)]
               for share in shares]
@@ -62,21 +69,41 @@ class _Blocks:
 
     names: tuple[str, ...]
 
-    def __call__(self, share: list[tuple[BlockKey, list[Any]]]) -> Iterator[tuple[BlockKey, Any]]:
+    def __call__(self, share: list[_Block]) -> Iterator[tuple[BlockKey, Any]]:
         locations = Locations()
 
-        def record(block: tuple[BlockKey, list[Any]]) -> tuple[BlockKey, Any]:
-            key, pieces = block
-            arrays = [piece.block(key, locations) for piece in pieces]
-            return key, arrays[0] if self.names == ("",) else dict(zip(self.names, arrays, strict=True))
+        def records(row: list[_Block]) -> list[tuple[BlockKey, Any]]:
+            keys = [key for key, _ in row]
+            fields = [pieces[0].blocks(keys, pieces, locations)
+                      for pieces in zip(*(pieces for _, pieces in row), strict=True)]
+            return [(key, arrays[0] if self.names == ("",) else dict(zip(self.names, arrays, strict=True)))
+                    for key, arrays in zip(keys, zip(*fields, strict=True), strict=True)]
 
-        is_far = any(piece.stored and is_url(piece.stored.path) for _, pieces in share for piece in pieces)
-        return ahead(record, share, _most_bytes, _AHEAD) if is_far and len(share) > 1 else map(record, share)
+        stored = [piece.stored for _, pieces in share for piece in pieces if piece.stored]
+        rows = list(_rows(share)) if any(field.joins_rows for field in stored) else [[block] for block in share]
+        is_far = any(is_url(field.path) for field in stored)
+        found = ahead(records, rows, _most_bytes, _AHEAD) if is_far and len(rows) > 1 else map(records, rows)
+        return itertools.chain.from_iterable(found)
 
 
-def _most_bytes(block: tuple[BlockKey, list[Any]]) -> int:
-    key, pieces = block
-    return _CELL * math.prod(key.shape) * len(pieces)
+#: A block's key, and the sources of its fields.
+_Block = tuple[BlockKey, list["_Piece"]]
+
+
+def _rows(share: list[_Block]) -> Iterator[list[_Block]]:
+    """Yield the blocks of a partition in runs of neighbours along the last axis, none longer than a task reads ahead.
+    """
+    run: list[_Block] = []
+    for block in share:
+        if run and (block[0].position[:-1] != run[0][0].position[:-1] or _most_bytes([*run, block]) > _AHEAD):
+            yield run
+            run = []
+        run.append(block)
+    yield run
+
+
+def _most_bytes(blocks: list[_Block]) -> int:
+    return sum(_CELL * math.prod(key.shape) * len(pieces) for key, pieces in blocks)
 
 
 # -- what a field is made of ------------------------------------------------------------------------------------------
@@ -92,28 +119,37 @@ class _Piece:
     stored: StoredField | None = None
     checked: bool = False
 
-    def block(self, key: BlockKey, locations: Locations) -> np.ndarray:
-        """Return the block's array, contiguous; a task's ``locations`` open what is in files.
+    def blocks(self, keys: Sequence[BlockKey], pieces: Sequence[_Piece], locations: Locations) -> list[np.ndarray]:
+        """Return the arrays of neighbours, whose sources are ``pieces``; errors are those of :meth:`block`."""
+        if self.stored is None:
+            return [piece.block(key) for key, piece in zip(keys, pieces, strict=True)]
+        found = self.stored.blocks(keys, locations)
+        return [self._finished(key, array) for key, array in zip(keys, found, strict=True)]
+
+    def block(self, key: BlockKey) -> np.ndarray:
+        """Return the array, contiguous, of a block that lies in no file.
 
         Raises
         ------
         PlanError
-            If function or file do not give one of the block's shape and the field's dtype.
+            If the function does not give one of the block's shape and the field's dtype.
         NotFinite
-            If they give a cell that is NaN or infinite, and are to be checked.
+            If it gives a cell that is NaN or infinite, and is to be checked.
         """
-        coordinates = _coordinates(key)
         if self.array is not None:
-            return fitted(self.array, key.shape, self.dtype, called(self.name), coordinates)
-        if self.function is not None:
-            found = evaluate(self.function.function, coordinates, key.shape, self.dtype,
-                             f"{called(self.name)} in block {key.position}")
-        else:
-            assert self.stored is not None
-            block = self.stored.block(key, locations)
-            # Files have bytes in either order.
-            found = fitted(block.astype(block.dtype.newbyteorder("="), copy=False), key.shape, self.dtype,
-                           f"{called(self.name)} in {self.stored.path}", coordinates)
+            return fitted(self.array, key.shape, self.dtype, called(self.name), _coordinates(key))
+        assert self.function is not None
+        return self._checked(key, evaluate(self.function.function, _coordinates(key), key.shape, self.dtype,
+                                           f"{called(self.name)} in block {key.position}"))
+
+    def _finished(self, key: BlockKey, block: np.ndarray) -> np.ndarray:
+        """Return what a file has of a block, in the field's dtype."""
+        assert self.stored is not None
+        # Files have bytes in either order.
+        return self._checked(key, fitted(block.astype(block.dtype.newbyteorder("="), copy=False), key.shape, self.dtype,
+                                         f"{called(self.name)} in {self.stored.path}", _coordinates(key)))
+
+    def _checked(self, key: BlockKey, found: np.ndarray) -> np.ndarray:
         if self.checked:
             _check_finite(found, key, self.name)
         return found
@@ -208,8 +244,10 @@ def _given(grid: Scattered, name: str, value: Any, dtype: str | None, files: Fil
 
 # -- which blocks go together -----------------------------------------------------------------------------------------
 
-def boxes(shape: tuple[int, ...], splits: tuple[int, ...], parts: int) -> list[list[tuple[int, ...]]]:
-    """Return the blocks in as many boxes of neighbours, of nearly equal size: each is halved across its longest side.
+def boxes(shape: tuple[int, ...], splits: tuple[int, ...], parts: int,
+          joins_rows: bool = False) -> list[list[tuple[int, ...]]]:
+    """Return the blocks in as many boxes of neighbours, of nearly equal size: each is halved across its longest side,
+    and where rows are better not cut, across the last axis only if there is no other.
 
     Examples
     --------
@@ -226,7 +264,8 @@ def boxes(shape: tuple[int, ...], splits: tuple[int, ...], parts: int) -> list[l
                           for each in np.ndindex(*extents)])
             continue
         axis = max((axis for axis in range(len(shape)) if extents[axis] > 1),
-                   key=lambda axis: extents[axis] * shape[axis] / splits[axis])
+                   key=lambda axis: (not joins_rows or axis < len(shape) - 1,
+                                     extents[axis] * shape[axis] / splits[axis]))
         first = extents[axis] // 2
         # Neither side gets more parts than it has blocks.
         lower = min(max(1, round(share * first / extents[axis])), share - 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from vispark.grid.key import BlockKey
 from vispark.grid.stored import FilesOf, StoredField
 from vispark.storage.locality import FileRange
 from vispark.storage.location import Location
-from vispark.storage.opening import Locations, located
+from vispark.storage.opening import Locations, is_url, located
 
 if TYPE_CHECKING:
     from vispark.grid import hdf5_files, zarr_files
@@ -34,6 +34,8 @@ FORMATS: dict[str, Facts] = {".zarr": lambda place: zarr_files.facts(place)}
 FORMATS |= dict.fromkeys((".h5", ".hdf5", ".nc", ".nc4"), lambda place: hdf5_files.facts(place))
 
 _NPY = ".npy"
+#: The most requests by which a file is read at a time: some minutes of an object store.
+_MOST_REQUESTS = 100_000
 #: A file of several arrays, and one of them.
 _INSIDE = re.compile(rf"(.+(?:{'|'.join(map(re.escape, FORMATS))}))/([^/]+)/?$", re.IGNORECASE)
 
@@ -112,9 +114,38 @@ class _WholeNpy(StoredField):
         """Return a block's cells, by ranges of the file."""
         return npy.read_part(self.file or self.path, key.grid.shape, key.slices, locations)
 
+    @property
+    def joins_rows(self) -> bool:
+        """Whether the file is far: a request for each row of a block takes longer than its bytes."""
+        return is_url(self.path)
+
+    def blocks(self, keys: Sequence[BlockKey], locations: Locations) -> list[np.ndarray]:
+        """Return the cells of neighbours, whose rows are read as one."""
+        along = keys[0].slices[-1]
+        whole = npy.read_part(self.file or self.path, keys[0].grid.shape, _joined(keys), locations)
+        return [whole[..., key.slices[-1].start - along.start:key.slices[-1].stop - along.start] for key in keys]
+
     def ranges(self, key: BlockKey) -> list[FileRange]:
         """Return the range from the first cell of a block to its last."""
         return [] if self.file is None else [FileRange(self.path, *self.file.span(key.slices))]
+
+
+    def check_run(self, keys: Sequence[BlockKey]) -> None:
+        """Raise PlanError where a file that the driver has seen would be read by too many requests."""
+        if self.file is None:
+            return
+        count, nbytes = self.file.requests(_joined(keys))
+        if count > _MOST_REQUESTS:
+            raise PlanError(f"{self.path} would be read by {count:,} requests of {nbytes:,} bytes for a task's first "
+                            "cells alone, as the grid's splits and partitions cut its rows: cut other axes, or take "
+                            "fewer partitions, so that a task has whole rows; or save the grid as Zarr, of which a "
+                            "block is one chunk")
+
+
+def _joined(keys: Sequence[BlockKey]) -> tuple[slice, ...]:
+    """Return where neighbours along the last axis lie."""
+    *others, along = keys[0].slices
+    return *others, slice(along.start, keys[-1].slices[-1].stop)
 
 
 @dataclass(frozen=True)

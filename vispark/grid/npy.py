@@ -189,6 +189,28 @@ class NpyFile:
             [one.start for one in wanted], [one.stop - 1 for one in wanted]))
         return self.offset + first * self.dtype.itemsize, self.offset + (last + 1) * self.dtype.itemsize
 
+    def requests(self, slices: tuple[slice, ...]) -> tuple[int, int]:
+        """Return by how many requests, and of how many bytes each, some cells are read of a URL.
+
+        Examples
+        --------
+        >>> file = NpyFile("u.npy", (4, 6), np.dtype("f8"), False, 128, FileState(320, ""))
+        >>> file.requests((slice(0, 4), slice(0, 6))), file.requests((slice(0, 4), slice(0, 3)))
+        ((1, 192), (4, 24))
+        """
+        extents, _, level, span = self._layout(slices)
+        return math.prod(extents[:level]), span
+
+    def _layout(self, slices: tuple[slice, ...]) -> tuple[tuple[int, ...], list[int], int, int]:
+        """Return extents and strides of some cells in the order of the file, the first axis that one range goes along,
+        and the range's bytes.
+        """
+        backwards = -1 if self.fortran else 1
+        shape, wanted = self.shape[::backwards], slices[::backwards]
+        extents = tuple(one.stop - one.start for one in wanted)
+        strides = [math.prod(shape[axis + 1:]) * self.dtype.itemsize for axis in range(len(shape))]
+        return extents, strides, *_longest(extents, strides, self.dtype.itemsize)
+
     def part(self, place: Location, slices: tuple[slice, ...]) -> np.ndarray:
         """Return some of the cells, for which no more is read than a little beyond them.
 
@@ -211,12 +233,9 @@ class NpyFile:
 
     def _ranges(self, place: Location, slices: tuple[slice, ...]) -> np.ndarray:
         """Read cells by ranges, each the longest along the last axes that has little in it that is not wanted."""
-        backwards = -1 if self.fortran else 1
-        shape, wanted = self.shape[::backwards], slices[::backwards]
-        extents = tuple(one.stop - one.start for one in wanted)
-        strides = [math.prod(shape[axis + 1:]) * self.dtype.itemsize for axis in range(len(shape))]
-        level, span = _longest(extents, strides, self.dtype.itemsize)
-        start = self.offset + sum(one.start * stride for one, stride in zip(wanted, strides, strict=True))
+        extents, strides, level, span = self._layout(slices)
+        firsts = [one.start for one in slices[::-1 if self.fortran else 1]]
+        start = self.offset + sum(first * stride for first, stride in zip(firsts, strides, strict=True))
         array = np.empty(extents, self.dtype)
         places = np.ndindex(*extents[:level])
         while batch := list(itertools.islice(places, _AT_ONCE)):

@@ -28,6 +28,24 @@ class StoredField(ABC):
             If they cannot be read, or what is there is of another shape than the block.
         """
 
+    @property
+    def joins_rows(self) -> bool:
+        """Whether neighbours along the last axis are better read together, by :meth:`blocks`."""
+        return False
+
+    def blocks(self, keys: Sequence[BlockKey], locations: Locations) -> list[np.ndarray]:
+        """Return the cells of neighbours along the last axis; errors are those of :meth:`block`."""
+        return [self.block(key, locations) for key in keys]
+
+    def check_run(self, keys: Sequence[BlockKey]) -> None:
+        """Check that neighbours along the last axis can be read in a reasonable time, where they are read together.
+
+        Raises
+        ------
+        PlanError
+            If they cannot.
+        """
+
     def ranges(self, key: BlockKey) -> list[FileRange]:
         """Return the ranges of files that a block's cells are about in; none where that is not known."""
         return []
