@@ -2,6 +2,10 @@
 
     python -m benchmarks.pages [SECONDS]
 
+First it asks the daemon for its report POLLS times, one after the other, and prints the processors' seconds that daemon
+and device process take for one: as a dashboard asks once a second, whatever the number of viewers, this is the share of
+a processor that a page costs, which other programs on the machine hardly change.
+
 Samples are short and come in pairs, whose order changes from pair to pair, so that what else the machine does falls
 on both. Beside the rate of actions they have the seconds of processors that driver, daemon and device process took
 for an action, which depend less on that. A viewer takes the events of a dashboard that asks the daemon once a second;
@@ -25,6 +29,7 @@ import numpy as np
 
 import vispark
 from benchmarks.session import context, environment
+from gpu_worker.monitor import samples
 from gpu_worker.monitor.dashboard import Dashboard
 from gpu_worker.system.paths import VARIABLE, locate
 from gpu_worker.web import server
@@ -32,6 +37,9 @@ from tests import leaks
 
 #: Seconds of a sample: some requests of the dashboard's.
 SAMPLE_SECONDS = 3.0
+
+#: How often the daemon is asked for its report.
+POLLS = 500
 
 _SERVE = "serve"
 
@@ -98,6 +106,21 @@ def _processor_seconds() -> float:
     return sum(map(int, (ticks for pair in times for ticks in pair))) / os.sysconf("SC_CLK_TCK")
 
 
+def _processor_nanoseconds() -> int:
+    """The nanoseconds of processors that the daemon and its device processes have had."""
+    tasks = (task for each in leaks.processes_of(os.environ[VARIABLE]) if "benchmarks.pages" not in each.command
+             and each.pid != os.getpid() for task in Path(f"/proc/{each.pid}/task").iterdir())
+    return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks)
+
+
+def poll_seconds() -> float:
+    """Return the processors' seconds that a worker takes for one report."""
+    used = _processor_nanoseconds()
+    for _ in range(POLLS):
+        assert samples.sample(os.environ[VARIABLE]).report is not None
+    return 1e-9 * (_processor_nanoseconds() - used) / POLLS
+
+
 def sample(rows: vispark.VRDD) -> tuple[float, float]:
     """Return the seconds of an action of a loop, and the processors' seconds that it takes."""
     used, began, done = _processor_seconds(), time.perf_counter(), 0
@@ -127,6 +150,9 @@ def main() -> None:
         rows = sc.parallelize(list(np.ones((20_000, 2), "f4")), 2).cache("GPU")
         rows.count()
         sample(rows)
+        seconds_each = poll_seconds()
+        print(f"a report takes {1e3 * seconds_each:.2f} ms of the worker's processors (mean of {POLLS}): one a second "
+              f"is {100 * seconds_each:.2f} % of a processor", flush=True)
         viewer = Viewer()
         found = list(pairs(rows, viewer, max(2, int(seconds / SAMPLE_SECONDS / 2))))
         viewer.end()

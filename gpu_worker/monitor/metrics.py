@@ -45,6 +45,7 @@ _COUNTERS = {
     "loaded": ("loaded_kernels", "Kernels that were compiled, or taken from the cache on disk."),
     "compiling": ("compile_seconds", "Seconds in which kernels were compiled, or taken from the cache on disk."),
     "working": ("plan_seconds", "Seconds that plans took, each for itself: by the second, how many were under way."),
+    "busy": ("busy_seconds", "Seconds in which a session's devices had at least one plan: by the second, their use."),
     "crowded": ("out_of_memory_plans", "Plans that ended with an error as memory was out."),
     "sent": ("sent_bytes", "Bytes that a session's worlds sent to other nodes."),
 }

@@ -72,6 +72,7 @@ class Rates:
     returned: float = 0.0
     kernels: float = 0.0
     working: float = 0.0
+    busy: float = 0.0
 
 
 def rates(before: Sample | None, after: Sample) -> dict[str, Rates]:

@@ -27,7 +27,7 @@ def view(found: Sample, speeds: Mapping[str, Rates]) -> Group:
     head = Text(f"worker {report.worker}, process {report.pid}, up {report.uptime:.0f} s, "
                 f"{len(report.sessions)} sessions")
     table = Table("application", "process", "clients", "VRDDs", "parts", "devices", "host", "asked/s", "replayed/s",
-                  "sent/s", box=None, pad_edge=False)
+                  "sent/s", "busy", box=None, pad_edge=False)
     for place in (0, 5):
         table.columns[place].no_wrap = True
     for session in report.sessions:
@@ -39,9 +39,10 @@ def _row(session: SessionStatus, speed: Rates | None) -> list[str]:
     report = session.report
     name = session.application or session.session
     if report is None:
-        return [name, str(session.pid), str(session.clients), "busy", "", "", "", "", "", ""]
+        return [name, str(session.pid), str(session.clients), "busy", "", "", "", "", "", "", ""]
     devices = ", ".join(f"{memory.device} {size(memory.used)}" for memory in report.memory)
-    moved = [f"{speed.requests:,.0f}", f"{speed.repeated:,.0f}", size(speed.sent)] if speed else ["", "", ""]
+    moved = [f"{speed.requests:,.0f}", f"{speed.repeated:,.0f}", size(speed.sent), f"{speed.busy:.0%}"] if speed else \
+        ["", "", "", ""]
     return [name, str(session.pid), str(session.clients), str(len({held.vrdd for held in report.vrdds})),
             str(partitions(session)), devices, size(report.host_bytes), *moved]
 

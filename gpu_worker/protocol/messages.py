@@ -439,8 +439,9 @@ class Reported:
     ``repeated`` the plans that were replayed from recordings. ``plans`` were begun, ``failed`` of them ended with an
     error, ``lowered`` were sent in full; ``snapshots`` are complete; ``received`` and ``returned`` are bytes
     of payloads. ``kernels`` were launched on devices, ``loaded`` were compiled for them or taken from the cache on
-    disk, in ``compiling`` seconds; ``working`` are seconds that plans took, each for itself;
-    ``crowded`` plans failed as memory was out. Counters only rise, from 0 when the session's process begins.
+    disk, in ``compiling`` seconds; ``working`` are seconds that plans took, each for itself, ``busy`` those in which
+    at least one was under way; ``crowded`` plans failed as memory was out. Counters only rise, from 0 when the
+    session's process begins.
     """
 
     number: int
@@ -461,6 +462,7 @@ class Reported:
     compiling: float = 0.0
     working: float = 0.0
     crowded: int = 0
+    busy: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

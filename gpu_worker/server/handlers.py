@@ -72,7 +72,7 @@ from gpu_worker.protocol.messages import (
 )
 from gpu_worker.protocol.payload import Payload
 from gpu_worker.protocol.wire import close_all, failure_of
-from gpu_worker.server.counters import Counters
+from gpu_worker.server.counters import BusyTime, Counters
 from gpu_worker.server.payload_cache import KEPT_SECONDS, Payloads
 from gpu_worker.server.publications import ProcessPublications
 from gpu_worker.server.snapshots import ProcessSnapshots
@@ -133,6 +133,7 @@ class SessionWorker:
         self._line = InFlightQueue(box)
         self._requests = self._repeated = 0
         self._counters = Counters()
+        self._busy = BusyTime()
         #: The numbers of the plans that are under way.
         self._running: set[int] = set()
         self._handlers: dict[type, Callable[..., Any]] = {Describe: self._describe, Release: self._release,
@@ -217,8 +218,15 @@ class SessionWorker:
 
     def _served(self, request: Run, descriptors: list[int], payloads: Payloads) -> Answer | Submission:
         self._running.add(request.number)
-        with self._box.serving(request.number):
-            return self._run(request, payloads, *descriptors)
+        self._busy.begin()
+        found: Answer | Submission | None = None
+        try:
+            with self._box.serving(request.number):
+                found = self._run(request, payloads, *descriptors)
+            return found
+        finally:
+            if not isinstance(found, Submission):       # which ends when it is answered
+                self._busy.end()
 
     def finish(self, flight: Submission) -> Answer:
         """Return the answer to a request that was begun. Raises as :meth:`begin` does."""
@@ -226,6 +234,8 @@ class SessionWorker:
             self._line.finish(flight)
         except KernelFault as fault:
             self._end(fault, flight.number)
+        finally:
+            self._busy.end()
         total = time.monotonic() - flight.started
         self._counters.working += total
         log.debug("plan %d: %.6f s", flight.number, total)
@@ -278,7 +288,7 @@ class SessionWorker:
                         counters.begun, counters.failed, counters.lowered, self._snapshots.completed,
                         counters.received, counters.returned, working=counters.working, crowded=counters.crowded,
                         kernels=sum(each.launches for each in counts), loaded=sum(each.loaded for each in counts),
-                        compiling=sum(each.compiling for each in counts))
+                        compiling=sum(each.compiling for each in counts), busy=self._busy.seconds)
 
     def close(self) -> None:
         """Free all memory."""

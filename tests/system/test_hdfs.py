@@ -204,8 +204,8 @@ def test_a_namenode_that_is_down_has_another_in_its_place(hdfs: Hdfs, whole: str
     program = ("from vispark.grid.npy import NpyFile; from vispark.storage.opening import located; "
                "place = located('hdfs://pair/whole/u.npy'); "
                "print(NpyFile.at(place).part(place, (slice(7, 9), slice(0, 5))).tolist() == {!r})")
-    ran = subprocess.run([sys.executable, "-c", program.format(ARRAY[7:9, :5].tolist())], text=True, capture_output=True,
-                         env=os.environ | {"HADOOP_CONF_DIR": str(tmp_path)}, timeout=60)
+    ran = subprocess.run([sys.executable, "-c", program.format(ARRAY[7:9, :5].tolist())], text=True,
+                         capture_output=True, env=os.environ | {"HADOOP_CONF_DIR": str(tmp_path)}, timeout=60)
     assert (ran.stdout, ran.returncode) == ("True\n", 0), ran.stderr
 
 
