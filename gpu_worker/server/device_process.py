@@ -37,7 +37,7 @@ from gpu_worker.server.chunk_reader import Arrivals, Asked
 from gpu_worker.server.handlers import SessionWorker
 from gpu_worker.server.payload_cache import KEPT_SECONDS, Payloads
 from gpu_worker.server.tcp import Guard
-from gpu_worker.system import log
+from gpu_worker.system import caller, log
 from gpu_worker.system.crash_record import BlackBox
 from gpu_worker.system.failpoints import failpoint
 from gpu_worker.system.launcher import start_from_client
@@ -278,16 +278,8 @@ class Service:
 
     def _serve(self, sock: socket.socket, message: HandOver) -> None:
         try:
-            if message.role != REMOTE:
-                self._converse(Connection(sock), message)
-                return
-            assert message.endpoint is not None
-            connection, hello = self._guard.admit(sock, message.endpoint)
-            with connection:
-                if hello.role == "driver":
-                    self._converse(connection, message)
-                else:
-                    self._guard.attend(hello, connection)
+            with caller.serving(sock):
+                self._attend(sock, message)
         except WorkerLost as error:
             _log.debug("a client is gone: %s", error)
         except VisparkError as error:
@@ -296,6 +288,19 @@ class Service:
             _log.exception("a client's connection met a defect")
         finally:
             self._client_gone(sock)
+
+    def _attend(self, sock: socket.socket, message: HandOver) -> None:
+        """Answer a client's requests until it is gone; of another node one that says who it is."""
+        if message.role != REMOTE:
+            self._converse(Connection(sock), message)
+            return
+        assert message.endpoint is not None
+        connection, hello = self._guard.admit(sock, message.endpoint)
+        with connection:
+            if hello.role == "driver":
+                self._converse(connection, message)
+            else:
+                self._guard.attend(hello, connection)
 
     def _client_gone(self, sock: socket.socket) -> None:
         with self._lock:

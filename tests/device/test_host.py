@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +14,8 @@ from gpu_worker.device import open_devices
 from gpu_worker.device.base import Source
 from gpu_worker.device.cache import KernelCache
 from gpu_worker.device.host.compiler import Compiler
-from gpu_worker.protocol.errors import CompileError, DeviceUnavailable, KernelFault
+from gpu_worker.protocol.errors import CompileError, DeviceUnavailable, KernelFault, LaunchError
+from gpu_worker.system import caller
 from tests.device.bench import Bench, opened
 
 
@@ -192,6 +194,23 @@ def test_a_constant_that_is_const_cannot_be_set(host: Bench):
                     constants=(("held", b"1234"),))
     with pytest.raises(CompileError, match="no __constant__ held that can be set"):
         host.device.compile(source, "k")
+
+
+def test_blocks_that_nobody_waits_for_are_left_off(host: Bench):
+    source = Source("""__global__ void slow(int* done, double* x)
+    { double y = 1; for (int i = 0; i < 20000; i++) y += sin(y); if (y != 0) atomicAdd(done, 1); *x = y; }""")
+    kernel, done, x = host.device.compile(source, "slow"), host.put(np.zeros(1, "i4")), host.put(np.zeros(1))
+    ours, theirs = socket.socketpair()
+    with ours:
+        with caller.serving(ours):
+            host.device.launch(kernel, (8,), (1,), [done, x], stream=host.stream)
+            theirs.close()
+            with pytest.raises(LaunchError, match=r"slow of .* was left off, as the client that waited for it is gone"):
+                host.device.launch(kernel, (100_000,), (1,), [done, x], stream=host.stream)
+        left = host.get(done, 1, "i4")[0]
+        assert 8 <= left < 100_000
+        host.device.launch(kernel, (8,), (1,), [done, x], stream=host.stream)
+        assert host.get(done, 1, "i4")[0] == left + 8
 
 
 def test_a_precompiled_header_that_cannot_be_read_is_passed_over(tmp_path: Path):

@@ -48,9 +48,9 @@ from gpu_worker.device.launch_limits import (
     check_launch,
     numbered,
 )
-from gpu_worker.protocol.errors import CompileError, DeviceUnavailable, KernelFault, OutOfMemory
+from gpu_worker.protocol.errors import CompileError, DeviceUnavailable, KernelFault, LaunchError, OutOfMemory
 from gpu_worker.protocol.system import system_call
-from gpu_worker.system import crash_record
+from gpu_worker.system import caller, crash_record
 from gpu_worker.system.fault_report import POINTER
 
 LIMITS = Limits((2**31 - 1, 65535, 65535), (1024, 1024, 64), 1024, SHARED_BYTES)
@@ -58,6 +58,8 @@ LIMITS = Limits((2**31 - 1, 65535, 65535), (1024, 1024, 64), 1024, SHARED_BYTES)
 _THREE = 3
 #: The status of a launch for whose waiting threads there were no stacks; see runtime.cpp.
 _NO_STACKS = 2
+#: The status of one that ended before its last block, as nobody waits for it.
+_UNWANTED = 3
 
 #: Bytes around each buffer in which nothing lies, where accesses are checked.
 _GAP = 1 << 20
@@ -272,7 +274,10 @@ class HostDevice(Device):
         with stream.clock:
             status = self._runtime.vispark_run(call.kernel.unit, *(call.grid + ones)[:_THREE],
                                                *(call.block + ones)[:_THREE], call.packed, crash_record.current_slot(),
-                                               None if bounds is None else ctypes.byref(bounds))
+                                               None if bounds is None else ctypes.byref(bounds), *caller.current())
+        if status == _UNWANTED:
+            raise LaunchError(f"the kernel {call.kernel.name} of {call.kernel.source.file} was left off, as the client "
+                              "that waited for it is gone")
         words = self._runtime.vispark_fault().decode() if status else "" if bounds is None else bounds.words(call)
         if status == _NO_STACKS:    # the blocks that ran wrote to nothing that was there before
             raise OutOfMemory(f"the kernel {call.kernel.name} of {call.kernel.source.file} on {self.name}: {words}; "
@@ -359,7 +364,8 @@ def _runtime(compiler: Compiler, cache: KernelCache) -> ctypes.CDLL:
             library.vispark_runtime.restype = ctypes.c_void_p
             library.vispark_fault.restype = ctypes.c_char_p
             extents = [ctypes.c_uint] * 2 * _THREE
-            library.vispark_run.argtypes = ctypes.c_void_p, *extents, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_void_p
+            pointers = ctypes.c_char_p, ctypes.c_void_p, ctypes.c_void_p
+            library.vispark_run.argtypes = ctypes.c_void_p, *extents, *pointers, ctypes.c_int, ctypes.c_short
             library.vispark_install()
             found.append(library)
     return found[0]

@@ -12,12 +12,14 @@
 #include <vector>
 
 #include <errno.h>
+#include <poll.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "fibers.h"
@@ -35,7 +37,7 @@ constexpr size_t STACKS_AT_ONCE = 32;
 constexpr int MOST_GUARDS = 16384;  // each takes two mappings of the 65530 that Linux gives a process
 constexpr size_t ALTERNATE_STACK = 64 << 10;
 
-enum Status { DONE = 0, DIVERGENT = 1, NO_STACKS = 2 };
+enum Status { DONE = 0, DIVERGENT = 1, NO_STACKS = 2, UNWANTED = 3 };
 
 std::atomic<int> guards{0};
 
@@ -432,6 +434,29 @@ void on_fault(int number, siginfo_t*, void*) {
     raise(number);
 }
 
+// Whether the client that waits for a launch is gone, looked for now and then: `client` is its descriptor, or -1.
+class Client {
+public:
+    Client(int client, short events) : asked{client, events, 0} {}
+
+    bool is_gone() {
+        if (asked.fd < 0) return false;
+        timespec now;
+        clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+        long then = next.load(), moment = now.tv_sec * 1000 + now.tv_nsec / 1000000;
+        if (moment < then || !next.compare_exchange_strong(then, moment + LOOK)) return false;
+        pollfd look = asked;
+        return poll(&look, 1, 0) == 1 && look.revents & (POLLHUP | POLLERR | asked.events);
+    }
+
+private:
+    static constexpr long LOOK = 50;  // milliseconds
+    static std::atomic<long> next;    // of all launches, so that a plan of short ones is looked after too
+    const pollfd asked;
+};
+
+std::atomic<long> Client::next{0};
+
 const Runtime RUNTIME = {wait, finish};
 thread_local char fault[256];
 
@@ -456,17 +481,19 @@ void vispark_install() {
 // What was wrong with the last launch of this OS thread.
 const char* vispark_fault() { return fault; }
 
-// Run a grid to its end; 0, or the status of the block that was given up. `bounds` may be null.
+// Run a grid to its end; 0, or the status of the block that was given up, or UNWANTED where blocks were left off since
+// the client of descriptor `client` is gone, which `events` of poll say beside POLLHUP. `bounds` may be null.
 int vispark_run(const Unit* unit, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
-                const char* arguments, int* slot, Bounds* bounds) {
+                const char* arguments, int* slot, Bounds* bounds, int client, short events) {
     const Launch launch = {{gx, gy, gz}, {bx, by, bz}, arguments, bounds};
     const Word blocks = static_cast<Word>(gx) * gy * gz;
     const Word most = static_cast<Word>(most_threads());
-    Word chunk = blocks / (most * 32);
+    Word chunk = blocks / (most * 128);
     chunk = chunk < 1 ? 1 : chunk > 4096 ? 4096 : chunk;
     const Word chunks = (blocks + chunk - 1) / chunk;
     std::atomic<Word> next{0};  // handed out in order, so that a block may wait for an earlier one
     std::atomic<int> status{DONE};
+    Client waiting(client, events);
     char said[256] = "";
     if (!this_worker()) {
         snprintf(fault, sizeof fault, "no memory for the state of a thread that runs blocks");
@@ -478,8 +505,10 @@ int vispark_run(const Unit* unit, unsigned gx, unsigned gy, unsigned gz, unsigne
         w.slot = slot;
         w.in_kernel = true;
         for (Word first; status.load() == DONE && (first = next.fetch_add(chunk)) < blocks;) {
-            int mine = run_blocks(w, unit, &launch, first, first + chunk < blocks ? first + chunk : blocks);
             int none = DONE;
+            if (waiting.is_gone() && status.compare_exchange_strong(none, UNWANTED)) break;
+            int mine = run_blocks(w, unit, &launch, first, first + chunk < blocks ? first + chunk : blocks);
+            none = DONE;
             if (mine != DONE && status.compare_exchange_strong(none, mine)) memcpy(said, w.message, sizeof said);
         }
         w.in_kernel = false;
