@@ -143,7 +143,7 @@ class _Piece:
                                            f"{called(self.name)} in block {key.position}"))
 
     def _finished(self, key: BlockKey, block: np.ndarray) -> np.ndarray:
-        """Return what a file has of a block, in the field's dtype."""
+        """Return the block of a file in the field's dtype."""
         assert self.stored is not None
         # Files have bytes in either order.
         return self._checked(key, fitted(block.astype(block.dtype.newbyteorder("="), copy=False), key.shape, self.dtype,

@@ -143,7 +143,7 @@ class _WholeNpy(StoredField):
 
 
 def _joined(keys: Sequence[BlockKey]) -> tuple[slice, ...]:
-    """Return where neighbours along the last axis lie."""
+    """Return the slices of neighbours along the last axis, as one."""
     *others, along = keys[0].slices
     return *others, slice(along.start, keys[-1].slices[-1].stop)
 
