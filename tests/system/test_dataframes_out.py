@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 from tests.system.topology import Topology
 from tests.system.vrdd_tools import host_context
 from vispark import from_dataframe
+from vispark.api import table_output
 from vispark.errors import PlanError
 
 pytest.importorskip("pyarrow")
@@ -74,7 +75,9 @@ def test_fields_go_by_name(spark: SparkSession, sc: SparkContext):
         fields.toDF("x float, z float").collect()
 
 
-def test_there_and_back(spark: SparkSession):
+@pytest.mark.parametrize("hands", [True, False])
+def test_there_and_back(spark: SparkSession, monkeypatch: pytest.MonkeyPatch, hands: bool):
+    monkeypatch.setattr(table_output, "can_hand", lambda conf: hands)
     df = spark.range(5000).selectExpr("id", "id / 3 as x", "array(float(id), float(1)) as a", "id % 2 = 0 as b")
     assert sorted(from_dataframe(df).cache("GPU").toDF().collect()) == sorted(df.collect())
 

@@ -177,6 +177,22 @@ def test_a_null_and_a_ragged_array_are_named_by_file_and_row(sc: SparkContext, t
     assert read_parquet(sc, path, "x", nulls=0).cache("GPU").sum() == 7
 
 
+@pytest.mark.parametrize("read", [read_parquet, read_orc])
+def test_lists_of_several_lengths(sc: SparkContext, tmp_path: Path, read):
+    path, lists = tmp_path / "lists", [[float(k) for k in range(n % 5)] for n in range(40)]
+    given = pa.table({"y": np.arange(40.0), "w": lists})
+    pq.write_table(given, path, row_group_size=16) if read is read_parquet else \
+        pytest.importorskip("pyarrow.orc").write_table(given, str(path))
+    for rows in (read(sc, path, ragged=True), read(sc, path, ragged=True, minPartitions=5).cache("GPU")):
+        assert [row["w"].tolist() for row in rows.collect()] == lists
+    chosen = read(sc, path, "w", filter=[("y", ">", 30)], ragged=True).cache("GPU")
+    assert chosen.vmap(lambda w: w.sum()).sum() == sum(map(sum, lists[31:]))
+    with pytest.raises(PlanError, match="ragged=True and blocks=True"):
+        read(sc, path, ragged=True, blocks=True)
+    with pytest.raises(PlanError, match="'w' is to lie side by side"):
+        read(sc, path, dtype="float32", ragged=True)
+
+
 def test_columns_without_numbers(sc: SparkContext, tmp_path: Path):
     path = tmp_path / "odd.parquet"
     pq.write_table(pa.table({"x": [1.0], "s": ["a"], "d": pa.array([1], pa.timestamp("us"))}), path)

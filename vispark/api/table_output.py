@@ -18,6 +18,7 @@ from vispark.runtime.driver.session import Session
 from vispark.tables import output
 from vispark.tables.arrow import pa, require
 from vispark.tables.cells import CellTask, schemas, unpacked
+from vispark.tables.handed import can_hand
 from vispark.tables.mapped import map_in_arrow
 from vispark.tables.writing import COMPRESSIONS, TableDirectory, WriteTask
 
@@ -49,7 +50,7 @@ def to_dataframe(vrdd: ColumnarSource, schema: Schema) -> DataFrame:
         session = SparkSession(vrdd.ctx)
     wanted = _schema(columns, schema)
     target = pa.schema([(field.name, output.arrow_type(field.name, field.dataType)) for field in wanted.fields])
-    cells = columns.mapPartitions(CellTask(wanted, target))
+    cells = columns.mapPartitions(CellTask(wanted, target, can_hand(vrdd.ctx.getConf())))
     frame = session.createDataFrame(cells, spark.StructType([spark.StructField("cell", spark.BinaryType())]),
                                     verifySchema=False)
     return map_in_arrow(frame, unpacked, wanted)

@@ -1,4 +1,4 @@
-"""Cells of a DataFrame that each hold some rows as an Arrow stream, on their way through the JVM."""
+"""Cells of a DataFrame on their way through the JVM: each is an Arrow stream of rows, or names where rows are."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from pyspark.sql.types import StructType
 
 from vispark.records.partition_schema import FetchedPartition
-from vispark.tables import output
+from vispark.tables import handed, output
 from vispark.tables.arrow import pa
 from vispark.tables.output import columns_of
 
@@ -29,27 +29,51 @@ def schemas(partitions: Iterable[FetchedPartition]) -> Iterator[Any]:
 
 @dataclass(frozen=True)
 class CellTask:
-    """Task that makes cells of a partition, for a DataFrame of a schema; ``target`` is that of the Arrow batches."""
+    """Task that makes cells of a partition, for a DataFrame of a schema.
+
+    Attributes
+    ----------
+    schema : StructType
+        The DataFrame's.
+    target : pyarrow.Schema
+        That of the batches.
+    hands : bool
+        Whether the cell names the batches, for the task's next process to take.
+    """
 
     schema: StructType
     target: Any
+    hands: bool = False
 
     def __call__(self, partitions: Iterable[FetchedPartition]) -> Iterator[tuple[bytes]]:
         for content in partitions:
             columns = columns_of(content)
-            for batch in output.batches(output.fitted(columns, self.schema) if columns else [], _CELL):
-                sink = pa.BufferOutputStream()
-                with pa.ipc.new_stream(sink, self.target) as stream:
-                    stream.write_batch(output.cast(batch, self.target))
-                yield (sink.getvalue().to_pybytes(),)
+            if not columns:
+                continue
+            found = output.batches(output.fitted(columns, self.schema), _BATCH if self.hands else _CELL)
+            batches = (output.cast(batch, self.target) for batch in found)
+            if self.hands:
+                yield (handed.hand(batches, self.target),)
+            else:
+                yield from map(self._cell, batches)
+
+    def _cell(self, batch: Any) -> tuple[bytes]:
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, self.target) as stream:
+            stream.write_batch(batch)
+        return (sink.getvalue().to_pybytes(),)
 
 
 def unpacked(given: Iterable[Any]) -> Iterator[Any]:
-    """Yield the batches in cells, joined."""
+    """Yield the batches in cells, joined, and those that cells name."""
     for batch in given:
         waiting: list[Any] = []
         for cell in batch.column(0):
-            waiting += pa.ipc.open_stream(cell.as_buffer())
+            content = cell.as_buffer()
+            if handed.is_handed(memoryview(content)):
+                yield from handed.take(memoryview(content))
+                continue
+            waiting += pa.ipc.open_stream(content)
             if sum(each.nbytes for each in waiting) >= _BATCH:
                 yield from _joined(waiting)
                 waiting = []

@@ -15,7 +15,7 @@ from gpu_worker.protocol.errors import PlanError, SparkConnectError
 from vispark.records.rows import Rows
 from vispark.tables.arrow import pa, require
 from vispark.tables.batches import BatchReader
-from vispark.tables.selection import Columns, Selection, select
+from vispark.tables.selection import Columns, Selection, check_ragged, select
 from vispark.tables.types import of_spark
 
 
@@ -80,7 +80,7 @@ def from_dataframe(df: DataFrame, columns: Columns | None = None, dtype: Any = N
     selection = select([(field.name, of_spark(field.dataType)) for field in df.schema.fields], columns, dtype, nulls,
                        "the DataFrame")
     if ragged:
-        _check_ragged(selection)
+        check_ragged(selection)
     chosen = _chosen(df, selection)
     return arrow_batches(chosen).mapPartitions(BatchTask(selection, ragged))
 
@@ -88,17 +88,6 @@ def from_dataframe(df: DataFrame, columns: Columns | None = None, dtype: Any = N
 def arrow_batches(df: DataFrame) -> RDD[bytes]:
     """Return the rows of a DataFrame of a classic session as messages, each a record batch of Arrow."""
     return RDD(df._jdf.toArrowBatchRdd().toJavaRDD(), df.sparkSession.sparkContext, NoOpSerializer())
-
-
-def _check_ragged(selection: Selection) -> None:
-    for field in selection.fields:
-        for spec in [selection.columns[number] for number in field.columns]:
-            if spec.type.kind != "number" and field.is_stacked:
-                raise PlanError(f"ragged=True, and column {spec.name!r} is to lie side by side with others: rows of "
-                                "several lengths are fields of their own, as in columns={\"x\": \"" + spec.name + "\"}")
-            if spec.type.kind == "vector" and field.dtype != "float64":
-                raise PlanError(f"ragged=True, and column {spec.name!r} of vectors is to be {field.dtype}; sparse "
-                                "vectors are of float64")
 
 
 def _check(df: Any) -> None:

@@ -22,7 +22,7 @@ from vispark.storage.locality import FileRange, near_blocks
 from vispark.tables.arrow import pa
 from vispark.tables.batches import BatchReader
 from vispark.tables.directories import table_files, values_of
-from vispark.tables.selection import Columns, Selection, select
+from vispark.tables.selection import Columns, Selection, check_ragged, select
 from vispark.tables.types import ColumnType, of_arrow
 
 #: Files whose parts the driver looks up by itself; of more, a Spark job does.
@@ -101,13 +101,14 @@ class ReadTask:
     selection: Selection
     filter: Any
     blocks: bool
+    is_ragged: bool = False
 
     def __call__(self, given: Iterable[tuple[FileSlice, ...]]) -> Iterable[Any]:
         arrays = (array for slices in given for array in self._arrays(slices))
         return Rows(arrays) if not self.blocks else together(list(arrays))
 
     def _arrays(self, slices: Sequence[FileSlice]) -> Iterator[Any]:
-        reader = BatchReader(self.selection)
+        reader = BatchReader(self.selection, is_ragged=self.is_ragged)
         before = None
         for each, batch in self._batches(slices):
             if each is not before:
@@ -138,14 +139,18 @@ def unreadable(format: FileFormat, path: str, error: Exception) -> PlanError:
 
 
 def read(sc: SparkContext, path: str | os.PathLike[str], format: FileFormat, *, columns: Columns | None, dtype: Any,
-         nulls: Any, filter: Any, minPartitions: int | None, blocks: bool) -> RDD[Any]:
+         nulls: Any, filter: Any, minPartitions: int | None, blocks: bool, ragged: bool) -> RDD[Any]:
     """Return the RDD of the files that a path means; see :func:`vispark.read_parquet`."""
     if minPartitions is not None and (not isinstance(minPartitions, int | np.integer) or minPartitions < 1):
         raise PlanError(f"minPartitions={minPartitions!r}; it is a whole number, 1 or more")
+    if ragged and blocks:
+        raise PlanError("ragged=True and blocks=True: rows of several lengths are records of their own, and no block")
     condition = expression(filter)
     paths = table_files(os.fspath(path), format.name)
     first = _footers(format, paths[:1], None, None)[0]
     selection = select(first.schema, columns, dtype, nulls, paths[0])
+    if ragged:
+        check_ragged(selection)
     found = footers(sc, format, paths, selection, condition)
     for each in found:
         check_schema(selection, each, paths[0])
@@ -154,7 +159,7 @@ def read(sc: SparkContext, path: str | os.PathLike[str], format: FileFormat, *, 
     if not shares:
         return sc.emptyRDD()
     ranges = [[each.range for each in share] for share in shares]
-    return near_blocks(sc, shares, ranges).mapPartitions(ReadTask(format, selection, condition, blocks))
+    return near_blocks(sc, shares, ranges).mapPartitions(ReadTask(format, selection, condition, blocks, ragged))
 
 
 def expression(filter: Any) -> Any:

@@ -17,7 +17,7 @@ from vispark.tables.selection import Columns, Selection
 
 def read_orc(sc: SparkContext, path: str | os.PathLike[str], columns: Columns | None = None, *, filter: Any = None,
              dtype: Any = None, nulls: Any = "error", minPartitions: int | None = None,
-             blocks: bool = False) -> RDD[Any]:
+             blocks: bool = False, ragged: bool = False) -> RDD[Any]:
     """Read ORC files, one record a row, by stripes.
 
     Everything is as in :func:`read_parquet`, but that no stripe is left out by statistics, that each is decoded as a
@@ -25,7 +25,7 @@ def read_orc(sc: SparkContext, path: str | os.PathLike[str], columns: Columns | 
 
     Parameters
     ----------
-    sc, path, columns, filter, dtype, nulls, minPartitions, blocks
+    sc, path, columns, filter, dtype, nulls, minPartitions, blocks, ragged
         As of :func:`read_parquet`.
 
     Returns
@@ -48,7 +48,7 @@ def read_orc(sc: SparkContext, path: str | os.PathLike[str], columns: Columns | 
     """
     require("read_orc")
     return files.read(sc, path, OrcFormat(), columns=columns, dtype=dtype, nulls=nulls, filter=filter,
-                      minPartitions=minPartitions, blocks=blocks)
+                      minPartitions=minPartitions, blocks=blocks, ragged=ragged)
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ _KEPT = "kept"
 
 def read_parquet(sc: SparkContext, path: str | os.PathLike[str], columns: Columns | None = None, *,
                  filter: Any = None, dtype: Any = None, nulls: Any = "error", minPartitions: int | None = None,
-                 blocks: bool = False) -> RDD[Any]:
+                 blocks: bool = False, ragged: bool = False) -> RDD[Any]:
     """Read Parquet files, one record a row.
 
     The Python workers read whole row groups of the columns that are wanted; ``cache("GPU")`` takes the arrays without
@@ -50,6 +50,8 @@ def read_parquet(sc: SparkContext, path: str | os.PathLike[str], columns: Column
         At least so many partitions, for which row groups are cut where they are fewer.
     blocks : bool
         Whether a partition is a single record: an array with a row for each row, or a dict of them.
+    ragged : bool
+        As of :func:`from_dataframe`: whether columns of lists give 1-D arrays of several lengths. Not with ``blocks``.
 
     Returns
     -------
@@ -75,7 +77,7 @@ def read_parquet(sc: SparkContext, path: str | os.PathLike[str], columns: Column
     """
     require("read_parquet")
     return files.read(sc, path, ParquetFormat(), columns=columns, dtype=dtype, nulls=nulls, filter=filter,
-                      minPartitions=minPartitions, blocks=blocks)
+                      minPartitions=minPartitions, blocks=blocks, ragged=ragged)
 
 
 @dataclass(frozen=True)

@@ -219,6 +219,24 @@ class _Choice:
                             "cast it in the table, or take a dtype of floats")
 
 
+def check_ragged(selection: Selection) -> None:
+    """Check that columns of arrays and vectors can be rows of several lengths.
+
+    Raises
+    ------
+    PlanError
+        If one is to lie beside other columns, or has vectors of another dtype than float64.
+    """
+    for field in selection.fields:
+        for spec in [selection.columns[number] for number in field.columns]:
+            if spec.type.kind != "number" and field.is_stacked:
+                raise PlanError(f"ragged=True, and column {spec.name!r} is to lie side by side with others: rows of "
+                                "several lengths are fields of their own, as in columns={\"x\": \"" + spec.name + "\"}")
+            if spec.type.kind == "vector" and field.dtype != "float64":
+                raise PlanError(f"ragged=True, and column {spec.name!r} of vectors is to be {field.dtype}; sparse "
+                                "vectors are of float64")
+
+
 def holds(number: float | int | bool, dtype: np.dtype) -> bool:
     """Return whether a dtype holds a number as it is; floats may round it.
 
