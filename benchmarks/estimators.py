@@ -1,9 +1,10 @@
 """Fits of vispark.ml beside MLlib's and scikit-learn's: seconds, and processor seconds of all processes.
 
-``python -m benchmarks.estimators [DEVICE [ROWS [FEATURES [FILE]]]]`` prints a table, and keeps the samples as JSON.
-MLlib and vispark fit the same DataFrame, which Spark has cached, with the same parameters, scikit-learn the same
-numbers as NumPy arrays. MLlib has had a short fit before; vispark's "first" loads what is not loaded yet and compiles.
-Processor seconds are those of the driver, the JVM, Python workers and device processes.
+``python -m benchmarks.estimators [DEVICE [ROWS [FEATURES [FILE [SECONDS]]]]]`` prints a table, and keeps the samples as
+JSON. MLlib and vispark fit the same DataFrame, which Spark has cached, with the same parameters, scikit-learn the same
+numbers as NumPy arrays, and jitted JAX does the same passes over them on a GPU, where it is installed. MLlib has had a
+short fit before; vispark's "first" loads what is not loaded yet and compiles. Processor seconds are those of the
+driver, the JVM, Python workers and device processes. After SECONDS no further estimator begins.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from pyspark.ml import classification, clustering, feature, recommendation, regr
 from pyspark.ml.linalg import Vectors
 from pyspark.sql import DataFrame, SparkSession
 
-from benchmarks import machine, scikit
+from benchmarks import jax_fits, machine
 from benchmarks.measure import Series
 from benchmarks.results import Group, document
 from vispark.ml import classification as our_classification
@@ -35,6 +36,11 @@ from vispark.ml import decomposition, loads
 from vispark.ml import feature as our_feature
 from vispark.ml import recommendation as our_recommendation
 from vispark.ml import regression as our_regression
+
+try:
+    from benchmarks import scikit
+except ModuleNotFoundError:
+    scikit = None
 
 MARK = "VISPARK_BENCHMARK_RUN"
 
@@ -54,6 +60,9 @@ class Contest:
 
 
 CONTESTS = [
+    Contest("Word2Vec", our_feature, feature, {"vectorSize": 32, "maxIter": 1, "numPartitions": 64, "seed": 1,
+                                               "minCount": 1, "inputCol": "words"}, "sentences"),
+    Contest("GaussianMixture", our_clustering, clustering, {"k": 3, "maxIter": 5, "seed": 1}),
     Contest("LogisticRegression", our_classification, classification, {"labelCol": "class", "maxIter": 10}),
     Contest("LinearSVC", our_classification, classification, {"labelCol": "class", "maxIter": 10}),
     Contest("FMClassifier", our_classification, classification, {"labelCol": "class", "maxIter": 5}),
@@ -63,7 +72,6 @@ CONTESTS = [
     Contest("FMRegressor", our_regression, regression, {"maxIter": 5}),
     Contest("KMeans", our_clustering, clustering, {"k": 10, "maxIter": 10, "seed": 1}),
     Contest("BisectingKMeans", our_clustering, clustering, {"k": 4, "maxIter": 5, "seed": 1}),
-    Contest("GaussianMixture", our_clustering, clustering, {"k": 3, "maxIter": 5, "seed": 1}),
     Contest("PCA", our_feature, feature, {"k": 3, "inputCol": "features", "outputCol": "out"}),
     Contest("StandardScaler", our_feature, feature, {"inputCol": "features", "outputCol": "out"}),
     Contest("MinMaxScaler", our_feature, feature, {"inputCol": "features", "outputCol": "out"}),
@@ -114,9 +122,11 @@ def drawn(spark: SparkSession, rows: int, features: int) -> Data:
     ids = rng.integers(0, max(rows // 50, 2), (rows, 2)).tolist()
     ratings = spark.createDataFrame([(user, item, float((user * item) % 5)) for user, item in ids],
                                     ["user", "item", "rating"]).cache()
-    for frame in (points, ratings):
+    words = np.char.add("w", rng.zipf(1.3, (rows // 20, 20)).clip(max=5000).astype(str))
+    sentences = spark.createDataFrame([(each,) for each in words.tolist()], ["words"]).repartition(64).cache()
+    for frame in (points, ratings, sentences):
         frame.count()
-    return Data({"points": points, "ratings": ratings}, x, labels)
+    return Data({"points": points, "ratings": ratings, "sentences": sentences}, x, labels)
 
 
 def sampled(mark: str, name: str, fit: Callable[[], object], **notes: Any) -> Series:
@@ -135,10 +145,14 @@ def compared(mark: str, data: Data, contest: Contest) -> Group:
     series = [sampled(mark, "MLlib", lambda: theirs.fit(frame)),
               sampled(mark, "vispark", lambda: ours.fit(frame), first_fit=list(first))]
     group = Group(contest.name, {"rows": len(data.rows), "features": data.rows.shape[1], **contest.params}, series)
-    if contest.name in scikit.FITS:
+    if scikit is not None and contest.name in scikit.FITS:
         series.append(sampled(mark, "scikit-learn", lambda: scikit.fit(contest.name, data.rows, data.labels)))
     else:
-        group.skipped["scikit-learn"] = "it has none"
+        group.skipped["scikit-learn"] = "it has none" if scikit is not None else "not installed"
+    if jax_fits.found() and contest.name in jax_fits.PASSES:
+        passes = jax_fits.on_gpu(contest.name, data.rows, data.labels["class"])
+        passes()
+        series.append(sampled(mark, "JAX", passes))
     return group
 
 
@@ -158,27 +172,31 @@ def row(group: Group) -> str:
     """Return a line of the table: medians of seconds and of processor seconds."""
     found = {each.name: (each.median, statistics.median(each.notes["cpu_seconds"])) for each in group.series}
     shown = [f"{found[name][0]:.2f}, {found[name][1]:.2f}" if name in found else "not there"
-             for name in ("MLlib", "scikit-learn", "vispark")]
+             for name in ("MLlib", "scikit-learn", "JAX", "vispark")]
     first = next(each.notes["first_fit"] for each in group.series if each.name == "vispark")
     ratio = "" if "MLlib" not in found else (f"{found['MLlib'][0] / found['vispark'][0]:.1f}, "
                                              f"{found['MLlib'][1] / max(found['vispark'][1], 0.01):.1f}")
     return f"| {group.name} | {' | '.join(shown)}; first {first[0]:.2f}, {first[1]:.2f} | {ratio} |"
 
 
-def main(device: str = "host", rows: str = "100000", features: str = "20", file: str = "") -> None:
+def main(device: str = "host", rows: str = "100000", features: str = "20", file: str = "",
+         seconds: str = "inf") -> None:
     """Print the table of all estimators, and keep it."""
     mark = os.environ[MARK]
     conf = SparkConf().set("spark.vispark.device", device).set("spark.ui.enabled", "false") \
-        .set("spark.ui.showConsoleProgress", "false")
+        .set("spark.ui.showConsoleProgress", "false").set("spark.driver.memory", "8g")
     groups = []
     about = {"command": ["python", "-m", "benchmarks.estimators", device, rows, features], "scale": "small",
              "device": device, "machine": machine.description(), **machine.commit()}
     with SparkContext("local[*]", "estimators", conf=conf) as sc:
         sc.setLogLevel("ERROR")
-        data = drawn(SparkSession(sc), int(rows), int(features))
-        print("| estimator | MLlib s, cpu s | scikit-learn s, cpu s | vispark s, cpu s | MLlib / vispark s, cpu |")
-        print("|---|---|---|---|---|")
+        data, begin = drawn(SparkSession(sc), int(rows), int(features)), time.monotonic()
+        print("| estimator | MLlib s, cpu s | scikit-learn s, cpu s | JAX s, cpu s | vispark s, cpu s "
+              "| MLlib / vispark s, cpu |\n|---|---|---|---|---|---|", flush=True)
         for make in (*(partial(compared, contest=contest) for contest in CONTESTS), factors):
+            if time.monotonic() - begin > float(seconds):
+                print("no time is left for the others")
+                break
             groups.append(make(mark, data))
             print(row(groups[-1]), flush=True)
             if file:
@@ -189,5 +207,5 @@ if __name__ == "__main__":
     if MARK not in os.environ:
         # Each process that is started from here on has the mark, and this one too, as it is started anew.
         os.execve(sys.executable, [sys.executable, "-m", "benchmarks.estimators", *sys.argv[1:]],
-                  {**os.environ, MARK: uuid.uuid4().hex})
+                  {"PYSPARK_PYTHON": sys.executable, **os.environ, MARK: uuid.uuid4().hex})
     main(*sys.argv[1:])

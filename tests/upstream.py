@@ -1,8 +1,9 @@
 """Spark's own tests of ``pyspark.ml`` with vispark's estimators: ``python -m tests.upstream CHECKOUT [FILE...]``.
 
 They are in Spark's repository alone, neither in PySpark's wheel nor in its sdist, and are not copied into this one.
-CHECKOUT is Spark's source at the tag of the PySpark that is installed. Fits run on the ``host`` device; what differs on
-purpose is named in ``DIFFERENCES``. The exit status is 0 where nothing else fails, and no name there has passed.
+CHECKOUT is Spark's source, best at the tag of the PySpark that is installed. Fits run on the ``host`` device; what
+differs on purpose is named in ``DIFFERENCES``. The exit status is 0 where nothing else fails, and no name there has
+passed. ``--plain`` before CHECKOUT runs them with pyspark's own estimators: what fails then is none of vispark's.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from vispark.ml.installation import install
 #: Files that meet estimators of vispark's.
 FILES = ("test_algorithms", "test_als", "test_classification", "test_clustering", "test_feature", "test_ovr",
          "test_persistence", "test_pipeline", "test_regression", "test_training_summary", "tuning/test_tuning",
-         "tuning/test_cv_io_basic", "tuning/test_tvs_io_basic")
+         "tuning/test_cv_io_basic", "tuning/test_cv_io_nested", "tuning/test_cv_io_pipeline",
+         "tuning/test_tvs_io_basic", "tuning/test_tvs_io_nested", "tuning/test_tvs_io_pipeline")
 
 #: Tests whose outcome differs, by class and name, and why.
 DIFFERENCES: dict[str, str] = {}
@@ -42,8 +44,8 @@ def suite(folder: Path, files: tuple[str, ...]) -> unittest.TestSuite:
     return found
 
 
-def main(checkout: str, *files: str) -> int:
-    """Run the tests and print their figures; return the exit status."""
+def main(checkout: str, *files: str, is_plain: bool = False) -> int:
+    """Run the tests, of pyspark's own estimators if plain, and print their figures; return the exit status."""
     os.environ["PYSPARK_SUBMIT_ARGS"] = "--conf spark.vispark.device=host --conf spark.ui.enabled=false pyspark-shell"
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     folder = Path(checkout).resolve() / "python/pyspark/ml/tests"
@@ -52,7 +54,7 @@ def main(checkout: str, *files: str) -> int:
     # They read Spark's sample data by paths within the checkout.
     os.chdir(checkout)
     here = files or tuple(name for name in FILES if (folder / f"{name}.py").exists())
-    replaced = install()
+    replaced = [] if is_plain else install()
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("ignore")
         warnings.simplefilter("always", FallbackWarning)
@@ -68,4 +70,4 @@ def main(checkout: str, *files: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    sys.exit(main(*(each for each in sys.argv[1:] if each != "--plain"), is_plain="--plain" in sys.argv))

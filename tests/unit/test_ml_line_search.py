@@ -38,3 +38,9 @@ def test_support_vectors_of_two_rows_end_where_breeze_ends():
 
     minimum = minimize(objective, np.zeros(4), l1=np.zeros(4), iterations=5)
     np.testing.assert_allclose(minimum.x[1:3] / [0.5**0.5, 2**0.5], [-1.0319, -0.5159], atol=1e-4)
+
+
+def test_a_gradient_that_did_not_change_over_a_step_begins_anew():
+    """Between kinks the hinge loss is a plane, on which steps say nothing of a curvature."""
+    minimum = minimize(lambda v: (abs(v - 9).sum(), np.sign(v - 9)), np.zeros(2), l1=np.zeros(2), iterations=30)
+    np.testing.assert_allclose(minimum.x, [9, 9], atol=0.5)

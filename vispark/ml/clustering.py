@@ -19,6 +19,7 @@ from vispark.ml.base import DeviceFit, Unsuited
 from vispark.ml.bisection import ClusterTree, Growth
 from vispark.ml.gaussians import Mixture, first_mixture
 from vispark.ml.java import JavaObjects
+from vispark.ml.java_random import JavaRandom
 from vispark.ml.loads import Fields, plain, row_number
 from vispark.ml.moments import check, totals
 
@@ -174,7 +175,7 @@ class BisectingKMeans(DeviceFit, clustering.BisectingKMeans):
 class GaussianMixture(DeviceFit, clustering.GaussianMixture):
     """Mixture of Gaussian densities by expectation and maximization: pyspark's, fitted in the workers.
 
-    Each iteration is one pass. It begins with the rows that MLlib draws, by Spark jobs of its own.
+    Each iteration is one pass. It begins with the rows that MLlib draws, by a Spark job of its own.
 
     Examples
     --------
@@ -192,12 +193,11 @@ class GaussianMixture(DeviceFit, clustering.GaussianMixture):
         return {"x": plain(self.getFeaturesCol()), "w": self._weight()}
 
     def _train(self, dataset: DataFrame) -> Any:
-        weights, features = self._column("weightCol"), self.getFeaturesCol()
-        if not isinstance(dataset.schema[features].dataType, VectorUDT):
+        if not isinstance(dataset.schema[self.getFeaturesCol()].dataType, VectorUDT):
             raise Unsuited("the features are no vectors")
         points = self._records(dataset)
         weight, total = _checked_sums(points)
-        mixture = first_mixture(*self._drawn(dataset, features, weights), self.getK())
+        mixture = first_mixture(*self._drawn(dataset, points.count()), self.getK())
         likelihood, before, done = -float(np.finfo(float).max), 0.0, 0
         while done < self.getMaxIter() and abs(likelihood - before) > self.getTol():
             try:
@@ -209,14 +209,23 @@ class GaussianMixture(DeviceFit, clustering.GaussianMixture):
             before, likelihood, done = likelihood, after, done + 1
         return self._model(dataset, mixture, likelihood, done)
 
-    def _drawn(self, dataset: DataFrame, features: str, weights: str | None) -> tuple[np.ndarray, np.ndarray]:
-        """Return the rows that MLlib draws, five for each density, and their weights."""
-        chosen = dataset.select(sql.col(f"`{features}`"),
-                                sql.col(f"`{weights}`").cast("double") if weights else sql.lit(1.0))
-        drawn = chosen._jdf.rdd().takeSample(True, 5 * self.getK(), self.getSeed())
-        context = dataset.sparkSession.sparkContext
-        rows = np.array([_java2py(context, row.get(0)).toArray() for row in drawn])
-        return rows, np.array([row.getDouble(1) for row in drawn])
+    def _drawn(self, dataset: DataFrame, count: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the rows that MLlib draws of so many, five for each density, and their weights.
+
+        They are those of Spark's ``takeSample``, which would count the rows by a job of its own.
+        """
+        weights, draws, most = self._column("weightCol"), JavaRandom(self.getSeed()), 5 * self.getK()
+        chosen: Any = dataset.select(sql.col(f"`{self.getFeaturesCol()}`"),
+                                     sql.col(f"`{weights}`").cast("double") if weights else sql.lit(1.0))
+        java = JavaObjects(dataset.sparkSession.sparkContext)
+        drawn: list[Any] = []
+        while len(drawn) < most:
+            drawn = java.sampled(chosen._jdf.rdd(), most, count, draws.signed())
+        for place in range(len(drawn) - 1, 0, -1):
+            other = draws.integer(place + 1)
+            drawn[place], drawn[other] = drawn[other], drawn[place]
+        rows = [_java2py(dataset.sparkSession.sparkContext, row.get(0)).toArray() for row in drawn[:most]]
+        return np.array(rows), np.array([row.getDouble(1) for row in drawn[:most]])
 
     def _model(self, dataset: DataFrame, mixture: Mixture, likelihood: float, iterations: int) -> Any:
         java = JavaObjects(dataset.sparkSession.sparkContext)

@@ -94,6 +94,11 @@ class JavaObjects:
         """Return the intercept, the coefficients and the factors of a factorization machine."""
         return fit.intercept, self.vector(fit.linear).compressed(), self.matrix(fit.factors, by_rows=True)
 
+    def sampled(self, rdd: Any, most: int, count: int, seed: int) -> list[Any]:
+        """Return records of a Java RDD of so many, drawn with replacement, which are likely to be ``most`` or more."""
+        bounds = self._jvm.org.apache.spark.util.random.SamplingUtils
+        return list(rdd.sample(True, bounds.computeFractionForSampleSize(most, count, True), seed).collect())
+
     def hashed_seed(self, seed: int) -> int:
         """Return a seed as Spark's random numbers hash it."""
         companion = getattr(self._jvm.org.apache.spark.util.random, "XORShiftRandom$")

@@ -47,6 +47,11 @@ class JavaRandom:
             if bits - bits % bound + bound - 1 < 1 << 31:
                 return bits % bound
 
+    def signed(self) -> int:
+        """Return an integer of 32 bits, of either sign."""
+        bits = self._bits(32)
+        return bits - ((bits & 1 << 31) << 1)
+
     def normal(self) -> float:
         """Return a standard normal number, by Marsaglia's polar method."""
         if self._next is not None:

@@ -50,6 +50,8 @@ class Pipeline(pipeline.Pipeline):
         for stage in stages:
             if not isinstance(stage, Estimator | Transformer):
                 raise TypeError(f"Cannot recognize a pipeline stage of type {type(stage)}.")
+        if not any(isinstance(stage, DeviceFit) for stage in stages):
+            return super()._fit(dataset)
         last = max((place for place, stage in enumerate(stages) if isinstance(stage, Estimator)), default=-1)
         moved, view = _same(dataset), _first_view(dataset, stages[:last + 1])
         models: list[Any] = []

@@ -62,16 +62,18 @@ class _Curvature:
         if not self._steps:
             return q
         step, change = self._steps[0]
+        if not change.any():
+            raise LineSearchFailed("the gradient did not change over the last step")
         scale = (step @ change) / (change @ change)
         if not scale >= 0:
             raise LineSearchFailed("the curvature is negative")
         shares = []
         for step, change in self._steps:
+            if step @ change == 0:
+                raise LineSearchFailed("a step had no curvature")
             share = (step @ q) / (step @ change)
             shares.append(share)
             q = q - share * change
-        if not np.isfinite(shares).all():
-            raise LineSearchFailed("a step had no curvature")
         q = q * scale
         for (step, change), share in zip(reversed(self._steps), reversed(shares), strict=True):
             q = q + (share - (change @ q) / (step @ change)) * step
