@@ -13,7 +13,9 @@ import os
 import sys
 import unittest
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyspark.ml
 
@@ -27,7 +29,11 @@ FILES = ("test_algorithms", "test_als", "test_classification", "test_clustering"
          "tuning/test_tvs_io_basic", "tuning/test_tvs_io_nested", "tuning/test_tvs_io_pipeline")
 
 #: Tests whose outcome differs, by class and name, and why.
-DIFFERENCES: dict[str, str] = {}
+DIFFERENCES: dict[str, str] = {
+    "LogisticRegressionTest.test_multinomial_logistic_regression_with_bound":
+        "the optimum within bounds has more digits: the objective is 2.2e-9 below, coefficients are 4e-4 away",
+    "TrainingSummaryTest.test_kmeans_summary":
+        "the first centres are rows, so that two of Lloyd's steps are taken where MLlib takes one"}
 
 
 def suite(folder: Path, files: tuple[str, ...]) -> unittest.TestSuite:
@@ -44,6 +50,18 @@ def suite(folder: Path, files: tuple[str, ...]) -> unittest.TestSuite:
     return found
 
 
+def _each(tests: unittest.TestSuite) -> Iterator[Any]:
+    for test in tests:
+        if isinstance(test, unittest.TestSuite):
+            yield from _each(test)
+        else:
+            yield test
+
+
+def _name(test: Any) -> str:
+    return ".".join(str(test.id()).split(".")[-2:])
+
+
 def main(checkout: str, *files: str, is_plain: bool = False) -> int:
     """Run the tests, of pyspark's own estimators if plain, and print their figures; return the exit status."""
     os.environ["PYSPARK_SUBMIT_ARGS"] = "--conf spark.vispark.device=host --conf spark.ui.enabled=false pyspark-shell"
@@ -58,15 +76,17 @@ def main(checkout: str, *files: str, is_plain: bool = False) -> int:
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("ignore")
         warnings.simplefilter("always", FallbackWarning)
-        outcome = unittest.TextTestRunner(verbosity=2).run(suite(folder, here))
-    failed = {test.id().partition(".")[2].partition(".")[2] for test, _ in (*outcome.failures, *outcome.errors)}
+        tests = suite(folder, here)
+        run = {_name(test) for test in _each(tests)}
+        outcome = unittest.TextTestRunner(verbosity=2).run(tests)
+    failed = {_name(test) for test, _ in (*outcome.failures, *outcome.errors)}
     for each in warned:
         if issubclass(each.category, FallbackWarning):
             print(f"left to MLlib: {each.message}")
-    unexpected, passed = sorted(failed - DIFFERENCES.keys()), sorted(DIFFERENCES.keys() - failed)
+    unexpected, passed = sorted(failed - DIFFERENCES.keys()), sorted((DIFFERENCES.keys() & run) - failed)
     print(f"{len(here)} files, {len(replaced)} names replaced; unexpected: {unexpected}; no longer different: {passed}")
     print(f"{outcome.testsRun - len(failed)} passed, {len(failed)} failed, {len(outcome.skipped)} skipped")
-    return 1 if unexpected or (passed and not files) else 0
+    return 1 if unexpected or passed else 0
 
 
 if __name__ == "__main__":

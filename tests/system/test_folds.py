@@ -190,6 +190,20 @@ def test_aggregates_that_need_no_spark_job(sc: SparkContext, points: VRDD):
     assert "aggregate: in the driver" in ints.explanation() and "aggregate: in the driver" in floats.explanation()
 
 
+def test_records_with_the_least_and_the_greatest_key_are_found_in_one_pass(sc: SparkContext):
+    """Of like keys the first record; a NaN among the keys is PySpark's to judge."""
+    x = np.random.default_rng(1).integers(-40, 40, (5000, 2)).astype(float)
+    cached = sc.parallelize(list(x), 3).cache("GPU")
+    keys = np.abs(x[:, 0]) + x[:, 1]
+    for action, place in ((cached.min, keys.argmin()), (cached.max, keys.argmax())):
+        assert spark_jobs(sc, lambda action=action: action(key=lambda p: abs(p[0]) + p[1])) == 0
+        np.testing.assert_array_equal(action(key=lambda p: abs(p[0]) + p[1]), x[place])
+    assert "min: in the workers, which join neighbouring records" in cached.explanation()
+    x[4000, 0] = np.nan
+    rdd = sc.parallelize(list(x), 3)
+    np.testing.assert_array_equal(rdd.cache("GPU").min(key=lambda p: p[0]), rdd.min(key=lambda p: p[0]))
+
+
 def test_what_is_not_lowered_is_a_spark_job_with_the_same_answer(sc: SparkContext):
     rdd = in_partitions(sc, NUMBERS["floats"])
     cached = rdd.cache("GPU")

@@ -216,7 +216,7 @@ def sum_(vrdd: RecordedRDD, dtype: Any = None) -> Any:
 
 
 def min_(vrdd: RecordedRDD, key: Callable[[Any], Any] | None = None) -> Any:
-    """Return the least record, or the first with the least ``key``; workers find it as ``takeOrdered`` does.
+    """Return the least record, or the first with the least ``key``; workers join neighbours by it, in one pass.
 
     Examples
     --------
@@ -227,7 +227,7 @@ def min_(vrdd: RecordedRDD, key: Callable[[Any], Any] | None = None) -> Any:
 
 
 def max_(vrdd: RecordedRDD, key: Callable[[Any], Any] | None = None) -> Any:
-    """Return the greatest record, or the first with the greatest ``key``; workers find it as ``top`` does."""
+    """Return the greatest record, or the first with the greatest ``key``; workers find it as for ``min``."""
     return reduce(vrdd, max) if key is None else first_by(vrdd, "max", key)
 
 

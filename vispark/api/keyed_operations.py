@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 from pyspark import RDD
 from pyspark.rdd import Partitioner, portable_hash
 
-from vispark.api import keyed, keyed_tables
+from vispark.api import joins, keyed, keyed_tables
 from vispark.api.explain import IN_ORDER
 from vispark.api.fallback import is_asked_for_by_user
 from vispark.api.recorded_rdd import RecordedRDD
 from vispark.fold import fold_of
 from vispark.fold.lowering import check_double, reduce_by
 from vispark.records.pairs import not_pairs
+
+#: Records that are looked at in the driver sooner than a worker compiles a function of them.
+_LOOKED_AT = 1 << 12
 
 
 def partitionBy(vrdd: RecordedRDD, numPartitions: int | None,
@@ -295,9 +299,35 @@ def _extreme(vrdd: RecordedRDD, action: str, num: int, key: Callable[[Any], Any]
 
 
 def first_by(vrdd: RecordedRDD, action: str, key: Callable[[Any], Any]) -> Any:
-    """Return the first record with the least or the greatest key."""
+    """Return the first record with the least or the greatest key: neighbours are joined by it, in one pass over the
+    records; where they cannot be, workers sort.
+    """
+    if vrdd._is_held() and sum(each.count for each in vrdd._results()) > _LOOKED_AT:
+        first = joins.joined(vrdd, action, _first_of_two(key, greatest=action == "max"))
+        # A NaN among keys is PySpark's to judge, by its order of comparisons.
+        if not isinstance(first, str) and not _is_nan(key(*first)):
+            return first[0]
     found = _in_order(vrdd, action, 1, key)
     return found[0] if found else vrdd._spark(action, key)
+
+
+def _first_of_two(key: Callable[[Any], Any], *, greatest: bool) -> Callable[[Any, Any], Any]:
+    """Return the function of two records that gives the one with the lesser or the greater key, of like ones the first,
+    and one whose key is NaN before all.
+    """
+    def of_greatest(a, b):      # type: ignore[no-untyped-def]
+        first, second = key(a), key(b)
+        return b if second > first or (second != second and first == first) else a
+
+    def of_least(a, b):     # type: ignore[no-untyped-def]
+        first, second = key(a), key(b)
+        return b if second < first or (second != second and first == first) else a
+
+    return of_greatest if greatest else of_least
+
+
+def _is_nan(value: Any) -> bool:
+    return bool(np.any(value != value))
 
 
 def _in_order(vrdd: RecordedRDD, action: str, num: int, key: Callable[[Any], Any] | None) -> list[Any] | None:
