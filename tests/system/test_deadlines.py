@@ -55,9 +55,8 @@ def test_a_function_that_does_not_end_is_ended_and_named(sc: SparkContext, caplo
 
 def test_a_kernel_of_ones_own_that_does_not_end_is_ended_and_named(sc: SparkContext) -> None:
     spin = Kernels("""extern "C" __global__ void spin(const double *x, double *y) {
-        volatile double z = x[0];
-        while (z == z) { }
-        y[0] = z;
+        while (*(const volatile double *)x == x[0]) { }
+        y[0] = x[0];
     }""").spin
     held = sc.parallelize([1.0], 1).cache("GPU")
     held.count()
