@@ -169,6 +169,20 @@ def test_grids_come_back_as_they_were_saved(sc: SparkContext, hdfs: Hdfs, whole:
         np.testing.assert_array_equal(Grid.gather(grid.scatter(sc, path)), ARRAY)
 
 
+def test_tables_come_back_as_they_were_written(sc: SparkContext, hdfs: Hdfs):
+    rows = sc.parallelize([np.random.default_rng(seed).random((100_000, 4)) for seed in range(2)], 2).cache("GPU")
+    there = f"{hdfs.url}/scores"
+    table = rows.flatMap(list).cache("GPU")
+    for overwrite in (False, True):
+        table.write_parquet(there, "none", overwrite=overwrite)
+        # A part has 3.2 MB, where blocks have 1 MiB.
+        assert [len(hdfs.blocks(sc, f"/scores/part-0000{part}.parquet")) for part in range(2)] == [1, 1]
+    again = read_parquet(sc, there, blocks=True).collect()
+    np.testing.assert_array_equal(np.concatenate(again), np.concatenate(rows.collect()))
+    for each in (rows, table):
+        each.unpersist()
+
+
 def test_what_hadoop_does_not_know_is_at_no_place(sc: SparkContext, hdfs: Hdfs, tmp_path: Path, caplog):
     assert not is_placed("/data/u.npy") and not is_placed(f"file://{tmp_path}") and not is_placed("s3://bucket/u.npy")
     with caplog.at_level("INFO", "vispark.storage.locality"):

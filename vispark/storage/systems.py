@@ -124,7 +124,7 @@ class FileSystem(Store):
         partial = partial_name(name)
         with contextlib.ExitStack() as undo:
             undo.callback(self._remove_file, partial)
-            with self.system.open(partial, "wb", **self._block(nbytes)) as file:
+            with self.system.open(partial, "wb", **block_for(self.system, nbytes)) as file:
                 for piece in pieces:
                     file.write(piece)
             self.system.mv(partial, name, **({"overwrite": True} if self._is_hdfs else {}))
@@ -160,9 +160,10 @@ class FileSystem(Store):
     def _is_hdfs(self) -> bool:
         return self.system.protocol in _HDFS
 
-    def _block(self, nbytes: int) -> dict[str, int]:
-        """Return the length of a block of HDFS that holds a whole file."""
-        return {"block_size": max(_BLOCK, -(-nbytes // _UNIT) * _UNIT)} if self._is_hdfs else {}
+
+def block_for(system: Any, nbytes: int) -> dict[str, int]:
+    """Return the option of a file's opening by which a block of HDFS holds the whole file; none for other systems."""
+    return {"block_size": max(_BLOCK, -(-nbytes // _UNIT) * _UNIT)} if system.protocol in _HDFS else {}
 
 
 def _streamed(file: Any, start: int, stop: int) -> memoryview:

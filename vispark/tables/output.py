@@ -231,6 +231,11 @@ def _count(column: OutputColumn) -> int:
     return _count(column.values[0]) if isinstance(column.values, tuple) else len(column.values)
 
 
+def nbytes_of(columns: Sequence[OutputColumn]) -> int:
+    """Return the bytes of all columns, about."""
+    return sum(_count(column) * _row_bytes(column) for column in columns)
+
+
 def _row_bytes(column: OutputColumn) -> int:
     if isinstance(column.values, tuple):
         return sum(map(_row_bytes, column.values))

@@ -14,7 +14,8 @@ from typing import Any
 from gpu_worker.protocol.errors import PlanError
 from vispark.records.partition_schema import FetchedPartition
 from vispark.records.text.splits import fsspec_of
-from vispark.tables import files, output
+from vispark.storage.systems import block_for, opened
+from vispark.tables import output
 from vispark.tables.arrow import pa
 
 #: How files may be compressed.
@@ -57,18 +58,26 @@ class WriteTask:
 
 def _write(path: str, columns: Sequence[output.OutputColumn], compression: str) -> Any:
     """Write one file, and return its schema."""
-    system, inside = files.arrow_file(path)
     found = output.batches(list(columns), _GROUP)
     first = next(found)
     # Dictionaries of floats are larger than the floats.
     plain = [field.name for field in first.schema if not pa.types.is_floating(field.type)
              and not pa.types.is_nested(field.type)]
-    with system.open_output_stream(inside) as sink, \
+    with _sink(path, output.nbytes_of(columns)) as sink, \
             pa.parquet.ParquetWriter(sink, first.schema, compression=compression, use_dictionary=plain) as writer:
         writer.write_batch(first)
         for batch in found:
             writer.write_batch(batch)
     return first.schema
+
+
+def _sink(path: str, nbytes: int) -> Any:
+    """Return the stream that writes a file of columns of so many bytes."""
+    if "://" not in path:
+        return pa.fs.LocalFileSystem().open_output_stream(path)
+    system, name = opened(path)
+    # What Parquet adds to columns that are not compressed, at most.
+    return pa.PythonFile(system.open(name, "wb", **block_for(system, nbytes + nbytes // 8 + (1 << 20))), mode="w")
 
 
 class TableDirectory:
