@@ -14,6 +14,7 @@ import numpy as np
 
 from gpu_worker.protocol.errors import OutOfMemory
 from vispark.api.explain import IN_PASSES
+from vispark.api.recorded_rdd import RecordedRDD
 from vispark.errors import PlanError
 from vispark.fold.aggregation import risks
 from vispark.fold.lowering import unlike
@@ -45,7 +46,7 @@ def spec_of(function: Callable[[Any, Any], Any], action: str) -> MapSpec:
     return replace(spec, label=f"{action} {spec.function.definition.name}")
 
 
-def joined(source: Any, action: str, function: Callable[[Any, Any], Any]) -> tuple[Any] | str:
+def joined(source: RecordedRDD, action: str, function: Callable[[Any, Any], Any]) -> tuple[Any] | str:
     """Return the fold of the records of a VRDD by a function, or the reason why workers cannot compute it.
 
     The function is called in the driver: on a few records, to see whether it is associative, and on what each
@@ -71,7 +72,7 @@ def joined(source: Any, action: str, function: Callable[[Any, Any], Any]) -> tup
         return functools.reduce(function, left),
 
 
-def is_neutral(source: Any, zero: Any, function: Callable[[Any, Any], Any]) -> bool:
+def is_neutral(source: RecordedRDD, zero: Any, function: Callable[[Any, Any], Any]) -> bool:
     """Return whether a value leaves the first records of a VRDD as they are, on either side: where it does not, the
     order in which partitions' totals are joined with it counts.
     """
@@ -110,7 +111,7 @@ def inside(function: Callable[[Any, Any], Any]) -> Sequence[JoinRows]:
     return passes(spec, inside=True)
 
 
-def _reason(source: Any, spec: MapSpec) -> str:
+def _reason(source: RecordedRDD, spec: MapSpec) -> str:
     """Return the reason why records of a VRDD are not joined by a function in workers; "" if they are."""
     contents = [content for content in source._results() if content.count]
     if not contents:

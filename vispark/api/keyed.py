@@ -32,8 +32,10 @@ from gpu_worker.protocol.plans import (
     SelectRowsStep,
     SortByKeyStep,
 )
+from vispark.api.device_ops import vmap
 from vispark.api.driver_rdd import DriverRDD
 from vispark.api.fallback import tell
+from vispark.api.recorded_rdd import RecordedRDD
 from vispark.fold.lowering import fold_fields, unlike
 from vispark.fold.spec import fold_of
 from vispark.lower.stages import RequestedOutput
@@ -82,9 +84,10 @@ class KeyedExchange:
     has kept it, or else from the RDD that was sent.
     """
 
-    def __init__(self, source: Any, shuffle: SparkShuffle, requested: RequestedOutput, target: Residency,
+    def __init__(self, source: RecordedRDD, shuffle: SparkShuffle, requested: RequestedOutput, target: Residency,
                  others: Sequence[Any] = ()):
-        self._source, self._shuffle, self._requested, self._others = source, shuffle, requested, others
+        self._source: RecordedRDD | None = source
+        self._shuffle, self._requested, self._others = shuffle, requested, others
         self._target = weakref.ref(target)
         self._name = source._shown()
         self._anchor = anchor_of(source)
@@ -101,7 +104,7 @@ class KeyedExchange:
             source.cache()
         try:
             source._contents()
-            if self._others and source._residency.exchange is None:
+            if self._others and _is_of_spark(source):
                 raise KeysRefused("one side of it is Spark's shuffle already")
             session = Session.of(source.ctx)
             session.exchanged(source._loader, source._recent(), self._requested, range(source.getNumPartitions()),
@@ -114,7 +117,7 @@ class KeyedExchange:
             if keeps:
                 source.uncache()
 
-    def _refused(self, source: Any, error: KeysRefused) -> None:
+    def _refused(self, source: RecordedRDD, error: KeysRefused) -> None:
         """Tell of an exchange that is Spark's."""
         log.info("%s is Spark's shuffle: %s", self._requested.name, error.message)
         tell(source.ctx, self._requested.name.partition(" ")[0], f"VRDD {self._name}", error.message,
@@ -124,13 +127,18 @@ class KeyedExchange:
         """Compute what is read besides, and return it."""
         for each in self._others:
             each._contents()
-            if each._residency.exchange is None:
+            if _is_of_spark(each):
                 raise KeysRefused("one side of it is Spark's shuffle already")
         return [each._residency for each in self._others]
 
     def _again(self) -> Any:
         """Return a VRDD of the records before the exchange, from the nearest that is still kept."""
         return after_anchor(self._anchor, self._shuffle.source)
+
+
+def _is_of_spark(source: RecordedRDD) -> bool:
+    """Return whether what is kept is no exchange of the workers', or no longer."""
+    return source._residency is None or source._residency.exchange is None
 
 
 #: The nearest VRDD with a kept result, which others may let go of, and the operations behind it.
@@ -148,7 +156,7 @@ def after_anchor(anchor: Anchor, otherwise: Any) -> Any:
     return found
 
 
-def anchor_of(source: Any) -> Anchor:
+def anchor_of(source: RecordedRDD) -> Anchor:
     """Return the nearest VRDD with a kept result, and the operations behind it."""
     behind: list[ops.RecordedOperation] = []
     each = source
@@ -166,7 +174,7 @@ class Keyed:
     steps: tuple[Step, ...] = ()
 
 
-def pairs_of(source: Any, action: str, not_those: Callable[[RecordLayout], str],
+def pairs_of(source: RecordedRDD, action: str, not_those: Callable[[RecordLayout], str],
              reason: str = "", how: str = "brings the records back to Python, and is a Spark job") -> Keyed | None:
     """Return the layout of a VRDD's records if workers can exchange them by their keys; else None, with the reason
     noted for ``explain`` and, unless keys are objects or nothing is cached, told.
@@ -189,8 +197,8 @@ def pairs_of(source: Any, action: str, not_those: Callable[[RecordLayout], str],
     return None
 
 
-def exchanged(source: Any, action: str, steps: Sequence[Step], layout: RecordLayout, partitions: int, way: SparkWay,
-              partitioner: Partitioner | None = None, others: Sequence[Any] = ()) -> Any:
+def exchanged(source: RecordedRDD, action: str, steps: Sequence[Step], layout: RecordLayout, partitions: int,
+              way: SparkWay, partitioner: Partitioner | None = None, others: Sequence[Any] = ()) -> Any:
     """Return the VRDD of what workers make of another by ``steps``.
 
     Parameters
@@ -227,7 +235,7 @@ def partition_step(action: str, key: str, partitions: int, layout: RecordLayout,
     return PartitionByKeyStep(action, key, partitions, how, layout.encode(), EMPTY.encode())
 
 
-def reduced(source: Any, function: Callable[[Any, Any], Any], partitions: int, place: Any) -> Any:
+def reduced(source: RecordedRDD, function: Callable[[Any, Any], Any], partitions: int, place: Any) -> Any:
     """Return the VRDD of ``reduceByKey`` without ``numKeys``, or None where Spark is to fold, with the reason told."""
     action, spec = "reduceByKey", fold_of(function)
     reason = spec if isinstance(spec, str) else "" if place is portable_hash else "partitionFunc= is given"
@@ -250,7 +258,7 @@ def reduced(source: Any, function: Callable[[Any, Any], Any], partitions: int, p
                      lambda rdd: RDD.reduceByKey(rdd, function, partitions, hash), Partitioner(partitions, place))
 
 
-def counted(source: Any, action: str = "countByKey") -> dict[Any, int] | None:
+def counted(source: RecordedRDD, action: str = "countByKey") -> dict[Any, int] | None:
     """Return the number of records of each key, or None where Spark is to count."""
     keyed = pairs_of(source, action, not_pairs)
     if keyed is None:
@@ -273,7 +281,7 @@ def _added(a: int, b: int) -> int:
     return a + b
 
 
-def distinct(source: Any, partitions: int) -> Any:
+def distinct(source: RecordedRDD, partitions: int) -> Any:
     """Return the VRDD of ``distinct``, or None where Spark is to do it."""
     action = "distinct"
     found = pairs_of(source, action, not_numbers)
@@ -285,7 +293,7 @@ def distinct(source: Any, partitions: int) -> Any:
     return exchanged(source, action, steps, layout, partitions, lambda rdd: RDD.distinct(rdd, partitions))
 
 
-def ordered_by_key(source: Any, action: str, ascending: bool, partitions: int) -> Any:
+def ordered_by_key(source: RecordedRDD, action: str, ascending: bool, partitions: int) -> Any:
     """Return the VRDD of ``sortByKey``, or None where Spark is to sort."""
     found = pairs_of(source, action, not_pairs)
     if found is None:
@@ -297,7 +305,7 @@ def ordered_by_key(source: Any, action: str, ascending: bool, partitions: int) -
     return exchanged(source, action, steps, layout, partitions, lambda rdd: RDD.sortByKey(rdd, ascending, partitions))
 
 
-def ordered_by(source: Any, key: Callable[[Any], Any], ascending: bool, partitions: int) -> Any:
+def ordered_by(source: RecordedRDD, key: Callable[[Any], Any], ascending: bool, partitions: int) -> Any:
     """Return the VRDD of ``sortBy``, or None where Spark is to sort."""
     if not source._is_held():
         return None
@@ -309,15 +317,15 @@ def ordered_by(source: Any, key: Callable[[Any], Any], ascending: bool, partitio
         return pair[1]
 
     try:
-        made = ordered_by_key(source.vmap(with_key), "sortBy", ascending, partitions)
-        return None if made is None else made.vmap(without_key)
+        made = ordered_by_key(vmap(source, with_key), "sortBy", ascending, partitions)
+        return None if made is None else vmap(made, without_key)
     except TranslationError as error:
         source._folds["sortBy"] = str(error)
         tell(source.ctx, "sortBy", f"VRDD {source._shown()}", str(error))
         return None
 
 
-def filtered(source: Any, function: Callable[[Any], Any]) -> Any:
+def filtered(source: RecordedRDD, function: Callable[[Any], Any]) -> Any:
     """Return the VRDD of ``filter``, or None where Spark is to do it, with the reason told."""
     if not source._is_held():
         source._folds["filter"] = "nothing is cached"
@@ -332,7 +340,7 @@ def filtered(source: Any, function: Callable[[Any], Any]) -> Any:
     reason = next(filter(None, [not_whole(each.layout) for each in source._results() if each.count]), "")
     try:
         if not reason:
-            marked = source.vmap(with_mark)
+            marked = vmap(source, with_mark)
             found = pairs_of(marked, "filter", not_pairs)
             if found is None:
                 return None
@@ -347,7 +355,7 @@ def filtered(source: Any, function: Callable[[Any], Any]) -> Any:
     return None
 
 
-def least(source: Any, action: str, num: int, key: Callable[[Any], Any] | None, *, descending: bool) -> Any:
+def least(source: RecordedRDD, action: str, num: int, key: Callable[[Any], Any] | None, *, descending: bool) -> Any:
     """Return the first records in the order of their keys, of equal ones the first in the RDD, or None where Spark is
     to find them: workers sort each partition, and as many of it leave them.
     """
@@ -358,7 +366,7 @@ def least(source: Any, action: str, num: int, key: Callable[[Any], Any] | None, 
         return record, record
 
     try:
-        keyed = source.vmap(with_itself if key is None else _with_key(key))
+        keyed = vmap(source, with_itself if key is None else _with_key(key))
         contents = [each for each in keyed._results() if each.count]
         if not contents or unlike(contents) or not_pairs(contents[0].layout):
             return None
@@ -410,7 +418,7 @@ def not_whole(layout: RecordLayout) -> str:
 
 # -- groups and joins -------------------------------------------------------------------------------------------------
 
-def sorted_pairs(source: Any, action: str, partitions: int) -> Any:
+def sorted_pairs(source: RecordedRDD, action: str, partitions: int) -> Any:
     """Return the VRDD of pairs in the partitions of their keys, sorted by these; None where that is Spark's."""
     found = pairs_of(source, action, not_pairs)
     if found is None:
@@ -421,7 +429,7 @@ def sorted_pairs(source: Any, action: str, partitions: int) -> Any:
                      .mapPartitions(_in_order, True), Partitioner(partitions, portable_hash))
 
 
-def rows_by_key(source: Any, partitions: int) -> Any:
+def rows_by_key(source: RecordedRDD, partitions: int) -> Any:
     """Return the VRDD of keys and the rows of their values' numbers; None where Spark is to make them."""
     action = "rowsByKey"
 
@@ -488,9 +496,9 @@ class CogroupedRDD(DriverRDD):
         return first.cogroup(second, self._count)
 
 
-def both_sides(left: Any, right: Any, action: str, partitions: int) -> tuple[Any, Any] | None:
+def both_sides(left: RecordedRDD, right: RDD[Any], action: str, partitions: int) -> tuple[Any, Any] | None:
     """Return two VRDDs of pairs in the partitions of their keys, sorted by these; None where that is Spark's."""
-    if not isinstance(right, type(left)) or not right._is_held():
+    if not isinstance(right, RecordedRDD) or not right._is_held():
         left._folds[action] = "the other RDD is not cached on the device"
         return None
     first, second = [pairs_of(each, action, not_pairs) for each in (left, right)]
@@ -503,7 +511,7 @@ def both_sides(left: Any, right: Any, action: str, partitions: int) -> tuple[Any
     return sorted_pairs(left, action, partitions), sorted_pairs(right, action, partitions)
 
 
-def joined(left: Any, right: Any, partitions: int) -> Any:
+def joined(left: RecordedRDD, right: RDD[Any], partitions: int) -> Any:
     """Return the VRDD of ``join``, or None where Spark is to join."""
     action = "join"
     sides = both_sides(left, right, action, partitions)

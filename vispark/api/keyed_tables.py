@@ -20,6 +20,8 @@ from vispark.api.boundary import brief_errors
 from vispark.api.driver_rdd import DriverRDD
 from vispark.api.fallback import tell
 from vispark.api.keyed import Anchor, KeyedExchange, SparkShuffle, after_anchor, anchor_of
+from vispark.api.plan_texts import explained
+from vispark.api.recorded_rdd import RecordedRDD
 from vispark.api.reduced_rdd import ReducedRDD
 from vispark.errors import PlanError
 from vispark.fold.lowering import FoldRequest, records
@@ -55,7 +57,7 @@ class KeyedTable(DriverRDD, Referable):
     it is.
     """
 
-    def __init__(self, pairs: Any, keys: int, schema: PartitionSchema, depth: int):
+    def __init__(self, pairs: RecordedRDD, keys: int, schema: PartitionSchema, depth: int):
         super().__init__(pairs.ctx)
         self.partitioner = None
         self._held, self._keys, self._schema = pairs, keys, schema
@@ -145,7 +147,7 @@ class KeyedTable(DriverRDD, Referable):
 
     def explanation(self, *, schema: Any = None, sources: bool = False) -> Explanation:
         """Return the text that :meth:`explain` prints."""
-        return Explanation(self._held.explanation(schema=schema, sources=sources))
+        return explained(self._held, "", schema, sources)
 
     def constant(self, what: str) -> Constant:
         """Return the values by reference; see :class:`Referable`."""
@@ -197,7 +199,8 @@ class KeyedTable(DriverRDD, Referable):
             self._cut()
 
     def _nbytes(self) -> int:
-        return int(sum(content.nbytes for content in self._held._residency.contents.values()))
+        residency = self._held._residency
+        return sum(content.nbytes for content in residency.contents.values()) if residency is not None else 0
 
     def _cut(self) -> None:
         """Let the table be made of its content in the driver, after a loss, and no more of other tables."""
@@ -205,6 +208,7 @@ class KeyedTable(DriverRDD, Referable):
         shuffle = SparkShuffle(pairs, functools.partial(_given, pairs.ctx, layout, arrays), 1)
         shuffle.source = None
         with pairs._lock:
+            assert pairs._residency is not None
             pairs._residency.exchange = None
             pairs._origin, pairs._before, pairs._end = shuffle, None, None
             pairs._op = ops.ToDevice()
@@ -299,12 +303,12 @@ _KEYS: dict[str, Callable[[Any], Any]] = {"int": int, "bool": bool}
 class _TableFold(KeyedExchange):
     """Fold whose result a worker keeps; where records lie in several workers, the driver joins what these give."""
 
-    def _refused(self, source: Any, error: KeysRefused) -> None:
+    def _refused(self, source: RecordedRDD, error: KeysRefused) -> None:
         log.info("the table of %s is joined in the driver: %s", self._name, error.message)
 
 
-def table_of(source: Any, request: FoldRequest[Any] | str, function: Callable[[Any, Any], Any], keys: int | None,
-             double: bool) -> KeyedTable:
+def table_of(source: RecordedRDD, request: FoldRequest[Any] | str, function: Callable[[Any, Any], Any],
+             keys: int | None, double: bool) -> KeyedTable:
     """Return the table of a fold of a VRDD, with its one key 0 where there are none.
 
     Parameters
@@ -342,7 +346,7 @@ def table_of(source: Any, request: FoldRequest[Any] | str, function: Callable[[A
     return KeyedTable(made, keys or 1, schema, depth)
 
 
-def _schema(source: Any, request: FoldRequest[Any] | str) -> PartitionSchema | str:
+def _schema(source: RecordedRDD, request: FoldRequest[Any] | str) -> PartitionSchema | str:
     """Return the schema of a table with one row, or why workers cannot make it."""
     contents = [content for content in source._results() if content.count]
     if isinstance(request, str) or not contents:
@@ -383,7 +387,7 @@ def _folded(function: Callable[[Any, Any], Any], keys: int | None, double: bool,
             source.uncache()
 
 
-def _from_spark(source: Any, function: Callable[[Any, Any], Any], *, by_key: bool) -> Any:
+def _from_spark(source: RecordedRDD, function: Callable[[Any, Any], Any], *, by_key: bool) -> Any:
     """Return the VRDD of a table's pairs that Spark folds."""
     pairs: Any = RDD.reduceByKey(source, function, 1, hash).sortByKey(numPartitions=1) if by_key else \
         _parallel(source.ctx, [(0, source.reduce(function))])

@@ -14,6 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from vispark.api import folds
+from vispark.api.device_ops import vmap
+from vispark.api.recorded_rdd import RecordedRDD
+
 #: Ranges of a pass.
 _RANGES = 1 << 10
 #: Numbers of a range that are brought to the driver instead of being counted once more.
@@ -34,9 +38,9 @@ class NumberSummary:
     greatest: float
 
 
-def summary(source: Any) -> NumberSummary:
+def summary(source: RecordedRDD) -> NumberSummary:
     """Return the summary of a VRDD of numbers; one pass."""
-    found = source.vmap(_looked_at).reduce(_joined)
+    found = vmap(source, _looked_at).reduce(_joined)
     return NumberSummary(*map(int, found[:4]), *map(float, found[4:]))
 
 
@@ -53,7 +57,7 @@ def _joined(a, b):      # type: ignore[no-untyped-def]
     return a[0] + b[0], a[1] + b[1], a[2] + b[2], a[3] + b[3], min(a[4], b[4]), max(a[5], b[5])
 
 
-def quantiles(source: Any, q: np.ndarray) -> Any:
+def quantiles(source: RecordedRDD, q: np.ndarray) -> Any:
     """Return ``np.quantile`` of all numbers of a VRDD, as float64, at shares ``q`` (float64, from 0 to 1)."""
     known = summary(source)
     if known.nans:
@@ -79,7 +83,7 @@ class _RankRange:
     ranks: Sequence[int]
 
 
-def _at(source: Any, known: NumberSummary, ranks: Sequence[int]) -> dict[int, float]:
+def _at(source: RecordedRDD, known: NumberSummary, ranks: Sequence[int]) -> dict[int, float]:
     """Return the numbers of some ranks, from 0 on, in ascending order."""
     found = {rank: -np.inf if rank < known.lowest else np.inf for rank in ranks}
     last = known.lowest + known.finite
@@ -98,7 +102,7 @@ def _at(source: Any, known: NumberSummary, ranks: Sequence[int]) -> dict[int, fl
     return found
 
 
-def _counted(source: Any, ranges: Sequence[_RankRange]) -> Iterator[tuple[_RankRange, int]]:
+def _counted(source: RecordedRDD, ranges: Sequence[_RankRange]) -> Iterator[tuple[_RankRange, int]]:
     """Yield narrower ranges that have what is wanted, and how many numbers are in each, by one pass over all."""
     each = max(2, _RANGES // len(ranges))
     starts: list[int] = []
@@ -106,7 +110,8 @@ def _counted(source: Any, ranges: Sequence[_RankRange]) -> Iterator[tuple[_RankR
         width = one.greatest - one.least + 1
         starts += sorted({one.least + width * i // each for i in range(each)})
         starts.append(one.greatest + 1)
-    counts = source.vmap(_range, _padded(map(_value, starts))).reduceByKey(_sum, numKeys=_size(len(starts)) + 1)
+    placed = vmap(source, _range, _padded(map(_value, starts)))
+    counts = folds.reduceByKey(placed, _sum, numKeys=_size(len(starts)) + 1)
     found, cell = counts.collectAsMap(), 0
     for one in ranges:
         below = one.below
@@ -119,7 +124,7 @@ def _counted(source: Any, ranges: Sequence[_RankRange]) -> Iterator[tuple[_RankR
         cell += 1
 
 
-def _looked_up(source: Any, ranges: Sequence[_RankRange]) -> dict[int, float]:
+def _looked_up(source: RecordedRDD, ranges: Sequence[_RankRange]) -> dict[int, float]:
     """Return the numbers of ranks in ranges of few numbers, which are brought to the driver."""
     found: dict[int, float] = {}
     if ranges:

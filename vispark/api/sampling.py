@@ -169,7 +169,7 @@ class _Drawn:
 
     _computeFractionForSampleSize = staticmethod(RDD._computeFractionForSampleSize)
 
-    def __init__(self, source: Any):
+    def __init__(self, source: RecordedRDD):
         self._source = source
         self.getNumPartitions, self.count, self.collect = source.getNumPartitions, source.count, source.collect
 
@@ -180,7 +180,7 @@ class _Drawn:
         return RDD.sample(self._source, with_replacement, fraction, seed) if made is None else made
 
 
-def _refused(source: Any, action: str, seed: Any) -> str:
+def _refused(source: RecordedRDD, action: str, seed: Any) -> str:
     """Return the reason why workers do not draw from the records; "" if they do. It is noted for ``explain``."""
     contents = [each for each in source._results() if each.count]
     reason = next(filter(None, [_not_rows(opened(each.layout)) for each in contents]), "")
@@ -191,7 +191,7 @@ def _refused(source: Any, action: str, seed: Any) -> str:
     return reason
 
 
-def _sampled(source: Any, action: str, replaces: bool, lower: float, upper: float, seed: Any) -> Any:
+def _sampled(source: RecordedRDD, action: str, replaces: bool, lower: float, upper: float, seed: Any) -> Any:
     """Return the VRDD of a sample, or None where Spark is to draw."""
     reason = "" if isinstance(seed, int) and _LEAST_SEED <= seed <= _MOST_SEED else "the seed is no int of 64 bits"
     reason = reason or ("" if math.isfinite(upper) else "the fraction is infinite")
@@ -210,7 +210,7 @@ def _sampled(source: Any, action: str, replaces: bool, lower: float, upper: floa
     return keyed.exchanged(source, action, (*found.steps, step), found.layout, partitions, spark)
 
 
-def _numbered(source: Any, action: str, starts: tuple[int, ...], stride: int) -> Any:
+def _numbered(source: RecordedRDD, action: str, starts: tuple[int, ...], stride: int) -> Any:
     """Return the VRDD of records beside their numbers, or None where Spark is to number them."""
     found = keyed.pairs_of(source, action, keyed.not_whole, how=keyed.IN_PYTHON)
     if found is None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from pyspark.statcounter import StatCounter
 
-from vispark.api import keyed, order_statistics
+from vispark.api import folds, keyed, order_statistics
 from vispark.api.device_ops import vmap
 from vispark.api.explain import BY_COUNTS
 from vispark.api.recorded_rdd import RecordedRDD
@@ -140,7 +140,7 @@ def _with_one(x):       # type: ignore[no-untyped-def]
 
 # -- what the records are ---------------------------------------------------------------------------------------------
 
-def _reason_of(source: Any, not_those: Callable[[Any], str]) -> str:
+def _reason_of(source: RecordedRDD, not_those: Callable[[Any], str]) -> str:
     """Return the reason why records are not those of which a layout tells; "" if they are."""
     layouts = {each.layout for each in source._results() if each.count}
     if not layouts:
@@ -149,7 +149,7 @@ def _reason_of(source: Any, not_those: Callable[[Any], str]) -> str:
         "partitions have records of different types" if len(layouts) > 1 else "")
 
 
-def _not_real(source: Any) -> str:
+def _not_real(source: RecordedRDD) -> str:
     """Return the reason why records are no numbers that workers compute with as Python does; "" if they are."""
     def not_those(layout: Any) -> str:
         reason = not_numbers(layout)
@@ -160,7 +160,7 @@ def _not_real(source: Any) -> str:
     return _reason_of(source, not_those)
 
 
-def _type_of(source: Any) -> type:
+def _type_of(source: RecordedRDD) -> type:
     return next(_TYPES[each.layout.parts[0].types[0]] for each in source._results() if each.count)
 
 
@@ -174,7 +174,7 @@ class _Buckets:
     width: Any = None
 
 
-def _histogram(source: Any, buckets: Any) -> tuple[Sequence[Any], list[int]] | None:
+def _histogram(source: RecordedRDD, buckets: Any) -> tuple[Sequence[Any], list[int]] | None:
     """Return buckets and counts; None where PySpark's own code is to say what is wrong, or counts otherwise."""
     summary = order_statistics.summary(source)
     of = _type_of(source)
@@ -222,13 +222,13 @@ def _given(buckets: Any) -> _Buckets | None:
     return _Buckets(buckets, (buckets[-1] - buckets[0]) / (len(buckets) - 1) if is_even else None)
 
 
-def _counts(source: Any, buckets: _Buckets, work: type) -> list[int]:
+def _counts(source: RecordedRDD, buckets: _Buckets, work: type) -> list[int]:
     """Return the number of records in each bucket, and of those that are the last bound, compared in a type."""
     bounds, cells = buckets.bounds, len(buckets.bounds)
     ends = work(bounds[0]), work(bounds[-1]), cells
-    placed = source.vmap(_cell, np.array([work(each) for each in bounds]), *ends) if buckets.width is None \
-        else source.vmap(_even_cell, work(buckets.width), *ends)
-    found = placed.reduceByKey(_sum, numKeys=cells + 1).collectAsMap()
+    placed = vmap(source, _cell, np.array([work(each) for each in bounds]), *ends) if buckets.width is None \
+        else vmap(source, _even_cell, work(buckets.width), *ends)
+    found = folds.reduceByKey(placed, _sum, numKeys=cells + 1).collectAsMap()
     return [found.get(cell, 0) for cell in range(cells)]
 
 
@@ -250,18 +250,18 @@ def _cell(x, bounds, least, greatest, cells):       # type: ignore[no-untyped-de
 
 # -- moments ----------------------------------------------------------------------------------------------------------
 
-def _stats(source: Any) -> StatCounter | None:
+def _stats(source: RecordedRDD) -> StatCounter | None:
     """Return the counter of numbers; None where PySpark is to look at NaN and infinities."""
     summary = order_statistics.summary(source)
     if not summary.count or summary.finite != summary.count:
         return None
     of = float if _type_of(source) is int else _type_of(source)
-    mean = source.vmap(_shifted, summary.least).reduce(_sum) / summary.count + summary.least
+    mean = vmap(source, _shifted, summary.least).reduce(_sum) / summary.count + summary.least
     if not np.isfinite(mean):
         return None
     found: Any = StatCounter()
     found.n, found.mu = summary.count, of(mean)
-    found.m2 = of(source.vmap(_squared, mean).reduce(_sum))
+    found.m2 = of(vmap(source, _squared, mean).reduce(_sum))
     wide = np.float32 if of is np.float32 else np.float64
     found.maxValue, found.minValue = wide(summary.greatest), wide(summary.least)
     return found
