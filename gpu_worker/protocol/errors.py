@@ -122,6 +122,9 @@ class PublicationExists(PlanError):
 class KeysRefused(PlanError):
     """Keys that are NaN, or values whose fold by key is not what Python's would be: what Spark itself is to do."""
 
+    #: Nodes that exchange rows agree on it before any is moved, or it comes behind the exchange.
+    is_alike = True
+
 
 class KernelError(VisparkError, RuntimeError):
     """A kernel that could not be compiled or did not end well."""

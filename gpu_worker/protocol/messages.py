@@ -68,7 +68,7 @@ from gpu_worker.protocol.version import PROTOCOL
 VERSION = PROTOCOL
 
 #: The bytes of one of the buffers that a device streams through.
-STREAM_BYTES = 64 << 20
+STREAM_BYTES = 128 << 20
 
 
 # -- running a plan ---------------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from operator import attrgetter
@@ -19,6 +19,7 @@ from gpu_worker.execution.row_exchange import MOST_PARTS as MOST_AT_ONCE
 from gpu_worker.execution.row_exchange import OrderedExchange, RowExchange
 from gpu_worker.execution.run_context import RunContext
 from gpu_worker.execution.step_handlers import KeepingHandler, StepHandler, handles
+from gpu_worker.execution.steps.node_keys import NodeKeys, check_reach
 from gpu_worker.memory.partition import HeldArray, Partition
 from gpu_worker.protocol.errors import KeysRefused, OutOfMemory, PlanError
 from gpu_worker.protocol.keys import NUMBERS, of_value
@@ -222,6 +223,8 @@ class PartitionByKeyHandler(_KeyedStep):
 
     def run(self, context: RunContext, values: list[Partition]) -> list[Partition]:
         values = [value for value in context.each(self, values, context.to_device) if value.count and value.blocks]
+        if context.world is not None:
+            return self._among_nodes(context, values)
         return context.together(self, values, partial(self._dealt, context)) if values else \
             [self._empty(context, part) for part in range(self.step.parts)]
 
@@ -242,11 +245,47 @@ class PartitionByKeyHandler(_KeyedStep):
             self._move(context, exchange, moved, made, before)
         _wait(context, made)
         failpoint("shuffle-moved")
-        for each in (*[exchange for exchange, _ in exchanges], *orders):
+        self._close(context, values, [*[exchange for exchange, _ in exchanges], *orders])
+        return made
+
+    def _close(self, context: RunContext, values: Sequence[Partition],
+               exchanges: Sequence[RowExchange | OrderedExchange | RowOrder]) -> None:
+        """Give back what an exchange worked in, and the partitions that it began with."""
+        for each in exchanges:
             each.close()
         for value in values:
             del context.values.used[id(value)]
             value.close(partial(_recycle, context, value.device))
+
+    def _among_nodes(self, context: RunContext, values: Sequence[Partition]) -> list[Partition]:
+        """Return this node's new partitions, of the rows of all nodes of the plan's world."""
+        nodes = NodeKeys(context, values, self.step.parts, self.label)
+        orders: list[RowOrder] = []
+
+        def samples() -> Sequence[np.ndarray]:
+            orders.extend(order_of(context, value, self.step.key) for value in values)
+            return self._samples(orders)
+
+        bounds = None if self.step.how == "hash" else self._edges(nodes.bounds(samples))
+
+        def count() -> Sequence[RowExchange | OrderedExchange]:
+            check_reach([*values, *[self._empty(context, part) for part in range(min(self.step.parts, 64))]])
+            _alike(values) if values else ()
+            orders[:] = orders or [order_of(context, value, self.step.key) for value in values]
+            found = [self._exchanges(context, [value], [order])[0][0]
+                     for value, order in zip(values, orders, strict=True)]
+            for value, exchange in zip(values, found, strict=True):
+                with context.progress.launching(self.label, (value.index,), value.device):
+                    exchange.count(bounds, descending=self.step.how == "descending")
+            _wait(context, values)
+            refuse_nan(found, self.label)
+            return found
+
+        plan, exchanges = nodes.agreed(count)
+        failpoint("shuffle-counted")
+        made = nodes.moved(plan, exchanges, partial(self._allocated, context))
+        failpoint("shuffle-moved")
+        self._close(context, values, [*exchanges, *orders])
         return made
 
     def _exchanges(self, context: RunContext, values: Sequence[Partition],
@@ -264,15 +303,21 @@ class PartitionByKeyHandler(_KeyedStep):
 
     def _bounds(self, context: RunContext, orders: Sequence[RowOrder]) -> np.ndarray | None:
         """Return the bounds of the ranges, of a sample of keys; None where rows go by hash."""
-        parts = self.step.parts
         if self.step.how == "hash":
             return None
-        most = max(1, min(_SAMPLES * parts, _MOST_SAMPLES) // len(orders))
+        return self._edges(np.sort(np.concatenate([ordered(each) for each in self._samples(orders)])))
+
+    def _samples(self, orders: Sequence[RowOrder]) -> list[np.ndarray]:
+        """Return keys of each order that are numbers, at equal distances; waits for them."""
+        most = max(1, min(_SAMPLES * self.step.parts, _MOST_SAMPLES) // max(len(orders), 1))
         samples = [_sample(order, most) for order in orders]
         for order in orders:
             order.device.synchronize(stream=order.stream)
-        words = np.sort(np.concatenate([ordered(each[~np.isnan(each)] if each.dtype.kind == "f" else each)
-                                        for each in samples]))
+        return [each[~np.isnan(each)] if each.dtype.kind == "f" else each for each in samples]
+
+    def _edges(self, words: np.ndarray) -> np.ndarray:
+        """Return the bounds of the ranges, of sorted words of a sample of keys."""
+        parts = self.step.parts
         if not len(words):
             return np.zeros(parts - 1, np.uint64)
         return words[[len(words) * (part + 1) // parts for part in range(parts - 1)]]
@@ -283,31 +328,34 @@ class PartitionByKeyHandler(_KeyedStep):
         device = context.streams.place(context.request.vrdds[-1], part, context.plan.devices)
         return context.use(Partition(part, 0, None, self.step.empty, [], device))
 
-    def _allocated(self, context: RunContext, fields: Sequence[HeldArray], rows: np.ndarray) -> list[Partition]:
-        """Return the new partitions with memory for their rows: of each field one buffer for all of a device's.
+    def _allocated(self, context: RunContext, fields: Sequence[HeldArray], rows: np.ndarray,
+                   parts: Sequence[int] | None = None) -> list[Partition]:
+        """Return the new partitions, or ``parts`` of them, with memory for their rows: of each field one buffer for all
+        of a device's.
 
         Raises
         ------
         OutOfMemory
             If they do not fit; before any row has been moved.
         """
-        made = [self._empty(context, part) for part in range(self.step.parts)]
+        made = [self._empty(context, part) for part in (range(self.step.parts) if parts is None else parts)]
         self._check_rows(made, rows, sum(map(row_bytes, fields)))
-        blocks: list[list[HeldArray]] = [[] for _ in made]
+        blocks: dict[int, list[HeldArray]] = {partition.index: [] for partition in made}
         for device in dict.fromkeys([partition.device for partition in made]):
             there = [partition for partition in made if partition.device is device and rows[partition.index]]
             for array in fields:
                 self._allocate(context, array, there, rows, blocks)
-        for partition, block, count in zip(made, blocks, rows.tolist(), strict=True):
-            if count:
-                partition.blocks, partition.count, partition.layout = [tuple(block)], count, self.step.layout
+        for partition in made:
+            if rows[partition.index]:
+                partition.blocks, partition.count = [tuple(blocks[partition.index])], int(rows[partition.index])
+                partition.layout = self.step.layout
         return made
 
     def _allocate(self, context: RunContext, array: HeldArray, made: Sequence[Partition], rows: np.ndarray,
-                  blocks: Sequence[list[HeldArray]]) -> None:
+                  blocks: Mapping[int, list[HeldArray]]) -> None:
         """Add a field with memory for its rows to the blocks of partitions of one device."""
-        held = [HeldArray(replace(array.field, shape=(int(rows[each.index]), *array.field.shape[1:])))
-                for each in made]
+        name, dtype, row = array.field.name, array.field.dtype, array.field.shape[1:]
+        held = [HeldArray(Field(name, dtype, (int(rows[each.index]), *row))) for each in made]
         places = np.cumsum([0, *[-(-each.nbytes // _ALIGNED) * _ALIGNED for each in held]]).tolist()
         if not made:
             return
@@ -327,8 +375,8 @@ class PartitionByKeyHandler(_KeyedStep):
             raise OutOfMemory(f"{self.label}: partition {largest} would have {int(rows[largest]):,} of "
                               f"{int(rows.sum()):,} records, and {MOST_ROWS:,} are the most that are numbered in one")
         wanted: dict[Device, int] = {}
-        for partition, count in zip(made, rows.tolist(), strict=True):
-            wanted[partition.device] = wanted.get(partition.device, 0) + count * nbytes
+        for partition in made:
+            wanted[partition.device] = wanted.get(partition.device, 0) + int(rows[partition.index]) * nbytes
         for device, wants in wanted.items():
             memory = device.memory()
             if memory.total and memory.used + wants > memory.total:

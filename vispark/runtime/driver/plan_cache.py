@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from gpu_worker.protocol.messages import FoldByKeyStep, FoldStep
+from gpu_worker.protocol.plans import PartitionByKeyStep
 from vispark._utils.bounded import BoundedCache
 from vispark.lower.executable import Executable
 from vispark.lower.grid import lowering
@@ -65,12 +66,15 @@ class DistributedExecutable:
         Why that cannot run in the workers, where it cannot; then there are no shares.
     kept : tuple of PlacementKey
         What everything that is kept looks like, if the plan is for all partitions.
+    exchanges : bool
+        Whether workers exchange rows with each other.
     """
 
     shares: tuple[tuple[WorkerAddress, Executable], ...]
     fold: FoldStep | FoldByKeyStep | None
     reason: str
     kept: tuple[PlacementKey, ...]
+    exchanges: bool = False
 
     def fits(self, nodes: LogicalPlan) -> bool:
         """Return whether the kernels were compiled for the numbers in these operations."""
@@ -153,7 +157,8 @@ class PlanCache:
                                          for partition, content in share.kept[number].items()})
                       for number in range(len(prepared[0][1].kept))]) if whole else ()
         assert not isinstance(work.fold, str)
-        return DistributedExecutable(prepared, work.fold, "", kept)
+        return DistributedExecutable(prepared, work.fold, "", kept,
+                                     any(isinstance(step, PartitionByKeyStep) for step in requested.keyed))
 
 
 def _key(node: PlanNode, chain: LogicalPlan, nodes: LogicalPlan) -> Hashable:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
 from pyspark import RDD
 
+from gpu_worker.protocol.errors import KeysRefused
 from gpu_worker.protocol.grids import Iterated
 from gpu_worker.protocol.messages import Ran
 from vispark.plan.ops import DatasetId, LogicalPlan
@@ -160,3 +161,23 @@ class Residency:
     def close(self) -> None:
         """Let the workers forget the content now."""
         self._release()
+
+
+def shared_homes(residency: Residency, others: Sequence[Residency], *, is_relayed: bool) -> list[WorkerAddress]:
+    """Return the workers that hold a VRDD, which exchange its rows or read others' beside them.
+
+    Raises
+    ------
+    KeysRefused
+        If the driver does not reach them, or partitions of the others lie elsewhere than the VRDD's.
+    """
+    homes = list(dict.fromkeys(home for home, _ in residency.places.values()))
+    if not homes:
+        raise KeysRefused("the records lie in no worker")
+    if is_relayed:
+        raise KeysRefused("the driver does not reach the worker" if len(homes) < 2 else
+                          f"the records lie in {len(homes)} workers, which the driver does not reach")
+    for partition, (home, _) in residency.places.items():
+        if any(other.places.get(partition, (home, 0))[0] != home for other in others):
+            raise KeysRefused(f"the two sides of partition {partition} lie in different workers")
+    return homes

@@ -31,6 +31,7 @@ from gpu_worker.protocol.messages import Save
 from vispark._utils.callers import call_site, user_call, user_line
 from vispark.errors import (
     Fenced,
+    OptionError,
     PartitionMissing,
     PlanError,
     VisparkError,
@@ -58,7 +59,7 @@ from vispark.runtime.driver.plan_cache import DistributedExecutable, PlanCache
 from vispark.runtime.driver.progress import showing
 from vispark.runtime.driver.recovery import Recovery, enough, is_held
 from vispark.runtime.driver.release_queue import Released
-from vispark.runtime.driver.residency import Residency
+from vispark.runtime.driver.residency import Residency, shared_homes
 from vispark.runtime.driver.result import PartialResult
 from vispark.runtime.driver.retry import STOPPED, check_open, shortened, until_done
 from vispark.runtime.driver.snapshot_replicas import copies
@@ -495,13 +496,17 @@ class Session:
             if self.missing(residency, partitions):
                 self.materialise(loader, trail, start, partitions)
             beside = others()
-            homes = {home for each in (residency, *beside) for home, _ in each.places.values()}
-            if len(homes) != 1 or self.relays:
-                raise KeysRefused(f"the records lie in {len(homes)} workers" if len(homes) != 1 else
-                                  "the driver does not reach the worker")
-            self._round(loader, chain, start, keyed, partitions, PartialResult(),
-                        (*[each.cached.number for each in beside], target.cached.number))
-            self._discover(target, self.workers.at(homes.pop()))
+            homes = shared_homes(residency, beside, is_relayed=self.relays)
+            try:
+                self._round(loader, chain, start, keyed, partitions, PartialResult(),
+                            (*[each.cached.number for each in beside], target.cached.number))
+            except (OptionError, WorkerUnavailable) as error:
+                if len(homes) < 2:
+                    raise
+                raise KeysRefused(f"the records lie in {len(homes)} workers, which do not exchange rows: "
+                                  f"{error.message}") from error
+            for home in homes:
+                self._discover(target, self.workers.at(home))
 
         until_done(self, once)
 
@@ -560,7 +565,7 @@ class Session:
         values = ready.shares[0][1].values(nodes)
         numbers = (start.number, *[node.cached.number for node in nodes if node.cached], *targets)
         epochs = {home: self.workers.at(home).epoch for home, _ in ready.shares}
-        worlds = self.worlds.of(epochs, nodes, self._end_opener(ready, epochs, residency))
+        worlds = self.worlds.of(epochs, nodes, self._end_opener(ready, epochs, residency), ready.exchanges)
         self._meet(ready, worlds, residency)
         saves = self._saves(loader, ready, nodes, residency.tokens)
         for (home, prepared), world in zip(ready.shares, worlds, strict=True):

@@ -39,9 +39,9 @@ class Worlds:
         self._lock = threading.Lock()
 
     def of(self, epochs: Mapping[WorkerAddress, int], nodes: LogicalPlan,
-           open_end: OpenEnd | None = None) -> list[World | None]:
-        """Return the world of a plan for each of its workers; none if the plan needs no neighbours, or one worker has
-        them all.
+           open_end: OpenEnd | None = None, exchanges: bool = False) -> list[World | None]:
+        """Return the world of a plan for each of its workers; none if the plan needs no neighbours and exchanges no
+        rows, or one worker has them all.
 
         Parameters
         ----------
@@ -51,13 +51,15 @@ class Worlds:
             The plan's operations.
         open_end : callable, optional
             Of an exchange that needs addresses.
+        exchanges : bool
+            Whether workers exchange rows behind the operations.
 
         Raises
         ------
         VisparkError
             What ``open_end`` raises; the next plan begins another world.
         """
-        if len(epochs) < 2 or not any(needs_neighbours(nodes, position) for position in range(len(nodes))):
+        if len(epochs) < 2 or not (exchanges or any(needs_neighbours(nodes, at) for at in range(len(nodes)))):
             return [None] * len(epochs)
         with self._lock:
             members = tuple(sorted(epochs, key=lambda home: (home.machine, home.runtime_dir)))

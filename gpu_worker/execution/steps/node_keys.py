@@ -1,0 +1,179 @@
+"""Exchange of rows by their keys among the devices of several nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from gpu_worker.device.base import Buffer
+from gpu_worker.execution.keyed_rows import ordered
+from gpu_worker.execution.node_rows import NodeMessages, NodePlan, NodeShare, RowFields, rounds_of
+from gpu_worker.execution.row_exchange import OrderedExchange, RowExchange
+from gpu_worker.execution.run_context import RunContext
+from gpu_worker.memory.partition import HeldArray, Partition
+from gpu_worker.protocol.errors import KeysRefused, OutOfMemory, PlanError
+from gpu_worker.protocol.messages import Field
+from gpu_worker.system.failpoints import failpoint
+from gpu_worker.worlds.base import JoinedWorld
+
+#: Exchange of one partition's rows, which have been counted.
+Counted = RowExchange | OrderedExchange
+#: Returns new partitions, with memory for their rows, of fields and the rows of all partitions.
+Allocate = Callable[[Sequence[HeldArray], np.ndarray, Sequence[int]], list[Partition]]
+
+
+class NodeKeys:
+    """Exchange of the rows of one plan with the other nodes of its world.
+
+    Parameters
+    ----------
+    context : RunContext
+        The pass, which has a world.
+    values : sequence of Partition
+        This node's partitions that have records, in their order.
+    parts : int
+        How many new partitions there are on all nodes.
+    label : str
+        The user's call.
+    """
+
+    def __init__(self, context: RunContext, values: Sequence[Partition], parts: int, label: str):
+        assert context.world is not None
+        self._world: JoinedWorld = context.world
+        self._context, self._values, self._parts, self._label = context, values, parts, label
+
+    def bounds(self, samples: Callable[[], Sequence[np.ndarray]]) -> np.ndarray:
+        """Return sorted words (uint64) of the keys that all nodes have looked at.
+
+        Raises
+        ------
+        KeysRefused
+            If a node cannot give its own; all of them raise it.
+        """
+        try:
+            own = [ordered(each) for each in samples()]
+            said = b"+" + np.concatenate([np.zeros(0, np.uint64), *own]).tobytes()
+        except (KeysRefused, PlanError) as error:
+            said = b"-" + error.message.encode()
+        found = self._world.gather(said)
+        for each in found:
+            if each[:1] != b"+":
+                raise KeysRefused(each[1:].decode(errors="replace"))
+        return np.sort(np.concatenate([np.frombuffer(each[1:], np.uint64) for each in found]))
+
+    def agreed(self, count: Callable[[], Sequence[Counted]]) -> tuple[NodePlan, Sequence[Counted]]:
+        """Have this node's rows counted, and return what all nodes make of all counts.
+
+        Raises
+        ------
+        KeysRefused
+            If a node cannot do its part; all of them raise it.
+        """
+        exchanges: Sequence[Counted] = ()
+        inputs = tuple(value.index for value in self._values)
+        try:
+            exchanges = count()
+            counts = np.array([each.rows for each in exchanges]).astype(np.int64).reshape(len(inputs), self._parts)
+            share = NodeShare(inputs, counts, self._fields())
+        except (KeysRefused, PlanError) as error:
+            share = NodeShare((), np.zeros((0, self._parts), np.int64), (), error.message)
+        shares = [NodeShare.decode(each) for each in self._world.gather(share.encode())]
+        return NodePlan(shares, self._parts), exchanges
+
+    def _fields(self) -> RowFields:
+        return tuple((array.field.name, array.field.dtype, tuple(array.field.shape[1:]))
+                     for array in self._values[0].blocks[0]) if self._values else ()
+
+    def moved(self, plan: NodePlan, exchanges: Sequence[Counted], allocate: Allocate) -> list[Partition]:
+        """Return this node's new partitions, with the rows of all nodes.
+
+        Raises
+        ------
+        OutOfMemory
+            If one of the nodes has no room for its own; before any row has been moved.
+        WorldLost
+            If another node is gone.
+        """
+        rank, size, scratch = self._world.rank, self._world.size, self._context.scratch
+        peers = [each for each in range(size) if each != rank]
+        device = self._values[0].device if self._values else self._context.streams.devices[0]
+        stream = self._context.streams.main(device)
+        fields = [HeldArray(Field(name, dtype, (0, *row))) for name, dtype, row in plan.fields]
+
+        def buffers(pairs: dict[int, tuple[int, int]]) -> dict[int, Buffer]:
+            sizes = {peer: plan.packed(*pair)[1] for peer, pair in pairs.items()}
+            return {peer: scratch.allocate(nbytes, device, stream) for peer, nbytes in sizes.items() if nbytes}
+
+        def memory() -> tuple[list[Partition], dict[int, Buffer], dict[int, Buffer]]:
+            return (allocate(fields, plan.rows, plan.owned(rank)),
+                    buffers({peer: (rank, peer) for peer in peers}), buffers({peer: (peer, rank) for peer in peers}))
+
+        made, sends, receives = self._all_have(memory)
+        for place, exchange in enumerate(exchanges):
+            bases = np.zeros((len(fields), self._parts), np.uint64)
+            for peer, buffer in sends.items():
+                owned = plan.owned(peer)
+                bases[:, owned.start:owned.stop] = buffer.address + plan.packed(rank, peer)[0][place].astype(np.uint64)
+            owned = plan.owned(rank)
+            own = np.array([[_address(each, at) for each in made] for at in range(len(fields))], np.uint64)
+            behind = plan.before(rank, place)[owned.start:owned.stop] * plan.row_bytes[:, None]
+            bases[:, owned.start:owned.stop] = own.reshape(len(fields), len(made)) + behind.astype(np.uint64)
+            exchange.move(bases)
+        self._wait([*self._values, *made])
+        failpoint("shuffle-scattered")
+        NodeMessages(self._world, device, stream).move(sends, receives, rounds_of(plan, size))
+        for peer, buffer in receives.items():
+            self._unpack(plan, peer, buffer, made)
+        self._wait(made)
+        for buffer in (*sends.values(), *receives.values()):
+            scratch.recycle(buffer, stream)
+        return made
+
+    def _all_have(self, memory: Callable[[], tuple[list[Partition], dict[int, Buffer], dict[int, Buffer]]]
+                  ) -> tuple[list[Partition], dict[int, Buffer], dict[int, Buffer]]:
+        """Return the memory that a function allocates, once all nodes have theirs; OutOfMemory where one has not."""
+        found, failed = None, ""
+        try:
+            found = memory()
+        except OutOfMemory as error:
+            failed = error.message
+        for each in self._world.gather(failed.encode()):
+            if each:
+                raise OutOfMemory(each.decode(errors="replace"))
+        if found is None:
+            raise OutOfMemory(f"{self._label}: a node has no room for its partitions")
+        return found
+
+    def _unpack(self, plan: NodePlan, peer: int, buffer: Buffer, made: Sequence[Partition]) -> None:
+        """Enqueue the copies of what came from another node to where it belongs."""
+        places, _ = plan.packed(peer, self._world.rank)
+        counts = plan.counts(peer)
+        for at, partition in enumerate(made):
+            stream = self._context.streams.main(partition.device)
+            for place in range(len(counts)):
+                rows = int(counts[place, partition.index])
+                for number, array in enumerate(partition.blocks[0] if rows else ()):
+                    row = int(plan.row_bytes[number])
+                    target = array.on_device.part(int(plan.before(peer, place)[partition.index]) * row, rows * row)
+                    if target.nbytes:
+                        source = buffer.part(int(places[place, number, at]), target.nbytes)
+                        partition.device.copy_across(target, source, stream=stream)
+
+    def _wait(self, values: Sequence[Partition]) -> None:
+        for device in dict.fromkeys([value.device for value in values]):
+            device.synchronize(stream=self._context.streams.main(device))
+
+
+def check_reach(values: Sequence[Partition]) -> None:
+    """Raise KeysRefused where this node's devices do not write to each other's memory."""
+    devices = list(dict.fromkeys([value.device for value in values]))
+    for one in devices:
+        for other in devices:
+            if one is not other and not one.reaches(other):
+                raise KeysRefused(f"{one.name} does not reach the memory of {other.name}")
+
+
+def _address(partition: Partition, place: int) -> int:
+    buffer = partition.blocks[0][place].buffer if partition.blocks else None
+    return 0 if buffer is None else buffer.address
