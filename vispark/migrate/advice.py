@@ -38,6 +38,8 @@ class Advice:
         What becomes of it, or the reason in the translator's own words.
     certain : bool
         Whether the types of the records were known for it.
+    file : str
+        Name of a module that the operation is in; empty in the loop's own file.
     """
 
     line: int
@@ -46,6 +48,12 @@ class Advice:
     verdict: str
     detail: str = ""
     certain: bool = False
+    file: str = ""
+
+    @property
+    def place(self) -> str:
+        """The line, with the name of a module."""
+        return f"{self.file}:{self.line}" if self.file else str(self.line)
 
 
 @dataclass(frozen=True)
@@ -158,9 +166,10 @@ def _lines(answer: Qualification) -> Iterator[str]:
         yield _heading(loop)
         if loop.advice:
             width = min(46, max(len(each.call) for each in loop.advice))
+            left = max(4, *(len(each.place) for each in loop.advice))
             for each in loop.advice:
                 word = each.verdict + (":" if each.detail else "")
-                yield f"  {each.line:>4}  {each.call:<{width}}  {word} {each.detail}".rstrip()
+                yield f"  {each.place:>{left}}  {each.call:<{width}}  {word} {each.detail}".rstrip()
         yield from (f"  warning: {each}" for each in loop.warnings)
         yield from (f"  {each}" for each in loop.predictions)
     if answer.notes:

@@ -1,8 +1,7 @@
 """First run of a program by ``vispark run``: the recording, and the results that its port's are compared with.
 
-``python -m vispark.migrate.first_run CAPTURE RESULTS TRACE PIPE MASTER SCRIPT ARGS...``: a process of its own, started
-by :func:`.recorded_runs.first_run`. The JVM stays until standard input ends; PIPE is the descriptor that says where it
-is. MASTER is empty, or the only one on which the program may run.
+``python -m vispark.migrate.first_run CAPTURE RESULTS TRACE MASTER SCRIPT ARGS...``: a process of its own, started by
+:func:`.kept_jvm.process_with_jvm`. MASTER is empty, or the only one on which the program may run.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from vispark.migrate.result_recorder import opened_results
 from vispark.migrate.run_traces import RunFolder
 
 
-def main(capture: str, results: str, trace: str, pipe: str, master: str, script: str, *args: str) -> None:
+def main(capture: str, results: str, trace: str, master: str, script: str, *args: str) -> None:
     """Run a script, write what it did, and keep its JVM."""
     with opened_results(Path(results)) as kept:
         recorder = Recorder(Path(script), list(args), master=master, results=kept)
@@ -27,7 +26,7 @@ def main(capture: str, results: str, trace: str, pipe: str, master: str, script:
             recorder.capture.write(Path(capture))
             RunFolder(Path(trace)).note_end(recorder.ended)
     sys.stdout.flush()
-    offer_jvm(int(pipe))
+    offer_jvm()
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from vispark.migrate.capture import CapturedCall, RunCapture, digest_of
 from vispark.migrate.errors import SourceError
 from vispark.migrate.frames import answers
 from vispark.migrate.functions import Verdict
+from vispark.migrate.joined import with_modules
 from vispark.migrate.loop_prediction import PredictionTarget, predicted_loop
 from vispark.migrate.modules_beside import called_in_loops
 from vispark.migrate.row_functions import FunctionOfRow, rows_of
@@ -31,12 +32,7 @@ def qualify_capture(capture: RunCapture, target: PredictionTarget | None = None)
         Devices on which its loops are predicted.
     """
     loops, notes, predictions = [], list(_notes(capture)), []
-    for file, text in capture.sources.items():
-        try:
-            program = SourceProgram(file, text)
-        except SourceError as error:
-            notes.append(error.message)
-            continue
+    for program in _programs(capture, notes):
         recorded = recorded_calls(program, capture)
         for loop, calls in program.loops().items():
             rules = LoopRules(program, loop, calls, asking_recorded(recorded), True, dict(_details(recorded)),
@@ -45,11 +41,30 @@ def qualify_capture(capture: RunCapture, target: PredictionTarget | None = None)
             found = predicted_loop(timed, rules.verdicts, recorded, capture, target) if target else []
             loops.append(replace(timed, predictions=tuple([line for each in found for line in each.lines()])))
             predictions += [{"line": timed.line, **each.document()} for each in found]
-        notes += called_in_loops(program, [SourceProgram(other, text) for other, text in capture.sources.items()
-                                           if other != file and recorded_there(other, capture)])
+        if len(program.parts) == 1:
+            notes += called_in_loops(program, [SourceProgram(other, text) for other, text in capture.sources.items()
+                                               if other != program.file and recorded_there(other, capture)])
     extra = {"failed": capture.failed} | ({"predictions": predictions} if target else {})
     return Qualification("recording", PurePath(capture.script).name, tuple(loops), tuple(notes), capture.seconds,
                          bool(capture.calls) or not capture.failed, extra)
+
+
+def _programs(capture: RunCapture, notes: list[str]) -> Iterator[SourceProgram]:
+    """Yield the script with the modules beside it, and what else has operations; note what is no Python."""
+    found = dict[str, SourceProgram]()
+    for file, text in capture.sources.items():
+        try:
+            found[file] = SourceProgram(file, text)
+        except SourceError as error:
+            notes.append(error.message)
+    script, folder = found.get(capture.script), Path(capture.script).parent
+    beside = {file: each.source for file, each in found.items() if file != capture.script
+              and Path(file).is_relative_to(folder)}
+    if script is not None:
+        whole = with_modules(script, beside)
+        yield whole
+        found = {file: each for file, each in found.items() if file not in {part.file for part in whole.parts}}
+    yield from (each for file, each in found.items() if recorded_there(file, capture))
 
 
 def recorded_there(file: str, capture: RunCapture) -> bool:
@@ -59,10 +74,13 @@ def recorded_there(file: str, capture: RunCapture) -> bool:
 
 def recorded_calls(program: SourceProgram, capture: RunCapture) -> dict[RddCall, CapturedCall]:
     """Return the calls of a program that ran, with their recordings: they end at one place."""
-    files = {program.file, str(Path(program.file).resolve())}
-    if digest_of(program.source) == capture.digest:
-        files.add(capture.script)
-    places = {(call.end_line, call.end_column, call.method): call for call in capture.calls if call.file in files}
+    first = dict[str, int]()
+    for part in program.parts:
+        first |= {part.file: part.first, str(Path(part.file).resolve()): part.first}
+        if digest_of(part.source) == capture.digest:
+            first[capture.script] = part.first
+    places = {(call.end_line + first[call.file], call.end_column, call.method): call for call in capture.calls
+              if call.file in first}
     return {call: places[place] for call in program.calls
             if (place := (call.node.end_lineno or 0, call.node.end_col_offset or 0, call.method)) in places}
 

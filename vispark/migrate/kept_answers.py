@@ -63,5 +63,6 @@ def forget(history: History, job: dict[str, Any], why: str) -> None:
 
 def advice_rows(answer: Qualification) -> list[dict[str, Any]]:
     """Return the rows of an answer's verdicts, as :meth:`~vispark.migrate.history.History.set_advice` takes them."""
-    return [{"file": PurePath(loop.file).name, "line": each.line, "column_": each.column, "call": each.call,
-             "verdict": each.verdict, "why": each.detail} for loop in answer.loops for each in loop.advice]
+    return [{"file": each.file or PurePath(loop.file).name, "line": each.line, "column_": each.column,
+             "call": each.call, "verdict": each.verdict, "why": each.detail}
+            for loop in answer.loops for each in loop.advice]

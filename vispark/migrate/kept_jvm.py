@@ -9,15 +9,22 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import select
 import shlex
+import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from pyspark import SparkContext
 
+from vispark.migrate.errors import ValidationError, last_words
+
 _PORT, _SECRET = "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"
+#: Descriptor of the pipe to which a first run writes where its JVM is.
+_PIPE = "VISPARK_MIGRATE_PIPE"
 #: Settings of one run that the next ones do not have.
 _OF_ONE_RUN = ("spark.eventLog.enabled", "spark.vispark.journal")
 
@@ -42,20 +49,65 @@ class FirstRun:
     jvm: JvmGateway | None
 
 
-def offer_jvm(descriptor: int) -> None:
-    """Write where this process's JVM is to a pipe, and keep the JVM until standard input ends.
+@contextmanager
+def process_with_jvm(script: Path, command: Sequence[str], environment: Mapping[str, str], log: Path,
+                     timeout: float | None = None) -> Iterator[JvmGateway | None]:
+    """Run a program to its end in a process whose JVM stays for the block; what it prints goes to a file.
 
-    Where there is none, as the program has started no Spark, nothing is written.
+    Parameters
+    ----------
+    script : Path
+        The program, for messages.
+    command : sequence of str
+        A module of vispark that ends by :func:`offer_jvm`, and its arguments.
+    environment : mapping
+        The process's variables.
+    log : Path
+        The file, for its owner alone.
+    timeout : float, optional
+        Seconds for the program.
+
+    Raises
+    ------
+    ValidationError
+        If the program fails, or does not end in time.
     """
+    reading, writing = os.pipe()
+    with open(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file, ExitStack() as stack:
+        process = stack.enter_context(subprocess.Popen(
+            [sys.executable, "-m", *command], stdin=subprocess.PIPE, stdout=file, stderr=subprocess.STDOUT,
+            pass_fds=(writing,), env={**environment, _PIPE: str(writing)}))
+        os.close(writing)
+        stack.callback(process.communicate)
+        if not select.select([reading], [], [], timeout)[0]:
+            os.close(reading)
+            process.kill()
+            raise ValidationError(f"{script} did not end within {timeout:g} s")
+        jvm = _read_offer(reading)
+        if jvm is None and process.wait():
+            words = last_words(log.read_text(encoding="utf-8", errors="replace"))
+            raise ValidationError(f"{script} ended with status {process.returncode}: {words}; its output is in {log}")
+        yield jvm
+
+
+def offer_jvm() -> None:
+    """Write where this process's JVM is to the pipe that :func:`process_with_jvm` named, and keep it for the block.
+
+    That is until standard input ends. Where there is no JVM, as the program has started no Spark, nothing is written,
+    and the process ends.
+    """
+    if _PIPE not in os.environ:
+        return
     gateway = SparkContext._gateway
-    with os.fdopen(descriptor, "w") as pipe:
-        if gateway is not None:
-            at = gateway.gateway_parameters
-            json.dump(asdict(JvmGateway(at.port, at.auth_token)), pipe)
+    with os.fdopen(int(os.environ[_PIPE]), "w") as pipe:
+        if gateway is None:
+            return
+        at = gateway.gateway_parameters
+        json.dump(asdict(JvmGateway(at.port, at.auth_token)), pipe)
     sys.stdin.read()
 
 
-def read_offer(descriptor: int) -> JvmGateway | None:
+def _read_offer(descriptor: int) -> JvmGateway | None:
     """Return the gateway that :func:`offer_jvm` wrote to a pipe, which is closed; None where it wrote nothing."""
     with os.fdopen(descriptor) as pipe:
         said = pipe.read()
@@ -73,7 +125,10 @@ def adopt_settings() -> None:
     java = SparkContext._jvm.java.lang.System  # type: ignore[union-attr]
     for name in _OF_ONE_RUN:
         java.clearProperty(name)
-    for name, value in submitted_settings(os.environ.get("PYSPARK_SUBMIT_ARGS", "")).items():
+    arguments = os.environ.get("PYSPARK_SUBMIT_ARGS", "")
+    # Python workers of this machine have the JVM's variables, which are those of the first run.
+    paths = {} if "--master" in arguments else {"spark.executorEnv.PYTHONPATH": os.environ.get("PYTHONPATH", "")}
+    for name, value in (paths | submitted_settings(arguments)).items():
         java.setProperty(name, value)
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 import textwrap
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 
 from vispark.errors import VisparkError
 from vispark.migrate.advice import ON_DEVICE, Advice
@@ -34,17 +35,35 @@ class PortedProgram:
         The lines of the loops that are ported.
     refused : tuple of str
         Why others are not, each with its line, and what is to be decided.
+    modules : dict of str to str
+        Changed sources of modules beside the script, by file.
     """
 
     program: SourceProgram
     text: str
     loops: tuple[int, ...]
     refused: tuple[str, ...]
+    modules: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def script(self) -> str:
+        """The script's source as it was."""
+        return self.program.parts[-1].source
 
     @property
     def diff(self) -> str:
-        """The unified diff; empty where nothing is ported."""
-        return unified(self.program.source, self.text, self.program.file)
+        """The unified diff of all files; empty where nothing is ported."""
+        before = {part.file: part.source for part in self.program.parts}
+        return "".join([unified(self.script, self.text, self.program.file),
+                        *(unified(before[file], text, file) for file, text in self.modules.items())])
+
+    def write(self, path: Path) -> None:
+        """Write the changed script, and the changed modules beside it, where it finds them before those that were."""
+        path.write_text(self.text, encoding="utf-8")
+        for file, text in self.modules.items():
+            module = path.parent / Path(file).resolve().relative_to(Path(self.program.file).resolve().parent)
+            module.parent.mkdir(parents=True, exist_ok=True)
+            module.write_text(text, encoding="utf-8")
 
 
 class _NotPorted(Exception):
@@ -88,13 +107,13 @@ def port(program: SourceProgram, capture: RunCapture | None = None, imports: boo
     for loop, calls in program.loops().items():
         try:
             edits += porter.loop(loop, calls)
-            ported.append(loop.lineno)
+            ported.append(program.located(loop.lineno)[1])
         except _NotPorted as stop:
-            refused.append(f"line {loop.lineno}: not ported: {stop}")
+            refused.append(f"{program.where(loop.lineno)}: not ported: {stop}")
     if not ported:
-        return PortedProgram(program, program.source, (), tuple(refused))
-    text = porter.text.edited([*edits, *porter.imported()])
-    return PortedProgram(program, text, tuple(ported), tuple(refused))
+        return PortedProgram(program, program.parts[-1].source, (), tuple(refused))
+    texts = program.edited([*edits, *porter.imported()])
+    return PortedProgram(program, texts.pop(program.file), tuple(ported), tuple(refused), texts)
 
 
 class _Porter:
@@ -103,6 +122,7 @@ class _Porter:
         self.text = SourceBytes(program.source)
         self.recorded: Mapping[RddCall, CapturedCall] = recorded_calls(program, capture) if capture else {}
         self.ask = asking_recorded(dict(self.recorded)) if capture else asking(FunctionMaker(program, imports))
+        self.row_functions = dict[str, list[str]]()
         self.ask_rows = asking_rows(program, dict(self.recorded), capture) if capture else None
 
     def verdicts(self, loop: ast.For | ast.While, calls: list[RddCall]) -> dict[RddCall, Advice]:
@@ -125,7 +145,7 @@ class _Porter:
                          and any(self._base(each, calls) in self.program.upstream(call) for each in kept)]
         for call in calls:
             if verdicts[call].verdict not in _PORTABLE:
-                raise _NotPorted(f"line {call.line}, {verdicts[call].call}: {verdicts[call].detail}")
+                raise _NotPorted(f"{self.program.where(call.line)}, {verdicts[call].call}: {verdicts[call].detail}")
         if not any(verdicts[call].verdict in ON_DEVICE for call in calls):
             raise _NotPorted("nothing of it runs on the device")
         if len(kept) != 1:
@@ -156,8 +176,9 @@ class _Porter:
             verdicts = self.verdicts(other, calls)
             bad = [call for call in calls if verdicts[call].verdict not in _PORTABLE]
             if bad:
-                raise _NotPorted(f"the loop at line {other.lineno} goes over the same RDD and stays in Spark, by line "
-                            f"{bad[0].line}; decide whether there are to be two copies of the data")
+                raise _NotPorted(f"the loop at {self.program.where(other.lineno)} goes over the same RDD and stays in "
+                                 f"Spark, by {self.program.where(bad[0].line)}; decide whether there are to be two "
+                                 "copies of the data")
 
     def _to_dicts(self, kept: RddCall, base: RddCall, calls: list[RddCall]) -> tuple[str, list[Edit]]:
         """Return the text before the cache, and edits of what else goes over what is cached.
@@ -178,7 +199,7 @@ class _Porter:
             if other.method in LISTS:
                 edits += list_edits(self.text, other)
                 continue
-            raise _NotPorted(f"line {other.line}: .{other.method} goes over the pairs, too, which functions of the "
+            raise self._stop(other, f".{other.method} goes over the pairs, too, which functions of the "
                              "loop take apart; decide whether they are to be dicts")
         return TO_DICTS, edits
 
@@ -199,7 +220,7 @@ class _Porter:
                 return
         if effect is not None:
             if not is_place(on):
-                raise _NotPorted(f"line {call.line}: the result of {call.method} goes nowhere, and cache(\"GPU\") "
+                raise self._stop(call, f"the result of {call.method} goes nowhere, and cache(\"GPU\") "
                                  "gives an RDD of its own; decide what is to have it")
             yield Edit(self.text.start(effect), self.text.start(effect), f"{ast.unparse(on)} = ")
         yield Edit(start, self.text.end(call.node), f'{before}.cache("GPU")'.removeprefix("."))
@@ -219,17 +240,17 @@ class _Porter:
         of = "value" if call.method == "mapValues" else ""
         is_first = self.program.before(call) is base
         if of and not is_first:
-            raise _NotPorted(f"line {call.line}: mapValues of pairs that a vmap makes; write a map of the pair")
+            raise self._stop(call, "mapValues of pairs that a vmap makes; write a map of the pair")
         sample = self._sample(kept)
         if is_first and not of and sample:
             try:
                 layout = schema_of(sample).layout
             except VisparkError as error:
-                raise _NotPorted(f"line {kept.line}: {error.message.partition(chr(10))[0]}") from error
+                raise self._stop(kept, f"{error.message.partition(chr(10))[0]}") from error
             if layout.keyed and self.recorded[call].pairs:
                 yield from self._pairs(call)
             elif layout.keyed:
-                raise _NotPorted(f"line {call.line}: its records are pairs with a key, of which vmap takes the value, "
+                raise self._stop(call, "its records are pairs with a key, of which vmap takes the value, "
                                  "where map takes the pair; decide whether the key is to be a field")
             of = "record" if layout.kind == "blocks" else ""
         yield Edit(name, name + len(call.method), "vmap")
@@ -240,17 +261,17 @@ class _Porter:
         """Yield the edits that have a function take dicts apart in place of pairs."""
         edits = function_edits(self.text, call.node.args[0])
         if edits is None:
-            raise _NotPorted(f"line {call.line}: {PAIRS}")
+            raise self._stop(call, f"{PAIRS}")
         yield from edits
 
     def _rows(self, call: RddCall, base: RddCall) -> Iterator[Edit]:
         """Yield the edits that make a function of blocks one of rows, and bring the rows' terms together."""
         found = self.ask_rows(call) if self.ask_rows else "a recorded run says whether it can be made one of a row"
         if isinstance(found, str):
-            raise _NotPorted(f"line {call.line}: its records are blocks, and its function is one of a block: {found}")
+            raise self._stop(call, f"its records are blocks, and its function is one of a block: {found}")
         behind = [each for each in self.program.calls if self.program.before(each) is call and each.method in MAPS]
         if behind or self.program.before(call) is not base:
-            raise _NotPorted(f"line {call.line}: a function of blocks with another map before or behind it; make one "
+            raise self._stop(call, "a function of blocks with another map before or behind it; make one "
                              "function of them")
         name, function = self._name(call), call.node.args[0]
         yield Edit(name, name + len(call.method), "vmap")
@@ -259,6 +280,9 @@ class _Porter:
         if found.fold:
             yield Edit(self.text.end(call.node), self.text.end(call.node), f".vreduce({found.fold})")
         for definition, text in found.definitions.items():
+            module = self.program.located(definition.lineno)[0]
+            if module != self.program.located(call.line)[0]:
+                self.row_functions.setdefault(Path(module).stem, []).append(f"{definition.name}_row")
             line = self.text.data.find(b"\n", self.text.end(definition))
             at = len(self.text.data) if line < 0 else line
             between = "\n\n\n" if not definition.col_offset else "\n\n"
@@ -306,6 +330,10 @@ class _Porter:
         yield Edit(start, start, f"[{result} for {item} in ")
         yield Edit(self.text.end(on), self.text.end(collect), ".collect()]")
 
+    def _stop(self, call: RddCall, why: str) -> _NotPorted:
+        """Return the error that says why an operation's loop is not ported."""
+        return _NotPorted(f"{self.program.where(call.line)}: {why}")
+
     def _name(self, call: RddCall) -> int:
         """Return the offset of a method's name."""
         return self.text.offset(call.line, call.column - 1)
@@ -319,7 +347,8 @@ class _Porter:
 
     def imported(self) -> Iterator[Edit]:
         """Yield the edit that imports vispark behind the last import at the top; none where it is imported."""
-        body = self.program.tree.body
+        first = self.program.parts[-1].first
+        body = [each for each in self.program.tree.body if each.lineno > first]
         imports = [each for each in body if isinstance(each, ast.Import | ast.ImportFrom)]
         if any(isinstance(each, ast.Import) and any(name.name == "vispark" for name in each.names) for each in imports):
             return
@@ -328,8 +357,11 @@ class _Porter:
                                                    for before in body[:body.index(each)])]
         docstring = body[0] if body and _is_docstring(body[0]) else None
         after = top[-1] if top else docstring
+        more = "".join(f"\nfrom {module} import {', '.join(dict.fromkeys(names))}"
+                       for module, names in self.row_functions.items())
         if after is None:
-            yield Edit(0, 0, "import vispark\n")
+            start = self.text.offset(first + 1, 0)
+            yield Edit(start, start, f"import vispark{more}\n")
         else:
             at = self.text.end(after)
             line = self.text.data.find(b"\n", at)
@@ -338,7 +370,7 @@ class _Porter:
                 yield Edit(self.text.start(after), self.text.start(after), "import vispark; ")
             else:
                 at += len(rest.rstrip(b"\r"))
-                yield Edit(at, at, "\nimport vispark")
+                yield Edit(at, at, f"\nimport vispark{more}")
 
 
 def _is_docstring(node: ast.stmt) -> bool:

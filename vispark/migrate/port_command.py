@@ -17,6 +17,7 @@ from vispark.migrate.compare import DIFFERS, NOT_KNOWN
 from vispark.migrate.errors import NO, UNKNOWN, YES, CaptureError, ValidationError
 from vispark.migrate.from_capture import qualify_capture
 from vispark.migrate.history import History
+from vispark.migrate.joined import with_modules
 from vispark.migrate.kept_answers import keep_port
 from vispark.migrate.kept_validation import keep_validation
 from vispark.migrate.notebooks import SUFFIX, notebook_with, write_script
@@ -46,16 +47,17 @@ def command(ctx: click.Context, script: Path, folder: Path | None, write: bool, 
     Exit status: 0 if the port was run and computes the same; 3 if nothing is ported, or it differs; 4 if it was not
     run.
     """
-    program = SourceProgram.read(script)
+    program = with_modules(SourceProgram.read(script))
+    source = program.parts[-1].source
     capture = RunCapture.read(folder) if folder else None
-    if capture is not None and capture.digest != digest_of(program.source):
+    if capture is not None and capture.digest != digest_of(source):
         raise CaptureError(f"{folder} is a recording of another script, or of another version of it "
                            f"({capture.script}): record it again")
     found = port(program, capture)
     kept = History() if history else None
     verdict = tried(found, capture, kept) if capture is not None and execute and found.loops else NOT_EXECUTED
     if kept is not None and found.loops and verdict == NOT_EXECUTED:
-        keep_port(kept, script, program.source, found.diff)
+        keep_port(kept, script, source, found.diff)
     status = NO if not found.loops else YES
     if found.loops and verdict in (NOT_EXECUTED, NOT_KNOWN):
         status = UNKNOWN
@@ -64,7 +66,10 @@ def command(ctx: click.Context, script: Path, folder: Path | None, write: bool, 
     if status == YES:
         for path in [*([script] if write else []), *([out] if out else [])]:
             is_notebook = script.suffix == path.suffix == SUFFIX
-            path.write_text(notebook_with(script, found.text) if is_notebook else found.text, encoding="utf-8")
+            if is_notebook:
+                path.write_text(notebook_with(script, found.text), encoding="utf-8")
+            else:
+                found.write(path)
     document = {"ported": list(found.loops), "refused": list(found.refused), "verdict": verdict, "diff": found.diff}
     emit(document, as_json, lambda: _text(found, verdict, bool(capture)))
     ctx.exit(status)
@@ -81,7 +86,7 @@ def tried(found: PortedProgram, capture: RunCapture, history: History | None = N
     script = Path(found.program.file).resolve()
     with tempfile.TemporaryDirectory(prefix="vispark-port-") as folder, surroundings(script, capture.folder):
         changed = Path(folder) / f"{script.stem}.py"
-        changed.write_text(found.text, encoding="utf-8")
+        found.write(changed)
         if script.suffix == SUFFIX:
             # The store names jobs by paths of scripts, of which a notebook has none.
             history = None

@@ -15,7 +15,7 @@ import time
 import types
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -254,6 +254,8 @@ class Recorder:
         if (active := SparkContext._active_spark_context) is None:
             return
         self.capture.spark = active.version
+        self.capture.sources |= {file: text for file, text in _modules_of(self.script.resolve().parent)
+                                 if file not in self.capture.sources}
         samples: dict[int, list[Any]] = {}
         for number, live in self._live.items():
             if live.rdd is None:
@@ -305,6 +307,16 @@ def _position(frame: types.FrameType) -> tuple[int, int, int]:
     positions = list(frame.f_code.co_positions())[frame.f_lasti // 2]
     line, end_line, _, end_column = positions
     return line or frame.f_lineno, end_line or frame.f_lineno, end_column or 0
+
+
+def _modules_of(folder: Path) -> Iterator[tuple[str, str]]:
+    """Yield the files of modules that were imported from a folder, with their texts."""
+    for module in list(sys.modules.values()):
+        file = Path(getattr(module, "__file__", None) or "")
+        if file.suffix == ".py" and file.is_relative_to(folder) and "site-packages" not in file.parts \
+                and not str(file).startswith(_PACKAGES):
+            with suppress(OSError, UnicodeDecodeError):
+                yield str(file), file.read_text(encoding="utf-8")
 
 
 def _countable(frame: types.FrameType, before: dict[str, float] | None) -> dict[str, float]:

@@ -26,7 +26,7 @@ from pyspark import RDD, SparkContext
 from pyspark.sql import SparkSession
 
 from vispark.migrate.digests import summarize
-from vispark.migrate.kept_jvm import adopt_settings
+from vispark.migrate.kept_jvm import adopt_settings, offer_jvm
 from vispark.migrate.seeded_tasks import seed_tasks
 from vispark.migrate.statements import RECORD, RecordedStatement, loop_variables, recorded_statements
 from vispark.migrate.values import decoded, encoded
@@ -183,3 +183,4 @@ def main(file: str, more: str, samples: str, script: str, *args: str) -> None:
 
 if __name__ == "__main__":
     main(*sys.argv[1:])
+    offer_jvm()

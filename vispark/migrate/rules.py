@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import PurePath
 
 from vispark.migrate.advice import ON_DEVICE, Advice, LoopAdvice, shortened
 from vispark.migrate.class_members import is_place
@@ -79,8 +80,8 @@ class LoopRules:
             self._advice[call] = self._of_feeding(call, is_gain)
         kind = "while" if isinstance(self.loop, ast.While) else "for"
         ordered = sorted(self._advice, key=lambda call: (call.line, call.column))
-        return LoopAdvice(self.program.file, self.loop.lineno, kind, tuple([self._advice[call] for call in ordered]),
-                          tuple(self._warnings()))
+        return LoopAdvice(*self.program.located(self.loop.lineno), kind,
+                          tuple([self._advice[call] for call in ordered]), tuple(self._warnings()))
 
     @property
     def verdicts(self) -> dict[RddCall, Advice]:
@@ -91,7 +92,8 @@ class LoopRules:
         """Change verdicts of chains that leave the device in the loop: what workers compute would be copied back."""
         for call in self.calls:
             if self._advice[call].verdict in ("stays", "by hand") and self._state(call).name == "spark":
-                why = f"could run on the device, but its records leave it at line {call.line}, .{call.method}"
+                why = (f"could run on the device, but its records leave it at {self.program.where(call.line)}, "
+                       f".{call.method}")
                 for each in self.program.upstream(call):
                     if each in self._advice and self._advice[each].verdict in ON_DEVICE:
                         self._advice[each] = replace(self._advice[each], verdict="stays", detail=why)
@@ -127,14 +129,15 @@ class LoopRules:
         if method in _BY_KEY:
             return self._of_keys(call)
         return self._put(call, "stays", f"{method} is a Spark job that brings the records into Python",
-                         _State("spark", f".{method} at line {call.line}"))
+                         _State("spark", f".{method} at {self.program.where(call.line)}"))
 
     def _outside(self, before: RddCall | None) -> _State:
         if before is not None:
             grouped = next((each for each in self.program.chain(before) if each.method in ("groupByKey", "cogroup")),
                            None)
             if grouped is not None:
-                return _State("spark", f"values that .{grouped.method} at line {grouped.line} made are lists")
+                return _State("spark", f"values that .{grouped.method} at {self.program.where(grouped.line)} made are "
+                              "lists")
         return _State("outside")
 
     def _made(self, call: RddCall) -> _State:
@@ -147,13 +150,13 @@ class LoopRules:
         said = self.ask(call)
         if said is None:
             return self._put(call, "stays", "its function is not known without a run",
-                             _State("spark", f"the function of line {call.line}"))
+                             _State("spark", f"the function of {self.program.where(call.line)}"))
         if self._is_of_blocks(call):
             return self._put(call, "rows of blocks", self._rows_of(call), _State("device"))
         if not said.is_read:
             where = f" (line {said.line})" if said.line else ""
             return self._put(call, "by hand", f"{said.reason}{where}",
-                             _State("spark", f"the function of line {call.line}"))
+                             _State("spark", f"the function of {self.program.where(call.line)}"))
         what = ".vmap(f, of=\"value\")" if call.method == "mapValues" else ".vmap"
         what += f"; {said.reason}" if said.reason else ""
         return self._put(call, "vmap", what if self.certain else f"{what}; the translator reads it, types are not "
@@ -176,7 +179,7 @@ class LoopRules:
             detail = said.reason + (f"; {keys}" if is_keyed and keys else "")
             return self._put(call, "fold", detail, _State("few" if is_keyed else "local"))
         reason = said.reason if said is not None else "its function is not known without a run"
-        return self._put(call, "stays", reason, _State("spark", f"the fold of line {call.line}"))
+        return self._put(call, "stays", reason, _State("spark", f"the fold of {self.program.where(call.line)}"))
 
     def _of_keys(self, call: RddCall) -> _State:
         if call.method in ("groupByKey", "cogroup"):
@@ -191,7 +194,7 @@ class LoopRules:
         return self._put(call, "as it is", "few records", on)
 
     def _put(self, call: RddCall, verdict: str, detail: str, state: _State) -> _State:
-        self._advice[call] = Advice(call.line, call.column, written(self.program, call), verdict, detail, self.certain)
+        self._advice[call] = self._said(call, verdict, detail)
         return state
 
     def _is_of_blocks(self, call: RddCall) -> bool:
@@ -224,18 +227,22 @@ class LoopRules:
         return call.method in MAPS and any(each.method in ("cache", "persist") for each in self.program.upstream(call))
 
     def _of_feeding(self, call: RddCall, is_gain: bool) -> Advice:
-        text = written(self.program, call)
         if call.method in ("cache", "persist"):
             kept = "".join(f" of {each}" for each in [self.details.get(call, "")] if each)
             if not is_gain:
-                return Advice(call.line, call.column, text, "stays", "nothing of the loop runs on the device",
-                              self.certain)
-            return Advice(call.line, call.column, text, "cache", f'cache("GPU"){kept}', self.certain)
+                return self._said(call, "stays", "nothing of the loop runs on the device")
+            return self._said(call, "cache", f'cache("GPU"){kept}')
         said = self.ask(call) if call.method in MAPS else None
         why = "runs once"
         if said is not None and not said.is_read:
             why += f"; {said.reason}"
-        return Advice(call.line, call.column, text, "stays", why, self.certain)
+        return self._said(call, "stays", why)
+
+    def _said(self, call: RddCall, verdict: str, detail: str) -> Advice:
+        """Return a verdict on an operation, at its place."""
+        file, line = self.program.located(call.line)
+        module = PurePath(file).name if file != self.program.located(self.loop.lineno)[0] else ""
+        return Advice(line, call.column, written(self.program, call), verdict, detail, self.certain, module)
 
     # -- the loop as a whole ------------------------------------------------------------------------------------------
 
@@ -244,8 +251,8 @@ class LoopRules:
         for call in self.calls:
             if call.method in _JOINS and call.method != "union" and len(call.node.args) < 2 \
                     and not any(each.arg == "numPartitions" for each in call.node.keywords):
-                yield (f"line {call.line}: {call.method} without numPartitions adds the partitions of both sides up, "
-                       "in each pass")
+                yield (f"{self.program.where(call.line)}: {call.method} without numPartitions adds the partitions of "
+                       "both sides up, in each pass")
         if _TO_NEIGHBOURS & set(methods) and _AT_NEIGHBOURS & set(methods):
             yield ("records that flatMap sends to other keys and that are joined or folded there are a stencil where "
                    "keys are cells: vispark.Grid")

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import os
-import select
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,11 +16,12 @@ import click
 from vispark.migrate.capture import RunCapture
 from vispark.migrate.cli import emit, json_option
 from vispark.migrate.compare import DIFFERS, NOT_KNOWN
-from vispark.migrate.errors import NO, UNKNOWN, YES, MissingPackage, ValidationError, last_words
+from vispark.migrate.errors import NO, UNKNOWN, YES, MissingPackage
 from vispark.migrate.from_capture import qualify_capture
 from vispark.migrate.history import History
+from vispark.migrate.joined import with_modules
 from vispark.migrate.kept_answers import keep_port, keep_qualification
-from vispark.migrate.kept_jvm import FirstRun, read_offer, with_python
+from vispark.migrate.kept_jvm import FirstRun, process_with_jvm, with_python
 from vispark.migrate.kept_validation import keep_validation
 from vispark.migrate.notebooks import SUFFIX, notebook_with, write_script
 from vispark.migrate.on_cluster import running_on, settings_of
@@ -161,8 +159,9 @@ def _whole_way(way: WholeWay, asked: _Asked, traces: Path) -> None:
                   asked.master) as (capture, first):
         way.say("record", f"{len(capture.calls)} operations: {asked.folder / 'capture'}", began)
         began = time.monotonic()
-        program, answer = SourceProgram.read(asked.script), qualify_capture(capture)
-        job = keep_qualification(history, asked.script, program.source, answer)
+        program, answer = with_modules(SourceProgram.read(asked.script)), qualify_capture(capture)
+        source = program.parts[-1].source
+        job = keep_qualification(history, asked.script, source, answer)
         way.document |= {"job": job, "qualification": answer.document()}
         way.say("qualify", answer.text(), began)
         began = time.monotonic()
@@ -172,7 +171,7 @@ def _whole_way(way: WholeWay, asked: _Asked, traces: Path) -> None:
         if not ported.loops:
             way.status, way.stopped = NO, "nothing is ported"
         elif writes(capture):
-            keep_port(history, asked.script, program.source, ported.diff)
+            keep_port(history, asked.script, source, ported.diff)
             way.stopped = ("the program has save... actions, which are not to happen again; vispark validate, with a "
                            "copy")
         else:
@@ -184,7 +183,7 @@ def _validate(way: WholeWay, asked: _Asked, capture: RunCapture, ported: PortedP
               history: History) -> None:
     """Write the port, run it, and compare it with the program's first run."""
     began, changed = time.monotonic(), asked.folder / f"{asked.script.stem}_gpu.py"
-    changed.write_text(ported.text, encoding="utf-8")
+    ported.write(changed)
     found = validate(asked.script, changed, asked.arguments, noise=asked.noise, timeout=asked.timeout, traces=traces,
                      first=first)
     keep_validation(history, asked.script, changed, found, qualify_capture(capture), traces, asked.cluster)
@@ -230,22 +229,7 @@ def recorded(script: Path, arguments: tuple[str, ...], folder: Path, traces: Pat
     ValidationError
         If the script fails, or does not end in time.
     """
-    log, trace = folder.parent / "record.log", RunFolder(traces / "cpu")
-    results, (reading, writing) = traces / "cpu.results", os.pipe()
-    command_line = [sys.executable, "-m", "vispark.migrate.first_run", *map(str, (
-        folder, results, trace.path, writing, master, script)), *arguments]
-    with open(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file, ExitStack() as stack:
-        process = stack.enter_context(subprocess.Popen(
-            command_line, stdin=subprocess.PIPE, stdout=file, stderr=subprocess.STDOUT, pass_fds=(writing,),
-            env=with_python(trace.environment())))
-        os.close(writing)
-        stack.callback(process.communicate)
-        if not select.select([reading], [], [], timeout)[0]:
-            os.close(reading)
-            process.kill()
-            raise ValidationError(f"{script} did not end within {timeout:g} s")
-        jvm = read_offer(reading)
-        if jvm is None and process.wait():
-            words = last_words(log.read_text(encoding="utf-8", errors="replace"))
-            raise ValidationError(f"{script} ended with status {process.returncode}: {words}; its output is in {log}")
+    log, trace, results = folder.parent / "record.log", RunFolder(traces / "cpu"), traces / "cpu.results"
+    command_line = ["vispark.migrate.first_run", *map(str, (folder, results, trace.path, master, script)), *arguments]
+    with process_with_jvm(script, command_line, with_python(trace.environment()), log, timeout) as jvm:
         yield RunCapture.read(folder), FirstRun(results, jvm)

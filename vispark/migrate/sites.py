@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 
 from vispark.migrate.class_members import ClassMembers, is_place
+from vispark.migrate.edits import Edit, SourceBytes
 from vispark.migrate.errors import SourceError
 from vispark.migrate.notebooks import SUFFIX, script_of
 
@@ -42,6 +43,15 @@ _OF_FRAMES = frozenset(["collect", "count", "first", "head", "take", "toPandas",
 Scope = ast.Module | ast.FunctionDef | ast.AsyncFunctionDef
 Loop = ast.For | ast.While
 _BRANCHES = (ast.If, ast.Try, ast.For, ast.While)
+
+
+@dataclass(frozen=True)
+class SourcePart:
+    """File of a program: its text, and the number of lines before it in the program's source."""
+
+    file: str
+    source: str
+    first: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,6 +116,7 @@ class SourceProgram:
 
     def __init__(self, file: str, text: str):
         self.file, self.source = file, text
+        self.parts: tuple[SourcePart, ...] = (SourcePart(file, text),)
         try:
             self.tree = ast.parse(text)
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
@@ -148,6 +159,29 @@ class SourceProgram:
         while above is not None:
             yield above
             above = self.parent(above)
+
+    def located(self, line: int) -> tuple[str, int]:
+        """Return the file of a line, and its number there."""
+        return self.file, line
+
+    def where(self, line: int) -> str:
+        """Return the place of a line in words."""
+        return f"line {line}"
+
+    def edited(self, edits: list[Edit]) -> dict[str, str]:
+        """Return the changed sources by file.
+
+        Raises
+        ------
+        SourceError
+            If two edits meet, or the result is no Python.
+        """
+        return {self.file: SourceBytes(self.source).edited(edits)}
+
+    def called(self, node: ast.AST) -> ast.FunctionDef | None:
+        """Return the function of the program that a call is of, by its name."""
+        return self.functions.get(node.func.id) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) \
+            else None
 
     def scope_of(self, node: ast.AST) -> Scope:
         """Return the function around a node, or the module."""
@@ -214,16 +248,14 @@ class SourceProgram:
                 return "context"
             case ast.Attribute(attr="read" | "readStream"):
                 return "reader"
-            case ast.Call() if (method_ := self._method_of(node)) is not None:
-                return self._any(self.returned(method_))
+            case ast.Call() if (function := self.called(node) or self._method_of(node)) is not None:
+                return self._any(self.returned(function))
             case ast.Call(func=ast.Attribute(value=on, attr=method)):
                 return self._kind_of_result(self.kind(on), method)
             case ast.Attribute():
                 return self._any(self.members.values_of(node))
             case ast.Call(func=ast.Name(id="SparkContext")):
                 return "context"
-            case ast.Call(func=ast.Name(id=name)) if name in self.functions:
-                return self._any(self.returned(self.functions[name]))
             case ast.Name():
                 return self._any(self.values_of(node)) if node.id not in ("sc", "spark") or self.values_of(node) else \
                     {"sc": "context", "spark": "session"}[node.id]
@@ -335,7 +367,7 @@ class SourceProgram:
             found += [each.value for each in call.keywords if each.arg == name]
             found += call.args[number - 1:number] if number else []
         for node in ast.walk(self.tree):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == scope.name:
+            if isinstance(node, ast.Call) and self.called(node) is scope:
                 found += [each.value for each in node.keywords if each.arg == name]
                 found += node.args[number:number + 1]
         return found
@@ -354,10 +386,8 @@ class SourceProgram:
             return None
         if isinstance(node, ast.Name):
             nodes = self.values_of(node)
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in self.functions:
-            nodes = self.returned(self.functions[node.func.id])
-        elif isinstance(node, ast.Call) and (method := self._method_of(node)) is not None:
-            nodes = self.returned(method)
+        elif isinstance(node, ast.Call) and (function := self.called(node) or self._method_of(node)) is not None:
+            nodes = self.returned(function)
         elif isinstance(node, ast.Attribute) and (values := self.members.values_of(node)):
             nodes = values
         elif isinstance(node, ast.Attribute | ast.Call):
@@ -402,8 +432,7 @@ class SourceProgram:
             return set()
         seen.add(scope)
         found: set[Loop] = set()
-        calls = [node for node in ast.walk(self.tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
-                 and node.func.id == scope.name]
+        calls = [node for node in ast.walk(self.tree) if isinstance(node, ast.Call) and self.called(node) is scope]
         for node in [*calls, *self.members.calls_of(scope)]:
             around = self._loops_around(node)
             found |= {around[-1]} if around else self._loops_that_call(self.scope_of(node), seen)

@@ -6,6 +6,8 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +18,7 @@ from vispark.migrate.compare import DIFFERS, NOT_KNOWN, TERMS, Tolerance
 from vispark.migrate.digests import Summary
 from vispark.migrate.errors import NO, UNKNOWN, YES, ValidationError, last_words
 from vispark.migrate.history import History
-from vispark.migrate.kept_jvm import FirstRun, JvmGateway, with_python
+from vispark.migrate.kept_jvm import FirstRun, JvmGateway, process_with_jvm, with_python
 from vispark.migrate.kept_validation import keep_validation
 from vispark.migrate.noise import dealt_anew
 from vispark.migrate.result_recorder import read_results
@@ -61,21 +63,47 @@ def recorded_run(script: Path, args: tuple[str, ...], folder: Path, name: str, m
     ValidationError
         If the script fails; the message has the last line that it wrote.
     """
-    recorded_statements(script.read_text(encoding="utf-8"), str(script))
     results = folder / f"{name}.results"
-    command = [sys.executable, "-m", "vispark.migrate.result_recorder", str(results), str(more), str(samples or "-"),
-               str(script), *args]
-    environment = with_python(RunFolder(traces / name).environment() if traces else os.environ)
+    command, environment = _command(script, args, results, more, samples), _environment(name, traces)
+    # Modules beside a port go before those beside the program.
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(script.resolve().parent),
+                                                              environment.get("PYTHONPATH", "")]))
     environment = jvm.environment(environment) if jvm else environment
     try:
-        ended = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace",
-                               timeout=timeout, env=environment)
+        ended = subprocess.run([sys.executable, "-m", *command], stdin=subprocess.DEVNULL, capture_output=True,
+                               text=True, errors="replace", timeout=timeout, env=environment)
     except subprocess.TimeoutExpired as error:
         raise ValidationError(f"{script} did not end within {timeout:g} s") from error
     if ended.returncode:
         raise ValidationError(f"{script} ended with status {ended.returncode}: "
                               f"{last_words(ended.stderr or ended.stdout)}")
     return results
+
+
+@contextmanager
+def first_run(script: Path, args: tuple[str, ...], folder: Path, timeout: float | None = None,
+              traces: Path | None = None) -> Iterator[FirstRun]:
+    """Run a script as :func:`recorded_run` does, as "cpu"; its JVM stays for the block.
+
+    Raises
+    ------
+    ValidationError
+        If it fails.
+    """
+    results = folder / "cpu.results"
+    with process_with_jvm(script, _command(script, args, results), _environment("cpu", traces), folder / "cpu.log",
+                          timeout) as jvm:
+        yield FirstRun(results, jvm)
+
+
+def _command(script: Path, args: tuple[str, ...], results: Path, more: int = 0,
+             samples: Path | None = None) -> list[str]:
+    recorded_statements(script.read_text(encoding="utf-8"), str(script))
+    return ["vispark.migrate.result_recorder", str(results), str(more), str(samples or "-"), str(script), *args]
+
+
+def _environment(name: str, traces: Path | None) -> dict[str, str]:
+    return with_python(RunFolder(traces / name).environment() if traces else os.environ)
 
 
 def statement_results(path: Path) -> list[StatementResults]:
@@ -122,10 +150,9 @@ def validate(cpu: Path, gpu: Path, args: tuple[str, ...] = (), tolerance: Tolera
     ValidationError
         If a run fails.
     """
-    with tempfile.TemporaryDirectory(prefix="vispark-validate-") as folder:
-        place = Path(folder)
-        jvm = first.jvm if first else None
-        reference = first.results if first else recorded_run(cpu, args, place, "cpu", timeout=timeout, traces=traces)
+    with tempfile.TemporaryDirectory(prefix="vispark-validate-") as folder, (
+            nullcontext(first) if first else first_run(cpu, args, Path(folder), timeout, traces)) as done:
+        place, jvm, reference = Path(folder), done.jvm, done.results
         draws = draws_in_tasks(reference)
         again = recorded_run(cpu, args, place, "again", dealt_anew(0), reference, timeout, jvm=jvm) \
             if noise and not draws else None
@@ -134,7 +161,7 @@ def validate(cpu: Path, gpu: Path, args: tuple[str, ...] = (), tolerance: Tolera
                           statement_results(ported), tolerance or Tolerance())
         notes = (_DRAWS,) if draws else ()
         # The first run of a shared JVM starts it cold, and the others do not.
-        runs = [run_seconds(each) for each in (reference, *([again] if again and first else []))]
+        runs = [run_seconds(each) for each in (reference, *([again] if again else []))]
         seconds = min([each for each in runs if each is not None], default=None)
         return replace(found, cpu_seconds=seconds, gpu_seconds=run_seconds(ported), notes=notes)
 
