@@ -9,7 +9,7 @@ from __future__ import annotations
 import tempfile
 import tomllib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import click
@@ -39,6 +39,8 @@ class PublicProgram:
         Of that file.
     separator, labels : str and bool
         Between its numbers; whether the last column is -1 or 1.
+    changes : list of [before, after]
+        Constants of it that are others when it runs, as thousands of passes.
     """
 
     repository: str
@@ -48,6 +50,7 @@ class PublicProgram:
     columns: int = 4
     separator: str = " "
     labels: bool = False
+    changes: list[list[str]] = field(default_factory=list)
 
     def path(self, clones: Path) -> Path:
         """Return its path below a folder of clones."""
@@ -60,6 +63,23 @@ class PublicProgram:
         if self.labels:
             numbers[:, -1] = np.where(numbers[:, 0] > 4, 1.0, -1.0)
         np.savetxt(path, numbers, "%.6f", self.separator)
+
+    def changed(self, path: Path, folder: Path) -> Path:
+        """Return a copy of the program in a folder, with its constants changed.
+
+        Raises
+        ------
+        ValueError
+            If it has one of them no longer.
+        """
+        text = path.read_text(encoding="utf-8")
+        for before, after in self.changes:
+            if before not in text:
+                raise ValueError(f"{path} has no {before!r}")
+            text = text.replace(before, after)
+        copy = folder / path.name
+        copy.write_text(text, encoding="utf-8")
+        return copy
 
 
 def programs(path: Path = LIST) -> list[PublicProgram]:
@@ -94,6 +114,8 @@ def row(program: PublicProgram, clones: Path, noise: bool = True) -> str:
         with tempfile.TemporaryDirectory(prefix="vispark-public-") as folder:
             data = Path(folder) / "data.txt"
             program.data(data)
+            if program.changes:
+                path = program.changed(path, Path(folder))
             arguments = tuple(each.replace("{data}", str(data)) for each in program.arguments)
             return f"| {name} | {' | '.join(_ran(whole_way(path, arguments, Path(folder), 'host', noise)))} |"
     except VisparkError as error:

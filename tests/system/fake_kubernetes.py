@@ -197,8 +197,10 @@ class FakeKubernetes:
             path = each.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath", "")
             value = {"status.podIP": address, "metadata.name": name}.get(path, each.get("value", ""))
             environment[each["name"]] = _moved(value, mounts)
-        environment |= {"VISPARK_RUNTIME_DIR": str(place / "run")}
-        (place / "run").mkdir(mode=0o700)
+        # Short, because a socket's path in it may have no more than 107 bytes.
+        runtime = self.folder / f"r{self._pods}"
+        runtime.mkdir(mode=0o700)
+        environment |= {"VISPARK_RUNTIME_DIR": str(runtime)}
         limits = container.get("resources", {}).get("limits", {})
         gpus = int(limits.get("nvidia.com/gpu", 0))
         environment["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, range(gpus)))

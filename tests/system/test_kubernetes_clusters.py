@@ -30,6 +30,23 @@ sc.stop()
 '''
 
 
+LOOP = '''\
+from pyspark import SparkContext
+sc = SparkContext()
+data = sc.parallelize([float(each) for each in range(10)], 2).cache()
+w = 1.0
+for _ in range(3):
+    w = data.map(lambda x: x * w + 1).reduce(lambda a, b: a + b)
+print("w", w)
+sc.stop()
+'''
+#: Settings with which programs of these tests have their driver here, and JVMs that start quickly.
+CLIENT = [word for name, value in {
+    "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1", "spark.ui.enabled": "false",
+    "spark.executor.extraJavaOptions": jvm_options(), "spark.vispark.fallback": "silent",
+    "spark.kubernetes.executor.apiPollingInterval": "2s"}.items() for word in ("--conf", f"{name}={value}")]
+
+
 @pytest.fixture
 def folder() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="vk-", ignore_cleanup_errors=True) as place:
@@ -68,10 +85,7 @@ def test_a_cluster_runs_programs_whose_executors_are_pods(folder: Path, kubernet
     assert namespace["metadata"]["labels"]["vispark/id"] == identity
     assert {"serviceaccounts", "resourcequotas"} <= {each.rpartition("/")[2] for each in kubernetes.objects}
     (folder / "job.py").write_text(SCRIPT)
-    ran = _vispark(folder, "submit", "--cluster", "pods", "--conf", "spark.driver.host=127.0.0.1", "--conf",
-                   "spark.driver.bindAddress=127.0.0.1", "--conf", "spark.ui.enabled=false", "--conf",
-                   f"spark.executor.extraJavaOptions={jvm_options()}", "--conf", "spark.vispark.fallback=silent",
-                   "--conf", "spark.kubernetes.executor.apiPollingInterval=2s", "job.py", "x")
+    ran = _vispark(folder, "submit", "--cluster", "pods", *CLIENT, "job.py", "x")
     logs = "\n".join(path.read_text(errors="replace")[-1500:] for path in (folder / "pods").glob("*.log"))
     assert "answer 90.0 ['x']" in ran.stdout, ran.stderr[-3000:] + logs
     assert kubernetes.problems == []
@@ -79,6 +93,21 @@ def test_a_cluster_runs_programs_whose_executors_are_pods(folder: Path, kubernet
     assert _vispark(folder, "cluster", "delete", "pods").returncode == 0
     assert kubernetes.objects["/api/v1/namespaces"] == {}
     assert json.loads(_vispark(folder, "cluster", "list", "--json").stdout)["clusters"] == []
+
+
+def test_a_program_is_taken_the_whole_way_on_a_cluster(folder: Path, kubernetes: FakeKubernetes):
+    assert _create(folder, kubernetes.address, executors=1).returncode == 0
+    (folder / "loop.py").write_text(LOOP)
+    ran = _vispark(folder, "run", "--json", "--cluster", "pods", "--no-noise", *CLIENT, "loop.py")
+    record = folder / "loop.vispark" / "record.log"
+    assert ran.returncode == 0, ran.stderr[-3000:] + (record.read_text()[-3000:] if record.exists() else "")
+    answer = json.loads(ran.stdout)
+    assert answer["ported"] == [5] and answer["verdict"] in ("equal", "within rounding")
+    assert kubernetes.problems == []
+    # The recorded run and the port's have executors of their own.
+    applications = {each["metadata"]["labels"]["spark-app-selector"] for each in kubernetes.made["pods"]}
+    assert len(applications) == 2
+    assert _vispark(folder, "cluster", "delete", "pods").returncode == 0
 
 
 def test_a_driver_in_a_pod_starts_its_executors(folder: Path, kubernetes: FakeKubernetes):

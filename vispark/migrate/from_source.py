@@ -44,15 +44,19 @@ def qualify_source(program: SourceProgram, imports: bool = True) -> Qualificatio
     return Qualification("source", program.file, tuple(loops), tuple(notes))
 
 
+#: Names of the arguments that are functions; an aggregation's are in this order.
+_FUNCTIONS = ("f", "func", "seqOp", "combOp")
+
+
 def asking(maker: FunctionMaker) -> Callable[[RddCall], Verdict | None]:
     """Return a function that asks the translator about an operation's function, each once."""
     known: dict[RddCall, Verdict | None] = {}
 
     def ask(call: RddCall) -> Verdict | None:
         if call not in known:
-            functions = [*call.node.args, *[each.value for each in call.node.keywords if each.arg in ("f", "func")]]
-            # The zero value of a fold comes before its function.
-            number = 1 if call.method in ("fold", "foldByKey") else 0
+            functions = [*call.node.args, *[each.value for each in call.node.keywords if each.arg in _FUNCTIONS]]
+            # The zero value of a fold comes before its function, and of an aggregation its step, too.
+            number = {"fold": 1, "foldByKey": 1, "aggregate": 2, "treeAggregate": 2}.get(call.method, 0)
             known[call] = maker.verdict(functions[number], call.method) if len(functions) > number else None
         return known[call]
 

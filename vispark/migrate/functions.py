@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from vispark.fold.aggregation import aggregation_of
 from vispark.fold.spec import FoldSpec, fold_of
 from vispark.migrate.sites import SourceProgram
 from vispark.translate import TranslationError, trace
@@ -170,7 +171,8 @@ class FunctionMaker:
 
 
 #: Operations whose function joins two records.
-FOLDS = frozenset(["reduce", "treeReduce", "reduceByKey", "fold", "foldByKey", "reduceByKeyLocally"])
+FOLDS = frozenset(["reduce", "treeReduce", "reduceByKey", "fold", "foldByKey", "reduceByKeyLocally", "aggregate",
+                   "treeAggregate"])
 
 
 def map_verdict(function: Callable[..., Any], arguments: tuple[Any, ...] = ()) -> Verdict:
@@ -198,6 +200,18 @@ def fold_verdict(function: Callable[..., Any]) -> Verdict:
     """
     found = fold_of(function)
     return Verdict(True, found.label) if isinstance(found, FoldSpec) else Verdict(False, first_line(found))
+
+
+def aggregate_verdict(step: Callable[..., Any], combine: Callable[..., Any]) -> Verdict:
+    """Return whether ``aggregate`` with two functions is a fold that workers have, and its name or the reason.
+
+    Examples
+    --------
+    >>> aggregate_verdict(lambda t, x: (t[0] + x, t[1] + 1), lambda a, b: (a[0] + b[0], a[1] + b[1]))
+    Verdict(is_read=True, reason='(add, add)', line=0)
+    """
+    found = aggregation_of(step, combine)
+    return Verdict(False, first_line(found)) if isinstance(found, str) else Verdict(True, found.fold.label)
 
 
 def first_line(message: str) -> str:

@@ -17,7 +17,7 @@ from vispark.migrate.from_capture import asking_recorded, asking_rows, recorded_
 from vispark.migrate.from_source import asking
 from vispark.migrate.functions import FunctionMaker
 from vispark.migrate.pairs import LISTS, TO_DICTS, function_edits, list_edits, other_uses
-from vispark.migrate.rules import MAPS, LoopRules
+from vispark.migrate.rules import DRAWS, MAPS, LoopRules
 from vispark.migrate.sites import RddCall, SourceProgram
 from vispark.migrate.typed import PAIRS, schema_of
 
@@ -238,7 +238,7 @@ class _Porter:
     def _map(self, call: RddCall, kept: RddCall, base: RddCall) -> Iterator[Edit]:
         name = self._name(call)
         of = "value" if call.method == "mapValues" else ""
-        is_first = self.program.before(call) is base
+        is_first = self._before(call) is base
         if of and not is_first:
             raise self._stop(call, "mapValues of pairs that a vmap makes; write a map of the pair")
         sample = self._sample(kept)
@@ -270,7 +270,7 @@ class _Porter:
         if isinstance(found, str):
             raise self._stop(call, f"its records are blocks, and its function is one of a block: {found}")
         behind = [each for each in self.program.calls if self.program.before(each) is call and each.method in MAPS]
-        if behind or self.program.before(call) is not base:
+        if behind or self._before(call) is not base:
             raise self._stop(call, "a function of blocks with another map before or behind it; make one "
                              "function of them")
         name, function = self._name(call), call.node.args[0]
@@ -287,6 +287,13 @@ class _Porter:
             at = len(self.text.data) if line < 0 else line
             between = "\n\n\n" if not definition.col_offset else "\n\n"
             yield Edit(at, at, between + textwrap.indent(text, " " * definition.col_offset))
+
+    def _before(self, call: RddCall) -> RddCall | None:
+        """Return the call whose records a call is on, before what draws from them."""
+        before = self.program.before(call)
+        while before is not None and before.method in DRAWS:
+            before = self.program.before(before)
+        return before
 
     def _sample(self, kept: RddCall) -> list[object]:
         found = self.recorded.get(kept)

@@ -28,12 +28,12 @@ from pyspark.sql import SparkSession
 from vispark._utils.callers import _PACKAGES, call_site
 from vispark.migrate.capture import CapturedCall, RunCapture, digest_of, encoded
 from vispark.migrate.errors import MasterError, SourceError
-from vispark.migrate.functions import FOLDS, Verdict, fold_verdict
+from vispark.migrate.functions import FOLDS, Verdict, aggregate_verdict, fold_verdict
 from vispark.migrate.operation_count import operations_of
 from vispark.migrate.result_recorder import ResultFile
 from vispark.migrate.result_recorder import run as run_with_results
 from vispark.migrate.row_functions import axes_around
-from vispark.migrate.rules import MAPS
+from vispark.migrate.rules import DRAWS, MAPS
 from vispark.migrate.sites import ACTIONS, TRANSFORMATIONS
 from vispark.migrate.typed import PAIRS, as_dicts, bytes_of, described, is_of_pairs, of_dicts, traffic_of, typed_verdict
 
@@ -50,7 +50,7 @@ class _Live:
     """Objects of a call that only the running program has."""
 
     rdd: RDD[Any] | None = None
-    function: Any = None
+    functions: tuple[Any, ...] = ()
     local_names: dict[str, float] = field(default_factory=dict)
 
 
@@ -167,8 +167,7 @@ class Recorder:
             if not self.saves:
                 return None
         live = self._live.setdefault(call.number, _Live())
-        functions = [each for each in (*arguments, *named.values()) if callable(each)]
-        live.function = functions[0] if functions else None
+        live.functions = tuple([each for each in (*arguments, *named.values()) if callable(each)])
         if name in ("reduceByKey", "foldByKey"):
             live.local_names = _countable(frame, live.local_names if call.times > 1 else None)
         start = time.perf_counter()
@@ -275,17 +274,21 @@ class Recorder:
             self._judge(call, samples)
 
     def _judge(self, call: CapturedCall, samples: dict[int, list[Any]]) -> None:
-        function = self._live[call.number].function if call.number in self._live else None
-        if function is None or call.method not in MAPS | FOLDS:
+        functions = self._live[call.number].functions if call.number in self._live else ()
+        if not functions or call.method not in MAPS | FOLDS:
             return
-        if call.method in FOLDS:
+        function = functions[0]
+        if call.method in ("aggregate", "treeAggregate"):
+            said = aggregate_verdict(*functions[-2:]) if len(functions) > 1 else fold_verdict(function)
+        elif call.method in FOLDS:
             said = fold_verdict(function)
         else:
             call.ranks = axes_around(function)
             chain, number = [(function, "value" if call.method == "mapValues" else "")], call.on
-            while number is not None and number not in samples and self.capture.calls[number].method in MAPS:
+            while number is not None and number not in samples and self.capture.calls[number].method in MAPS | DRAWS:
                 one = self.capture.calls[number]
-                chain.insert(0, (self._live[number].function, "value" if one.method == "mapValues" else ""))
+                if one.method in MAPS:
+                    chain.insert(0, (self._live[number].functions[0], "value" if one.method == "mapValues" else ""))
                 number = one.on
             if number is None or number not in samples:
                 return

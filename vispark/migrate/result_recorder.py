@@ -61,7 +61,9 @@ def run(script: Path, results: ResultFile, more: int, samples: Iterator[Any] | N
 
     setattr(builtins, RECORD, record)
     _seed()
-    seed_tasks(functools.partial(results.write, "draws", [0, 0, "", ""], None))
+    noted = functools.partial(results.write, "draws", [0, 0, "", ""], None)
+    seed_tasks(noted)
+    _note_draws(noted)
     _deal(more)
     _repeat_samples(results, samples)
     module = ModuleType("__main__")
@@ -147,6 +149,18 @@ def _repeat_samples(results: ResultFile, samples: Iterator[Any] | None) -> None:
         return found
 
     setattr(RDD, "takeSample", functools.wraps(original)(taken))      # noqa: B010 - mypy lets nobody assign to methods
+
+
+def _note_draws(noted: Callable[[], None]) -> None:
+    """Have RDDs note that they draw records, which depends on the partitions."""
+    for name in ("sample", "randomSplit", "sampleByKey"):
+        original = getattr(RDD, name)
+
+        def drawn(self: RDD[Any], *args: Any, _original: Callable[..., Any] = original, **options: Any) -> Any:
+            noted()
+            return _original(self, *args, **options)
+
+        setattr(RDD, name, functools.wraps(original)(drawn))
 
 
 def _writable(value: Any) -> Any:

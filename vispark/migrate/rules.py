@@ -16,7 +16,9 @@ from vispark.migrate.sites import SOURCES, Loop, RddCall, SourceProgram
 #: Operations whose function is of one record.
 MAPS = frozenset(["map", "mapValues"])
 #: Actions that workers fold, of numbers and arrays.
-_TOTALS = frozenset(["sum", "count", "min", "max", "mean"])
+_TOTALS = frozenset(["sum", "count", "min", "max", "mean", "stats", "variance", "stdev", "histogram", "countByValue"])
+#: Operations by which workers draw from cached records; these stay as they are.
+DRAWS = frozenset(["sample"])
 #: Operations by key, in workers where keys are numbers.
 _BY_KEY = frozenset(["join", "distinct", "sortByKey", "sortBy", "partitionBy", "countByKey", "cogroup", "groupByKey"])
 #: Actions that take records as they are.
@@ -122,6 +124,8 @@ class LoopRules:
             return self._of_map(call)
         if method in FOLDS:
             return self._of_fold(call)
+        if method in DRAWS:
+            return self._put(call, "as it is", "the workers draw from what is cached", _State("device"))
         if method in _TOTALS:
             return self._put(call, "fold", "the workers fold it", _State("local"))
         if method in _TAKING:

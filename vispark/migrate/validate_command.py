@@ -31,7 +31,7 @@ STATUSES = {DIFFERS: NO, NOT_KNOWN: UNKNOWN}
 _SCRIPT = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 #: What is said where random numbers of tasks were seeded.
-_DRAWS = ("its tasks draw random numbers, which were seeded by partition: its noise with other partitions is not known")
+_DRAWS = "its tasks draw at random, seeded by partition: its noise with other partitions is not known"
 
 
 def recorded_run(script: Path, args: tuple[str, ...], folder: Path, name: str, more: int = 0,
