@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import operator
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,11 @@ else:
 #: What never raises, of numbers that Python has, and of NumPy's.
 _ARITHMETIC = ("+", "-", "*")
 _CALLED = ("abs", "min", "max", "len", "sum", "float", "bool")
+
+#: Functions without a source, as the translator reads them.
+_WRITTEN: tuple[tuple[Callable[..., Any], Callable[[Any, Any], Any]], ...] = (
+    (operator.add, lambda total, record: total + record), (operator.iadd, lambda total, record: total + record),
+    (operator.mul, lambda total, record: total * record))
 
 _NOT_JOINED = "does not join each part of its first value with what it computes of the second one"
 
@@ -65,12 +71,14 @@ def aggregation_of(step: Callable[[Any, Any], Any], combine: Callable[[Any, Any]
     '(add, add)'
     >>> aggregation_of(lambda total, x: total * 0.5 + x, lambda a, b: a + b)
     'lambda does not join each part of its first value with what it computes of the second one'
+    >>> aggregation_of(operator.add, operator.add).fold.label
+    'add'
     """
     joined = fold_of(combine)
     if isinstance(joined, str):
         return joined
     try:
-        function = reader.trace(step)
+        function = reader.trace(next((each for named, each in _WRITTEN if named is step), step))
     except TranslationError as error:
         return str(error)
     found = _read(function.definition)
