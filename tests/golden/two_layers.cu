@@ -14,7 +14,7 @@ lambda_staged(const float* __restrict__ p, float* __restrict__ staged, const flo
     }
 }
 static __device__ __forceinline__ void
-lambda(const float* __restrict__ p, float* __restrict__ out_row, const float* __restrict__ p_by_m, const float* __restrict__ staged_by_n_1, const float* __restrict__ m, const float* __restrict__ n_1)
+lambda(const float* __restrict__ p, float* __restrict__ out_row, const float* __restrict__ p_by_m, const float* __restrict__ staged_by_n_1, const float* __restrict__ staged, const float* __restrict__ m, const float* __restrict__ n_1)
 {
     VISPARK_UNROLL
     for (int j = 0; j < 9; ++j) {
@@ -39,7 +39,7 @@ lambda_kernel(const long long* __restrict__ works, void* const* __restrict__ por
         lambda_staged(p_in + row * 12, staged, p_by_m, m, n_1);
         float staged_by_n_1[9];
         staged_by_n_1_matrix.row(staged_by_n_1, staged + 0);
-        lambda(p_in + row * 12, out + row * 9, p_by_m, staged_by_n_1, m, n_1);
+        lambda(p_in + row * 12, out + row * 9, p_by_m, staged_by_n_1, staged, m, n_1);
     }
 #else
     extern __shared__ __align__(16) unsigned char memory[];
@@ -73,7 +73,7 @@ lambda_kernel(const long long* __restrict__ works, void* const* __restrict__ por
         staged_by_n_1_multiply::tile(staged_by_n_1_tile, staged_tile, staged_by_n_1_part, {n_1});
         rows::barrier();
         for (int row = threadIdx.x; row < count; row += 128) {
-            lambda(p_tiles + turn % 3 * 3072 + row * 12, out_row_tile + row * 9, p_by_m_tile + row * 11, staged_by_n_1_tile + row * 9, m, n_1);
+            lambda(p_tiles + turn % 3 * 3072 + row * 12, out_row_tile + row * 9, p_by_m_tile + row * 11, staged_by_n_1_tile + row * 9, staged_tile + row * 10, m, n_1);
         }
         rows::barrier();
         rows::give<9, 9, 128>(out + first * 9, out_row_tile, count);

@@ -149,6 +149,28 @@ def test_two_layers(staged: bool):
         close(found, np.sum(wanted, axis=0), 1e-5)
 
 
+def test_what_a_layer_left_is_not_computed_again():
+    args = rows(32, 32, seed=3), rows(32, 10, seed=4)
+    kernel = fuse((TracedCall(trace(network, args), args),), record_of(rows(4, 33)), folding=ADDED)
+    on_gpu = kernel.source.partition("#else")[2]
+    assert on_gpu.count("tanhf(") == 1
+
+
+def test_a_row_that_changes_behind_its_layer_is_computed_again():
+    def changed(p, w1, w2):
+        h = np.tanh(p @ w1)
+        q = h @ w2
+        h[0] = 1
+        return np.outer(p, h), np.outer(h, q)
+
+    data, w1, w2 = rows(70, 16), rows(16, 32, seed=3) / 6, rows(32, 10, seed=4) / 6
+    for staged in (False, True):
+        for found, *wanted in zip(totals(changed, data, w1, w2, staged=staged),
+                                  *[changed(p.astype("f8"), w1.astype("f8"), w2.astype("f8")) for p in data],
+                                  strict=True):
+            close(found, np.sum(wanted, axis=0), 1e-5)
+
+
 def _what_is_not_finite_stays_so(**where: Any) -> None:
     data = rows(40, 20)
     data[3, 4], data[5, 6], data[7, 8] = np.nan, np.inf, 0

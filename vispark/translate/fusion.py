@@ -172,8 +172,10 @@ def _of_matrices(written: Callable[..., RowFunction], folding: Folding, shared_l
     rest = _folded(host, folding)
     every = tuple(one for each in rest for one in each.accumulated)
     sums = tuple(each[0] for each in matrices)
-    lanes = max(matrix_fold.LANES, lanes_for([(port.count, port.nbytes) for port in host.read], every))
-    function, table = _of_all_threads(host, functools.partial(written, apart=apart), lanes, every, sums, shared_limit)
+    shared = functools.partial(written, apart=apart)
+    few = _shared_row(host, shared, matrix_fold.LANES)
+    lanes = max(matrix_fold.LANES, lanes_for(few.shared_widths, every))
+    function, table = _of_all_threads(host, shared, lanes, every, sums, shared_limit)
     if table is None:
         return None
     frame = matrix_fold.MatrixFold(f"{function.name}_fold", function, host, table, rest, matrices=sums)
@@ -191,7 +193,7 @@ def _of_all_threads(host: RowFunction, written: Any, lanes: int, every: tuple[Ac
         if table is None:
             break
         found = function, table
-        if function is host or table.groups <= table.tile:
+        if function is host or table.groups // 2 < table.tile:
             return found
         lanes *= 2
     return found if found[1] else (host, matrix_fold.matrix_table(host, 1, every, sums, shared_limit))

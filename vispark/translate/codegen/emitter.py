@@ -109,6 +109,8 @@ class Emitter:
         #: Names that nothing else gets, also where something is written again.
         self.reserved: set[str] = set()
         self.lanes, self.scratch = lanes, 0
+        #: The numbers of arrays of its own, by name.
+        self.sizes: dict[str, int] = {}
         self.hints = False
         #: Lowerings that come before those that are registered, by functions' names and kinds of nodes.
         self.lowerings: Mapping[str | type, Callable[..., Any]] = {}
@@ -241,6 +243,7 @@ class Emitter:
             self._declare_shared(found, kind, size)
         else:
             self.line(f"{kind.c} {found}[{max(1, size)}];")
+        self.sizes[found] = size
         return stored(found, kind, shape, fresh=True, volatile=volatile, storage=found)
 
     def _declare_shared(self, name: str, kind: Scalar, size: int) -> None:

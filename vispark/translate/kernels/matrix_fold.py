@@ -14,15 +14,20 @@ from vispark.translate.ir.folding import Accumulated
 from vispark.translate.kernels.outer_sums import Factor, OuterSum
 from vispark.translate.kernels.row_function import RowFunction
 from vispark.translate.kernels.row_kernel import IndentedText, RowKernel, at_row
-from vispark.translate.kernels.schedule import FLUSHED, Table, joined_bytes, stride_of, tiled_table, usable
+from vispark.translate.kernels.schedule import FLUSHED, WARP, Table, joined_bytes, stride_of, tiled_table, usable
 
 #: What a kernel that folds matrices includes.
 HEADER = "outer"
-#: Threads of a block, the lanes of a row, and the rows of a tile: the most and the fewest.
-_THREADS, LANES = 256, 4
+#: Warps of a block, the fewest and the most, the fewest lanes of a row, and the rows of a tile.
+_WARPS, _MOST_WARPS, LANES = 8, 16, 4
 _TILES = (256, 128, 64, 32, 16, 8)
 #: Rows and columns of a matrix of which a warp has the sums, of floats and of others.
 _WARP_TILE, _OTHER_TILE = (32, 64), (16, 32)
+#: Registers of a thread's sums, for each 8 columns, and its others; and those of a multiprocessor.
+_SUM_REGISTERS, _OTHER_REGISTERS, _REGISTERS = 24, 56, 65536
+#: Instructions of a warp for a step of 8 rows, those for each 8 columns, the cycles of these products, and the
+#: schedulers of a multiprocessor.
+_ISSUED, _ISSUED_EACH, _PRODUCT_CYCLES, _SCHEDULERS = 37, 14, 27, 4
 #: Rows whose factors the host multiplies at once, of large matrices and of others.
 _MANY_ROWS, _ROWS, _LARGE = 128, 32, 1 << 14
 #: What warps read beyond the end of the last row, of factors that are parts of rows.
@@ -50,10 +55,14 @@ def matrix_table(function: RowFunction, lanes: int, rest: tuple[Accumulated, ...
     if not any(port.count for port in function.inputs):
         return None
     each = sum(apart_of(factor, function) * factor.itemsize for factor in function.factors)
-    joined = max(joined_bytes(_THREADS, rest), *map(_turns_bytes, alike(function, matrices)))
+    kinds = alike(function, matrices)
+    shares = [share_of(together, beside(kinds, lanes, rest)) for together in kinds]
+    threads = WARP * max(share.warps for share in shares)
+    joined = max(joined_bytes(threads, rest), *(_turns_bytes(together, share, threads)
+                                                for together, share in zip(kinds, shares, strict=True)))
     # One tile alone, whose rows nothing brings in meanwhile, is for rows of which no two tiles fit.
     for most, stages in [*((most, stages) for most in _TILES for stages in (3, 2)), *((most, 1) for most in _TILES)]:
-        table = tiled_table(function, lanes, _THREADS, most, stages, shared_limit)
+        table = tiled_table(function, lanes, threads, most, stages, shared_limit)
         shared = max(-(-table.shared // 16) * 16 + table.tile * each, joined) + _BEYOND_BYTES
         if shared <= usable(shared_limit) and table.tile <= most:
             return replace(table, shared=shared, resident=1)
@@ -91,9 +100,61 @@ def alike(function: RowFunction, matrices: tuple[Accumulated, ...]) -> list[list
     return list(found.values())
 
 
-def tiles_of(outer: OuterSum) -> int:
+@dataclass(frozen=True)
+class Share:
+    """Share of a warp in the matrices of a type: 8 times ``eights`` columns of a tile, of a block of ``warps``."""
+
+    eights: int
+    warps: int
+
+
+def beside(kinds: list[list[Summed]], lanes: int, rest: tuple[Accumulated, ...]) -> int:
+    """Return the registers of a thread's sums beside those of matrices; as many as there are where these are of several
+    types.
+    """
+    return sum(-(-one.width // lanes) * one.registers for one in rest) if len(kinds) == 1 else _REGISTERS
+
+
+def share_of(matrices: list[Summed], other: int = 0) -> Share:
+    """Return the columns of a warp's tile, and the warps, by which a scheduler multiplies in the fewest turns, with
+    ``other`` registers taken.
+
+    Examples
+    --------
+    >>> p = Factor("p", "float", 4, 128)
+    >>> gram = OuterSum("", "out", "float", "float32", 128, 128, ((p, p),), True)
+    >>> share_of([(gram, None)]), share_of([(gram, None)], other=96)
+    (Share(eights=4, warps=12), Share(eights=8, warps=8))
+    """
+    if matrices[0][0].c != "float":
+        return Share(_OTHER_TILE[1] // 8, _WARPS)
+    most = min(_WARP_TILE[1], max(-(-outer.broad // 8) * 8 for outer, _ in matrices)) // 8
+    shares = [Share(eights, warps) for eights in range(1, most + 1)
+              for warps in range(_WARPS, _MOST_WARPS + 1, _SCHEDULERS)]
+    fitting = [share for share in shares
+               if _SUM_REGISTERS * share.eights + _OTHER_REGISTERS + other <= _registers(share.warps)
+               and sum(tiles_of(outer, share.eights) for outer, _ in matrices) <= share.warps]
+    return min(fitting, key=lambda share: _turns(matrices, share), default=Share(most, _WARPS))
+
+
+def _registers(warps: int) -> int:
+    """Return the registers that a thread can have in a block of so many warps, alone on its multiprocessor."""
+    return min(255, _REGISTERS // (WARP * warps))
+
+
+def _turns(matrices: list[Summed], share: Share) -> tuple[float, int, int]:
+    """Return about how long a scheduler takes for a step of 8 rows, by what it issues or by its tensor core's products;
+    then how many warps take turns at a tile, and how few warps there are.
+    """
+    tiles = sum(tiles_of(outer, share.eights) for outer, _ in matrices)
+    groups = share.warps // tiles
+    each = max(_ISSUED + _ISSUED_EACH * share.eights, _PRODUCT_CYCLES * share.eights)
+    return -(-tiles * groups // _SCHEDULERS) * each / groups, groups, -share.warps
+
+
+def tiles_of(outer: OuterSum, eights: int) -> int:
     """Return the number of tiles of a matrix that warps have the sums of."""
-    down, across = _tile_of(outer.c)
+    down, across = _tile_of(outer.c)[0], 8 * eights
     rows, columns = -(-outer.high // down), -(-outer.broad // across)
     return sum(columns - (row * down // across if outer.symmetric else 0) for row in range(rows))
 
@@ -102,11 +163,15 @@ def _tile_of(c: str) -> tuple[int, int]:
     return _WARP_TILE if c == "float" else _OTHER_TILE
 
 
-def _turns_bytes(matrices: list[Summed]) -> int:
-    """Return the shared memory in which warps that take turns join their sums."""
-    tiles = sum(tiles_of(outer) for outer, _ in matrices)
+def _turns_bytes(matrices: list[Summed], share: Share, threads: int) -> int:
+    """Return the shared memory in which warps that take turns join their sums; of GPUs without tensor cores, too."""
     down, across = _tile_of(matrices[0][0].c)
-    return tiles * down * across * matrices[0][1].itemsize if 2 * tiles <= _THREADS // 32 else 0
+    found = 0
+    for eights in (share.eights, across // 8):
+        tiles = sum(tiles_of(outer, eights) for outer, _ in matrices)
+        if 2 * tiles <= threads // WARP:
+            found = max(found, tiles * down * 8 * eights * matrices[0][1].itemsize)
+    return found
 
 
 @dataclass(frozen=True)
@@ -207,24 +272,27 @@ class _Passes(MatrixFold):
 
     def write(self, text: IndentedText) -> None:
         """Write the passes."""
-        first = 0
+        rest = tuple(one for folded in self.folded for one in folded.accumulated)
+        other = beside(alike(self.function, self.matrices), self.table.lanes, rest)
+        eights = share_of(list(self.together), other).eights
         text.add("{")
         for outer, one in self.together:
-            text.add(f"typedef {self._type('Outer', outer, one)} {outer.base}_matrix;")
-            first += tiles_of(outer)
-        broad = max(min(-(-outer.broad // 8), 8) for outer, _ in self.together)
-        text.add(f"typedef rows::OuterSums<{outer.c}, {one.accumulator}, {first}, {self.table.block}, {broad}, "
+            name = self._type("Outer", outer, one).removesuffix(">")
+            text.add(f"typedef {name}, {eights}> {outer.base}_matrix;")
+        tiles = " + ".join(f"{outer.base}_matrix::TILES" for outer, _ in self.together)
+        text.add(f"typedef rows::OuterSums<{outer.c}, {one.accumulator}, {tiles}, {self.table.block}, {eights}, "
                  f"{spread_of(self.function)}> Sums;",
+                 "bool careful = false;",
                  "for (int pass = 0; pass < Sums::PASSES; ++pass) {")
         RowKernel._tiled(self, text)
         text.add("}", "}")
 
     def _each(self, call: str) -> list[tuple[OuterSum, str]]:
         """Return a call of a function for each matrix."""
-        found, first = [], 0
+        found, first = [], "0"
         for outer, _ in self.together:
             found.append((outer, f"sums.{call}<{outer.base}_matrix, {first}>"))
-            first += tiles_of(outer)
+            first = f"{outer.base}_matrix::TILES" if first == "0" else f"{first} + {outer.base}_matrix::TILES"
         return found
 
     def _declare_folds(self, text: IndentedText) -> None:
@@ -235,7 +303,7 @@ class _Passes(MatrixFold):
             text.add(f"{factor.c}* const {factor.name}_tile = ({factor.c}*)(memory + {offset});",
                      f"rows::clear_tile<{self.table.tile * apart}, {self.table.block}>({factor.name}_tile);")
             offset += self.table.tile * apart * factor.itemsize
-        text.add("Sums sums(pass);", *(f"{call}();" for _, call in self._each("place")))
+        text.add("Sums sums(pass, careful);", *(f"{call}();" for _, call in self._each("place")))
 
     def _tile_places(self) -> dict[str, str]:
         return super()._tile_places() | {factor.name: f"{factor.name}_tile + row * {apart_of(factor, self.function)}"
@@ -256,7 +324,10 @@ class _Passes(MatrixFold):
         return f"{tile} + {factor.first}, {stride}"
 
     def _leave(self, text: IndentedText) -> None:
-        text.add("rows::wait_for_groups<0>();")
+        text.add("rows::wait_for_groups<0>();", "sums.flush();")
+        if self.together[0][0].c == "float":
+            text.add(f"if (rows::any({' || '.join(f'{call}()' for _, call in self._each('fail'))})) {{",
+                     "careful = true;", "--pass;", "continue;", "}")
         if self.folded and self.is_first:
             text.add("if (pass == 0) {")
             super()._leave(text)

@@ -7,7 +7,7 @@ would bring, but it is stored nowhere. Fields that are not wanted are not comput
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -180,6 +180,16 @@ class RowFunction:
         """Return the row that is multiplied."""
         stage = next((one for one in self.stages if one.name == product.row), None)
         return stage or next(port for port in self.inputs if port.local == product.row)
+
+    @property
+    def shared_widths(self) -> list[tuple[int, int]]:
+        """The numbers and bytes of rows that the lanes of a row share: inputs that the function goes along itself,
+        products, and rows that are multiplied.
+        """
+        text = "\n".join([*self.lines, *(line for stage in self.stages for line in stage.lines)])
+        along = [port for port in self.inputs if re.search(rf"\b{port.local}\b(?!\[\d+\])", text)]
+        return [*((port.count, port.nbytes) for port in along), *((stage.count, stage.nbytes) for stage in self.stages),
+                *((product.width, product.width * product.itemsize) for product in self.products)]
 
     @property
     def read(self) -> tuple[Port, ...]:
@@ -556,7 +566,8 @@ class RowWriter:
 
     def _function(self, lines: list[str], results: list[KernelOutput], structure: ResultStructure,
                   merge: bool) -> RowFunction:
-        lines = dead_code.without(lines)
+        reused = _reusing(lines, self.products.stages)
+        lines = dead_code.without(reused(lines, None))
         words, products, stages = _words(lines), list[Product](), list[ProductRow]()
         # A product may be of a row that is made of other products, which were written before it.
         for product in reversed(self.products.products.values()):
@@ -566,7 +577,7 @@ class RowWriter:
             words |= {product.row, product.matrix}
             if product.row in self.products.stages:
                 stage = self.products.stages[product.row]
-                stages.insert(0, replace(stage, lines=tuple(dead_code.without(list(stage.lines)))))
+                stages.insert(0, replace(stage, lines=tuple(dead_code.without(reused(stage.lines, stage)))))
                 words |= _words(stages[0].lines)
         words |= {factor.row for outer in self.outers.values() for factor in outer.factors}
         inputs = tuple(port for port in self.inputs.values() if port.local in words)
@@ -586,6 +597,35 @@ class RowWriter:
             if known == name and parameter.pointer:
                 return "matrix", Scalar(parameter.dtype)
         return None
+
+
+def _reusing(lines: Sequence[str], stages: dict[str, ProductRow]) -> Callable[..., list[str]]:
+    """Return a function that makes lines read the rows that stages left, in place of arrays that these copy: those of
+    the lines after a stage, and the stage's own.
+    """
+    def declared(stage: ProductRow, name: str) -> str:
+        return rf"\s*(?:{stage.c}\* const {name} = .*|{stage.c} {name}\[{stage.count}\]);"
+
+    def stays(stage: ProductRow) -> bool:
+        changed = rf"\b{stage.array}(?:\[[^=]*\] [-+*/|&^]?= |\b(?!\[))"
+        return bool(stage.array) and tuple(lines[:stage.before]) == stage.lines[:stage.before] \
+            and any(re.fullmatch(declared(stage, stage.array), line) for line in lines[:stage.before]) \
+            and not any(re.search(changed, line) for line in lines[stage.before:])
+
+    kept = [stage for stage in stages.values() if stays(stage)]
+
+    def reused(of: Sequence[str], end: ProductRow | None) -> list[str]:
+        found = list(of)
+        for stage in kept:
+            first = 0 if stage is end else stage.before
+            if end is None or stage.before <= end.before:
+                found[first:] = [re.sub(rf"\b{stage.array}\b", stage.name, line) for line in found[first:]]
+        if end in kept:
+            own = re.compile(rf"{declared(end, end.name)}|\s*{end.name}\[(\w+)\] = {end.name}\[0 \+ 1 \* \1\];")
+            found = [line for line in found if not own.fullmatch(line)]
+        return found
+
+    return reused
 
 
 def _is_tuple(fields: dict[str, Value | ElementField]) -> bool:

@@ -156,6 +156,7 @@ class RowKernel:
         given = [places[port.local] for port in (*self.function.inputs, *self.function.outputs)]
         given += [places[factor.name] for factor in (self.function if lanes else self.host).factors]
         given += [places[product.name] for product in self.function.products]
+        given += [places[stage.name] for stage in (self.function if lanes else self.host).stages]
         given += [_last_word(declared) for declared, _ in self.function.given]
         given += [port.base for port in self.function.flats]
         if lanes and self.table.lanes > 1:
@@ -168,6 +169,8 @@ class RowKernel:
         """Return a call of the stage before a product."""
         given = [places[port.local] for port in self.function.inputs] + [places[stage.name]]
         given += [places[one.name] for one in _before(self.function, product)]
+        stages = (self.function if lanes else self.host).stages
+        given += [places[one.name] for one in stages[:stages.index(stage)]]
         given += [_last_word(declared) for declared, _ in self.function.given]
         given += [port.base for port in self.function.flats]
         if lanes and self.table.lanes > 1:
@@ -211,7 +214,8 @@ class RowKernel:
             text.add(f"{product.c} {product.name}[{product.width}];",
                      f"{product.name}_matrix.row({product.name}, {places[product.row]} + {product.first});")
             places = places | {product.name: product.name}
-        return {product.name: product.name for product in self.host.products}
+        return {product.name: product.name for product in self.host.products} | {
+            stage.name: stage.name for stage in self.host.stages}
 
     def _fold_on_host(self, text: IndentedText) -> None:
         """Rows one after the other; of numbers as many at once as fit a few vectors, each with its own accumulator."""
@@ -545,18 +549,20 @@ def function_of_row(function: RowFunction, lanes: int, folded: Sequence[Accumula
     for stage in function.stages:
         product = next(one for one in function.products if one.row == stage.name)
         found += _function(f"{function.name}_{stage.name}", [
-            *inputs, f"{stage.c}* __restrict__ {stage.name}", *_given(_before(function, product)), *last], stage.lines)
+            *inputs, f"{stage.c}* __restrict__ {stage.name}", *_given(_before(function, product)),
+            *_given(function.stages[:function.stages.index(stage)]), *last], stage.lines)
     parameters = inputs
     for port in function.outputs:
         parameters.append(f"{port.c}& {port.local}" if port.number else
                           f"{port.c} (&{port.local})[{slots[port.local]}]" if port.local in slots else
                           f"{port.c}* __restrict__ {port.local}")
     parameters += [f"{factor.c}* __restrict__ {factor.name}" for factor in function.factors]
-    return found + _function(function.name, [*parameters, *_given(function.products), *last], function.lines)
+    return found + _function(function.name, [*parameters, *_given(function.products), *_given(function.stages), *last],
+                             function.lines)
 
 
-def _given(products: Sequence[Product]) -> list[str]:
-    return [f"const {product.c}* __restrict__ {product.name}" for product in products]
+def _given(left: Sequence[Product | ProductRow]) -> list[str]:
+    return [f"const {one.c}* __restrict__ {one.name}" for one in left]
 
 
 def _function(name: str, parameters: Sequence[str], lines: Sequence[str]) -> list[str]:

@@ -70,13 +70,19 @@ class Product:
 
 @dataclass(frozen=True)
 class ProductRow:
-    """A row of ``count`` numbers that the lines of a function leave under ``name``, so that it is multiplied."""
+    """A row of ``count`` numbers that the lines of a function leave under ``name``, so that it is multiplied.
+
+    The first ``before`` lines are those of the row function itself; where the row is an array of it, ``array`` is its
+    name.
+    """
 
     name: str
     c: str
     count: int
     itemsize: int
     lines: tuple[str, ...]
+    before: int = 0
+    array: str = ""
 
     @property
     def nbytes(self) -> int:
@@ -270,7 +276,11 @@ class RowProducts(NoProducts):
                     return None
                 item = part[0]
             self.emit.line(f"{name}[{place}] = {item};")
-        self.stages[name] = ProductRow(name, kind.c, terms, kind.numpy.itemsize, (*self.base.lines, *lines.lines))
+        array = items[0].partition("[")[0]
+        if steps is None or steps[::2] != (0, 1) or self.emit.sizes.get(array) != terms:
+            array = ""
+        self.stages[name] = ProductRow(name, kind.c, terms, kind.numpy.itemsize, (*self.base.lines, *lines.lines),
+                                       len(self.base.lines), array)
         return self.stages[name]
 
     def _product(self, names: tuple[str, str], even: list[tuple[int, int, int] | None], width: int, terms: int,

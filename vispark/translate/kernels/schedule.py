@@ -374,7 +374,7 @@ def _tiled(function: RowFunction, lanes: int, accumulated: Sequence[Accumulated]
     out = 0 if folds or lanes == WARP else \
         sum(stride_of(port) * port.itemsize for port in function.outputs if not port.number)
     groups = block // lanes
-    tile = min(groups, _MULTIPLIED_ROWS) if function.products else groups
+    tile = min(groups, _MULTIPLIED_ROWS) if function.products else min(WARP, most) if most else groups
     tile = min(tile, most) if most else tile
     while tile < (most or _MOST_ROWS) and 2 * tile * row <= nbytes and tile < FLUSHED * groups:
         tile *= 2

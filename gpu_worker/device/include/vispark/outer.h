@@ -13,19 +13,19 @@ namespace rows {
 template <class T, class A> struct Summed {
     typedef A Near;
     static constexpr int high = 4, broad = 4;
-    static constexpr bool flushes = false;
+    static constexpr bool flushes = false, tensor = false;
     static __device__ __forceinline__ A product(T a, T b) { return (A)(T)(a * b); }
 };
 template <class A> struct Summed<float, A> {
     typedef float Near;
     static constexpr int high = 8, broad = 8;
-    static constexpr bool flushes = true;
+    static constexpr bool flushes = true, tensor = true;
     static __device__ __forceinline__ float product(float a, float b) { return a * b; }
 };
 template <class A> struct Summed<double, A> {
     typedef double Near;
     static constexpr int high = 4, broad = 4;
-    static constexpr bool flushes = true;
+    static constexpr bool flushes = true, tensor = false;
     static __device__ __forceinline__ double product(double a, double b) { return a * b; }
 };
 
@@ -119,9 +119,10 @@ template <int size, int threads, class T> __device__ __forceinline__ void clear_
 }
 
 // A matrix that the warps of a block share: a warp has a tile of DOWN x ACROSS numbers of it. Of one that is symmetric
-// HALF the tiles are enough.
-template <class T, class A, int M, int N, bool HALF> struct Outer {
-    static constexpr int DOWN = 4 * Summed<T, A>::high, ACROSS = 8 * Summed<T, A>::broad;
+// HALF the tiles are enough. Where tensor cores multiply, a tile has 8 * EIGHTS columns.
+template <class T, class A, int M, int N, bool HALF, int EIGHTS> struct Outer {
+    static constexpr int BROAD = VISPARK_TF32 && Summed<T, A>::tensor ? EIGHTS : Summed<T, A>::broad;
+    static constexpr int DOWN = 4 * Summed<T, A>::high, ACROSS = 8 * BROAD;
     static constexpr int ROWS = (M + DOWN - 1) / DOWN, COLUMNS = (N + ACROSS - 1) / ACROSS;
     static __device__ constexpr int first_of(int row) { return HALF ? row * DOWN / ACROSS : 0; }
     static __device__ constexpr int tiles()
@@ -140,9 +141,10 @@ template <class T, class A, int M, int N, bool HALF> struct Outer {
         row = down * DOWN;
         column = (first_of(down) + tile) * ACROSS;
     }
+    static __device__ __forceinline__ bool has(int i, int j) { return i < M && j < N && !(HALF && j < i); }
     static __device__ __forceinline__ void put(A* partial, int i, int j, A value)
     {
-        if (i >= M || j >= N || (HALF && j < i)) return;
+        if (!has(i, j)) return;
         partial[(long long)i * N + j] = value;
         if (HALF) partial[(long long)j * N + i] = value;
     }
@@ -166,6 +168,8 @@ template <class T, class A, int TILES, int THREADS, int EIGHTS, int SPREAD> stru
     Near near[HIGH][BROAD];
     A far[HIGH][BROAD];
     int group, tile, row, column, taken;
+    // Whether numbers are looked at before tensor cores multiply them.
+    const bool careful;
 
     // Where number (i, j) of a thread lies in the warp's tile.
     static __device__ __forceinline__ int down(int i)
@@ -179,7 +183,8 @@ template <class T, class A, int TILES, int THREADS, int EIGHTS, int SPREAD> stru
         return TENSOR ? j * 8 + lane % 4 * 2 + i % 2 : j / 4 * 32 + j % 4 + lane % 8 * 4;
     }
 
-    __device__ __forceinline__ explicit OuterSums(int pass) : row(0), column(0), taken(0)
+    __device__ __forceinline__ OuterSums(int pass, bool careful)
+        : row(0), column(0), taken(0), careful(careful)
     {
         const int warp = threadIdx.x / 32;
         tile = GROUPS > 1 ? warp % TILES : pass * WARPS + warp;
@@ -218,9 +223,12 @@ template <class T, class A, int TILES, int THREADS, int EIGHTS, int SPREAD> stru
         if (!is_of<Matrix, FIRST>()) return;
         left += row;
         right += column;
-        if constexpr (TENSOR)
-            add_steps(left, left_apart, right, right_apart, count);
-        else
+        if constexpr (TENSOR) {
+            if (careful || count % (STEP * TOGETHER))
+                add_steps(left, left_apart, right, right_apart, count);
+            else
+                add_whole_steps(left, left_apart, right, right_apart, count);
+        } else
             add_rows(left, left_apart, right, right_apart, count);
     }
     __device__ __forceinline__ void add_rows(const T* left, int left_apart, const T* right, int right_apart, int count)
@@ -253,12 +261,86 @@ template <class T, class A, int TILES, int THREADS, int EIGHTS, int SPREAD> stru
     }
 
     // By tensor cores: each float is two numbers of 11 bits, its leading ones and the next, of which three products are
-    // taken. Steps with numbers that have no such parts, as they are not finite, are multiplied as they are.
+    // taken. Sums with numbers that have no such parts, as they are not finite, are not finite.
+    static constexpr int TOGETHER = SPREAD > 1 ? SPREAD / 2 : 1, APART = SPREAD > 1 ? 1 : 4;
+    __device__ __forceinline__ void add_whole_steps(const float* left, int left_apart, const float* right,
+                                                    int right_apart, int count)
+    {
+        const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4, steps = count / STEP;
+        VISPARK_PRAGMA(unroll 1)
+        for (int step = group; step < steps; step += GROUPS) {
+            const int k = step / TOGETHER * TOGETHER * STEP + t * SPREAD + step % TOGETHER * 2;
+            const float* const a = left + k * left_apart + g;
+            const float* const b = right + k * right_apart + g;
+            const int a_next = APART * left_apart, b_next = APART * right_apart;
+            tensor::Halves down[2][4];
+            VISPARK_UNROLL
+            for (int m = 0; m < 2; ++m) {
+                down[m][0].set(a[m * 16]);
+                down[m][1].set(a[m * 16 + 8]);
+                down[m][2].set(a[a_next + m * 16]);
+                down[m][3].set(a[a_next + m * 16 + 8]);
+            }
+            VISPARK_UNROLL
+            for (int n = 0; n < BROAD; n += TWO) {
+                tensor::Halves across[TWO][2];
+                VISPARK_UNROLL
+                for (int i = 0; i < TWO && n + i < BROAD; ++i) {
+                    across[i][0].set(b[(n + i) * 8]);
+                    across[i][1].set(b[b_next + (n + i) * 8]);
+                }
+                multiply(down, across, n);
+            }
+            if (++taken == FLUSHED) flush();
+        }
+    }
+    // Columns that are multiplied together, as a product waits for the one before it that is added to the same numbers.
+    static constexpr int TWO = BROAD == 3 ? 3 : 2;
+    template <int WIDE>
+    __device__ __forceinline__ void multiply(const tensor::Halves (&down)[2][4], const tensor::Halves (&across)[WIDE][2],
+                                             int n)
+    {
+        multiply_part<0>(down, across, n);
+        multiply_part<1>(down, across, n);
+        multiply_part<2>(down, across, n);
+    }
+    template <int PART, int WIDE>
+    __device__ __forceinline__ void multiply_part(const tensor::Halves (&down)[2][4],
+                                                  const tensor::Halves (&across)[WIDE][2], int n)
+    {
+        VISPARK_UNROLL
+        for (int i = 0; i < WIDE && n + i < BROAD; ++i)
+            VISPARK_UNROLL
+            for (int m = 0; m < 2; ++m) {
+                float sum[4] = {near[m * 4][n + i], near[m * 4 + 1][n + i], near[m * 4 + 2][n + i],
+                                near[m * 4 + 3][n + i]};
+                tensor::multiply_part<PART>(sum, down[m], across[i]);
+                VISPARK_UNROLL
+                for (int e = 0; e < 4; ++e) near[m * 4 + e][n + i] = sum[e];
+            }
+    }
+
+    // Whether sums of a matrix that were taken without care are not finite: then the rows are gone over once more, with
+    // care.
+    template <class Matrix, int FIRST> __device__ __forceinline__ bool fail() const
+    {
+        bool odd = false;
+        if constexpr (TENSOR) {
+            VISPARK_UNROLL
+            for (int i = 0; i < HIGH; ++i)
+                VISPARK_UNROLL
+                for (int j = 0; j < BROAD; ++j)
+                    odd |= far[i][j] - far[i][j] != 0 && Matrix::has(row + down(i), column + across(i, j));
+            odd &= !careful && is_of<Matrix, FIRST>();
+        }
+        return odd;
+    }
+
+    // With care: steps with numbers that have no parts are multiplied as they are.
     __device__ __forceinline__ void add_steps(const float* left, int left_apart, const float* right, int right_apart,
                                               int count)
     {
         const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-        constexpr int TOGETHER = SPREAD > 1 ? SPREAD / 2 : 1, APART = SPREAD > 1 ? 1 : 4;
         const int steps = (count + 8 * TOGETHER - 1) / (8 * TOGETHER) * TOGETHER;
         for (int step = group; step < steps; step += GROUPS) {
             const int start = step / TOGETHER * TOGETHER * 8;
@@ -271,10 +353,10 @@ template <class T, class A, int TILES, int THREADS, int EIGHTS, int SPREAD> stru
             bool odd = false;
             VISPARK_UNROLL
             for (int m = 0; m < 2; ++m) {
-                down[m][0].set(here ? a[m * 16] : 0.0f, odd);
-                down[m][1].set(here ? a[m * 16 + 8] : 0.0f, odd);
-                down[m][2].set(there ? a[a_next + m * 16] : 0.0f, odd);
-                down[m][3].set(there ? a[a_next + m * 16 + 8] : 0.0f, odd);
+                const float some[4] = {here ? a[m * 16] : 0.0f, here ? a[m * 16 + 8] : 0.0f,
+                                       there ? a[a_next + m * 16] : 0.0f, there ? a[a_next + m * 16 + 8] : 0.0f};
+                VISPARK_UNROLL
+                for (int i = 0; i < 4; ++i) odd |= !(fabsf(some[i]) < tensor::SPLIT_MOST), down[m][i].set(some[i]);
             }
             VISPARK_UNROLL
             for (int n = 0; n < BROAD; ++n) {
@@ -292,16 +374,10 @@ template <class T, class A, int TILES, int THREADS, int EIGHTS, int SPREAD> stru
             } else {
                 VISPARK_UNROLL
                 for (int n = 0; n < BROAD; ++n) {
-                    tensor::Halves across[2];
-                    across[0].set(here ? b[n * 8] : 0.0f, odd);
-                    across[1].set(there ? b[b_next + n * 8] : 0.0f, odd);
-                    VISPARK_UNROLL
-                    for (int m = 0; m < 2; ++m) {
-                        float sum[4] = {near[m * 4][n], near[m * 4 + 1][n], near[m * 4 + 2][n], near[m * 4 + 3][n]};
-                        tensor::multiply_halves(sum, down[m], across);
-                        VISPARK_UNROLL
-                        for (int e = 0; e < 4; ++e) near[m * 4 + e][n] = sum[e];
-                    }
+                    tensor::Halves across[1][2];
+                    across[0][0].set(here ? b[n * 8] : 0.0f);
+                    across[0][1].set(there ? b[b_next + n * 8] : 0.0f);
+                    multiply(down, across, n);
                 }
             }
             if (++taken == FLUSHED) flush();

@@ -11,6 +11,9 @@ namespace rows {
 
 __device__ __forceinline__ void barrier() { __syncthreads(); }
 
+// Whether something holds for a thread of the block; all of them ask.
+__device__ __forceinline__ bool any(bool here) { return __syncthreads_or(here); }
+
 __device__ __forceinline__ int least(long long a, int b) { return a < b ? (int)a : b; }
 
 // One work of a table launch: some rows of one block, whose arrays are the entry's ports.

@@ -23,7 +23,19 @@ struct TensorMultiply {
     static constexpr int terms = Matrix::terms, TILES = (Matrix::width + 7) / 8, WARPS = THREADS / 32;
     static constexpr int DOWN = ROWS / 16;
     static constexpr bool ODD = STRIDE % 2 == 1 && MOST % 32 == 0, WHOLE = MOST >= terms;
-    static constexpr int EACH = DOWN * TILES / WARPS < 1 ? 1 : DOWN * TILES / WARPS > 4 ? 4 : DOWN * TILES / WARPS;
+    // The tiles that a warp multiplies rows with at once, by what all of its turns take: rows are split once for each.
+    static __device__ constexpr int turns(int each)
+    {
+        return (DOWN * ((TILES + each - 1) / each) + WARPS - 1) / WARPS * (4 + each);
+    }
+    static __device__ constexpr int best()
+    {
+        int found = 1;
+        for (int each = 2; each <= 4; ++each)
+            if (turns(each) < turns(found)) found = each;
+        return found;
+    }
+    static constexpr int EACH = best();
     static constexpr int GROUPS = (TILES + EACH - 1) / EACH, STEPS = MOST / 8, FLUSHED = 8;
     static_assert(ROWS % 16 == 0 && MOST % 8 == 0, "whole steps of whole tiles");
 
@@ -48,11 +60,8 @@ struct TensorMultiply {
             for (int half = 0; half < 2; ++half) {
                 const int k = first + term_of(step, lane % 4, half);
                 tensor::Halves one;
-                bool odd = false;
-                one.set(k < terms && j < Matrix::width ? (float)matrix(k, j) : 0.0f, odd);
-                both.high[half] = one.high;
-                // What is not finite has no parts; its product is not finite either, and found by that.
-                both.low[half] = odd ? 0x7fffffffu : one.low;
+                one.set(k < terms && j < Matrix::width ? (float)matrix(k, j) : 0.0f);
+                both.high[half] = one.high, both.low[half] = one.low;
             }
             part[i] = both;
         }
@@ -79,12 +88,17 @@ struct TensorMultiply {
                                                 int first, const Matrix matrix)
     {
         const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-        float near[EACH][4], sum[EACH][4];
+        // Products of parts are added up apart, so that they need not wait for each other.
+        constexpr int APART_BY = EACH < 3 ? 3 : 2;
+        float near[APART_BY][EACH][4], sum[EACH][4];
         VISPARK_UNROLL
         for (int n = 0; n < EACH; ++n)
             VISPARK_UNROLL
-            for (int e = 0; e < 4; ++e) near[n][e] = sum[n][e] = 0.0f;
-        bool odd = false;
+            for (int e = 0; e < 4; ++e) {
+                sum[n][e] = 0.0f;
+                VISPARK_UNROLL
+                for (int part = 0; part < APART_BY; ++part) near[part][n][e] = 0.0f;
+            }
         const float* const upper = rows + g * STRIDE;
         const float* const lower = upper + 8 * STRIDE;
         const int steps = least((terms - first + 7) / 8, STEPS);
@@ -96,25 +110,40 @@ struct TensorMultiply {
                 const bool is_here = terms % MOST == 0 || first + here < terms;
                 const bool is_there = terms % MOST == 0 || first + there < terms;
                 tensor::Halves down[4];
-                down[0].set(is_here ? upper[here] : 0.0f, odd);
-                down[1].set(is_here ? lower[here] : 0.0f, odd);
-                down[2].set(is_there ? upper[there] : 0.0f, odd);
-                down[3].set(is_there ? lower[there] : 0.0f, odd);
+                down[0].set(is_here ? upper[here] : 0.0f);
+                down[1].set(is_here ? lower[here] : 0.0f);
+                down[2].set(is_there ? upper[there] : 0.0f);
+                down[3].set(is_there ? lower[there] : 0.0f);
+                tensor::Halves across[EACH][2];
                 VISPARK_UNROLL
                 for (int n = 0; n < EACH; ++n) {
-                    if (TILES % EACH && tile + n >= TILES) continue;
-                    const Parts both = part[(step * TILES + tile + n) * 32 + lane];
-                    tensor::Halves across[2];
-                    across[0].high = both.high[0], across[0].low = both.low[0];
-                    across[1].high = both.high[1], across[1].low = both.low[1];
-                    tensor::multiply_halves(near[n], down, across);
+                    // Beyond the last tile a warp multiplies by it again, and leaves that.
+                    const int here = TILES % EACH && tile + n >= TILES ? TILES - 1 : tile + n;
+                    const Parts both = part[(step * TILES + here) * 32 + lane];
+                    across[n][0].high = both.high[0], across[n][0].low = both.low[0];
+                    across[n][1].high = both.high[1], across[n][1].low = both.low[1];
                 }
+                VISPARK_UNROLL
+                for (int n = 0; n < EACH; ++n) tensor::multiply_part<0>(near[0][n], down, across[n]);
+                VISPARK_UNROLL
+                for (int n = 0; n < EACH; ++n) tensor::multiply_part<2>(near[APART_BY - 1][n], down, across[n]);
+                VISPARK_UNROLL
+                for (int n = 0; n < EACH; ++n) tensor::multiply_part<1>(near[APART_BY - 2][n], down, across[n]);
             }
             VISPARK_UNROLL
             for (int n = 0; n < EACH; ++n)
                 VISPARK_UNROLL
-                for (int e = 0; e < 4; ++e) sum[n][e] += near[n][e], near[n][e] = 0.0f;
+                for (int e = 0; e < 4; ++e) {
+                    float both = near[0][n][e];
+                    VISPARK_UNROLL
+                    for (int part = 1; part < APART_BY; ++part) both += near[part][n][e];
+                    sum[n][e] += both;
+                    VISPARK_UNROLL
+                    for (int part = 0; part < APART_BY; ++part) near[part][n][e] = 0.0f;
+                }
         }
+        // Numbers that have no parts are found by their products.
+        bool odd = false;
         VISPARK_UNROLL
         for (int n = 0; n < EACH; ++n)
             VISPARK_UNROLL

@@ -8,8 +8,10 @@ import re
 
 _WORD = re.compile(r"\b[A-Za-z_]\w*\b")
 _DECLARED = re.compile(r"^\s*(?:const )?[A-Za-z_][\w:<> ]*?[ *]+(?:const )?(?P<name>[A-Za-z_]\w*)(?: = .*|\[\d+\])?;$")
-_STORED = re.compile(r"^\s*(?P<name>[A-Za-z_]\w*)(?:\[[^=]*\])? [-+*/|&^]?= .*;$")
-_LOOP = re.compile(r"^\s*for \(.*\) \{$")
+_STORED = re.compile(r"^\s*(?:if \(lane == 0\) )?(?P<name>[A-Za-z_]\w*)(?:\[[^=]*\])? [-+*/|&^]?= .*;$")
+_LOOP = re.compile(r"^\s*(?:for \(.*\)|if \(\w+ < \d+\)) \{$")
+_PLACE = re.compile(r"^\s*const int \w+ = [\w *+]+;$")
+_SETTLE = re.compile(r"^\s*rows::settle<\d+>\(\);$")
 _HINT = ("VISPARK_UNROLL", "VISPARK_SUM")
 
 
@@ -18,6 +20,8 @@ def without(lines: list[str]) -> list[str]:
 
     >>> without(["const float a = x[0];", "const float b = x[1];", "out = a;"])
     ['const float a = x[0];', 'out = a;']
+    >>> without(["float a = x[0];", "const float b = a;", "a += b;"])    # read by each other alone
+    []
     """
     while True:
         left = _without_empty_loops(_once(lines))
@@ -28,15 +32,19 @@ def without(lines: list[str]) -> list[str]:
 
 def _once(lines: list[str]) -> list[str]:
     declared = {found["name"] for line in lines if (found := _DECLARED.match(line))}
-    read: set[str] = set()
+    # What is read by lines that are not of a variable, and by those of variables that are read.
+    read, by = set[str](), dict[str, set[str]]()
     for line in lines:
         if not line.strip().startswith(_HINT):
-            words = set(_WORD.findall(line))
             own = _DECLARED.match(line) or _STORED.match(line)
-            # What a variable's own new value is made of is not read by that.
-            read.update(word for word in words if own is None or word != own["name"])
-    unread = declared - read
-    return [line for line in lines if not _is_of(line, unread)]
+            into = by.setdefault(own["name"], set()) if own and own["name"] in declared else read
+            into.update(_WORD.findall(line))
+    waiting = list(read)
+    while waiting:
+        further = by.get(waiting.pop(), set()) - read
+        read |= further
+        waiting += further
+    return [line for line in lines if not _is_of(line, declared - read)]
 
 
 def _is_of(line: str, names: set[str]) -> bool:
@@ -47,10 +55,13 @@ def _is_of(line: str, names: set[str]) -> bool:
 def _without_empty_loops(lines: list[str]) -> list[str]:
     found: list[str] = []
     for line in lines:
+        # A place that ends with its block is read by nothing.
+        while line.strip() == "}" and found and _PLACE.match(found[-1]):
+            found.pop()
         if line.strip() == "}" and found and _LOOP.match(found[-1]):
             found.pop()
             while found and found[-1].strip().startswith(_HINT):
                 found.pop()
-        else:
+        elif not (found and line == found[-1] and _SETTLE.match(line)):
             found.append(line)
     return found

@@ -107,20 +107,20 @@ __device__ __forceinline__ void mma(float* acc, const unsigned (&a)[4], const un
 
 // -- float32 as parts of TF32 ----------------------------------------------------------------------------------------
 
-// A float as two numbers of 11 bits: its leading ones, rounded, and the next. There are none of what is not finite, and
-// of what is near to it; SPLIT_MOST is beyond all others.
+// A float as two numbers of 11 bits: its leading ones, rounded, and the next, of which products read no more. What is not
+// finite, or near to it, has none: its products are not finite either. SPLIT_MOST is beyond all others.
 constexpr float SPLIT_MOST = 3.0e38f;
 struct Halves {
     unsigned high, low;
-    __device__ __forceinline__ void set(float x, bool& odd)
+    __device__ __forceinline__ void set(float x)
     {
-        odd |= !(fabsf(x) < SPLIT_MOST);
         high = (__float_as_uint(x) + 0x1000u) & 0xffffe000u;
-        low = (__float_as_uint(x - __uint_as_float(high)) + 0x1000u) & 0xffffe000u;
+        low = __float_as_uint(x - __uint_as_float(high));
     }
 };
 
-// acc += 16 rows x 8 columns, of 8 numbers each, but for the product of the two lesser parts. Lane 4 g + t has of the
+// acc += 16 rows x 8 columns, of 8 numbers each: one of the three products of parts, of which the last is that of the
+// leading ones. Each waits for what is added to the same numbers, so that those of several come in turn. Lane 4 g + t has of the
 // rows g and g + 8, and of the other factor's column g, the numbers t and t + 4; of the sums rows g and g + 8, columns
 // 2 t and 2 t + 1.
 #if __CUDA_ARCH__ >= 800
@@ -132,14 +132,19 @@ __device__ __forceinline__ void mma(float (&acc)[4], unsigned a0, unsigned a1, u
                  : "+f"(acc[0]), "+f"(acc[1]), "+f"(acc[2]), "+f"(acc[3])
                  : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
-__device__ __forceinline__ void multiply_halves(float (&acc)[4], const Halves (&a)[4], const Halves (&b)[2])
+template <int PART>
+__device__ __forceinline__ void multiply_part(float (&acc)[4], const Halves (&a)[4], const Halves (&b)[2])
 {
-    mma(acc, a[0].low, a[1].low, a[2].low, a[3].low, b[0].high, b[1].high);
-    mma(acc, a[0].high, a[1].high, a[2].high, a[3].high, b[0].low, b[1].low);
-    mma(acc, a[0].high, a[1].high, a[2].high, a[3].high, b[0].high, b[1].high);
+    if (PART == 0)
+        mma(acc, a[0].low, a[1].low, a[2].low, a[3].low, b[0].high, b[1].high);
+    else if (PART == 1)
+        mma(acc, a[0].high, a[1].high, a[2].high, a[3].high, b[0].low, b[1].low);
+    else
+        mma(acc, a[0].high, a[1].high, a[2].high, a[3].high, b[0].high, b[1].high);
 }
 #else
-__device__ __forceinline__ void multiply_halves(float (&acc)[4], const Halves (&a)[4], const Halves (&b)[2]) {}
+template <int PART>
+__device__ __forceinline__ void multiply_part(float (&acc)[4], const Halves (&a)[4], const Halves (&b)[2]) {}
 #endif
 
 }  // namespace tensor

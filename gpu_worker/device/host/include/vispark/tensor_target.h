@@ -76,37 +76,28 @@ inline float float_of(unsigned bits)
     return x;
 }
 
-// A float as two numbers of 11 bits: its leading ones, rounded, and the next. There are none of what is not finite, and
-// of what is near to it; SPLIT_MOST is beyond all others.
+// A float as two numbers of 11 bits: its leading ones, rounded, and the next. What is not finite, or near to it, has
+// none: its products are not finite either. SPLIT_MOST is beyond all others.
 constexpr float SPLIT_MOST = 3.0e38f;
 struct Halves {
     unsigned high, low;
-    __device__ __forceinline__ void set(float x, bool& odd)
+    __device__ __forceinline__ void set(float x)
     {
-        odd |= !(fabsf(x) < SPLIT_MOST);
         high = (bits_of(x) + 0x1000u) & 0xffffe000u;
-        low = (bits_of(x - float_of(high)) + 0x1000u) & 0xffffe000u;
+        low = bits_of(x - float_of(high)) & 0xffffe000u;
     }
 };
-inline void multiply_halves(float (&acc)[4], const Halves (&a)[4], const Halves (&b)[2])
+template <int PART> inline void multiply_part(float (&acc)[4], const Halves (&a)[4], const Halves (&b)[2])
 {
     const int lane = threadIdx.x % 32, t = lane % 4, g = lane / 4;
     for (int q = 0; q < 4; q++) {
-        float row[4][2], other[2][2][2];
-        for (int part = 0; part < 2; part++) {
-            for (int i = 0; i < 4; i++)
-                row[i][part] = float_of(__shfl_sync(~0u, part ? a[i].low : a[i].high, 4 * g + q));
-            for (int i = 0; i < 2; i++)
-                for (int n = 0; n < 2; n++)
-                    other[n][i][part] = float_of(__shfl_sync(~0u, part ? b[i].low : b[i].high, 4 * (2 * t + n) + q));
-        }
+        float row[4], other[2][2];
+        for (int i = 0; i < 4; i++) row[i] = float_of(__shfl_sync(~0u, PART == 0 ? a[i].low : a[i].high, 4 * g + q));
+        for (int i = 0; i < 2; i++)
+            for (int n = 0; n < 2; n++)
+                other[n][i] = float_of(__shfl_sync(~0u, PART == 1 ? b[i].low : b[i].high, 4 * (2 * t + n) + q));
         for (int i = 0; i < 4; i++)
-            for (int half = 0; half < 2; half++) {
-                const float (&x)[2] = row[i / 2 + 2 * half], (&y)[2] = other[i % 2][half];
-                acc[i] += x[1] * y[0];
-                acc[i] += x[0] * y[1];
-                acc[i] += x[0] * y[0];
-            }
+            for (int half = 0; half < 2; half++) acc[i] += row[i / 2 + 2 * half] * other[i % 2][half];
     }
 }
 
