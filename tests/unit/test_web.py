@@ -7,17 +7,20 @@ import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gpu_worker.protocol.errors import WorkerError
-from gpu_worker.web import server
+from gpu_worker.web import server, stream
 from gpu_worker.web.access import Access
 from gpu_worker.web.guard import POLICY, PageGuard
+from tests.system.worker_tools import eventually
 
 testclient = pytest.importorskip("starlette.testclient")
 responses = pytest.importorskip("starlette.responses")
 starlette = pytest.importorskip("starlette.applications")
+routing = pytest.importorskip("starlette.routing")
 
 
 async def _application(scope, receive, send):
@@ -179,6 +182,41 @@ def test_a_server_answers_until_it_is_stopped(access: Access):
         thread.join()
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection((host, port))
+
+
+class _Long(stream.Feed):
+    """Feed of events that are longer than what a connection keeps for a viewer that does not read."""
+
+    def look(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        return {"up": True, "text": "x" * (1 << 20)}, {}
+
+
+def test_a_viewer_that_never_reads_is_left_and_holds_nobody_up(access: Access):
+    feed = _Long(0.02)
+    events = stream.Events(feed, lambda: pages.is_ending, stalled=0.2)
+    application = starlette.Starlette(routes=[routing.Route("/events", events)], lifespan=feed.running)
+    sock = server.listen("127.0.0.1", 0)
+    pages = server.PageServer(PageGuard(application, access), sock)
+    address = sock.getsockname()
+    thread = threading.Thread(target=pages.run)
+    thread.start()
+    connection = http.client.HTTPConnection(*address, timeout=60)
+    try:
+        with socket.create_connection(address) as silent:
+            silent.sendall(f"GET /events HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {access.secret}\r\n\r\n"
+                           .encode())
+            assert eventually(lambda: events.viewers == 1)
+            connection.request("GET", "/events", headers={"Authorization": f"Bearer {access.secret}"})
+            answer = connection.getresponse()
+            seen = most = 0
+            while events.viewers != 1 or most < 2:
+                most = max(most, events.viewers)
+                seen += answer.readline().startswith(b"data: ")
+            assert seen > 1 and answer.readline()
+    finally:
+        connection.close()
+        pages.stop()
+        thread.join()
 
 
 def test_a_certificate_that_is_none(tmp_path: Path):
