@@ -9,9 +9,11 @@ A NameNode, two DataNodes and two executors of the same hosts run on this machin
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
+import statistics
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -57,7 +59,38 @@ def run(sc: SparkContext, hdfs: Hdfs, nbytes: int, blocks: int, samples: int, do
              *(Case(name, lambda source=source: _cached(source()), nbytes, () if name == OURS else (OURS,),
                     repeat=False) for name, source in sources.items())]
     group.series = interleave(cases, samples, done=done)
+    ratios = processor_ratios({name: lambda source=source: _cached(source()) for name, source in sources.items()},
+                              samples)
+    group.checks[f"processor seconds of {STOCK} over {OURS}"] = {"pairs": ratios, "median": statistics.median(ratios)}
     return group
+
+
+def processor_ratios(ways: dict[str, Callable[[], None]], samples: int) -> list[float]:
+    """Return by how much the other way takes more of the processors than the first, in pairs whose order changes: of
+    HDFS's servers, executors, their Python workers and GPU workers, and this driver, which other programs on the
+    machine change little.
+    """
+    found = []
+    for number in range(samples):
+        used = {}
+        for name in list(ways)[::1 if number % 2 else -1]:
+            before = _processor_seconds()
+            ways[name]()
+            used[name] = sum(max(0.0, seconds - before.get(process, 0.0))
+                             for process, seconds in _processor_seconds().items())
+        found.append(used[STOCK] / used[OURS])
+    return found
+
+
+def _processor_seconds() -> dict[int, float]:
+    """The seconds that each process of this run has had of processors."""
+    mark, found = f"VISPARK_TEST_RUN={os.getpid()}\0".encode(), {}
+    for place in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if place.name == str(os.getpid()) or (place.name.isdecimal() and mark in (place / "environ").read_bytes()):
+                ticks = (place / "stat").read_text().rpartition(")")[2].split()[11:13]
+                found[int(place.name)] = sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
+    return found
 
 
 def stock(sc: SparkContext, grid: Grid, path: str, blocks: int) -> RDD[Any]:
