@@ -34,12 +34,12 @@ function show(node) {
   ];
   showTotals(totals);
   fill("sessions", sessions.map((each) => each.busy
-    ? [each.application || each.session, String(each.pid), count(each.clients), "busy", ..."          ".split("")]
+    ? [each.application || each.session, String(each.pid), count(each.clients), "", "busy", ..."         ".split("")]
     : [each.application || each.session, String(each.pid), count(each.clients),
+       each.rates.busy === undefined ? "" : `${Math.round(100 * each.rates.busy)} %`,
        each.memory.map((memory) => `${memory.device} ${size(memory.used)} of ${size(memory.total)}`).join(", "),
        size(each.host), count(each.rates.requests), count(each.rates.plans), count(each.rates.repeated),
-       size(each.rates.received), size(each.rates.returned), size(each.rates.sent),
-       each.rates.busy === undefined ? "" : `${Math.round(100 * each.rates.busy)} %`, count(each.plans),
+       size(each.rates.received), size(each.rates.returned), size(each.rates.sent), count(each.plans),
        count(each.failed)]), "no application has a session here");
   fill("vrdds", sessions.flatMap((each) => each.vrdds.map((held) =>
     [each.application || each.session, String(held.vrdd), held.name, count(held.partitions), held.dtype,
