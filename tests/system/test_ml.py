@@ -229,6 +229,41 @@ def test_a_fit_is_two_jobs_and_a_second_one_loads_nothing(sc: SparkContext, numb
     assert cost(sc, lambda: feature.PCA(k=2, inputCol="features", outputCol="out").fit(numbers)).jobs == 1
 
 
+#: Spark jobs of a first fit, with its load, and of a second one, by estimator; the summary of a linear regression is a
+#: job of MLlib's from Spark 4 on, and the mixture draws its first rows by one.
+JOBS = {"clustering.KMeans": (1, 0), "clustering.BisectingKMeans": (1, 0), "clustering.GaussianMixture": (2, 1),
+        "classification.LogisticRegression": (1, 0), "classification.LinearSVC": (1, 0),
+        "classification.FMClassifier": (1, 0), "regression.FMRegressor": (1, 0), "regression.LinearRegression": (2, 1),
+        "regression.GeneralizedLinearRegression": (1, 0), "feature.PCA": (1, 0), "feature.StandardScaler": (1, 0),
+        "feature.MinMaxScaler": (1, 0), "feature.MaxAbsScaler": (1, 0), "recommendation.ALS": (1, 0),
+        "decomposition.NMF": (1, 0)}
+
+
+def test_no_fit_takes_more_than_two_jobs(sc: SparkContext, classes: DataFrame):
+    """Word2Vec has a test of its own."""
+    df = classes.selectExpr("two as label", "features", "cast(label as int) user", "cast(weight as int) item",
+                            "weight as rating", "transform(array(1.0, 2.0), each -> each * weight) as parts").cache()
+    df.count()
+    modules = {each.__name__.rpartition(".")[2]: each for each in
+               (clustering, classification, regression, feature, recommendation, decomposition)}
+    found = {}
+    for name in JOBS:
+        module, _, kind = name.partition(".")
+        estimator = getattr(modules[module], kind)()
+        for param, value in {"inputCol": "parts" if kind == "NMF" else "features", "outputCol": "out", "k": 2,
+                             "maxIter": 2, "seed": 1, "rank": 2, "factorSize": 2}.items():
+            if estimator.hasParam(param):
+                estimator._set(**{param: value})
+        loads.unload()
+        found[name] = tuple([cost(sc, lambda fit=estimator.fit: fit(df)).jobs for _ in range(2)])
+    expected = dict(JOBS)
+    if sc.version.startswith("3."):
+        expected["regression.LinearRegression"] = (1, 0)
+    assert found == expected
+    loads.unload()
+    df.unpersist()
+
+
 def test_a_load_goes_with_the_last_of_its_dataframes(spark: SparkSession, numbers: DataFrame):
     loads.unload()
     regression.LinearRegression().fit(numbers.limit(50))
@@ -442,6 +477,20 @@ def test_pipelines_are_saved_for_mllib_and_loaded(tmp_path):
              for kind in (vispark.ml.Pipeline, Pipeline)]
     assert kinds == [["vispark.ml.feature", "vispark.ml.classification", "pyspark.ml.feature"],
                      ["pyspark.ml.feature", "pyspark.ml.classification", "pyspark.ml.feature"]]
+
+
+@pytest.mark.parametrize("name", ["CrossValidator", "TrainValidationSplit"])
+def test_searches_over_estimators_of_python_are_saved_and_loaded(spark: SparkSession, tmp_path, name: str):
+    """Of files pyspark tells by the class's package whether its Python or Java wrote them."""
+    learner = decomposition.NMF(k=2, inputCol="x")
+    grid = tuning.ParamGridBuilder().addGrid(learner.maxIter, [0, 1]).build()
+    search = getattr(selection_in_workers, name)(estimator=learner, estimatorParamMaps=grid, seed=3,
+                                                 evaluator=evaluation.RegressionEvaluator())
+    search.save(str(tmp_path / "search"))
+    for module in (selection_in_workers, tuning):
+        read = getattr(module, name).load(str(tmp_path / "search"))
+        assert type(read) is getattr(module, name) and read.uid == search.uid and read.getSeed() == 3
+        assert [list(each.values()) for each in read.getEstimatorParamMaps()] == [[0], [1]]
 
 
 def test_vectors_of_words(sc: SparkContext, spark: SparkSession, tmp_path):

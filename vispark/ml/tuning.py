@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from pyspark import inheritable_thread_target
 from pyspark.ml import tuning
+from pyspark.ml.util import MLReader
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sql
 
@@ -54,6 +55,15 @@ class CrossValidator(tuning.CrossValidator):
             best = _best(self, dataset, average)
         models: Any = [each for _, each in results] if self.getCollectSubModels() else None
         return self._copyValues(tuning.CrossValidatorModel(best, list(average), models, list(metrics.std(axis=0))))
+
+    def write(self) -> Any:
+        """Return a writer of the search, as pyspark's own."""
+        return _as(tuning.CrossValidator, self).write()
+
+    @classmethod
+    def read(cls) -> Any:
+        """Return a reader of saved searches, pyspark's own among them."""
+        return _SearchReader(cls, super().read())
 
     def _numbered(self, dataset: DataFrame) -> tuple[DataFrame, tuple[str, Column]]:
         """Return the DataFrame that is loaded, and the field of its folds' numbers."""
@@ -106,6 +116,34 @@ class TrainValidationSplit(tuning.TrainValidationSplit):
             best = _best(self, dataset, metrics)
         kept: Any = models if self.getCollectSubModels() else None
         return self._copyValues(tuning.TrainValidationSplitModel(best, metrics, kept))
+
+    def write(self) -> Any:
+        """Return a writer of the search, as pyspark's own."""
+        return _as(tuning.TrainValidationSplit, self).write()
+
+    @classmethod
+    def read(cls) -> Any:
+        """Return a reader of saved searches, pyspark's own among them."""
+        return _SearchReader(cls, super().read())
+
+
+class _SearchReader(MLReader[Any]):
+    """Reader of searches as a class, which another reader reads as pyspark's."""
+
+    def __init__(self, kind: type[Any], reader: Any):
+        super().__init__()
+        self._kind, self._reader = kind, reader
+
+    def load(self, path: str) -> Any:
+        return _as(self._kind, self._reader.load(path))
+
+
+def _as(kind: type[Any], search: Any) -> Any:
+    """Return a search as one of another class.
+
+    It is written as pyspark's: by the class's package pyspark tells whether its Python or Java wrote a file.
+    """
+    return search._copyValues(kind()._resetUid(search.uid))
 
 
 def _evaluated(search: Any, train: DataFrame, validation: DataFrame) -> tuple[list[float], list[Any]]:
