@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import doctest
+import functools
 import importlib
 import pkgutil
 import re
@@ -25,20 +26,29 @@ _FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 _BLOCK = re.compile(r"^```pycon\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
+#: Its import begins MPI in this process, for good: a segment of 16 MB would stay in shared memory.
+_BEGINS_MPI = "gpu_worker.mpi.rank"
+
+
 def modules() -> Iterator[ModuleType]:
-    """Both packages with all their modules."""
+    """Both packages with all their modules but the one that begins MPI."""
     for package in (gpu_worker, vispark):
         yield package
         for found in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
-            if not found.name.endswith("__main__"):
+            if not found.name.endswith("__main__") and found.name != _BEGINS_MPI:
                 yield importlib.import_module(found.name)
 
 
 def of_docstrings(*, spark: bool) -> list[doctest.DocTest]:
     """The docstrings with examples that need a SparkContext, or those that need none."""
+    return [test for test in _of_docstrings() if _uses_spark(test) == spark]
+
+
+@functools.cache
+def _of_docstrings() -> list[doctest.DocTest]:
     finder = doctest.DocTestFinder(exclude_empty=True)
     found = [test for module in modules() for test in finder.find(module, globs=_names() | _own(module))]
-    return [test for test in found if test.examples and _uses_spark(test) == spark]
+    return [test for test in found if test.examples]
 
 
 def of_pages() -> list[doctest.DocTest]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import sys
 import tempfile
 from pathlib import Path
 
@@ -25,6 +26,10 @@ def test_examples_are_found():
     names = {test.name for test in doctests.of_docstrings(spark=False)}
     assert {"gpu_worker.device.null.NullDevice", "vispark.plan.cuda_source.Kernels"} <= names
     assert {test.name for test in doctests.of_docstrings(spark=True)} >= {"vispark", "vispark.api.vrdd.VRDD.exec"}
+
+
+def test_no_import_begins_mpi_in_the_process_of_the_tests():
+    assert "mpi4py.MPI" not in sys.modules
 
 
 def test_an_example_that_gives_something_else_is_an_error():
