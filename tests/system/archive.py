@@ -19,8 +19,9 @@ from pyspark.find_spark_home import _find_spark_home
 
 #: "no" where so few JVMs start that the archive would cost more than it saves.
 WANTED = "VISPARK_TEST_ARCHIVE"
-#: What makes a JVM quick to start rather than quick to run.
-QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+#: What makes a JVM quick to start rather than quick to run. With one compiler it has room for 48 MB of compiled code,
+#: unless it is told to have more, and tests of SQL and MLlib fill these: code is thrown out then, and compiled again.
+QUICK = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
 #: Options that Java's launcher takes from the environment, before those of the command line.
 _OPTIONS = "JDK_JAVA_OPTIONS"
 #: Seconds that making the archive may take on a busy machine.

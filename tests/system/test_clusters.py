@@ -54,8 +54,16 @@ def _environment(folder: Path) -> dict[str, str]:
 
 
 def _vispark(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "vispark.migrate", *words], cwd=folder, env=_environment(folder),
-                          capture_output=True, text=True, timeout=300)
+    """Run a command; one that does not end is ended with the programs and JVMs that it started."""
+    with subprocess.Popen([sys.executable, "-m", "vispark.migrate", *words], cwd=folder, env=_environment(folder),
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
+        try:
+            output, errors = process.communicate(timeout=120)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            output, errors = process.communicate()
+            pytest.fail(f"vispark {' '.join(words)} did not end in 120 s:\n{output[-3000:]}\n{errors[-6000:]}")
+    return subprocess.CompletedProcess(words, process.returncode, output, errors)
 
 
 def _listed(folder: Path) -> list[dict]:
