@@ -12,14 +12,15 @@ from html import escape
 from pathlib import Path
 from types import FrameType
 
+import pyspark
 from pyspark import SparkContext
 from pyspark.traceback_utils import SCCallSiteSync
 
 from gpu_worker.protocol import system
 
 _PACKAGES = tuple(f"{Path(path).resolve()}/" for path in (
-    Path(__file__).parents[1], Path(system.__file__).parents[1], sysconfig.get_path("stdlib"),
-    sysconfig.get_path("purelib")))
+    Path(__file__).parents[1], Path(system.__file__).parents[1], Path(pyspark.__file__).parent,
+    sysconfig.get_path("stdlib"), sysconfig.get_path("purelib")))
 
 
 _thread = threading.local()
