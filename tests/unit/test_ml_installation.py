@@ -31,6 +31,8 @@ def test_a_name_of_the_package_itself_is_replaced_too():
     try:
         install()
         assert pyspark.ml.Pipeline.__module__ == pyspark.ml.pipeline.Pipeline.__module__ == "vispark.ml.pipeline"
+        # PySpark 3.5 writes super(Pipeline, self).
+        assert pyspark.ml.Pipeline(stages=[]).getStages() == []
     finally:
         uninstall()
     assert pyspark.ml.Pipeline is pyspark.ml.pipeline.Pipeline

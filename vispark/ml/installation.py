@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import sys
+from types import ModuleType
 
 import pyspark.ml
 
@@ -44,12 +46,15 @@ BY_MLLIB = {
         "not begun: a pass for each evaluation would do"),
 }
 
+#: The modules of pyspark's whose places copies have, by name.
+_REPLACED: dict[str, ModuleType] = {}
+
 
 def install() -> list[str]:
-    """Put vispark's estimators in place of pyspark's, in the modules of ``pyspark.ml``.
+    """Put vispark's estimators in place of pyspark's, in copies of the modules of ``pyspark.ml``.
 
-    What a program imports from there afterwards, and what it loads from files, are vispark's. Names that were imported
-    before stay as they are.
+    What a program imports from there afterwards, and what it loads from files, are vispark's. Names and modules that
+    were imported before stay as they are: PySpark 3.5's own classes look their own names up there.
 
     Returns
     -------
@@ -70,21 +75,40 @@ def install() -> list[str]:
     names = []
     for estimator in ESTIMATORS:
         module = estimator.__module__.replace("vispark", "pyspark", 1)
-        _put(module, estimator.__name__, estimator)
+        setattr(_copied(module), estimator.__name__, estimator)
+        _export(estimator.__name__, estimator)
         names.append(f"{module}.{estimator.__name__}")
     return names
 
 
 def uninstall() -> None:
-    """Put pyspark's estimators back."""
+    """Put pyspark's modules back."""
+    for name, module in _REPLACED.items():
+        _place(name, module)
     for estimator in ESTIMATORS:
-        module = estimator.__module__.replace("vispark", "pyspark", 1)
-        theirs = next(base for base in estimator.__mro__ if base.__module__ == module)
-        _put(module, estimator.__name__, theirs)
+        if theirs := _REPLACED.get(estimator.__module__.replace("vispark", "pyspark", 1)):
+            _export(estimator.__name__, getattr(theirs, estimator.__name__))
+    _REPLACED.clear()
 
 
-def _put(module: str, name: str, kind: type) -> None:
-    """Put a class into a module of ``pyspark.ml``, and into the package where it has that name too."""
-    setattr(importlib.import_module(module), name, kind)
+def _copied(name: str) -> ModuleType:
+    """Return the copy of a module of ``pyspark.ml`` that has its place, which it gets now if it has none."""
+    module = importlib.import_module(name)
+    if name in _REPLACED:
+        return module
+    _REPLACED[name] = module
+    copy = ModuleType(name)
+    vars(copy).update(vars(module))
+    _place(name, copy)
+    return copy
+
+
+def _place(name: str, module: ModuleType) -> None:
+    sys.modules[name] = module
+    setattr(pyspark.ml, name.rpartition(".")[2], module)
+
+
+def _export(name: str, kind: type) -> None:
+    """Put a class into the package ``pyspark.ml``, where it has that name too."""
     if hasattr(pyspark.ml, name):
         setattr(pyspark.ml, name, kind)
