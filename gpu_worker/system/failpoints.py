@@ -33,6 +33,7 @@ NAMES = {
     "wave-done": "process: a wave of a plan's partitions is done, others are to come",
     "tier-copied": "process: a partition is copied to host memory or a file, and not bound to its name",
     "shuffle-counted": "process: it is known where records go by their keys, none is moved",
+    "shuffle-scattered": "process: records lie by their keys on each node, none was sent to another",
     "shuffle-moved": "process: records are moved by their keys, their new partitions are not kept",
     "world-starting": "process: its rank of an MPI world is about to come",
     "halo-packed": "process: cells for other nodes are packed, nothing is sent",

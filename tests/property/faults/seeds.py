@@ -218,7 +218,7 @@ FAULTS = (
           "        return head\n"),
     Fault("strides are sums of extents", "ir/values.py", "        stride *= extent\n", "        stride += extent\n"),
     Fault("what is read is left out", "codegen/scalar/dead_code.py",
-          'if own is None or word != own["name"])', "if own is None)"),
+          "further = by.get(waiting.pop(), set()) - read", "further = set[str]()"),
     Fault("an array is not kept as it is", "codegen/emitter.py",
           "            return self.materialised(value, name)\n        if isinstance(value, Tuple):",
           "            return value\n        if isinstance(value, Tuple):"),
