@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpu_worker.protocol.messages import Step
+from gpu_worker.protocol.plans import PartitionByKeyStep
 from vispark._utils.hashing import hashed_once
 from vispark.fold.lowering import FoldRequest
 from vispark.plan.operation import KEYS, DatasetId, LogicalPlan, PlanNode, takes_pairs_of_call
@@ -37,6 +38,11 @@ class RequestedOutput:
     name: str = ""
     others: int = 0
     table: RecordLayout | None = None
+
+    @property
+    def exchanges(self) -> bool:
+        """Whether workers exchange rows with each other behind the chain."""
+        return any(isinstance(step, PartitionByKeyStep) for step in self.keyed)
 
 
 @functools.lru_cache(maxsize=256)

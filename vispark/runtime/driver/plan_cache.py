@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from gpu_worker.protocol.messages import FoldByKeyStep, FoldStep
-from gpu_worker.protocol.plans import PartitionByKeyStep
 from vispark._utils.bounded import BoundedCache
 from vispark.lower.executable import Executable
 from vispark.lower.grid import lowering
@@ -158,7 +157,7 @@ class PlanCache:
                       for number in range(len(prepared[0][1].kept))]) if whole else ()
         assert not isinstance(work.fold, str)
         return DistributedExecutable(prepared, work.fold, "", kept,
-                                     any(isinstance(step, PartitionByKeyStep) for step in requested.keyed))
+                                     requested.exchanges)
 
 
 def _key(node: PlanNode, chain: LogicalPlan, nodes: LogicalPlan) -> Hashable:

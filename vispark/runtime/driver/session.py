@@ -497,6 +497,8 @@ class Session:
                 self.materialise(loader, trail, start, partitions)
             beside = others()
             homes = shared_homes(residency, beside, is_relayed=self.relays)
+            if len(homes) > 1 and not keyed.exchanges:
+                raise KeysRefused(f"the records lie in {len(homes)} workers, and what each folds is joined elsewhere")
             try:
                 self._round(loader, chain, start, keyed, partitions, PartialResult(),
                             (*[each.cached.number for each in beside], target.cached.number))
