@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -42,7 +41,6 @@ from gpu_worker.protocol.payload import Payload, results
 from gpu_worker.protocol.plans import sealed
 from gpu_worker.protocol.publications import PublicationDetails
 from gpu_worker.protocol.wire import close_all
-from tests.leaks import is_alive
 from tests.system.worker_tools import Runtime, eventually, runtime
 
 __all__ = ["runtime"]
@@ -229,25 +227,6 @@ def test_a_daemon_that_is_killed_gets_publications_back(runtime: Runtime):
         runtime.start()
         assert eventually(lambda: [(each.key, each.readers) for each in listed()] == [("k1", 1)])
         assert np.array_equal(fetched(reader, attach(reader, 8) and 8), NUMBERS)
-
-
-def test_a_daemon_that_is_killed_in_the_lease_after_the_last_takes_the_publication_along(runtime: Runtime):
-    lasting = replace(DETAILS, lease=600.0)
-    with runtime.lease(**OWNER) as lease, runtime.client(**OWNER, anchor=0) as owner:
-        put(owner)
-        publish(owner, lasting)
-        process = owner.pid
-        lease.close()
-    assert eventually(lambda: [each.expires > 0 for each in listed()] == [True])
-    os.kill(runtime.daemon(), signal.SIGKILL)
-    runtime.start()
-    with runtime.client(**READER) as reader:
-        with pytest.raises(PublicationLost, match="no publication 'points'"):
-            attach(reader)
-        assert not listed() and eventually(lambda: not is_alive(process))
-        put(reader, 3)
-        publish(reader, replace(lasting, key="k2"), vrdd=3)
-        assert attach(reader, 4).details.key == "k2"
 
 
 @pytest.mark.parametrize("point", ["publication-copied", "publication-attached", "before-reply"])
