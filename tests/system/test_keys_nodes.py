@@ -1,0 +1,102 @@
+"""Records that two nodes of a Spark cluster exchange by their keys."""
+
+from __future__ import annotations
+
+import math
+import operator
+import os
+import signal
+import time
+import warnings
+from collections.abc import Iterator
+from operator import itemgetter
+
+import numpy as np
+import pytest
+from pyspark import RDD, SparkContext
+
+from tests.system.test_grid_nodes import gpu_worker, sessions
+from tests.system.topology import Topology
+
+pytestmark = [pytest.mark.mpi, pytest.mark.timeout(300)]
+
+NUMBERS = np.random.default_rng(11).integers(-40, 40, 4000).tolist()
+
+
+@pytest.fixture(scope="module")
+def cluster(standalone: Topology) -> Iterator[Topology]:
+    """Two nodes whose daemons know each other."""
+    for node in standalone.nodes:
+        others = ",".join(str(other.runtime_dir) for other in standalone.nodes if other is not node)
+        gpu_worker(node, "start", "--hosts", others)
+    yield standalone
+    for node in standalone.nodes:
+        gpu_worker(node, "stop")
+
+
+@pytest.fixture(scope="module")
+def sc(cluster: Topology) -> Iterator[SparkContext]:
+    """A context whose driver reaches the workers, and whose session is up, with the threads of an exchange."""
+    with cluster.context({"spark.vispark.device": "host", "spark.vispark.transport": "unix"}) as context:
+        pairs = context.parallelize(range(8), 4).cache("GPU").vmap(lambda n: (n, n))
+        assert len(pairs.join(pairs).collect()) == 8 and len(pairs.countByKey()) == 8
+        del pairs
+        yield context
+
+
+
+def spread(sc: SparkContext, records: list, slices: int = 4) -> RDD:
+    """Cached records, of which each node has some partitions."""
+    made = sc.parallelize(records, slices).mapPartitions(slowly).cache("GPU")
+    made.count()
+    assert len(made._residency.by_home()) == 2, "each node is to have some partitions"
+    return made
+
+
+def slowly(records):
+    time.sleep(0.3)
+    return records
+
+
+class TestKeys:
+    """Exchanges of records by their keys."""
+
+    @pytest.fixture(autouse=True)
+    def no_leaks(self) -> None:
+        """Leave connections to the context's end: the thread that releases takes another where one is in use."""
+
+    def test_records_go_to_the_partitions_of_their_keys_on_two_nodes(self, sc: SparkContext):
+        pairs, squares = spread(sc, NUMBERS).vmap(lambda n: (n, n * n)), [(n, n * n) for n in NUMBERS]
+        expected = sc.parallelize(squares, 4)
+        names = spread(sc, list(range(-5, 5))).vmap(lambda k: (k, 100 + k))
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")      # none of it is Spark's
+            put = pairs.partitionBy(5)
+            # In the order of the records, which Spark's own shuffle among nodes does not keep.
+            assert put.glom().collect() == [[pair for pair in squares if hash(pair[0]) % 5 == at] for at in range(5)]
+            assert len(put._residency.by_home()) == 2
+            assert pairs.sortByKey(ascending=False, numPartitions=3).collect() == \
+                sorted(squares, key=itemgetter(0), reverse=True)
+            assert sorted(pairs.reduceByKey(operator.add).collect()) == \
+                sorted(expected.reduceByKey(operator.add).collect())
+            assert pairs.countByKey() == expected.countByKey()
+            assert sorted(spread(sc, NUMBERS).distinct().collect()) == sorted(set(NUMBERS))
+            assert {key: list(found) for key, found in pairs.groupByKey(3).collect()} == \
+                {key: list(found) for key, found in expected.groupByKey(3).collect()}
+            assert sorted(pairs.join(names, 3).collect()) == \
+                sorted((n, (n * n, 100 + n)) for n in NUMBERS if -5 <= n < 5)
+            assert spread(sc, NUMBERS).filter(lambda n: n > 3).collect() == [n for n in NUMBERS if n > 3]
+
+    def test_keys_that_one_node_cannot_place_are_sparks_and_the_next_exchange_goes_on(self, sc: SparkContext):
+        floats = spread(sc, [1.0, 2.0, 3.0, math.nan, 5.0, 6.0, 7.0, 8.0]).vmap(lambda x: (x, x))
+        put = floats.partitionBy(2)
+        assert put._residency.exchange is not None
+        assert len(put.collect()) == 8 and put._residency.exchange is None
+        pairs = spread(sc, NUMBERS).vmap(lambda n: (n, 1))
+        assert pairs.sortByKey(numPartitions=2).keys().collect() == sorted(NUMBERS)
+
+    def test_a_node_that_loses_its_process_takes_its_partitions_back(self, sc: SparkContext, cluster: Topology):
+        put = spread(sc, NUMBERS).vmap(lambda n: (n, n * n)).partitionBy(5)
+        found = put.glom().collect()
+        os.kill(sessions(cluster)[0].pid, signal.SIGKILL)
+        assert put.glom().collect() == found
