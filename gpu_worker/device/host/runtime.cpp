@@ -434,28 +434,32 @@ void on_fault(int number, siginfo_t*, void*) {
     raise(number);
 }
 
-// Whether the client that waits for a launch is gone, looked for now and then: `client` is its descriptor, or -1.
+// Whether the client that waits for a launch is gone, looked for now and then: `client` is its descriptor, or -1. A
+// launch that is soon done is not left off, so that what an interrupted action has kept is there.
 class Client {
 public:
-    Client(int client, short events) : asked{client, events, 0} {}
+    Client(int client, short events) : next{client < 0 ? 0 : milliseconds() + GRACE}, asked{client, events, 0} {}
 
     bool is_gone() {
         if (asked.fd < 0) return false;
-        timespec now;
-        clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
-        long then = next.load(), moment = now.tv_sec * 1000 + now.tv_nsec / 1000000;
+        long then = next.load(), moment = milliseconds();
         if (moment < then || !next.compare_exchange_strong(then, moment + LOOK)) return false;
         pollfd look = asked;
         return poll(&look, 1, 0) == 1 && look.revents & (POLLHUP | POLLERR | asked.events);
     }
 
 private:
-    static constexpr long LOOK = 50;  // milliseconds
-    static std::atomic<long> next;    // of all launches, so that a plan of short ones is looked after too
+    static constexpr long GRACE = 200, LOOK = 50;  // milliseconds
+
+    static long milliseconds() {
+        timespec now;
+        clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+        return now.tv_sec * 1000 + now.tv_nsec / 1000000;
+    }
+
+    std::atomic<long> next;
     const pollfd asked;
 };
-
-std::atomic<long> Client::next{0};
 
 const Runtime RUNTIME = {wait, finish};
 thread_local char fault[256];
