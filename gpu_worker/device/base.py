@@ -14,14 +14,14 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import index
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
-from gpu_worker.device.clock import UNTIMED, Clock
+from gpu_worker.device.clock import UNTIMED, BusyTime, Clock
 from gpu_worker.protocol.errors import DeviceUnavailable
 
 #: Where sources find, on every device, headers of ours and those that stand in for hosts' headers.
@@ -311,12 +311,13 @@ class Memory:
 @dataclass(slots=True)
 class DeviceCounts:
     """Counters of a device: launches of kernels, kernels that were compiled or taken from the cache on disk, and the
-    seconds of that.
+    seconds of that; how long at least one plan had work for it.
     """
 
     launches: int = 0
     loaded: int = 0
     compiling: float = 0.0
+    busy: BusyTime = field(default_factory=BusyTime)
 
 
 class Device(ABC):

@@ -1,7 +1,8 @@
-"""Clocks of a device's busy time, measured apart from the host's."""
+"""Clocks of a device's busy time, measured apart from the host's, and of the time in which plans are under way."""
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
@@ -63,3 +64,45 @@ def united(spans: Iterable[tuple[float, float]]) -> float:
         found += max(0.0, last - max(first, until))
         until = max(until, last)
     return found
+
+
+class BusyTime:
+    """Clock of the seconds in which at least one plan was under way, however many there were at once.
+
+    Examples
+    --------
+    >>> busy = BusyTime()
+    >>> busy.begin()
+    >>> busy.begin()
+    >>> busy.end()
+    >>> busy.seconds > 0
+    True
+    >>> busy.end()
+    >>> busy.seconds == busy.seconds
+    True
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._plans = 0
+        self._since = self._seconds = 0.0
+
+    def begin(self) -> None:
+        """Count a plan that begins."""
+        with self._lock:
+            if not self._plans:
+                self._since = time.monotonic()
+            self._plans += 1
+
+    def end(self) -> None:
+        """Count a plan that has ended."""
+        with self._lock:
+            self._plans -= 1
+            if not self._plans:
+                self._seconds += time.monotonic() - self._since
+
+    @property
+    def seconds(self) -> float:
+        """The seconds so far, those of plans that are under way among them."""
+        with self._lock:
+            return self._seconds + (time.monotonic() - self._since if self._plans else 0.0)

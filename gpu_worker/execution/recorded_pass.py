@@ -223,6 +223,19 @@ class RecordedPass:
     place: Place
     answer: Answer
 
+    def __post_init__(self) -> None:
+        self._devices = tuple({device for device, _ in self.streams})
+
+    def begin_busy(self) -> None:
+        """Count its devices as busy with a further pass."""
+        for device in self._devices:
+            device.counts.busy.begin()
+
+    def end_busy(self) -> None:
+        """Count a further pass as complete."""
+        for device in self._devices:
+            device.counts.busy.end()
+
     def start(self, arguments: SlotValues) -> None:
         """Enqueue the work, with the values of a further pass."""
         for work in self.works:

@@ -254,6 +254,7 @@ class Recording:
         """
         started, vrdd, placed, passages = time.monotonic(), request.vrdds[self.origin.slot], 0, self.passages
         streams, place = self.work.streams, self.work.place
+        self.work.begin_busy()
         try:
             current = streams[0][0].active() if streams else nullcontext()
             with box.running(place, started + request.seconds), current:
@@ -271,6 +272,7 @@ class Recording:
         except KernelFault as fault:
             raise fault.at(**asdict(place)) from fault.__cause__
         finally:
+            self.work.end_busy()
             names.give_back((vrdd,))
         failpoint("bound")
         payload, inline = None, b""
@@ -295,9 +297,11 @@ class Recording:
         place = replace(self.work.place, vrdd=names.called(vrdd))
         with ExitStack() as stack:
             stack.callback(names.give_back, (vrdd,))
-            with ExitStack() as held:
+            with ExitStack() as held, ExitStack() as busy:
                 for buffer_set in self.buffer_sets:
                     held.callback(buffer_set.give)
+                self.work.begin_busy()
+                busy.callback(self.work.end_busy)
                 if self._memory.staged and self.flight is not None:
                     line.wait(self.flight)      # its copies may not have been made
                 with box.running(place, time.monotonic() + request.seconds):
@@ -309,6 +313,7 @@ class Recording:
                 wait = None if flight.has_passed else partial(line.wait, flight)
                 for slot, binding in replayed.bindings.items():
                     names.bind_all(request.vrdds[slot], binding, wait)
+                busy.pop_all()          # until it has landed
             failpoint("bound")
             line.push(flight)
             if self.source is None:
@@ -339,12 +344,13 @@ class Recording:
         bound = [request.vrdds[slot] for slot in replayed.bindings]
         borrowed = [] if self.source else [request.vrdds[self.origin.slot]]
         return Submission(place, request.seconds, request.number, replayed.iterated, replayed.marks,
-                          partial(self._landed, names, bound, borrowed, bindings), replayed.started)
+                          partial(self._landed, self.work, names, bound, borrowed, bindings), replayed.started)
 
     @staticmethod
-    def _landed(names: Registry, bound: Sequence[int], borrowed: Sequence[int],
+    def _landed(work: RecordedPass, names: Registry, bound: Sequence[int], borrowed: Sequence[int],
                 bindings: Sequence[BoundBuffers]) -> None:
         """Mark bound partitions as complete, and return what the pass borrowed and the buffers that it held."""
+        work.end_busy()
         names.came(bound)
         names.give_back(borrowed)
         for binding in bindings:

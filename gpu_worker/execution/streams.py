@@ -214,6 +214,7 @@ class Streams:
         self._clocks: dict[Device, Clock] | None = {} if timed else None
         self._taken: dict[tuple[Device, int], Stream] = {}
         self._forked: dict[Device, set[Stream]] = defaultdict(set)
+        self._busy: set[Device] = set()
 
     def place(self, vrdd: int, partition: int, addresses: Sequence[str]) -> Device:
         """Return the device for a new partition of a VRDD, as :meth:`StreamPool.place` does."""
@@ -267,6 +268,9 @@ class Streams:
 
     def _stream(self, device: Device, number: int) -> Stream:
         if (device, number) not in self._taken:
+            if device not in self._busy:
+                self._busy.add(device)
+                device.counts.busy.begin()
             self._taken[device, number] = self._line.stream(device, number) if self._line else self._pool.take(device)
             self._taken[device, number].tape = self._tape
             if self._clocks is not None:
@@ -300,6 +304,8 @@ class Streams:
                 self._pool.give(device, stream)
         for clock in (self._clocks or {}).values():
             clock.close()
+        while self._busy:
+            self._busy.pop().counts.busy.end()
 
     @property
     def noted(self) -> list[Entry]:

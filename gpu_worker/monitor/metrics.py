@@ -81,6 +81,8 @@ def _of_sessions(sessions: tuple[SessionStatus, ...]) -> Iterator[Any]:
     host = GaugeMetricFamily("vispark_host_memory_bytes", "Host memory that a session's content takes.", labels=_LABELS)
     used = GaugeMetricFamily("vispark_device_memory_bytes", "Memory of a device that a session takes.",
                              labels=[*_LABELS, "device"])
+    busy = CounterMetricFamily("vispark_device_busy_seconds", "Seconds in which a session had at least one plan with "
+                               "work for a device: by the second, its use.", labels=[*_LABELS, "device"])
     limit = GaugeMetricFamily("vispark_device_memory_limit_bytes", "Memory of a device that a session may take.",
                               labels=[*_LABELS, "device"])
     counters = {name: CounterMetricFamily(f"vispark_{title}", meaning, labels=_LABELS)
@@ -100,9 +102,10 @@ def _of_sessions(sessions: tuple[SessionStatus, ...]) -> Iterator[Any]:
         for memory in session.report.memory:
             used.add_metric([*own, memory.device], memory.used)
             limit.add_metric([*own, memory.device], memory.total)
+            busy.add_metric([*own, memory.device], memory.busy)
         for name, family in counters.items():
             family.add_metric(own, getattr(session.report, name))
-    yield from (clients, held, host, used, limit, ended, faults, *counters.values())
+    yield from (clients, held, host, used, limit, busy, ended, faults, *counters.values())
 
 
 def text(samples: SharedSamples) -> bytes:

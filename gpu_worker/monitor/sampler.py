@@ -6,13 +6,13 @@ import dataclasses
 import time
 from typing import Any
 
-from gpu_worker.monitor.samples import Rates, Sample, SharedSamples, rates
+from gpu_worker.monitor.samples import COUNTED, Rates, Sample, SharedSamples, rates
 from gpu_worker.protocol.messages import SessionStatus
 from gpu_worker.web.stream import Feed
 
 _OF_SESSION = ("session", "application", "pid", "clients", "ended", "faults")
 _OF_REPORT = ("plans", "failed", "lowered", "snapshots", "kernels", "loaded", "compiling", "crowded")
-_NO_RATES = Rates(*(0.0 for _ in dataclasses.fields(Rates)))
+_NO_RATES = Rates(*(0.0 for _ in COUNTED))
 
 
 class Sampler(Feed):
@@ -64,8 +64,8 @@ def point(node: dict[str, Any], at: float) -> dict[str, Any]:
     for session in node.get("sessions", ()):
         for memory in session["memory"]:
             devices[memory["device"]] = devices.get(memory["device"], 0) + memory["used"]
-        for name, value in session["rates"].items():
-            total[name] = total.get(name, 0.0) + value
+        for name in COUNTED:
+            total[name] = total.get(name, 0.0) + session["rates"][name]
     if node["up"] and not total:
-        total = dataclasses.asdict(_NO_RATES)
+        total = dict.fromkeys(COUNTED, 0.0)
     return {"at": at, "up": node["up"], "devices": devices, "rates": total}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 
 from gpu_worker.protocol.errors import VisparkError
-from gpu_worker.protocol.messages import SessionStatus, Status, StatusReport
+from gpu_worker.protocol.messages import Reported, SessionStatus, Status, StatusReport
 from gpu_worker.system import admin
 
 
@@ -62,7 +62,10 @@ class SharedSamples:
 
 @dataclass(frozen=True)
 class Rates:
-    """Rates of a session between two samples, a second, each of the counter of its name in the session's report."""
+    """Rates of a session between two samples, a second, each of the counter of its name in the session's report.
+
+    ``devices`` has the busy share of each of its devices.
+    """
 
     requests: float
     repeated: float
@@ -73,6 +76,11 @@ class Rates:
     kernels: float = 0.0
     working: float = 0.0
     busy: float = 0.0
+    devices: dict[str, float] = field(init=False, default_factory=dict)
+
+
+#: The counters of reports whose rates these are.
+COUNTED = tuple(each.name for each in fields(Rates) if each.name != "devices")
 
 
 def rates(before: Sample | None, after: Sample) -> dict[str, Rates]:
@@ -95,9 +103,14 @@ def rates(before: Sample | None, after: Sample) -> dict[str, Rates]:
         first, last = earlier.get((each.session, each.epoch)), each.report
         if first is not None and last is not None:
             seconds = after.at - before.at
-            found[each.session] = Rates(*((getattr(last, field.name) - getattr(first, field.name)) / seconds
-                                          for field in fields(Rates)))
+            found[each.session] = Rates(*((getattr(last, name) - getattr(first, name)) / seconds for name in COUNTED))
+            found[each.session].devices.update(_busy_shares(first, last, seconds))
     return found
+
+
+def _busy_shares(first: Reported, last: Reported, seconds: float) -> dict[str, float]:
+    before = {memory.device: memory.busy for memory in first.memory}
+    return {memory.device: (memory.busy - before.get(memory.device, 0.0)) / seconds for memory in last.memory}
 
 
 def partitions(session: SessionStatus) -> int:

@@ -40,11 +40,16 @@ def _row(session: SessionStatus, speed: Rates | None) -> list[str]:
     name = session.application or session.session
     if report is None:
         return [name, str(session.pid), str(session.clients), "busy", "", "", "", "", "", "", ""]
-    devices = ", ".join(f"{memory.device} {size(memory.used)}" for memory in report.memory)
+    devices = ", ".join(f"{memory.device} {size(memory.used)}{_busy(speed, memory.device)}"
+                        for memory in report.memory)
     moved = [f"{speed.requests:,.0f}", f"{speed.repeated:,.0f}", size(speed.sent), f"{speed.busy:.0%}"] if speed else \
         ["", "", "", ""]
     return [name, str(session.pid), str(session.clients), str(len({held.vrdd for held in report.vrdds})),
             str(partitions(session)), devices, size(report.host_bytes), *moved]
+
+
+def _busy(speed: Rates | None, device: str) -> str:
+    return f" {speed.devices[device]:.0%}" if speed and device in speed.devices else ""
 
 
 def size(nbytes: float) -> str:

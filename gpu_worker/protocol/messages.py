@@ -426,11 +426,12 @@ class HeldVrdd:
 
 @dataclass(frozen=True, slots=True)
 class DeviceMemory:
-    """Bytes of a device in use by the session, and in all."""
+    """Bytes of a device in use by the session, and in all; the seconds in which at least one plan had work for it."""
 
     device: str
     used: int
     total: int
+    busy: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any, NoReturn
 
 from gpu_worker.device import open_devices
+from gpu_worker.device.clock import BusyTime
 from gpu_worker.execution.chunked_input import ChunkedInput
 from gpu_worker.execution.executor import Execution
 from gpu_worker.execution.grid.state import Grids
@@ -72,7 +73,7 @@ from gpu_worker.protocol.messages import (
 )
 from gpu_worker.protocol.payload import Payload
 from gpu_worker.protocol.wire import close_all, failure_of
-from gpu_worker.server.counters import BusyTime, Counters
+from gpu_worker.server.counters import Counters
 from gpu_worker.server.payload_cache import KEPT_SECONDS, Payloads
 from gpu_worker.server.publications import ProcessPublications
 from gpu_worker.server.snapshots import ProcessSnapshots
@@ -282,8 +283,9 @@ class SessionWorker:
         """Return a report of the session's content and memory on this node."""
         lines, host_bytes = self._names.report()
         counters, counts = self._counters, [device.counts for device in self._pool.devices]
-        figures = [(device.name, device.memory()) for device in self._pool.devices]
-        memory = tuple(DeviceMemory(name, figure.used, figure.total) for name, figure in figures)
+        figures = [(device, device.memory()) for device in self._pool.devices]
+        memory = tuple(DeviceMemory(device.name, figure.used, figure.total, device.counts.busy.seconds)
+                       for device, figure in figures)
         return Reported(number, lines, memory, host_bytes, self._requests, self._grids.sent, self._repeated,
                         counters.begun, counters.failed, counters.lowered, self._snapshots.completed,
                         counters.received, counters.returned, working=counters.working, crowded=counters.crowded,

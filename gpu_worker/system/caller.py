@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import ctypes
 import select
 import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import ClassVar
+
+
+class _Client(ctypes.Structure):
+    """ctypes mirror of ``Client`` in interrupts.h: the descriptor of a connection, and the events of ``poll`` that say
+    that the client is gone; the device notes when it looks next, and since when the client is gone.
+    """
+
+    _fields_: ClassVar = [("descriptor", ctypes.c_int), ("events", ctypes.c_short), ("next", ctypes.c_longlong),
+                          ("gone", ctypes.c_longlong)]
 
 
 class _Caller(threading.local):
-    """A thread's client: the descriptor of its connection, and the events of ``poll`` that say that it is gone."""
+    """Address of a thread's client, None without one."""
 
-    descriptor = -1
-    events = 0
+    address: int | None = None
 
 
 _caller = _Caller()
@@ -22,22 +32,22 @@ _caller = _Caller()
 @contextmanager
 def serving(connection: socket.socket) -> Iterator[None]:
     """Let this thread work for the client of a connection during the block."""
-    _caller.descriptor = connection.fileno()
     # This process shuts its own side down when it ends, while it still answers: of a Unix socket that can be told from
     # a client that is gone. Over TCP it cannot.
-    _caller.events = 0 if connection.family == socket.AF_UNIX else select.POLLRDHUP
+    client = _Client(connection.fileno(), 0 if connection.family == socket.AF_UNIX else select.POLLRDHUP)
+    _caller.address = ctypes.addressof(client)
     try:
         yield
     finally:
-        _caller.descriptor = -1
+        _caller.address = None
 
 
-def current() -> tuple[int, int]:
-    """Return the descriptor of this thread's client, -1 without one, and what to ask ``poll`` beside POLLHUP.
+def address() -> int | None:
+    """Return the address of what a device looks at to know whether this thread's client is gone; None without one.
 
     Examples
     --------
-    >>> current()
-    (-1, 0)
+    >>> address() is None
+    True
     """
-    return _caller.descriptor, _caller.events
+    return _caller.address

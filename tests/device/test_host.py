@@ -213,6 +213,27 @@ def test_blocks_that_nobody_waits_for_are_left_off(host: Bench):
         assert host.get(done, 1, "i4")[0] == left + 8
 
 
+@pytest.mark.parametrize("body", [
+    "for (double y = 1; *x != 7;) *x = y = y * 0.5 + 1;",
+    "for (double y = 1; *x != 7;) *x = y = sin(y) + 1;",
+    "__shared__ double s[32]; for (;;) { s[threadIdx.x] = *x; __syncthreads(); *x = s[31 - threadIdx.x] + 1; }",
+], ids=["own", "library", "barriers"])
+def test_a_block_that_nobody_waits_for_is_left_in_its_middle(host: Bench, body: str):
+    """Whose loop has no end; what the device does next is right."""
+    source = Source(f"""__global__ void endless(volatile double* x) {{ {body} }}
+    __global__ void sum(double* x) {{ __shared__ double s[32]; s[threadIdx.x] = threadIdx.x; __syncthreads();
+    if (threadIdx.x == 0) {{ double y = 0; for (int i = 0; i < 32; i++) y += s[i]; *x = y; }} }}""")
+    kernel, x = host.device.compile(source, "endless"), host.put(np.zeros(1))
+    ours, theirs = socket.socketpair()
+    theirs.close()
+    with ours, caller.serving(ours):
+        for _ in range(2):
+            with pytest.raises(LaunchError, match=r"endless of .* was left off"):
+                host.device.launch(kernel, (2,), (32,), [x], stream=host.stream)
+    host.device.launch(host.device.compile(source, "sum"), (1,), (32,), [x], stream=host.stream)
+    assert host.get(x, 1, "f8")[0] == 496
+
+
 def test_a_precompiled_header_that_cannot_be_read_is_passed_over(tmp_path: Path):
     cache, compiler = KernelCache(tmp_path), Compiler.find()
     assert compiler.unit(Source("__global__ void k() {}"), "k", cache)

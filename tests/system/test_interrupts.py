@@ -14,6 +14,8 @@ import numpy as np
 import pytest
 from pyspark import SparkContext
 
+from gpu_worker.client.connection import administer
+from gpu_worker.protocol.messages import Status
 from tests.system.topology import DEVICE_NAME, Topology
 from tests.system.worker_tools import eventually
 from vispark import Grid, stencil
@@ -58,6 +60,17 @@ def waits(sc: SparkContext) -> bool:
     return bool(Session.of(sc).workers.awaited._awaited) or has_job(sc)
 
 
+def rests(local: Topology) -> bool:
+    """Whether no device of a session has work."""
+    def busy() -> list[float]:
+        return [memory.busy for each in administer(Status(), runtime_dir=str(local.nodes[0].runtime_dir)).sessions
+                if each.report for memory in each.report.memory]
+
+    before = busy()
+    time.sleep(0.1)
+    return busy() == before
+
+
 def has_job(sc: SparkContext) -> bool:
     return bool(sc.statusTracker().getActiveJobsIds())
 
@@ -74,7 +87,7 @@ def sc(local: Topology, request: pytest.FixtureRequest) -> Iterator[SparkContext
     signal.signal(signal.SIGINT, before)
 
 
-def test_what_waits_ends_and_what_is_cached_stays(sc: SparkContext):
+def test_what_waits_ends_and_what_is_cached_stays(sc: SparkContext, local: Topology):
     x = sc.parallelize([float(number) for number in range(8)], 2).cache("GPU")
     cells = np.arange(float(1 << 12))
     blocks = Grid(1 << 12, splits=2, boundary="periodic").scatter(sc, cells).cache("GPU")
@@ -95,7 +108,8 @@ def test_what_waits_ends_and_what_is_cached_stays(sc: SparkContext):
             y = y.vmap(lambda v: v + 1.0).cache()
             sums.append(y.sum())
     assert sums[:3] == [36.0, 44.0, 52.0] and y.vmap(lambda v: v - v).sum() == 0.0 and x.sum() == 28.0
-    # A plan that would not end: its kernel goes on, and others run beside it.
+    # A plan that would not end, a fold of one partition: on the host it is left in its middle; on a GPU its kernel goes
+    # on, and others run beside it.
     one = sc.parallelize([1.0], 1).cache("GPU")
     assert one.sum() == 1.0
     with pressed(lambda: waits(sc)):
@@ -103,4 +117,5 @@ def test_what_waits_ends_and_what_is_cached_stays(sc: SparkContext):
     assert eventually(lambda: not has_job(sc))
     assert one.sum() == 1.0
     if DEVICE_NAME == "host:0":     # On a GPU, a kernel that is loaded waits for those that run.
+        assert eventually(lambda: rests(local))
         assert x.vmap(lambda v: 2 * v).collect() == [2.0 * number for number in range(8)]

@@ -69,6 +69,27 @@ def test_a_grid_is_saved_and_opened(sc: SparkContext, directory: str, s3: Object
     assert set(located(directory).names()) == {"u.zarr"}
 
 
+def test_blocks_of_several_lengths_lie_across_chunks(sc: SparkContext, directory: str, s3: ObjectStore):
+    """And of a store each reads its own cells alone, where these lie together."""
+    grid = Grid(ARRAY.shape, (5, 1, 1) if "://" in directory else (5, 1, 7), fields={"u": "f4", "v": "i8"})
+    blocks = grid.scatter(sc, {"u": ARRAY, "v": lambda z, y, x: (z * 40 + y) * 60 + x}, partitions=2)
+    Grid.save(blocks, f"{directory}/u.zarr")
+    assert Grid.open(f"{directory}/u.zarr") == grid
+    before = len(s3.requests())
+    found = Grid.gather(grid.scatter(sc, f"{directory}/u.zarr", partitions=2))
+    assert s3.read_since(before) <= 1.1 * 3 * ARRAY.nbytes
+    np.testing.assert_array_equal(found["u"], ARRAY)
+    np.testing.assert_array_equal(found["v"], np.arange(ARRAY.size).reshape(ARRAY.shape))
+    if "://" in directory:
+        return
+    other = Grid(ARRAY.shape, (1, 7, 2), fields={"u": "f4"})
+    np.testing.assert_array_equal(Grid.gather(other.scatter(sc, f"{directory}/u.zarr"))["u"], ARRAY)
+    assert np.array_equal(zarr.open_group(f"{directory}/u.zarr", mode="r")["u"][:], ARRAY)
+    with pytest.raises(PlanError, match=r"block \(4, 0, 6\) of the grid is missing"):
+        Grid.save(blocks.filter(lambda record: record[0].position != (4, 0, 6)), f"{directory}/lost.zarr")
+    assert not located(f"{directory}/lost.zarr").names()
+
+
 def test_fields_are_arrays_that_xarray_opens(sc: SparkContext, tmp_path: Path):
     grid = Grid((8, 7), (4, 2), boundary={"u": 1.5, "z": 1 + 2j}, fields={"u": "f4", "z": "c8", "solid": bool})
     values = {"u": lambda y, x: y - x, "z": 1j, "solid": lambda y, x: x > y}
@@ -139,7 +160,7 @@ def test_what_does_not_fit_is_said(sc: SparkContext, tmp_path: Path):
     with pytest.raises(PlanError, match=r"there is no file .*none\.zarr"):
         Grid((60, 40)).scatter(sc, tmp_path / "none.zarr")
     with pytest.raises(PlanError, match=re.escape("Splits of that axis that fit are 1, 2, 5, 10")):
-        Grid.save(Grid((10, 8), (4, 2)).scatter(sc, 1), tmp_path / "v.zarr")
+        Grid.save(Grid((10, 8), (4, 2)).scatter(sc, 1), tmp_path / "v.zarr", compress=True)
     (tmp_path / "other.zarr").mkdir()
     (tmp_path / "other.zarr" / "thesis.tex").touch()
     with pytest.raises(PlanError, match=r"other\.zarr is there, and is no Zarr file"):

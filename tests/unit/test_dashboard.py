@@ -18,7 +18,7 @@ sampler = pytest.importorskip("gpu_worker.monitor.sampler")
 
 
 def _sample(at: float, plans: int) -> Sample:
-    report = Reported(0, (), (DeviceMemory("host:0", 8, 100),), 5, plans, plans=plans)
+    report = Reported(0, (), (DeviceMemory("host:0", 8, 100, plans / 40),), 5, plans, plans=plans)
     return Sample(at, StatusReport(1, "node", 1, at, (SessionStatus("s", "app", 7, 1, 1, "held", report),)))
 
 
@@ -26,6 +26,7 @@ def test_points_have_sums_and_rates():
     first, last = _sample(0.0, 10), _sample(2.0, 30)
     found = sampler.point(sampler.described(last, rates(first, last)), 5.0)
     assert found["devices"] == {"host:0": 8} and found["rates"]["plans"] == 10.0 and found["up"]
+    assert sampler.described(last, rates(first, last))["sessions"][0]["rates"]["devices"] == {"host:0": 0.25}
 
 
 def test_a_slow_viewer_has_what_it_missed_at_once():

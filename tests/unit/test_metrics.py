@@ -24,7 +24,7 @@ class _Fixed(SharedSamples):
         return Sample(0.0, StatusReport(1, "node", 7, 5.0, (
             SessionStatus("s", "app", 8, 1, 2, "driver", Reported(
                 0, (HeldVrdd(1, "a name of the user's", 4, "<f4", 64, "host:0"),),
-                (DeviceMemory("host:0", 64, 100),), 5, 9, kernels=11, loaded=2, compiling=0.5,
+                (DeviceMemory("host:0", 64, 100, 2.5),), 5, 9, kernels=11, loaded=2, compiling=0.5,
                 working=1.25, crowded=1), ended=3, faults=1),
             SessionStatus("busy", "app", 9, 1, 1, "driver", None))))
 
@@ -50,6 +50,7 @@ def test_counters_of_the_report_are_there(text: str):
     for line in ("launched_kernels_total", "loaded_kernels_total", "compile_seconds_total", "plan_seconds_total",
                  "out_of_memory_plans_total", "kernel_faults_total", "ended_processes_total"):
         assert f"vispark_{line}{{" in text
+    assert 'vispark_device_busy_seconds_total{application="app",device="host:0",session="s"} 2.5' in text
     assert "a name of the user's" not in text
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,8 +15,7 @@ from gpu_worker.protocol.errors import PlanError
 from vispark._utils.lazy import LazyModule
 from vispark.grid import attributes, files
 from vispark.grid.arrays import FileFacts, grid_arrays
-from vispark.grid.chunks import block_chunks, most_splits
-from vispark.grid.key import BlockKey
+from vispark.grid.chunks import are_blocks, block_chunks, check_blocks_are_chunks, most_splits
 from vispark.grid.spec import GridSpec
 from vispark.storage.location import Location
 from vispark.storage.opening import located
@@ -79,6 +78,8 @@ def save_zarr(blocks: RDD[Any], path: str, description: GridSpec, fields: Mappin
               compress: bool) -> None:
     """Write a grid as a Zarr group, each block as one chunk by Spark's tasks.
 
+    Blocks of several lengths lie across chunks, which have one: their pieces go to the chunks' tasks by a shuffle.
+
     The group appears when all of its chunks are there, and takes the place of an older one then. In an object store,
     where nothing can be renamed, its metadata is written last, and an older group is not replaced.
 
@@ -98,21 +99,24 @@ def save_zarr(blocks: RDD[Any], path: str, description: GridSpec, fields: Mappin
     Raises
     ------
     PlanError
-        If blocks are of several lengths, something else than a Zarr file is there, or a block is missing.
+        If chunks are compressed and blocks of several lengths, which could not be read alone then, something else than
+        a Zarr file is there, or a block is missing.
     """
     target = located(path)
-    chunks = block_chunks(description, path)
+    chunks = block_chunks(description)
+    if compress:
+        check_blocks_are_chunks(description, chunks, path)
     documents = zarr_files.new_documents(
         {name or attributes.CELLS: (description.shape, dtype, chunks) for name, dtype in fields.items()},
         {attributes.NAME: attributes.attributes_of(description, fields)}, compress)
     _check_free(target)
     if target.store.renames:
-        _write_beside(target, lambda place: _write(blocks, place, description, documents))
+        _write_beside(target, lambda place: _write(blocks, place, description, chunks, documents))
         return
     with ExitStack() as undo:
         for name in fields:
             undo.callback((target / (name or attributes.CELLS)).remove)
-        _write(blocks, target, description, documents)
+        _write(blocks, target, description, chunks, documents)
         undo.pop_all()
 
 
@@ -126,22 +130,18 @@ def _check_free(target: Location) -> None:
                         "read it: save the grid under another name, or delete that one before")
 
 
-def _write(blocks: RDD[Any], place: Location, description: GridSpec, documents: Mapping[str, bytes]) -> None:
+def _write(blocks: RDD[Any], place: Location, description: GridSpec, chunks: tuple[int, ...],
+           documents: Mapping[str, bytes]) -> None:
     """Write the chunks by tasks, and the metadata when all are there."""
-    description.check_whole(blocks.mapPartitions(_WriteTask(place.path, documents)).collect())
+    if are_blocks(description, chunks):
+        numbers = blocks.mapPartitions(partial(zarr_files.write_blocks, place.path, documents)).collect()
+    else:
+        pieces = blocks.mapPartitions(partial(zarr_files.cut_blocks, chunks=chunks))
+        join = partial(zarr_files.write_pieces, place.path, documents, description.shape, chunks)
+        numbers = pieces.groupByKey(blocks.getNumPartitions()).mapPartitions(join).collect()
+    description.check_whole(numbers)
     for key, document in documents.items():
         (place / key).write([document], len(document))
-
-
-@dataclass(frozen=True)
-class _WriteTask:
-    """Function that writes the blocks of a partition to a group, and gives their numbers."""
-
-    path: str
-    documents: Mapping[str, bytes]
-
-    def __call__(self, records: Iterable[tuple[BlockKey, Any]]) -> list[int]:
-        return zarr_files.write_blocks(self.path, self.documents, records)
 
 
 def _write_beside(target: Location, write: Callable[[Location], None]) -> None:

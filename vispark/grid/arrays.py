@@ -18,7 +18,7 @@ from vispark.grid.stored import FilesOf, StoredField
 class ArrayFacts:
     """Shape, dtype and chunks of an array in a file, the attribute that says how its numbers are packed, and its field.
 
-    ``chunks`` is None where parts of any shape are read alone.
+    ``chunks`` is None where the array has none. Where ``is_cuttable``, parts of any shape are read alone.
     """
 
     shape: tuple[int, ...]
@@ -26,6 +26,7 @@ class ArrayFacts:
     chunks: tuple[int, ...] | None
     packing: str
     field: StoredField
+    is_cuttable: bool = False
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ def _field(file: FileFacts, files: FilesOf, name: str) -> StoredField:
     if array.packing:
         raise PlanError(f"{what} has numbers that are packed, as its attribute {array.packing} says: write it "
                         "unpacked, by xarray for instance, which unpacks what it opens")
-    if array.chunks is not None:
+    if array.chunks is not None and not array.is_cuttable:
         check_readable(array.shape, files.splits, array.chunks, what)
     return array.field
 

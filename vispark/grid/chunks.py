@@ -1,10 +1,12 @@
-"""Chunks of array files and the blocks of a grid: which splits fit, so that no chunk is in two blocks."""
+"""Chunks of array files and the blocks of a grid: which splits fit, so that no chunk is in two blocks, and what of a
+block is in which chunk.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from itertools import pairwise
+from collections.abc import Iterator, Sequence
+from itertools import pairwise, product
 
 from gpu_worker.protocol.errors import PlanError
 from vispark.grid.spec import GridSpec
@@ -69,24 +71,57 @@ def _read_share(extent: int, splits: int, chunk: int) -> float:
     return read / extent
 
 
-def block_chunks(description: GridSpec, path: str) -> tuple[int, ...]:
-    """Return the chunks with which each block is written as one.
+def block_chunks(description: GridSpec) -> tuple[int, ...]:
+    """Return the chunks of a grid that is saved: as long as its longest block along each axis."""
+    return tuple(-(-extent // splits) for extent, splits in zip(description.shape, description.splits, strict=True))
+
+
+def are_blocks(description: GridSpec, chunks: tuple[int, ...]) -> bool:
+    """Return whether each chunk is a block: whether blocks are of one length along each axis, but for the last one.
+
+    Examples
+    --------
+    >>> are_blocks(GridSpec((10, 8), (5, 2), (0, 0), ()), (2, 4)), are_blocks(GridSpec((10,), (4,), (0,), ()), (3,))
+    (True, False)
+    """
+    return all(fits(*axis) for axis in zip(description.shape, description.splits, chunks, strict=True))
+
+
+def check_blocks_are_chunks(description: GridSpec, chunks: tuple[int, ...], path: str) -> None:
+    """Check that each block is a chunk of its own.
 
     Raises
     ------
     PlanError
         If blocks are of several lengths along an axis, other than the last one being shorter; it names splits that fit.
     """
-    chunks = []
-    for axis, (extent, splits) in enumerate(zip(description.shape, description.splits, strict=True)):
-        chunk = -(-extent // splits)
+    for axis, (extent, splits, chunk) in enumerate(zip(description.shape, description.splits, chunks, strict=True)):
         if not fits(extent, splits, chunk):
-            raise PlanError(f"{path} cannot have a chunk for each block: splits={description.splits} cut the {extent} "
-                            f"cells of axis {axis} into blocks of several lengths, and chunks have one. Splits of that "
-                            f"axis that fit are {_fitting(extent, splits, None)}; or save the grid as .npy, which any "
-                            "splits can write")
-        chunks.append(chunk)
-    return tuple(chunks)
+            raise PlanError(f"{path} cannot have a compressed chunk for each block: splits={description.splits} cut "
+                            f"the {extent} cells of axis {axis} into blocks of several lengths, and chunks have one. "
+                            f"Splits of that axis that fit are {_fitting(extent, splits, None)}; or save the grid "
+                            "without compress=True, which any splits can write")
+
+
+def pieces_of(slices: tuple[slice, ...],
+              chunks: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], tuple[slice, ...]]]:
+    """Yield the chunks that a box of cells is in, each with the cells of both.
+
+    Examples
+    --------
+    >>> list(pieces_of((slice(3, 6),), (4,)))
+    [((0,), (slice(3, 4, None),)), ((1,), (slice(4, 6, None),))]
+    """
+    along = [[(number, slice(max(one.start, number * chunk), min(one.stop, (number + 1) * chunk)))
+              for number in range(one.start // chunk, -(-one.stop // chunk))]
+             for one, chunk in zip(slices, chunks, strict=True)]
+    for each in product(*along):
+        yield tuple(number for number, _ in each), tuple(cells for _, cells in each)
+
+
+def within(cells: tuple[slice, ...], corner: Sequence[int]) -> tuple[slice, ...]:
+    """Return cells as a box whose first cell is ``corner`` counts them."""
+    return tuple(slice(one.start - first, one.stop - first) for one, first in zip(cells, corner, strict=True))
 
 
 def _fitting(extent: int, near: int, chunk: int | None) -> str:

@@ -5,8 +5,9 @@ Metadata is small and read by the driver through our stores; tasks get it with t
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,12 +16,26 @@ import numpy as np
 from gpu_worker.protocol.errors import PlanError
 from vispark.grid import attributes
 from vispark.grid.arrays import ArrayFacts, FileFacts
+from vispark.grid.chunks import pieces_of, within
 from vispark.grid.key import BlockKey
+from vispark.grid.npy import NpyFile
 from vispark.grid.stored import StoredField
-from vispark.grid.zarr_library import METADATA, Chunks, MemoryStore, NDBuffer, buffer_prototype, zarr
+from vispark.grid.zarr_library import (
+    METADATA,
+    BytesCodec,
+    Chunks,
+    Endian,
+    MemoryStore,
+    NDBuffer,
+    buffer_prototype,
+    zarr,
+)
 from vispark.storage.locality import FileRange, is_placed
 from vispark.storage.location import Location
-from vispark.storage.opening import Locations, located
+from vispark.storage.opening import Locations, is_url, located
+
+#: The bytes that take as long as a request. Cells in many ranges of a chunk are read with the rest of it.
+_REQUEST_BYTES = 64 << 10
 
 
 def facts(place: Location) -> FileFacts:
@@ -36,7 +51,8 @@ def facts(place: Location) -> FileFacts:
     arrays = {"": node} if isinstance(node, zarr.Array) else dict(node.arrays())
     return FileFacts(place.path, {
         name: ArrayFacts(array.shape, np.dtype(array.dtype), array.chunks, _packing(array.attrs),
-                         ZarrField(place.path, name, documents)) for name, array in arrays.items()},
+                         ZarrField(place.path, name, documents), is_cuttable=_is_plain(array))
+        for name, array in arrays.items()},
         node.attrs.asdict().get(attributes.NAME))
 
 
@@ -68,6 +84,15 @@ def _opened(documents: Mapping[str, bytes], place: Location) -> Any:
         raise PlanError(f"{place.path} is a Zarr file that cannot be read: {type(error).__name__}: {error}") from error
 
 
+def _is_plain(array: Any) -> bool:
+    """Return whether a chunk is its cells as they are in memory, one after the other."""
+    described = array.metadata
+    if array.metadata.zarr_format == 2:
+        return not described.filters and described.compressor is None and described.order == "C"
+    first, *others = described.codecs
+    return not others and isinstance(first, BytesCodec) and first.endian in (None, Endian.little)
+
+
 @dataclass(frozen=True)
 class ZarrField(StoredField):
     """Field in an array of a Zarr file.
@@ -89,10 +114,13 @@ class ZarrField(StoredField):
     def block(self, key: BlockKey, locations: Locations) -> np.ndarray:
         """Return a block's cells, for which the chunks are read that have some."""
         place = locations(self.path)
-        array = zarr.open_array(Chunks(place, self.documents, read_only=True), path=self.name, mode="r")
+        array = self._array(place)
         block = np.empty(key.shape, array.dtype)
         try:
-            array.get_basic_selection(key.slices, out=NDBuffer.from_numpy_array(block))
+            if _is_plain(array):
+                self._read_pieces(place, array, key, block)
+            else:
+                array.get_basic_selection(key.slices, out=NDBuffer.from_numpy_array(block))
         except (ValueError, RuntimeError) as error:
             raise PlanError(f"a chunk of {self.path} in block {key.position} cannot be read, since it ends early or is "
                             f"of another shape: {error}") from error
@@ -101,17 +129,44 @@ class ZarrField(StoredField):
             raise PlanError(f"{self.path} has been replaced since it was first looked at; scatter it again")
         return block
 
+    def _array(self, place: Location) -> Any:
+        return zarr.open_array(Chunks(place, self.documents, read_only=True), path=self.name, mode="r")
+
+    def _read_pieces(self, place: Location, array: Any, key: BlockKey, block: np.ndarray) -> None:
+        """Read a block's cells of each chunk, and no others of it where that takes few requests."""
+        corner = [one.start for one in key.slices]
+        directory = place / self.name if self.name else place
+        for chunk, cells in pieces_of(key.slices, array.chunks):
+            piece = _read_piece(directory / array.metadata.encode_chunk_key(chunk), array,
+                                within(cells, [at * edge for at, edge in zip(chunk, array.chunks, strict=True)]))
+            block[within(cells, corner)] = array.fill_value if piece is None else piece
 
     def ranges(self, key: BlockKey) -> list[FileRange]:
         """Return the files of the chunks that a block has cells of, where the store may say on which hosts they are."""
         if not is_placed(self.path):
             return []
-        array = zarr.open_array(Chunks(located(self.path), self.documents, read_only=True), path=self.name, mode="r")
-        edges = array.shards or array.chunks
-        boxes = [range(one.start // edge, -(-one.stop // edge)) for one, edge in zip(key.slices, edges, strict=True)]
+        array = self._array(located(self.path))
         directory = f"{self.path}/{self.name}" if self.name else self.path
         return [FileRange(f"{directory}/{array.metadata.encode_chunk_key(chunk)}")
-                for chunk in itertools.product(*boxes)]
+                for chunk, _ in pieces_of(key.slices, array.shards or array.chunks)]
+
+
+def _read_piece(place: Location, array: Any, cells: tuple[slice, ...]) -> np.ndarray | None:
+    """Return some cells of a chunk that is not encoded; None where it is not there, as all have the fill value."""
+    try:
+        file = NpyFile(place.path, array.chunks, np.dtype(array.dtype), False, 0, place.state())
+    except PlanError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            return None
+        raise
+    nbytes = math.prod(array.chunks) * file.dtype.itemsize
+    if file.state.size != nbytes:
+        raise PlanError(f"{place.path} is no whole chunk: it has {file.state.size} bytes, and one of shape "
+                        f"{array.chunks} and dtype {file.dtype} takes {nbytes}")
+    count, _ = file.requests(cells)
+    if count > 1 and count * _REQUEST_BYTES > nbytes and is_url(place.path):
+        return np.frombuffer(place.content(), file.dtype).reshape(array.chunks)[cells]
+    return file.part(place, cells)
 
 
 # -- writing ----------------------------------------------------------------------------------------------------------
@@ -140,12 +195,57 @@ def new_documents(arrays: Mapping[str, tuple[tuple[int, ...], np.dtype, tuple[in
 
 def write_blocks(path: str, documents: Mapping[str, bytes], records: Iterable[tuple[BlockKey, Any]]) -> list[int]:
     """Write blocks as chunks of a group whose metadata is not there yet, and return their numbers; in a task."""
-    store = Chunks(Locations()(path), documents, read_only=False)
     numbers = []
+    with _written_group(path, documents) as write:
+        for key, block in records:
+            write(key.slices, block)
+            numbers.append(key.number)
+    return numbers
+
+
+@contextmanager
+def _written_group(path: str, documents: Mapping[str, bytes]) -> Iterator[Callable[[tuple[slice, ...], Any], None]]:
+    """Return a function that writes cells of all fields, which must be whole chunks."""
+    store = Chunks(Locations()(path), documents, read_only=False)
+
+    def write(cells: tuple[slice, ...], block: Any) -> None:
+        for name, array in (block if isinstance(block, dict) else {attributes.CELLS: block}).items():
+            zarr.open_array(store, path=name, mode="r+")[cells] = np.asarray(array)
+
     # A chunk of nothing but zeros is written too, so that none is left of an attempt that was lost.
     with zarr.config.set({"array.write_empty_chunks": True}):
-        for key, block in records:
-            for name, array in (block if isinstance(block, dict) else {attributes.CELLS: block}).items():
-                zarr.open_array(store, path=name, mode="r+")[key.slices] = np.asarray(array)
-            numbers.append(key.number)
+        yield write
+
+
+#: Piece of a block: its chunk, the block's number in its first piece and else None, where it is in the grid, and cells.
+Piece = tuple[tuple[int, ...], tuple[int | None, tuple[slice, ...], dict[str, np.ndarray]]]
+
+
+def cut_blocks(records: Iterable[tuple[BlockKey, Any]], chunks: tuple[int, ...]) -> Iterator[Piece]:
+    """Yield the pieces of blocks that lie across chunks, by their chunks; in a task."""
+    for key, block in records:
+        fields = block if isinstance(block, dict) else {attributes.CELLS: block}
+        number: int | None = key.number
+        for chunk, cells in pieces_of(key.slices, chunks):
+            mine = within(cells, [one.start for one in key.slices])
+            yield chunk, (number, cells, {name: np.asarray(array)[mine] for name, array in fields.items()})
+            number = None
+
+
+def write_pieces(path: str, documents: Mapping[str, bytes], shape: tuple[int, ...], chunks: tuple[int, ...],
+                 gathered: Iterable[tuple[tuple[int, ...], Iterable[Any]]]) -> list[int]:
+    """Write chunks out of the pieces of each, and return the numbers of the blocks that begin in them; in a task."""
+    numbers = []
+    with _written_group(path, documents) as write:
+        for chunk, pieces in gathered:
+            corner = [at * edge for at, edge in zip(chunk, chunks, strict=True)]
+            box = tuple(slice(first, min(first + edge, extent))
+                        for first, edge, extent in zip(corner, chunks, shape, strict=True))
+            whole: dict[str, np.ndarray] = {}
+            for number, cells, fields in pieces:
+                numbers += [] if number is None else [number]
+                for name, array in fields.items():
+                    target = whole.setdefault(name, np.zeros([one.stop - one.start for one in box], array.dtype))
+                    target[within(cells, corner)] = array
+            write(box, whole)
     return numbers

@@ -14,11 +14,13 @@ try:
     import zarr
     from zarr.abc.store import OffsetByteRequest, RangeByteRequest, Store
     from zarr.buffer.cpu import NDBuffer, buffer_prototype
+    from zarr.codecs import BytesCodec
+    from zarr.codecs.bytes import Endian
     from zarr.storage import MemoryStore
 except ImportError as error:
     raise PlanError(f"Zarr files need zarr-python, 3.1 or later: {install('zarr')}") from error
 
-__all__ = ["Chunks", "MemoryStore", "NDBuffer", "buffer_prototype", "zarr"]
+__all__ = ["BytesCodec", "Chunks", "Endian", "MemoryStore", "NDBuffer", "buffer_prototype", "zarr"]
 
 
 class Chunks(Store):

@@ -43,6 +43,8 @@ class ApplicationFeed(Feed):
         self._session, self._watch = session, watch
         self._clients: dict[WorkerAddress, Client] = {}
         self._before: dict[WorkerAddress, tuple[float, int, int]] = {}
+        #: Of each worker's devices, when the last report came and the busy seconds that it said.
+        self._busy: dict[WorkerAddress, tuple[float, dict[str, float]]] = {}
 
     def look(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Ask the workers, and return what there is."""
@@ -69,8 +71,18 @@ class ApplicationFeed(Feed):
             "plans_rate": (worker.plans - plans) / seconds, "bytes_rate": (worker.fetched_bytes - nbytes) / seconds}
         if report is not None:
             found |= {name: getattr(report, name) for name in _OF_REPORT}
-            found |= {"host": report.host_bytes, "memory": [dataclasses.asdict(each) for each in report.memory]}
+            shares = self._busy_shares(worker, report)
+            found |= {"host": report.host_bytes, "memory": [
+                {**dataclasses.asdict(each), "share": shares.get(each.device)} for each in report.memory]}
         return found
+
+    def _busy_shares(self, worker: Worker, report: Reported) -> dict[str, float]:
+        """Return the share of the time since the last report in which each device had at least one plan."""
+        now, seconds = time.monotonic(), {each.device: each.busy for each in report.memory}
+        before, earlier = self._busy.get(worker.home, (now, {}))
+        self._busy[worker.home] = now, seconds
+        return {device: max(0.0, busy - earlier[device]) / max(now - before, 1e-3) for device, busy in seconds.items()
+                if device in earlier}
 
     def _vrdds(self, reports: list[Reported]) -> list[dict[str, Any]]:
         """Return the content that is held, with its bytes as far as workers report them."""

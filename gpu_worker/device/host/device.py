@@ -274,7 +274,7 @@ class HostDevice(Device):
         with stream.clock:
             status = self._runtime.vispark_run(call.kernel.unit, *(call.grid + ones)[:_THREE],
                                                *(call.block + ones)[:_THREE], call.packed, crash_record.current_slot(),
-                                               None if bounds is None else ctypes.byref(bounds), *caller.current())
+                                               None if bounds is None else ctypes.byref(bounds), caller.address())
         if status == _UNWANTED:
             raise LaunchError(f"the kernel {call.kernel.name} of {call.kernel.source.file} was left off, as the client "
                               "that waited for it is gone")
@@ -364,8 +364,8 @@ def _runtime(compiler: Compiler, cache: KernelCache) -> ctypes.CDLL:
             library.vispark_runtime.restype = ctypes.c_void_p
             library.vispark_fault.restype = ctypes.c_char_p
             extents = [ctypes.c_uint] * 2 * _THREE
-            pointers = ctypes.c_char_p, ctypes.c_void_p, ctypes.c_void_p
-            library.vispark_run.argtypes = ctypes.c_void_p, *extents, *pointers, ctypes.c_int, ctypes.c_short
+            pointers = [ctypes.c_void_p] * 3
+            library.vispark_run.argtypes = ctypes.c_void_p, *extents, ctypes.c_char_p, *pointers
             library.vispark_install()
             found.append(library)
     return found[0]

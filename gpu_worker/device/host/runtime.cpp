@@ -12,18 +12,17 @@
 #include <vector>
 
 #include <errno.h>
-#include <poll.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "fibers.h"
 #include "interface.h"
+#include "interrupts.h"
 #include "team.h"
 
 using namespace vispark;
@@ -92,6 +91,7 @@ struct Worker {
     char message[256] = "";
     int* slot = nullptr;
     bool in_kernel = false;
+    Interruptible interruptible;
     void* signal_stack = nullptr;
 
     ~Worker();
@@ -434,32 +434,13 @@ void on_fault(int number, siginfo_t*, void*) {
     raise(number);
 }
 
-// Whether the client that waits for a launch is gone, looked for now and then: `client` is its descriptor, or -1. A
-// launch that is soon done is not left off, so that what an interrupted action has kept is there.
-class Client {
-public:
-    Client(int client, short events) : next{client < 0 ? 0 : milliseconds() + GRACE}, asked{client, events, 0} {}
+// Leave the block where a launch is left off, if this thread runs the kernel's own code.
+void on_leave(int, siginfo_t*, void* context) {
+    Worker* w = worker;
+    if (w && is_in_code(w->interruptible, context)) give_up(*w, UNWANTED);
+}
 
-    bool is_gone() {
-        if (asked.fd < 0) return false;
-        long then = next.load(), moment = milliseconds();
-        if (moment < then || !next.compare_exchange_strong(then, moment + LOOK)) return false;
-        pollfd look = asked;
-        return poll(&look, 1, 0) == 1 && look.revents & (POLLHUP | POLLERR | asked.events);
-    }
-
-private:
-    static constexpr long GRACE = 200, LOOK = 50;  // milliseconds
-
-    static long milliseconds() {
-        timespec now;
-        clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
-        return now.tv_sec * 1000 + now.tv_nsec / 1000000;
-    }
-
-    std::atomic<long> next;
-    const pollfd asked;
-};
+Launches launches;
 
 const Runtime RUNTIME = {wait, finish};
 thread_local char fault[256];
@@ -471,7 +452,7 @@ extern "C" {
 
 const Runtime* vispark_runtime() { return &RUNTIME; }
 
-// Handle the signals of faults; called once in a process.
+// Handle the signals of faults, and that to leave a launch; called once in a process.
 void vispark_install() {
     for (size_t i = 0; i < sizeof SIGNALS / sizeof *SIGNALS; i++) {
         struct sigaction action = {};
@@ -480,15 +461,20 @@ void vispark_install() {
         sigemptyset(&action.sa_mask);
         sigaction(SIGNALS[i], &action, &previous[i]);
     }
+    struct sigaction action = {};
+    action.sa_sigaction = on_leave;
+    action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESTART | SA_NODEFER;  // as its handler may not come to its end
+    sigemptyset(&action.sa_mask);
+    sigaction(LEAVE, &action, nullptr);
 }
 
 // What was wrong with the last launch of this OS thread.
 const char* vispark_fault() { return fault; }
 
 // Run a grid to its end; 0, or the status of the block that was given up, or UNWANTED where blocks were left off since
-// the client of descriptor `client` is gone, which `events` of poll say beside POLLHUP. `bounds` may be null.
+// the client is gone. `bounds` may be null, and `client` too.
 int vispark_run(const Unit* unit, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
-                const char* arguments, int* slot, Bounds* bounds, int client, short events) {
+                const char* arguments, int* slot, Bounds* bounds, Client* client) {
     const Launch launch = {{gx, gy, gz}, {bx, by, bz}, arguments, bounds};
     const Word blocks = static_cast<Word>(gx) * gy * gz;
     const Word most = static_cast<Word>(most_threads());
@@ -497,28 +483,31 @@ int vispark_run(const Unit* unit, unsigned gx, unsigned gy, unsigned gz, unsigne
     const Word chunks = (blocks + chunk - 1) / chunk;
     std::atomic<Word> next{0};  // handed out in order, so that a block may wait for an earlier one
     std::atomic<int> status{DONE};
-    Client waiting(client, events);
+    Running running = {client, reinterpret_cast<uintptr_t>(unit->blocks), &status};
     char said[256] = "";
     if (!this_worker()) {
         snprintf(fault, sizeof fault, "no memory for the state of a thread that runs blocks");
         return NO_STACKS;
     }
+    if (client && client->is_given_up()) return UNWANTED;
     auto run = [&] {
         if (!this_worker()) return;  // others run the blocks
         Worker& w = *worker;
         w.slot = slot;
         w.in_kernel = true;
+        if (client) launches.enter(running, w.interruptible);
         for (Word first; status.load() == DONE && (first = next.fetch_add(chunk)) < blocks;) {
-            int none = DONE;
-            if (waiting.is_gone() && status.compare_exchange_strong(none, UNWANTED)) break;
             int mine = run_blocks(w, unit, &launch, first, first + chunk < blocks ? first + chunk : blocks);
-            none = DONE;
+            int none = DONE;
             if (mine != DONE && status.compare_exchange_strong(none, mine)) memcpy(said, w.message, sizeof said);
         }
+        if (client) launches.exit(running, w.interruptible);
         w.in_kernel = false;
         w.slot = nullptr;
     };
+    if (client) launches.begin(running, UNWANTED);
     team.run(static_cast<int>(chunks < most ? chunks : most), run);
+    if (client) launches.end(running);
     memcpy(fault, said, sizeof fault);
     fflush(stdout);
     return status.load();

@@ -7,6 +7,11 @@ const COLOURS = ["#2f74c0", "#d9822b", "#2e9e6b", "#a45bc0", "#c0392b", "#7a8699
 const points = [];
 const charts = new Map();
 
+// Of the time since the last look in which a device had work, behind its name.
+function share(busy) {
+  return busy === undefined || busy === null ? "" : `, ${Math.round(100 * busy)} % busy`;
+}
+
 function size(bytes) {
   if (bytes === null || bytes === undefined) return "";
   for (const unit of ["B", "kB", "MB", "GB"]) {
