@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from collections.abc import Mapping
@@ -13,7 +12,7 @@ from typing import Any
 from gpu_worker.deployment import templates
 from gpu_worker.protocol.errors import OptionError
 
-#: Parameters that ``gpu-worker clusters`` itself gives.
+#: Parameters that commands about clusters give themselves.
 OWN = ("ClusterName", "VisparkId")
 
 _SECTIONS = frozenset(["AWSTemplateFormatVersion", "Conditions", "Description", "Mappings", "Metadata", "Outputs",
@@ -34,43 +33,6 @@ class ClusterTemplate:
 
     text: str
     parameters: dict[str, dict[str, Any]]
-
-    def check(self, given: Mapping[str, str]) -> dict[str, str]:
-        """Return the values of all parameters but ``ClusterName`` and ``VisparkId``, defaults included.
-
-        Raises
-        ------
-        OptionError
-            If one is unknown, missing, or outside of what the template allows; all problems are named.
-
-        Examples
-        --------
-        >>> load("").check({"WorkerCounts": "3"})
-        Traceback (most recent call last):
-            ...
-        gpu_worker.protocol.errors.OptionError: WorkerCounts is no parameter of the template; meant WorkerCount?...
-        """
-        problems = [self._unknown(name) for name in given if name not in self.parameters or name in OWN]
-        values = {}
-        for name, rules in self.parameters.items():
-            value = given.get(name, rules.get("Default"))
-            if name in OWN:
-                continue
-            if value is None:
-                wanted = rules.get("ConstraintDescription") or rules.get("Description", "")
-                problems.append(f"{name} is missing: {wanted}")
-            elif problem := problem_of(name, str(value), rules):
-                problems.append(problem)
-            values[name] = str(value)
-        if problems:
-            raise OptionError("; ".join(problems))
-        return values
-
-    def _unknown(self, name: str) -> str:
-        known = [each for each in self.parameters if each not in OWN]
-        near = difflib.get_close_matches(name, known, 1)
-        hint = f"meant {near[0]}?" if near else f"there are {', '.join(known)}"
-        return f"{name} is {'given by this command' if name in OWN else 'no parameter of the template'}; {hint}"
 
 
 def load(path: str) -> ClusterTemplate:
@@ -98,16 +60,15 @@ def load(path: str) -> ClusterTemplate:
     return ClusterTemplate(text, parameters)
 
 
-def problem_of(name: str, value: str, rules: Mapping[str, Any]) -> str:
-    """Return the problem of a parameter's value, by its limits; empty where there is none."""
+def problem_of(value: str, rules: Mapping[str, Any]) -> str:
+    """Return the form that a parameter's value lacks, by its limits; empty where it has it."""
     allowed = [str(each) for each in rules.get("AllowedValues", [])]
     if allowed and value not in allowed:
-        return f"{name} is one of {', '.join(allowed)}, not {value}"
+        return f"one of {', '.join(allowed)}"
     if "AllowedPattern" in rules and not re.fullmatch(rules["AllowedPattern"], value):
-        form = rules.get("ConstraintDescription") or f"of the form {rules['AllowedPattern']}"
-        return f"{name} is {form}, not {value!r}"
+        return str(rules.get("ConstraintDescription") or f"of the form {rules['AllowedPattern']}")
     if rules.get("Type") == "Number":
         low, high = rules.get("MinValue", float("-inf")), rules.get("MaxValue", float("inf"))
         if not re.fullmatch(r"-?\d+", value) or not low <= int(value) <= high:
-            return f"{name} is a whole number from {low} to {high}, not {value}"
+            return f"a whole number from {low} to {high}"
     return ""

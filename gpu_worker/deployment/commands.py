@@ -1,4 +1,7 @@
-"""Commands ``gpu-worker clusters``: files for platforms, and clusters of EMR."""
+"""Commands about clusters, of ``gpu-worker clusters`` and of ``vispark cluster``: the same ones, over the same records.
+
+A group of them gives its commands the :class:`~gpu_worker.deployment.manager.Clusters` of the platforms that it knows.
+"""
 
 from __future__ import annotations
 
@@ -7,21 +10,114 @@ from dataclasses import asdict
 from pathlib import Path
 
 import click
-from rich.console import Console
-from rich.table import Table
 
-from gpu_worker.deployment import cluster_template, templates
-from gpu_worker.deployment.emr import EmrClusters
-from gpu_worker.deployment.records import RecordStore, checked_name
+from gpu_worker.deployment import templates
+from gpu_worker.deployment.manager import NOT_KNOWN, Clusters
+from gpu_worker.deployment.output import NO, UNKNOWN, YES, dry_run_option, emit, json_option
+from gpu_worker.deployment.platforms import READY, ClusterStatus, platform_of
 from gpu_worker.protocol.errors import OptionError
 
-region_option = click.option("--region", default="", help="Region of AWS. [default: as AWS's own settings say]")
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+_region_option = click.option("--region", default="", help="Region of AWS. [default: as AWS's own settings say]")
+_identity_option = click.option("--id", "identity", default="", help="Its id, where there is no record of it here.")
+
+
+@click.command()
+@click.argument("name")
+@click.option("--platform", default="", help="What kind of cluster. [default: the only one]")
+@click.option("-p", "--parameter", "given", multiple=True, metavar="NAME=VALUE", help="A parameter of the platform.")
+@click.option("--parameters", "is_list", is_flag=True, help="List the platform's parameters, and do nothing.")
+@_region_option
+@click.option("--yes", is_flag=True, help="Create what costs money without a question.")
+@dry_run_option
+@json_option
+@click.pass_obj
+def create(clusters: Clusters, name: str, platform: str, given: tuple[str, ...], is_list: bool, region: str, yes: bool,
+           dry_run: bool, as_json: bool) -> None:
+    """Create the cluster NAME; one whose creation was cut short goes on."""
+    platform = clusters.chosen(platform)
+    kind = platform_of(platform)
+    if is_list:
+        rows = [{"name": each.name, "default": each.default, "meaning": each.meaning} for each in kind.parameters]
+        emit({"parameters": rows}, as_json, lambda: "\n".join(
+            f"{each['name']:16} {each['default'] or '-':24} {each['meaning']}" for each in rows))
+        return
+    parameters = ({"region": region} if region else {}) | _parameters(given)
+    plan = clusters.plan(name, platform, parameters)
+    if dry_run:
+        emit(plan, as_json, lambda: json.dumps(plan, indent=2))
+        return
+    if kind.costs and not yes:
+        click.confirm(f"{json.dumps(plan, indent=2)}\nCreate this? It costs money until it ends", abort=True, err=True)
+    record = clusters.create(name, platform, parameters)
+    emit({"name": record.name, "id": record.id, "platform": platform, "details": record.details}, as_json, lambda: (
+        f"cluster {name}, {platform}, id {record.id}\n" + _lines(record.details) +
+        f"vispark submit --cluster {name} SCRIPT runs a program on it"))
+
+
+@click.command("list")
+@_region_option
+@dry_run_option
+@json_option
+@click.pass_obj
+def list_(clusters: Clusters, region: str, dry_run: bool, as_json: bool) -> None:
+    """List the clusters that are recorded here, and those with vispark's tags that are not."""
+    found = clusters.statuses(not dry_run, region)
+    emit({"clusters": [asdict(each) for each in found]}, as_json, lambda: _table(found))
+    click.get_current_context().exit(UNKNOWN if any(each.state == NOT_KNOWN for each in found) else YES)
+
+
+@click.command()
+@click.argument("name")
+@dry_run_option
+@json_option
+@click.pass_obj
+def show(clusters: Clusters, name: str, dry_run: bool, as_json: bool) -> None:
+    """Show the cluster NAME; exit status 3 unless it is ready."""
+    found = clusters.status(name, ask=not dry_run)
+    emit(asdict(found), as_json, lambda: f"cluster {found.name}, {found.platform}: {found.state}\n"
+         f"  {'id':10} {found.id}\n" + _lines(found.details).rstrip("\n"))
+    click.get_current_context().exit(YES if dry_run or found.state == READY else NO)
+
+
+@click.command()
+@click.argument("name")
+@_region_option
+@click.pass_obj
+def connect(clusters: Clusters, name: str, region: str) -> None:
+    """Print what connects to the cluster NAME, as the command line of a program; of EMR a tunnel and a notebook's cell.
+    """
+    click.echo(clusters.connection(name, region), nl=False)
+
+
+@click.command()
+@click.argument("name")
+@_identity_option
+@_region_option
+@dry_run_option
+@json_option
+@click.pass_obj
+def delete(clusters: Clusters, name: str, identity: str, region: str, dry_run: bool, as_json: bool) -> None:
+    """Delete the cluster NAME with all that has its id, and forget it; what others created is left as it is."""
+    was = clusters.delete(name, identity, dry_run, region)
+    emit({"name": name, "id": was.id, "was": was.state, "deleted": not dry_run}, as_json, lambda: (
+        f"cluster {name}, {was.platform}, {was.state}: {'would be' if dry_run else 'is'} deleted"))
+
+
+def add_to(group: click.Group) -> None:
+    """Add the commands that all groups have."""
+    for command in (create, list_, show, connect, delete):
+        group.add_command(command)
 
 
 @click.group()
-def clusters() -> None:
+@click.pass_context
+def clusters(context: click.Context) -> None:
     """Bring the worker to clusters: files for each platform, and clusters of EMR (extra aws)."""
+    context.obj = Clusters(("emr",), "gpu-worker clusters")
+
+
+add_to(clusters)
+clusters.add_command(delete, "stop")        # its name up to 0.12
 
 
 @clusters.command("templates")
@@ -39,67 +135,27 @@ def write_templates(platform: str, out: Path | None, program: str, image: str, r
         click.echo(path)
 
 
-@clusters.command()
-@click.argument("name")
-@click.option("-p", "--parameter", "given", multiple=True, metavar="KEY=VALUE", help="A parameter of the template.")
-@click.option("--template", "template_file", default="", help="A template of one's own. [default: the package's]")
-@region_option
-@click.option("--dry-run", is_flag=True, help="Check the parameters, print what would be created, and ask for nothing.")
-def create(name: str, given: tuple[str, ...], template_file: str, region: str, dry_run: bool) -> None:
-    """Create a cluster of EMR with GPUs, which ends when it is idle; one that was cut short goes on."""
-    template = cluster_template.load(template_file)
-    parameters = _parameters(given)
-    if dry_run:
-        click.echo(json.dumps({"name": checked_name(name), "stack": f"vispark-{name}",
-                               "parameters": template.check(parameters)}, indent=2))
-        return
-    record = EmrClusters(RecordStore(), region).create(name, template, parameters)
-    click.echo(f"cluster {name} is on its way in {record.region}, with the tag vispark:id={record.id}; "
-               "gpu-worker clusters list shows its state")
-
-
-@clusters.command("list")
-@region_option
-@json_option
-def list_clusters(region: str, as_json: bool) -> None:
-    """List the clusters of a region that were recorded here, or have vispark's tags."""
-    found = EmrClusters(RecordStore(), region).states()
-    if as_json:
-        click.echo(json.dumps([asdict(each) for each in found], indent=2))
-        return
-    table = Table("name", "recorded", "stack", "cluster", "state", "master")
-    for each in found:
-        table.add_row(each.name, each.record or "elsewhere", each.stack or "none", each.cluster, each.state,
-                      each.master)
-    Console().print(table)
-
-
-@clusters.command()
-@click.argument("name")
-@region_option
-def connect(name: str, region: str) -> None:
-    """Print what connects to a cluster: a tunnel, a step, and a notebook's cell."""
-    click.echo(EmrClusters(RecordStore(), region).connect(name), nl=False)
-
-
-@clusters.command()
-@click.argument("name")
-@click.option("--id", "identity", default="", help="Its tag vispark:id, where another machine recorded it.")
-@region_option
-@click.option("--dry-run", is_flag=True, help="Say what would be ended, and ask for nothing that changes anything.")
-def stop(name: str, identity: str, region: str, dry_run: bool) -> None:
-    """End a cluster that create made, and no other."""
-    EmrClusters(RecordStore(), region).stop(name, identity, dry_run=dry_run)
-    click.echo(f"cluster {name} {'would be' if dry_run else 'is'} ended")
-
-
 def _parameters(given: tuple[str, ...]) -> dict[str, str]:
-    parameters: dict[str, str] = {}
+    found: dict[str, str] = {}
     for each in given:
-        key, separator, value = each.partition("=")
-        if not separator or not key:
-            raise OptionError(f"a parameter is KEY=VALUE, not {each!r}")
-        if key in parameters:
-            raise OptionError(f"the parameter {key} is given twice")
-        parameters[key] = value
-    return parameters
+        name, separator, value = each.partition("=")
+        if not separator or not name:
+            raise OptionError(f"a parameter is NAME=VALUE, not {each!r}")
+        if name in found:
+            raise OptionError(f"the parameter {name} is given twice")
+        found[name] = value
+    return found
+
+
+def _lines(details: dict[str, str]) -> str:
+    return "".join(f"  {name:10} {value}\n" for name, value in details.items() if value)
+
+
+def _table(found: list[ClusterStatus]) -> str:
+    if not found:
+        return "no clusters"
+    rows = [("name", "platform", "state", "recorded", "id"), *(
+        (each.name, each.platform, each.state, "here" if each.is_recorded else "elsewhere", each.id) for each in found)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+                     for row in rows)

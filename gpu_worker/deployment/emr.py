@@ -1,19 +1,40 @@
-"""Clusters of EMR, each a stack of CloudFormation that is recorded before it is created and found again by its tag."""
+"""Clusters of EMR, each a stack of CloudFormation that is found again by its tag; programs go there as steps."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping
+from functools import cached_property
 from importlib import import_module
 from typing import Any
 
-from gpu_worker.deployment.cluster_template import ClusterTemplate
-from gpu_worker.deployment.errors import ClusterError
-from gpu_worker.deployment.records import Record, RecordStore, checked_name
+from gpu_worker.deployment import cluster_template
+from gpu_worker.deployment.errors import ClusterError, ClusterRefused
+from gpu_worker.deployment.platforms import (
+    ABSENT,
+    ENDED,
+    READY,
+    STARTING,
+    ClusterParameter,
+    ClusterStatus,
+    Platform,
+    SubmitSettings,
+    checked,
+    matches,
+)
+from gpu_worker.deployment.records import Record
+from gpu_worker.protocol.errors import OptionError
 from gpu_worker.protocol.extras import install
 
 _PREFIX = "vispark-"
 _NAME_TAG, _ID_TAG = "vispark:cluster", "vispark:id"
 _GONE = "DELETE_COMPLETE"
+
+_OWN = (
+    ClusterParameter("region", "", matches(r"[a-z0-9-]*", "a region, or empty"),
+                     "Region of AWS; empty: as AWS's own settings say."),
+    ClusterParameter("template", "", lambda _: None, "File with a template of one's own; empty: the package's."),
+)
+_STATES = {"WAITING": READY, "RUNNING": READY, "STARTING": STARTING, "BOOTSTRAPPING": STARTING}
 
 _CONNECTION = """\
 cluster {name}, {cluster}: {state}
@@ -35,43 +56,77 @@ In a notebook on it (EMR Studio, Jupyter Enterprise Gateway, Livy), one cell:
 """
 
 
-@dataclass(frozen=True)
-class ClusterState:
-    """State of a cluster, by its record and by the provider.
+class EmrPlatform(Platform):
+    """Platform of clusters of EMR."""
 
-    Attributes
-    ----------
-    name, id, region : str
-        As recorded, or as the tags say.
-    record : str
-        The record's state; empty where this user has none.
-    stack : str
-        State of its stack; empty where there is none.
-    cluster : str
-        Id of the cluster of EMR; empty while there is none.
-    state : str
-        State of the cluster; empty while there is none.
-    master : str
-        Address of the master; empty while there is none.
-    """
+    costs = True
 
-    name: str
-    id: str
-    region: str
-    record: str
-    stack: str
-    cluster: str = ""
-    state: str = ""
-    master: str = ""
+    @cached_property
+    def parameters(self) -> tuple[ClusterParameter, ...]:       # type: ignore[override]
+        """The region, the template, and the parameters of the package's template."""
+        return _parameters("")
+
+    def checked(self, given: Mapping[str, str]) -> dict[str, str]:
+        """Return the values of all parameters, those of the template that is given."""
+        return checked(_parameters(given.get("template", "")), given)
+
+    def place(self, identity: str, values: Mapping[str, str]) -> dict[str, str]:
+        """Return the region, as AWS's own settings say where none is given."""
+        return {"region": EmrStacks(values["region"]).region}
+
+    def plan(self, record: Record) -> dict[str, Any]:
+        """Return the stack's name and parameters."""
+        return {"stack": _PREFIX + record.name, "region": record.details["region"], "parameters": _given(record)}
+
+    def create(self, record: Record) -> dict[str, str]:
+        """Ask for the stack, unless it is there already by a creation that was cut short."""
+        text = cluster_template.load(record.parameters.get("template", "")).text
+        EmrStacks(record.region).request(record, text, _given(record))
+        return {"stack": _PREFIX + record.name}
+
+    def status(self, record: Record) -> ClusterStatus:
+        """Return the status of the stack with the record's tag."""
+        return EmrStacks(record.region).status(record)
+
+    def strays(self, records: list[Record], region: str) -> list[ClusterStatus]:
+        """Return the clusters with vispark's tags in the regions of the records and in another one, which is that of
+        AWS's own settings where there are no records.
+        """
+        regions = {each.region for each in records} | ({region} if region or not records else set())
+        return [each for region in sorted(regions) for each in EmrStacks(region).statuses()]
+
+    def delete(self, record: Record) -> bool:
+        """Ask for the deletion of the stack with the record's tag."""
+        return EmrStacks(record.region).delete(record)
+
+    def submission(self, record: Record) -> SubmitSettings:
+        """Return the settings of a step; the release has those of GPUs."""
+        return SubmitSettings("yarn", {"spark.vispark.device": "cuda"}, ("--deploy-mode", "client"))
+
+    def connection(self, record: Record) -> str:
+        """Return the ways to a cluster: a tunnel, a step, and a notebook's cell."""
+        return _CONNECTION.format(name=record.name, **EmrStacks(record.region).reachable(record))
+
+    def send(self, record: Record, line: list[str], script: str) -> str:
+        """Add a step that runs a command line of ``spark-submit``, and return what to look at.
+
+        Raises
+        ------
+        OptionError
+            If the program is not in S3, where the cluster can read it.
+        """
+        if not script.startswith("s3://"):
+            raise OptionError(f"a step of EMR reads its program from S3: aws s3 cp {script} s3://BUCKET/, and then "
+                              f"vispark submit ... s3://BUCKET/{script.rpartition('/')[2]}")
+        step = EmrStacks(record.region).add_step(record, "vispark", ["spark-submit", *line[1:]])
+        return f"step {step} of cluster {record.name}; its log is below LogUri"
 
 
-class EmrClusters:
-    """Clusters of EMR of one region.
+class EmrStacks:
+    """Stacks of clusters in one region.
 
     Parameters
     ----------
-    records : RecordStore
-        What this user has created.
     region : str
         Where; the one that AWS's own settings name where it is empty.
 
@@ -81,8 +136,7 @@ class EmrClusters:
         If boto3 is missing, or no region is known.
     """
 
-    def __init__(self, records: RecordStore, region: str = ""):
-        self._records = records
+    def __init__(self, region: str = ""):
         try:
             boto3, self._errors = import_module("boto3"), import_module("botocore.exceptions")
         except ModuleNotFoundError as error:
@@ -96,59 +150,31 @@ class EmrClusters:
         self._stacks = session.client("cloudformation", config=config)
         self._emr = session.client("emr", config=config)
 
-    def create(self, name: str, template: ClusterTemplate, given: dict[str, str]) -> Record:
-        """Create a cluster, or go on with a creation that was cut short.
-
-        Parameters
-        ----------
-        name : str
-            Of the cluster; its stack is called ``vispark-NAME``.
-        template : ClusterTemplate
-            What is created.
-        given : dict of str to str
-            Parameters of the template.
-
-        Returns
-        -------
-        Record
-            Of the cluster, which takes minutes to come up.
-
-        Raises
-        ------
-        OptionError
-            If the template does not allow a parameter.
-        ClusterError
-            If AWS refuses, which leaves nothing, or does not answer, which leaves a record to look it up by.
-        """
-        values = template.check(given)
-        record = self._records.create(name, self.region, dict(sorted(given.items())))
-        self.request(record, template, values)
-        return self._records.set_state(record, "requested")
-
-    def request(self, record: Record, template: ClusterTemplate, values: dict[str, str]) -> None:
+    def request(self, record: Record, template: str, values: dict[str, str]) -> None:
         """Ask for the stack of a recorded cluster, unless it is there already.
 
         Raises
         ------
+        ClusterRefused
+            If AWS refuses, or another stack has its name.
         ClusterError
-            If AWS refuses, and the record is forgotten then; or if it does not answer.
+            If AWS does not answer.
         """
-        if self._own_stack(record) is not None:
+        if self._own_stack(record, "choose another name") is not None:
             return
         values = {"ClusterName": record.name, "VisparkId": record.id, **values}
         try:
             self._create_stack(
-                StackName=_PREFIX + record.name, TemplateBody=template.text, OnFailure="DELETE",
+                StackName=_PREFIX + record.name, TemplateBody=template, OnFailure="DELETE",
                 ClientRequestToken=record.id,
                 Parameters=[{"ParameterKey": key, "ParameterValue": value} for key, value in values.items()],
                 Tags=[{"Key": _NAME_TAG, "Value": record.name}, {"Key": _ID_TAG, "Value": record.id}])
         except (self._errors.ClientError, self._errors.BotoCoreError) as error:
             if self._is_refusal(error):
-                self._records.remove(record)
-                raise ClusterError(f"cluster {record.name} was not created: {error}") from error
+                raise ClusterRefused(f"cluster {record.name} was not created: {error}") from error
             raise ClusterError(
                 f"AWS did not answer, and it is not known whether cluster {record.name} was created: {error}; "
-                f"gpu-worker clusters list shows it if it was, and create with the same parameters goes on") from error
+                "the command list shows it if it was, and create with the same parameters goes on") from error
 
     def _create_stack(self, **request: Any) -> None:
         self._stacks.create_stack(**request)
@@ -162,127 +188,81 @@ class EmrClusters:
         return isinstance(error, (self._errors.NoCredentialsError, self._errors.PartialCredentialsError,
                                   self._errors.ParamValidationError, self._errors.EndpointConnectionError))
 
-    def states(self) -> list[ClusterState]:
-        """Return the clusters of this region: those recorded, and those with vispark's tags that others recorded."""
-        records = {record.id: record for record in self._own_records() if record.region == self.region}
-        found = [self._state(records.pop(identity, None), stack) for stack in self._all_stacks()
-                 if (identity := _tags(stack).get(_ID_TAG))]
-        for record in records.values():
-            if record.state == "stopping":
-                self._records.remove(record)
-            else:
-                found.append(ClusterState(record.name, record.id, record.region, record.state, ""))
-        return sorted(found, key=lambda each: (each.name, each.id))
+    def statuses(self) -> list[ClusterStatus]:
+        """Return the clusters of this region that have vispark's tags."""
+        return [self._status(stack) for stack in self._all_stacks() if _ID_TAG in _tags(stack)]
 
-    def connect(self, name: str) -> str:
-        """Return the ways to a cluster: a tunnel, a step, and a notebook's cell.
+    def status(self, record: Record) -> ClusterStatus:
+        """Return the status of the stack with a record's tag."""
+        stack = self._stack(_PREFIX + record.name)
+        if stack is None or _tags(stack).get(_ID_TAG) != record.id:
+            return ClusterStatus(record.name, record.id, "emr", ABSENT, details={"region": self.region})
+        return self._status(stack)
 
-        Raises
-        ------
-        ClusterError
-            If there is no such cluster, or it is not up.
-        """
-        stack = self._stack(_PREFIX + checked_name(name))
-        if stack is None or _ID_TAG not in _tags(stack):
-            raise ClusterError(f"there is no cluster {name} in {self.region}; gpu-worker clusters list names them")
-        found = self._state(None, stack)
-        if found.state not in ("RUNNING", "WAITING"):
-            raise ClusterError(f"cluster {name} is {found.state or 'not there yet'}, its stack {found.stack}; it can "
-                               "be connected to when it is WAITING or RUNNING")
-        return _CONNECTION.format(**asdict(found))
-
-    def add_step(self, name: str, title: str, words: list[str]) -> str:
-        """Add a step to a cluster that is up, a command line, and return its id.
+    def reachable(self, record: Record) -> dict[str, str]:
+        """Return a cluster's region, id, state and master.
 
         Raises
         ------
         ClusterError
-            If there is no such cluster, or it is not up.
+            If it is not up.
         """
-        stack = self._stack(_PREFIX + checked_name(name))
-        found = self._state(None, stack) if stack is not None and _ID_TAG in _tags(stack) else None
-        if found is None or found.state not in ("RUNNING", "WAITING"):
-            raise ClusterError(f"cluster {name} is {found.state or 'not there yet' if found else 'not there'}; it "
-                               "takes programs when it is WAITING or RUNNING")
+        found = self.status(record)
+        if found.state != READY:
+            raise ClusterError(f"cluster {record.name} is {found.details.get('state', 'not there yet')}, its stack "
+                               f"{found.details.get('stack', 'not there')}; programs reach it when it is WAITING or "
+                               "RUNNING")
+        return {"master": "", **found.details}
+
+    def add_step(self, record: Record, title: str, words: list[str]) -> str:
+        """Add a step to a cluster that is up, a command line, and return its id. Raises as :meth:`reachable`."""
         step = {"Name": title, "ActionOnFailure": "CONTINUE",
                 "HadoopJarStep": {"Jar": "command-runner.jar", "Args": words}}
-        ids: list[str] = self._call("add_job_flow_steps", self._emr.add_job_flow_steps, JobFlowId=found.cluster,
-                                    Steps=[step])["StepIds"]
+        ids: list[str] = self._call("add_job_flow_steps", self._emr.add_job_flow_steps,
+                                    JobFlowId=self.reachable(record)["cluster"], Steps=[step])["StepIds"]
         return ids[0]
 
-    def stop(self, name: str, identity: str = "", *, dry_run: bool = False) -> None:
-        """End a cluster that was created by :meth:`create`, and forget it; one whose creation was cut short too.
-
-        Parameters
-        ----------
-        name : str
-            Of the cluster.
-        identity : str
-            Its tag ``vispark:id``, where another machine recorded it.
-        dry_run : bool
-            Whether only to look whether it would be ended.
+    def delete(self, record: Record) -> bool:
+        """Ask for the deletion of the stack with a record's tag; return whether it is gone.
 
         Raises
         ------
-        ClusterError
-            If it was not created here, by its tag; nothing is ended then.
+        ClusterRefused
+            If the stack of that name has another tag.
         """
-        record = next((each for each in self._own_records() if each.name == checked_name(name)), None)
-        if record is not None and record.region != self.region:
-            raise ClusterError(f"cluster {name} is in {record.region}, not in {self.region}: --region {record.region}")
-        stack = self._stack(_PREFIX + name)
-        if stack is not None:
-            self._check_ours(name, stack, record, identity)
-        elif record is None:
-            raise ClusterError(f"no cluster {name} is recorded here, and there is none in {self.region}")
-        if dry_run:
-            return
-        if stack is not None:
-            self._call("delete_stack", self._stacks.delete_stack, StackName=stack["StackId"])
-        if record is not None:
-            is_gone = stack is None or self._stack(stack["StackId"]) is None
-            if is_gone:
-                self._records.remove(record)
-            else:
-                self._records.set_state(record, "stopping")
+        stack = self._own_stack(record, "it is left as it is")
+        if stack is None:
+            return True
+        self._call("delete_stack", self._stacks.delete_stack, StackName=stack["StackId"])
+        return self._stack(stack["StackId"]) is None
 
-    def _own_records(self) -> list[Record]:
-        return [record for record in self._records.all() if record.platform == "emr"]
-
-    def _check_ours(self, name: str, stack: dict[str, Any], record: Record | None, identity: str) -> None:
-        tag = _tags(stack).get(_ID_TAG, "")
-        if not tag:
-            raise ClusterError(f"the stack {stack['StackName']} was not created by gpu-worker clusters: it has no tag "
-                               f"{_ID_TAG}; it is left as it is")
-        if tag != identity and (record is None or record.id != tag):
-            raise ClusterError(f"cluster {name} was not created by this user on this machine; it is left as it is. "
-                               f"Whoever may end it does so by: gpu-worker clusters stop {name} --id {tag}")
-
-    def _own_stack(self, record: Record) -> dict[str, Any] | None:
+    def _own_stack(self, record: Record, advice: str) -> dict[str, Any] | None:
         """Return the stack that was made for a record; ``None`` where none is there.
 
         Raises
         ------
-        ClusterError
-            If another stack has its name; the record is forgotten then.
+        ClusterRefused
+            If another stack has its name.
         """
         stack = self._stack(_PREFIX + record.name)
         if stack is not None and _tags(stack).get(_ID_TAG) != record.id:
-            self._records.remove(record)
-            raise ClusterError(f"there is a stack {_PREFIX}{record.name} in {self.region} already, which this command "
-                               "did not create; choose another name")
+            raise ClusterRefused(f"the stack {_PREFIX}{record.name} in {self.region} was not created for this cluster, "
+                                 f"by its tag {_ID_TAG}; {advice}")
         return stack
 
-    def _state(self, record: Record | None, stack: dict[str, Any]) -> ClusterState:
+    def _status(self, stack: dict[str, Any]) -> ClusterStatus:
         tags = _tags(stack)
         outputs = {each["OutputKey"]: each.get("OutputValue", "") for each in stack.get("Outputs", [])}
         cluster = outputs.get("ClusterId", "")
-        details: dict[str, Any] = {}
+        answer: dict[str, Any] = {}
         if cluster:
-            details = self._call("describe_cluster", self._emr.describe_cluster, ClusterId=cluster)["Cluster"]
-        return ClusterState(tags.get(_NAME_TAG, ""), tags[_ID_TAG], self.region, record.state if record else "",
-                            stack["StackStatus"], cluster, details.get("Status", {}).get("State", ""),
-                            details.get("MasterPublicDnsName", ""))
+            answer = self._call("describe_cluster", self._emr.describe_cluster, ClusterId=cluster)["Cluster"]
+        word = answer.get("Status", {}).get("State", "")
+        details = {"region": self.region, "stack": stack["StackStatus"], "cluster": cluster, "state": word,
+                   "master": answer.get("MasterPublicDnsName", "")}
+        return ClusterStatus(tags.get(_NAME_TAG, ""), tags[_ID_TAG], "emr",
+                             _STATES.get(word, ENDED if word else STARTING),
+                             details={name: value for name, value in details.items() if value})
 
     def _all_stacks(self) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []
@@ -317,3 +297,29 @@ class EmrClusters:
 
 def _tags(stack: dict[str, Any]) -> dict[str, str]:
     return {tag["Key"]: tag["Value"] for tag in stack.get("Tags", [])}
+
+
+def _parameters(template: str) -> tuple[ClusterParameter, ...]:
+    """Return the parameters of clusters by a template in a file, or by the package's own."""
+    rules = cluster_template.load(template).parameters
+    return (*_OWN, *(ClusterParameter(name, str(each.get("Default", "")), _check(name, each),
+                                      each.get("Description", "")) for name, each in rules.items()
+                     if name not in cluster_template.OWN))
+
+
+def _check(name: str, rules: dict[str, Any]) -> Callable[[str], object]:
+    def check(text: str) -> None:
+        if not text and "Default" not in rules:
+            raise ValueError(rules.get("ConstraintDescription") or rules.get("Description", "to be given"))
+        if problem := cluster_template.problem_of(text, rules):
+            raise ValueError(problem)
+    return check
+
+
+def _given(record: Record) -> dict[str, str]:
+    """Return the parameters of a record's template."""
+    own = {each.name for each in _OWN}
+    return {name: value for name, value in record.parameters.items() if name not in own}
+
+
+PLATFORM = EmrPlatform()

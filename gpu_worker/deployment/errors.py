@@ -6,4 +6,8 @@ from gpu_worker.protocol.errors import VisparkError
 
 
 class ClusterError(VisparkError, RuntimeError):
-    """A cluster that cannot be created, found, connected to or stopped."""
+    """A cluster that cannot be created, found, connected to or deleted."""
+
+
+class ClusterRefused(ClusterError):
+    """A request that was refused, so that nothing has changed; as the deletion of what others created."""

@@ -60,14 +60,14 @@ class RecordStore:
     ----------
     directory : Path, optional
         Another place of the records.
-    commands : tuple of str
-        Commands that list and end clusters, for the errors' words.
+    command : str
+        The command about clusters that the errors' words name.
     """
 
     def __init__(self, directory: Path | None = None,
-                 commands: tuple[str, str] = ("gpu-worker clusters list", "gpu-worker clusters stop")):
+                 command: str = "vispark cluster"):
         self._directory = directory or Path(platformdirs.user_state_dir("vispark")) / "clusters"
-        self._list, self._end = commands
+        self._command = command
 
     def create(self, name: str, region: str, parameters: dict[str, str], platform: str = "emr",
                details: dict[str, str] | None = None, identity: str = "") -> Record:
@@ -93,9 +93,10 @@ class RecordStore:
         known = self.read(name)
         if (known.parameters, known.region, known.platform) != (parameters, region, platform):
             raise ClusterError(f"cluster {name} was recorded at {known.created} in {known.region or known.platform} "
-                               f"with {_listed(known.parameters)}; create it with these, or: {self._end} {name}")
+                               f"with {_listed(known.parameters)}; create it with these, or: {self._command} delete "
+                               f"{name}")
         if known.state != "recorded":
-            raise ClusterError(f"cluster {name} is {known.state} since {known.created}: {self._list}")
+            raise ClusterError(f"cluster {name} is {known.state} since {known.created}: {self._command} list")
         return known
 
     def read(self, name: str) -> Record:

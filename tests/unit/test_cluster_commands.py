@@ -14,8 +14,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from gpu_worker.deployment import scheduled_gpus
+from gpu_worker.deployment.platforms import PLATFORMS, SubmitSettings, platform_of
 from vispark.clusters import spark_submit, standalone, tagged_processes
-from vispark.clusters.platforms import PLATFORMS, SubmitSettings, platform_of
 from vispark.migrate import on_cluster
 from vispark.migrate.cli import main
 from vispark.migrate.errors import NO, UNKNOWN, USAGE, YES, MasterError

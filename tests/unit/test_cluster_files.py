@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from gpu_worker.deployment.platforms import checked, platform_of
 from gpu_worker.deployment.records import Record
 from vispark.clusters import kubernetes, spark_submit, yarn
-from vispark.clusters.platforms import checked, platform_of
 from vispark.migrate.cli import main
 from vispark.migrate.errors import NO, UNKNOWN, YES
 

@@ -1,7 +1,8 @@
-"""Clusters of EMR against moto's server: recorded first, created once, found again, and only our own ended.
+"""Clusters of EMR against moto's server: recorded first, created once, found again, and only our own deleted.
 
-moto does not check roles, machines, subnets and scripts, knows no idle end (``AutoTerminationPolicy``) and has no
-machines that come up; EMR itself is the only proof of these.
+``gpu-worker clusters`` and ``vispark cluster`` are the same commands. moto does not check roles, machines, subnets and
+scripts, knows no idle end (``AutoTerminationPolicy``), has no machines that come up and never runs a step; EMR itself
+is the only proof of these.
 """
 
 from __future__ import annotations
@@ -19,8 +20,10 @@ from click.testing import CliRunner, Result
 
 from gpu_worker import cli
 from gpu_worker.deployment import cluster_template
-from gpu_worker.deployment.emr import EmrClusters
+from gpu_worker.deployment.emr import EmrStacks
 from gpu_worker.deployment.records import RecordStore
+from vispark.migrate.cli import main as vispark
+from vispark.migrate.errors import NO, UNKNOWN, USAGE, YES
 
 boto3 = pytest.importorskip("boto3")
 errors = pytest.importorskip("botocore.exceptions")
@@ -72,40 +75,64 @@ def _run(*arguments: str) -> Result:
     return CliRunner().invoke(cli.main, ["clusters", *arguments])
 
 
-def _listed() -> list[dict[str, str]]:
-    return json.loads(_run("list", "--json").output)
+def _vispark(*words: str) -> Result:
+    return CliRunner().invoke(vispark, list(words))
+
+
+def _listed() -> list[dict]:
+    return json.loads(_run("list", "--json").output)["clusters"]
 
 
 def _create(name: str = "night", *more: str) -> Result:
-    return _run("create", name, *BUCKET, *more)
+    return _run("create", name, *BUCKET, "--yes", *more)
 
 
-def test_a_cluster_is_created_listed_connected_to_and_stopped():
+def test_a_cluster_is_created_listed_connected_to_and_deleted():
+    assert _run("create", "night", *BUCKET).exit_code == 1 and RecordStore().all() == []        # not confirmed
     created = _create("night", "-p", "WorkerCount=3", "-p", "IdleSeconds=900")
     assert created.exit_code == 0, created.output
     (found,) = _listed()
-    assert (found["name"], found["record"], found["stack"], found["state"]) == (
-        "night", "requested", "CREATE_COMPLETE", "WAITING")
-    assert found["id"] in created.output
+    details = found["details"]
+    assert (found["name"], found["state"], found["is_recorded"], details["stack"], details["state"]) == (
+        "night", "ready", True, "CREATE_COMPLETE", "WAITING")
+    assert found["id"] in created.output and _run("show", "night").exit_code == 0
     emr = boto3.client("emr")
-    cluster = emr.describe_cluster(ClusterId=found["cluster"])["Cluster"]
+    cluster = emr.describe_cluster(ClusterId=details["cluster"])["Cluster"]
     assert {"Key": "vispark:id", "Value": found["id"]} in cluster["Tags"]
     assert cluster["ReleaseLabel"] == "emr-7.9.0" and not cluster["AutoTerminate"]
     (stack,) = boto3.client("cloudformation").describe_stacks()["Stacks"]
     assert {"ParameterKey": "IdleSeconds", "ParameterValue": "900"} in stack["Parameters"]
     said = _run("connect", "night")
-    assert said.exit_code == 0 and found["cluster"] in said.output and "import vispark" in said.output
-    assert _run("stop", "night", "--dry-run").exit_code == 0 and len(_listed()) == 1
-    assert _run("stop", "night").exit_code == 0
+    assert said.exit_code == 0 and details["cluster"] in said.output and "import vispark" in said.output
+    assert _run("delete", "night", "--dry-run").exit_code == 0 and len(_listed()) == 1
+    assert _run("stop", "night").exit_code == 0             # its name up to 0.12
     assert _listed() == [] and RecordStore().all() == []
-    assert emr.describe_cluster(ClusterId=found["cluster"])["Cluster"]["Status"]["State"] == "TERMINATED"
+    assert emr.describe_cluster(ClusterId=details["cluster"])["Cluster"]["Status"]["State"] == "TERMINATED"
+
+
+def test_programs_go_there_as_steps():
+    assert _create().exit_code == 0
+    (found,) = json.loads(_vispark("cluster", "list", "--json").output)["clusters"]
+    refused = _vispark("cluster", "doctor", "night")
+    assert refused.exit_code == UNKNOWN and "as steps" in refused.output
+    refused = _vispark("submit", "--cluster", "night", "job.py")
+    assert refused.exit_code == USAGE and "aws s3 cp job.py" in refused.output
+    sent = _vispark("submit", "--cluster", "night", "--num-executors", "3", "s3://bucket/job.py", "a")
+    assert sent.exit_code == YES, sent.output
+    (step,) = boto3.client("emr").list_steps(ClusterId=found["details"]["cluster"])["Steps"]
+    assert step["Config"]["Jar"] == "command-runner.jar"
+    words = step["Config"]["Args"]
+    assert words[0] == "spark-submit" and words[-4:] == ["--num-executors", "3", "s3://bucket/job.py", "a"]
+    assert _vispark("cluster", "delete", "night").exit_code == YES and _listed() == []
 
 
 def test_a_dry_run_asks_for_nothing(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     said = _create("night", "--dry-run")
     assert said.exit_code == 0, said.output
-    assert json.loads(said.output)["parameters"]["WorkerType"] == "g5.xlarge"
+    plan = json.loads(said.output)["plan"]
+    assert (plan["stack"], plan["region"], plan["parameters"]["WorkerType"]) == (
+        "vispark-night", "us-east-1", "g5.xlarge")
     assert RecordStore().all() == []
 
 
@@ -113,38 +140,37 @@ def test_a_dry_run_asks_for_nothing(monkeypatch: pytest.MonkeyPatch):
 _KILLED = """
 import os, signal, sys
 from gpu_worker import cli
-from gpu_worker.deployment.emr import EmrClusters
-create = EmrClusters._create_stack
+from gpu_worker.deployment.emr import EmrStacks
+create = EmrStacks._create_stack
 def dies(self, **request):
     if sys.argv[1] == "sent":
         create(self, **request)
     os.kill(os.getpid(), signal.SIGKILL)
-EmrClusters._create_stack = dies
+EmrStacks._create_stack = dies
 cli.main(sys.argv[2:])
 """
 
 
 @pytest.mark.parametrize("when", ["unsent", "sent"])
 def test_a_creation_that_was_killed_is_found_again_and_happens_once(when: str):
-    ended = subprocess.run([sys.executable, "-c", _KILLED, when, "clusters", "create", "night", *BUCKET], timeout=60,
-                           check=False)
+    ended = subprocess.run([sys.executable, "-c", _KILLED, when, "clusters", "create", "night", *BUCKET, "--yes"],
+                           timeout=60, check=False)
     assert ended.returncode == -signal.SIGKILL
     (record,) = RecordStore().all()
     assert record.state == "recorded"
     (found,) = _listed()
-    assert (found["id"], found["record"]) == (record.id, "recorded")
-    assert found["stack"] == ("CREATE_COMPLETE" if when == "sent" else "")
+    assert (found["id"], found["state"]) == (record.id, "ready" if when == "sent" else "absent")
     assert "create it with these" in _create("night", "-p", "WorkerCount=5").output
     assert _create().exit_code == 0
     (found,) = _listed()
-    assert (found["id"], found["record"], found["state"]) == (record.id, "requested", "WAITING")
+    assert (found["id"], found["state"]) == (record.id, "ready")
     assert len(boto3.client("cloudformation").describe_stacks()["Stacks"]) == 1
     assert _run("stop", "night").exit_code == 0 and _listed() == []
 
 
 def test_a_killed_creation_can_be_stopped():
-    subprocess.run([sys.executable, "-c", _KILLED, "sent", "clusters", "create", "night", *BUCKET], timeout=60,
-                   check=False)
+    subprocess.run([sys.executable, "-c", _KILLED, "sent", "clusters", "create", "night", *BUCKET, "--yes"],
+                   timeout=60, check=False)
     assert _run("stop", "night").exit_code == 0
     assert _listed() == [] and RecordStore().all() == []
 
@@ -152,62 +178,64 @@ def test_a_killed_creation_can_be_stopped():
 def test_what_others_created_is_left_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     template = cluster_template.load("")
     stacks = boto3.client("cloudformation")
-    values = template.check({"Bootstrap": "s3://b/b.sh", "Wheel": "s3://b/vispark-1.whl"})
-    values |= {"ClusterName": "theirs", "VisparkId": "0" * 32}
+    values = {"Bootstrap": "s3://b/b.sh", "Wheel": "s3://b/vispark-1.whl", "ClusterName": "theirs",
+              "VisparkId": "0" * 32}
     stacks.create_stack(StackName="vispark-theirs", TemplateBody=template.text,
                         Parameters=[{"ParameterKey": key, "ParameterValue": value} for key, value in values.items()])
     for said in (_run("stop", "theirs"), _run("stop", "theirs", "--id", "0" * 32)):
-        assert said.exit_code == 1 and "was not created by gpu-worker clusters" in said.output
+        assert said.exit_code == 1 and "no cluster theirs is recorded here" in said.output
     said = _create("theirs")
     assert said.exit_code == 1 and "choose another name" in said.output and RecordStore().all() == []
 
     assert _create("night").exit_code == 0
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "another user"))
     night = next(each for each in _listed() if each["name"] == "night")
-    assert night["record"] == ""
+    assert not night["is_recorded"]
     said = _run("stop", "night")
-    assert said.exit_code == 1 and f"stop night --id {night['id']}" in said.output
+    assert said.exit_code == 1 and f"clusters delete night --id {night['id']}" in said.output
     assert {stack["StackName"] for stack in stacks.describe_stacks()["Stacks"]} == {"vispark-theirs", "vispark-night"}
     assert _run("stop", "night", "--id", night["id"]).exit_code == 0
     assert [stack["StackName"] for stack in stacks.describe_stacks()["Stacks"]] == ["vispark-theirs"]
 
 
 def test_an_api_that_does_not_answer_leaves_a_record_and_one_that_refuses_none(monkeypatch: pytest.MonkeyPatch):
-    create = EmrClusters._create_stack
+    create = EmrStacks._create_stack
 
     def unanswered(self, **request):
         create(self, **request)
         raise errors.ReadTimeoutError(endpoint_url="http://aws")
 
-    monkeypatch.setattr(EmrClusters, "_create_stack", unanswered)
+    monkeypatch.setattr(EmrStacks, "_create_stack", unanswered)
     said = _create()
     assert said.exit_code == 1 and "it is not known whether cluster night was created" in said.output
-    assert _listed()[0]["stack"] == "CREATE_COMPLETE"
-    monkeypatch.setattr(EmrClusters, "_create_stack", create)
+    assert _listed()[0]["details"]["stack"] == "CREATE_COMPLETE"
+    monkeypatch.setattr(EmrStacks, "_create_stack", create)
     assert _create().exit_code == 0 and _run("stop", "night").exit_code == 0
 
     def refused(self, **request):
         raise errors.ClientError({"Error": {"Code": "AccessDenied", "Message": "not you"},
                            "ResponseMetadata": {"HTTPStatusCode": 403}}, "CreateStack")
 
-    monkeypatch.setattr(EmrClusters, "_create_stack", refused)
+    monkeypatch.setattr(EmrStacks, "_create_stack", refused)
     said = _create()
     assert said.exit_code == 1 and "not you" in said.output and RecordStore().all() == []
 
 
 @pytest.mark.parametrize(("given", "said"), [
-    (["WorkerCounts=3"], "WorkerCounts is no parameter of the template; meant WorkerCount?"),
-    (["WorkerCount=17"], "WorkerCount is a whole number from 1 to 16, not 17"),
+    (["WorkerCounts=3"], "WorkerCounts is no parameter of this platform; meant WorkerCount?"),
+    (["WorkerCount=17"], "WorkerCount is a whole number from 1 to 16, not '17'"),
     (["WorkerType=t3.nano"], "WorkerType is one of g4dn.xlarge"),
-    (["VisparkId=1"], "VisparkId is given by this command"),
-    (["Wheel"], "a parameter is KEY=VALUE, not 'Wheel'"),
+    (["VisparkId=1"], "VisparkId is no parameter"),
+    (["Wheel"], "a parameter is NAME=VALUE, not 'Wheel'"),
     (["Wheel=file"], "Wheel is s3://BUCKET/.../vispark-VERSION-py3-none-any.whl, not 'file'"),
-    ([], "Bootstrap is missing: s3://BUCKET/.../bootstrap.sh; Wheel is missing"),
+    ([], "Bootstrap is s3://BUCKET/.../bootstrap.sh, not ''; Wheel is s3:"),
 ])
 def test_guard_rails_hold_before_anything_is_asked(given: list[str], said: str):
     result = _run("create", "night", *(word for each in given for word in ("-p", each)))
     assert result.exit_code == 1 and said in result.output
     assert RecordStore().all() == []
+    assert _vispark("cluster", "create", "night", "--platform", "emr", *(
+        word for each in given for word in ("-p", each))).exit_code == USAGE
 
 
 def test_templates_of_ones_own_are_looked_at(tmp_path: Path):
@@ -216,8 +244,28 @@ def test_templates_of_ones_own_are_looked_at(tmp_path: Path):
                        ('{"Resources": {}, "Parameter": {}}', "has Parameter; known are"),
                        ('{"Resources": {}}', "has no parameter ClusterName and none VisparkId")]:
         path.write_text(text)
-        result = _create("night", "--template", str(path))
+        result = _create("night", "-p", f"template={path}")
         assert result.exit_code == 1 and said in result.output
+
+
+def test_a_platform_that_does_not_answer_is_not_known(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    ended = _vispark("cluster", "create", "night", "--platform", "emr", *BUCKET, "--yes")
+    assert ended.exit_code == UNKNOWN and "does not answer" in ended.output
+    assert [each.state for each in RecordStore().all()] == ["recorded"]
+    (found,) = json.loads(_vispark("cluster", "list", "--json").output)["clusters"]
+    assert found["state"] == "not known" and "does not answer" in found["details"]["error"]
+    assert _vispark("cluster", "delete", "night").exit_code == UNKNOWN
+
+
+def test_a_cluster_with_the_name_of_ours_is_left_as_it_is():
+    assert _create().exit_code == 0
+    record = RecordStore().read("night")
+    RecordStore().remove(record)
+    RecordStore().create("night", record.region, record.parameters, "emr", record.details, "0" * 32)
+    refused = _vispark("cluster", "delete", "night")
+    assert refused.exit_code == NO and "left as it is" in refused.output
+    assert len(boto3.client("cloudformation").describe_stacks()["Stacks"]) == 1
 
 
 def test_names_that_are_none_and_clusters_that_are_not_there_are_said():

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from gpu_worker.deployment.errors import ClusterError
+from gpu_worker.deployment.platforms import SubmitSettings
 from gpu_worker.protocol.version import __version__
 from vispark.clusters import doctor_job, spark_submit
-from vispark.clusters.errors import ClusterError
-from vispark.clusters.platforms import SubmitSettings
 
 _ERROR = re.compile(r"(Caused by: )?[A-Za-z_][\w.]*(Error|Exception)\b")
 

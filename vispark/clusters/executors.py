@@ -7,7 +7,7 @@ from pathlib import Path
 
 import platformdirs
 
-from vispark.clusters.platforms import ClusterParameter, device, memory, whole
+from gpu_worker.deployment.platforms import ClusterParameter, Platform, device, memory, whole
 
 #: Parameters of platforms whose executors come and go.
 PARAMETERS = (
@@ -20,10 +20,8 @@ PARAMETERS = (
 )
 
 
-class ExecutorFiles:
+class ExecutorFiles(Platform):
     """Base of platforms that write files about their executors below the user's directory of states."""
-
-    costs = False
 
     def place(self, identity: str, values: Mapping[str, str]) -> dict[str, str]:
         """Return the folder of the files, by the cluster's id."""

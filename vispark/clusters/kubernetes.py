@@ -8,11 +8,8 @@ from typing import Any
 from urllib.parse import quote
 
 from gpu_worker.deployment import templates
-from gpu_worker.deployment.records import Record
-from vispark.clusters import executors
-from vispark.clusters.errors import ClusterError, ClusterRefused
-from vispark.clusters.kubernetes_api import KubernetesApi, KubernetesRefusal, connected
-from vispark.clusters.platforms import (
+from gpu_worker.deployment.errors import ClusterError, ClusterRefused
+from gpu_worker.deployment.platforms import (
     ABSENT,
     ENDED,
     READY,
@@ -22,6 +19,9 @@ from vispark.clusters.platforms import (
     matches,
     whole,
 )
+from gpu_worker.deployment.records import Record
+from vispark.clusters import executors
+from vispark.clusters.kubernetes_api import KubernetesApi, KubernetesRefusal, connected
 from vispark.errors import OptionError
 
 #: Labels of the namespace and of all pods.
@@ -80,7 +80,7 @@ class KubernetesPlatform(executors.ExecutorFiles):
             details = {"api": api.address, "namespace": _namespace(record), "phase": phase, "pods": str(len(pods))}
             return _status(record, READY if phase == "Active" else ENDED, details)
 
-    def strays(self, records: list[Record]) -> list[ClusterStatus]:
+    def strays(self, records: list[Record], region: str) -> list[ClusterStatus]:
         """Return the namespaces with vispark's labels, of the APIs that records name."""
         found = []
         for record in {(each.parameters["api"], each.parameters["context"]): each for each in records}.values():

@@ -16,7 +16,7 @@ from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.find_spark_home import _find_spark_home
 
-from vispark.clusters.errors import ClusterError, ClusterRefused
+from gpu_worker.deployment.errors import ClusterError, ClusterRefused
 
 #: Milliseconds for a connection, and for an answer.
 CONNECT, ANSWER = 5_000, 20_000

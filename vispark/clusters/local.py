@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from typing import Any
 
+from gpu_worker.deployment.platforms import (
+    ABSENT,
+    READY,
+    ClusterParameter,
+    ClusterStatus,
+    Platform,
+    SubmitSettings,
+    device,
+    whole,
+)
 from gpu_worker.deployment.records import Record
-from vispark.clusters.platforms import ABSENT, READY, ClusterParameter, ClusterStatus, SubmitSettings, device, whole
 
 
-class LocalPlatform:
+class LocalPlatform(Platform):
     """Platform whose clusters are settings alone: nothing runs between programs, so nothing idles."""
 
     parameters = (ClusterParameter("cores", "", whole(1, 4096, empty=True), "Tasks at a time; empty: all cores."),
                   ClusterParameter("device", "auto", device, "As spark.vispark.device."))
-    costs = False
-
-    def place(self, identity: str, values: Mapping[str, str]) -> dict[str, str]:
-        """Return nothing: nothing has to be found again."""
-        return {}
 
     def plan(self, record: Record) -> dict[str, Any]:
         """Return the master and settings of programs."""
@@ -35,10 +38,6 @@ class LocalPlatform:
         details = {"master": self.submission(record).master, "cores": record.parameters["cores"] or str(os.cpu_count())}
         return ClusterStatus(record.name, record.id, record.platform, ABSENT if record.state == "recorded" else READY,
                              details=details)
-
-    def strays(self, records: list[Record]) -> list[ClusterStatus]:
-        """Return none."""
-        return []
 
     def delete(self, record: Record) -> bool:
         """Delete nothing."""

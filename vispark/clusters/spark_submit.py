@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pyspark.find_spark_home import _find_spark_home
 
-from vispark.clusters.platforms import SubmitSettings
+from gpu_worker.deployment.platforms import SubmitSettings
 from vispark.errors import OptionError
 from vispark.options import Options
 

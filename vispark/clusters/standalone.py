@@ -20,22 +20,23 @@ from pathlib import Path
 from typing import Any
 
 from gpu_worker.deployment import scheduled_gpus
-from gpu_worker.deployment.records import Record
-from vispark.clusters import tagged_processes
-from vispark.clusters.errors import ClusterError, ClusterRefused
-from vispark.clusters.executors import task_share
-from vispark.clusters.platforms import (
+from gpu_worker.deployment.errors import ClusterError, ClusterRefused
+from gpu_worker.deployment.platforms import (
     ABSENT,
     ENDED,
     READY,
     STARTING,
     ClusterParameter,
     ClusterStatus,
+    Platform,
     SubmitSettings,
     device,
     memory,
     whole,
 )
+from gpu_worker.deployment.records import Record
+from vispark.clusters import tagged_processes
+from vispark.clusters.executors import task_share
 from vispark.errors import OptionError
 
 #: Seconds until a cluster is up.
@@ -51,11 +52,10 @@ _PARAMETERS = (
 )
 
 
-class StandalonePlatform:
+class StandalonePlatform(Platform):
     """Platform of clusters that are processes of this machine."""
 
     parameters = _PARAMETERS
-    costs = False
 
     def place(self, identity: str, values: Mapping[str, str]) -> dict[str, str]:
         """Return the directory of a cluster; its path is short, as sockets lie below it."""
@@ -94,7 +94,7 @@ class StandalonePlatform:
             shown = READY if state is not None else STARTING
         return ClusterStatus(record.name, record.id, record.platform, shown, details=details)
 
-    def strays(self, records: list[Record]) -> list[ClusterStatus]:
+    def strays(self, records: list[Record], region: str) -> list[ClusterStatus]:
         """Return the clusters of this user's processes."""
         found = {each[tagged_processes.ID]: each for each in tagged_processes.tagged().values()
                  if each.get(tagged_processes.PLACE)}

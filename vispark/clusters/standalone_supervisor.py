@@ -21,9 +21,9 @@ from typing import Any
 
 from pyspark.find_spark_home import _find_spark_home
 
+from gpu_worker.deployment.errors import ClusterError
 from gpu_worker.deployment.scheduled_gpus import DISCOVERY_SCRIPT
 from vispark.clusters import tagged_processes
-from vispark.clusters.errors import ClusterError
 
 #: Seconds for a master or a worker to come up, and between looks at the applications.
 START, LOOK = 90.0, 1.0

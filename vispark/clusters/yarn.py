@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from gpu_worker.deployment import scheduled_gpus, templates
+from gpu_worker.deployment.errors import ClusterError, ClusterRefused
+from gpu_worker.deployment.platforms import ABSENT, READY, ClusterParameter, ClusterStatus, SubmitSettings, matches
 from gpu_worker.deployment.records import Record
 from vispark.clusters import executors
-from vispark.clusters.errors import ClusterError, ClusterRefused
-from vispark.clusters.platforms import ABSENT, READY, ClusterParameter, ClusterStatus, SubmitSettings, matches
 
 _PARAMETERS = (
     ClusterParameter("conf", "/etc/hadoop/conf", matches(r"/\S*", "an absolute path"), "HADOOP_CONF_DIR."),
@@ -25,6 +25,7 @@ class YarnPlatform(executors.ExecutorFiles):
     """Platform of applications on a cluster of YARN's, of which nothing is created but settings and a script."""
 
     parameters = _PARAMETERS
+
     def plan(self, record: Record) -> dict[str, Any]:
         """Return the settings of programs."""
         settings = _settings(record)
@@ -47,10 +48,6 @@ class YarnPlatform(executors.ExecutorFiles):
         return ClusterStatus(record.name, record.id, record.platform, READY if is_there else ABSENT,
                              details={"place": str(place), "conf": record.parameters["conf"],
                                       "queue": record.parameters["queue"]})
-
-    def strays(self, records: list[Record]) -> list[ClusterStatus]:
-        """Return none: applications end by themselves."""
-        return []
 
     def delete(self, record: Record) -> bool:
         """Remove the scripts."""

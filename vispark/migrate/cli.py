@@ -5,17 +5,18 @@ A new command is a module with a click command called ``command``, and a line of
 
 from __future__ import annotations
 
-import json
 import os
 import sys
-from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
 import click
 
+from gpu_worker.deployment.errors import ClusterRefused
+from gpu_worker.deployment.output import NO, UNKNOWN, USAGE, emit, json_option
 from vispark.errors import OptionError, VisparkError
-from vispark.migrate.errors import UNKNOWN, USAGE
+
+__all__ = ["COMMANDS", "LazyGroup", "emit", "json_option", "main"]
 
 #: Name of a command: the module that has it, as ``command``.
 COMMANDS: dict[str, str] = {
@@ -34,8 +35,6 @@ COMMANDS: dict[str, str] = {
     "tune": "vispark.migrate.tune_command",
 }
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-
 
 class LazyGroup(click.Group):
     """Group of commands whose modules are imported when they are used, and whose errors are one message each."""
@@ -53,29 +52,7 @@ class LazyGroup(click.Group):
             return super().invoke(ctx)
         except VisparkError as error:
             click.echo(f"vispark: {error}", err=True)
-            ctx.exit(USAGE if isinstance(error, OptionError) else UNKNOWN)
-
-
-def emit(document: dict[str, Any], as_json: bool, text: Callable[[], str]) -> None:
-    """Print a command's answer, as JSON or as text.
-
-    Parameters
-    ----------
-    document : dict
-        The answer as JSON has it.
-    as_json : bool
-        Whether ``--json`` was given.
-    text : Callable
-        What makes the text of it.
-
-    Examples
-    --------
-    >>> emit({"loops": 2}, True, lambda: "2 loops")
-    {"loops": 2}
-    >>> emit({"loops": 2}, False, lambda: "2 loops")
-    2 loops
-    """
-    click.echo(json.dumps(document, ensure_ascii=False, indent=2 if len(document) > 1 else None) if as_json else text())
+            ctx.exit(USAGE if isinstance(error, OptionError) else NO if isinstance(error, ClusterRefused) else UNKNOWN)
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})

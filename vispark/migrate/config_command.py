@@ -10,8 +10,8 @@ from typing import Any
 
 import click
 
+from gpu_worker.deployment.manager import Clusters
 from vispark.clusters import spark_submit
-from vispark.clusters.manager import Clusters
 from vispark.migrate.cli import emit, json_option
 from vispark.migrate.errors import NO, YES
 from vispark.migrate.settings import DEFAULT, SourcedSetting, merged, of_submit_arguments, problems, properties

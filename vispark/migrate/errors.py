@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 
+from gpu_worker.deployment.output import NO, UNKNOWN, USAGE, YES
 from vispark.errors import VisparkError
 
-#: Exit statuses of every command: yes; wrong use; does not qualify, or differs; not known.
-YES, USAGE, NO, UNKNOWN = 0, 2, 3, 4
+__all__ = ["NO", "UNKNOWN", "USAGE", "YES", "CaptureError", "EventLogError", "HistoryError", "JobMissing",
+           "MasterError", "MissingPackage", "PredictionError", "SourceError", "ValidationError", "last_words"]
+
 #: Line that names an error, as a traceback ends.
 _ERROR = re.compile(r"[\w.]*(Error|Exception|Interrupt|Exit|Warning)\b.*")
 

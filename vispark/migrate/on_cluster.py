@@ -7,10 +7,10 @@ import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from gpu_worker.deployment.errors import ClusterError
+from gpu_worker.deployment.manager import Clusters
+from gpu_worker.deployment.platforms import SubmitSettings, platform_of
 from vispark.clusters import spark_submit
-from vispark.clusters.errors import ClusterError
-from vispark.clusters.manager import Clusters
-from vispark.clusters.platforms import SubmitSettings, platform_of
 
 
 def settings_of(cluster: str, conf: Sequence[str]) -> SubmitSettings:

@@ -10,12 +10,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from gpu_worker.deployment.errors import ClusterError
+from gpu_worker.deployment.manager import Clusters
 from gpu_worker.protocol.extras import install
 from gpu_worker.web.access import Access
 from gpu_worker.web.guard import PageGuard
 from gpu_worker.web.server import PageServer, address
-from vispark.clusters.errors import ClusterError
-from vispark.clusters.manager import Clusters
 from vispark.migrate.compared_runs import compared
 from vispark.migrate.errors import HistoryError, JobMissing, MissingPackage
 from vispark.migrate.history import History

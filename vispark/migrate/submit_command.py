@@ -13,9 +13,9 @@ from typing import Any
 
 import click
 
+from gpu_worker.deployment.manager import Clusters
+from gpu_worker.deployment.platforms import SubmitSettings, platform_of
 from vispark.clusters import spark_submit
-from vispark.clusters.manager import Clusters
-from vispark.clusters.platforms import SubmitSettings, platform_of
 from vispark.migrate.cli import emit, json_option
 from vispark.migrate.errors import NO, YES
 from vispark.migrate.history import History

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import secrets
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
+from gpu_worker.deployment.errors import ClusterError, ClusterRefused
+from gpu_worker.deployment.platforms import ABSENT, PLATFORMS, ClusterStatus, Platform, SubmitSettings, platform_of
 from gpu_worker.deployment.records import Record, RecordStore, checked_name
-from vispark.clusters.errors import ClusterError, ClusterRefused
-from vispark.clusters.platforms import ABSENT, PLATFORMS, ClusterStatus, Platform, SubmitSettings, checked, platform_of
+from gpu_worker.protocol.errors import OptionError
 
 #: State of a record in its platform's hands.
 REQUESTED = "requested"
+#: State of a cluster whose platform does not answer.
+NOT_KNOWN = "not known"
 
 
 class Clusters:
@@ -20,12 +24,33 @@ class Clusters:
 
     Parameters
     ----------
+    platforms : tuple of str, optional
+        The platforms whose clusters these are; all where they are not given.
+    command : str
+        The command that the errors' words name.
     records : RecordStore, optional
         Their records; the user's own where it is not given.
     """
 
-    def __init__(self, records: RecordStore | None = None):
-        self._records = records or RecordStore(commands=("vispark cluster list", "vispark cluster delete"))
+    def __init__(self, platforms: tuple[str, ...] = (), command: str = "vispark cluster",
+                 records: RecordStore | None = None):
+        self._platforms = platforms or tuple(PLATFORMS)
+        self._command = command
+        self._records = records or RecordStore(command=command)
+
+    def chosen(self, platform: str) -> str:
+        """Return a platform's name as it was given, or that of the only one.
+
+        Raises
+        ------
+        OptionError
+            If none was given and there are several, or it is none of these.
+        """
+        if not platform and len(self._platforms) == 1:
+            return self._platforms[0]
+        if platform not in self._platforms:
+            raise OptionError(f"--platform is one of {', '.join(sorted(self._platforms))}, not {platform!r}")
+        return platform
 
     def plan(self, name: str, platform: str, given: dict[str, str]) -> dict[str, Any]:
         """Return the plan of :meth:`create`; nothing is asked of anybody.
@@ -36,7 +61,7 @@ class Clusters:
             If a name, a platform or a parameter is none.
         """
         kind = platform_of(platform)
-        values = checked(kind.parameters, given)
+        values = kind.checked(given)
         identity = "0" * 32
         record = Record(checked_name(name), identity, "", values, "recorded",
                         datetime.now(UTC).isoformat(timespec="seconds"), platform, kind.place(identity, values))
@@ -55,7 +80,7 @@ class Clusters:
             If it is not known whether something was; the record stays.
         """
         kind = platform_of(platform)
-        values = checked(kind.parameters, given)
+        values = kind.checked(given)
         record = self._recorded(name, platform, values, kind)
         try:
             details = kind.create(record)
@@ -70,43 +95,50 @@ class Clusters:
         place = kind.place(identity, values)
         return self._records.create(name, place.get("region", ""), values, platform, place, identity)
 
-    def statuses(self, ask: bool = True) -> list[ClusterStatus]:
+    def statuses(self, ask: bool = True, region: str = "") -> list[ClusterStatus]:
         """Return the clusters that are recorded, and those with vispark's tags that are not.
 
         Parameters
         ----------
         ask : bool
             Whether platforms are asked; else the states are the records'.
+        region : str
+            A region in which clusters that are not recorded are looked for, too.
         """
-        records = self._records.all()
+        records = self._all()
         if not ask:
             return [_as_recorded(record) for record in records]
-        found = [self._status(record) for record in records]
-        for record, status in zip(records, found, strict=True):
+        found = []
+        for record in records:
+            status = self._status(record)
             if record.state == "stopping" and status.state == ABSENT:
                 self._records.remove(record)
-        found = [each for each, record in zip(found, records, strict=True)
-                 if (record.state, each.state) != ("stopping", ABSENT)]
+            else:
+                found.append(status)
         known = {record.id for record in records}
-        for platform in PLATFORMS:
-            asked = [record for record in records if record.platform == platform]
-            if asked or platform == "standalone":
-                found += [replace(each, is_recorded=False) for each in self._strays(platform, asked)
-                          if each.id not in known]
+        found += [replace(each, is_recorded=False) for each in self._strays(records, region) if each.id not in known]
         return sorted(found, key=lambda each: (each.name, each.id))
 
-    def _strays(self, platform: str, records: list[Record]) -> list[ClusterStatus]:
-        """Return the clusters of a platform that has vispark's tags; none where it does not answer."""
-        try:
-            return platform_of(platform).strays(records)
-        except ClusterError:
-            return []
+    def _all(self) -> list[Record]:
+        return [record for record in self._records.all() if record.platform in self._platforms]
+
+    def _strays(self, records: list[Record], region: str) -> list[ClusterStatus]:
+        """Return the clusters that have vispark's tags, of the platforms that answer. Those to which nothing leads, no
+        record, region or group of commands of their own, are not asked.
+        """
+        found = []
+        for platform in self._platforms:
+            asked = [record for record in records if record.platform == platform]
+            if asked or region or platform == "standalone" or len(self._platforms) == 1:
+                with suppress(ClusterError):
+                    found += platform_of(platform).strays(asked, region)
+        return found
 
     def _status(self, record: Record) -> ClusterStatus:
         try:
             return platform_of(record.platform).status(record)
         except ClusterError as error:
-            return replace(_as_recorded(record), state="not known", details={"error": str(error)})
+            return replace(_as_recorded(record), state=NOT_KNOWN, details={"error": str(error)})
 
     def status(self, name: str, ask: bool = True) -> ClusterStatus:
         """Return the status of one cluster.
@@ -119,7 +151,7 @@ class Clusters:
         record = self._records.read(name)
         return platform_of(record.platform).status(record) if ask else _as_recorded(record)
 
-    def delete(self, name: str, identity: str = "", dry_run: bool = False) -> ClusterStatus:
+    def delete(self, name: str, identity: str = "", dry_run: bool = False, region: str = "") -> ClusterStatus:
         """Delete a cluster that :meth:`create` made, and forget it; one whose creation was cut short, too.
 
         Parameters
@@ -130,6 +162,8 @@ class Clusters:
             Its id, where there is no record of it here.
         dry_run : bool
             Whether only to look whether it would be deleted.
+        region : str
+            A region in which it is looked for, where there is no record of it here.
 
         Returns
         -------
@@ -143,9 +177,13 @@ class Clusters:
         ClusterError
             If there is none of that name, or its platform does not answer.
         """
-        record = next((each for each in self._records.all() if each.name == checked_name(name)), None)
+        record = self._known(name)
         if record is None:
-            record = self._stray(name, identity)
+            record = self._stray(name, region)
+            if record.id != identity:
+                raise ClusterRefused(f"cluster {name} was not created by this user on this machine; it is left as it "
+                                     f"is. Whoever may end it does so by: {self._command} delete {name} --id "
+                                     f"{record.id}")
         elif identity and identity != record.id:
             raise ClusterRefused(f"cluster {name} has the id {record.id}, not {identity}; it is left as it is")
         platform = platform_of(record.platform)
@@ -153,21 +191,33 @@ class Clusters:
         if not dry_run:
             if platform.delete(record):
                 self._records.remove(record)
-            else:
+            elif self._known(name):
                 self._records.set_state(record, "stopping")
         return status
 
-    def _stray(self, name: str, identity: str) -> Record:
+    def connection(self, name: str, region: str = "") -> str:
+        """Return the ways to a cluster, as text.
+
+        Raises
+        ------
+        ClusterError
+            If there is none of that name, or it is not up.
+        """
+        record = self._known(name) or self._stray(name, region)
+        return platform_of(record.platform).connection(record)
+
+    def _known(self, name: str) -> Record | None:
+        return next((record for record in self._all() if record.name == checked_name(name)), None)
+
+    def _stray(self, name: str, region: str) -> Record:
         """Return a record of a cluster that has none, by the tags that its platform knows."""
-        found = [each for each in self.statuses() if each.name == name and not each.is_recorded]
-        if not found:
-            known = ", ".join(each.name for each in self._records.all())
-            raise ClusterError(f"no cluster {name} is recorded here; there are {known or 'none'}")
-        status = next((each for each in found if each.id == identity), None)
+        status = next((each for each in self.statuses(region=region) if each.name == name and not each.is_recorded),
+                      None)
         if status is None:
-            raise ClusterRefused(f"cluster {name} was not created by this user on this machine; it is left as it is. "
-                                 f"Whoever may end it does so by: vispark cluster delete {name} --id {found[0].id}")
-        return Record(name, identity, "", status.details, REQUESTED, "", status.platform, status.details)
+            known = ", ".join(record.name for record in self._all())
+            raise ClusterError(f"no cluster {name} is recorded here; there are {known or 'none'}")
+        return Record(name, status.id, status.details.get("region", ""), status.details, REQUESTED, "",
+                      status.platform, status.details)
 
     def submission(self, name: str) -> tuple[Record, SubmitSettings]:
         """Return a cluster's record, and the settings with which programs reach it.

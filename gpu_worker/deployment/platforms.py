@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import shlex
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -10,16 +12,11 @@ from importlib import import_module
 from typing import Any, Protocol
 
 from gpu_worker.deployment.records import Record
-from vispark.errors import OptionError
+from gpu_worker.protocol.errors import OptionError
 
-#: Name of a platform: the module that has it, as ``PLATFORM``; it is imported when the platform is used.
-PLATFORMS: dict[str, str] = {
-    "local": "vispark.clusters.local",
-    "standalone": "vispark.clusters.standalone",
-    "kubernetes": "vispark.clusters.kubernetes",
-    "emr": "vispark.clusters.emr",
-    "yarn": "vispark.clusters.yarn",
-}
+#: Name of a platform: the module that has it, as ``PLATFORM``; it is imported when the platform is used. Who has more
+#: platforms adds theirs, as :mod:`vispark.clusters` does.
+PLATFORMS: dict[str, str] = {"emr": "gpu_worker.deployment.emr"}
 
 #: States of a cluster.
 ABSENT, STARTING, READY, ENDED = "absent", "starting", "ready", "ended"
@@ -88,22 +85,38 @@ class SubmitSettings:
 
 
 class Platform(Protocol):
-    """Platform of clusters. Records come with all parameters, checked."""
+    """Platform of clusters, a base of those that there are. Records come with all parameters, checked.
 
-    @property
-    def parameters(self) -> tuple[ClusterParameter, ...]:
-        """The parameters of a cluster."""
+    Attributes
+    ----------
+    parameters : tuple of ClusterParameter
+        The parameters of a cluster.
+    costs : bool
+        Whether a cluster costs money, so that creating one is to be confirmed.
+    """
 
-    @property
-    def costs(self) -> bool:
-        """Whether a cluster costs money, so that creating one is to be confirmed."""
+    parameters: tuple[ClusterParameter, ...]
+    costs: bool = False
+
+    def checked(self, given: Mapping[str, str]) -> dict[str, str]:
+        """Return the values of all parameters, defaults included.
+
+        Raises
+        ------
+        OptionError
+            If one is unknown, or not as it should be; all problems are named.
+        """
+        return checked(self.parameters, given)
 
     def place(self, identity: str, values: Mapping[str, str]) -> dict[str, str]:
         """Return the details that are recorded before anything is created, by the cluster's id and parameters."""
+        return {}
 
+    @abstractmethod
     def plan(self, record: Record) -> dict[str, Any]:
         """Return all that :meth:`create` would make, as JSON has it; nothing is asked of anybody."""
 
+    @abstractmethod
     def create(self, record: Record) -> dict[str, str]:
         """Create what is not there yet, and return details for the record.
 
@@ -115,12 +128,15 @@ class Platform(Protocol):
             If it is not known whether something was.
         """
 
+    @abstractmethod
     def status(self, record: Record) -> ClusterStatus:
         """Return the status of a recorded cluster, which is looked up by its tag."""
 
-    def strays(self, records: list[Record]) -> list[ClusterStatus]:
-        """Return the clusters with vispark's tags, where this platform's records say to look."""
+    def strays(self, records: list[Record], region: str) -> list[ClusterStatus]:
+        """Return the clusters with vispark's tags, where this platform's records say to look, and in a region."""
+        return []
 
+    @abstractmethod
     def delete(self, record: Record) -> bool:
         """Delete all that has the cluster's tag; return whether it is gone already.
 
@@ -130,8 +146,19 @@ class Platform(Protocol):
             If what is there was created by others.
         """
 
+    @abstractmethod
     def submission(self, record: Record) -> SubmitSettings:
         """Return the settings with which a program reaches the cluster."""
+
+    def connection(self, record: Record) -> str:
+        """Return the ways to a cluster, as text."""
+        settings = self.submission(record)
+        words = ["--master", settings.master, *settings.options,
+                 *(word for name, value in settings.conf.items() for word in ("--conf", f"{name}={value}"))]
+        variables = "".join(f"{name}={shlex.quote(value)} " for name, value in settings.environment.items())
+        return (f"cluster {record.name}, {record.platform}\n\n"
+                f"    {variables}spark-submit {shlex.join(words)} SCRIPT\n\n"
+                f"or, which hands on its secrets too:\n\n    vispark submit --cluster {record.name} SCRIPT\n")
 
 
 def platform_of(name: str) -> Platform:
@@ -144,10 +171,10 @@ def platform_of(name: str) -> Platform:
 
     Examples
     --------
-    >>> platform_of("locl")
+    >>> platform_of("enr")
     Traceback (most recent call last):
         ...
-    gpu_worker.protocol.errors.OptionError: there is no platform locl; meant local?
+    gpu_worker.protocol.errors.OptionError: there is no platform enr; meant emr?
     """
     if name not in PLATFORMS:
         raise OptionError(f"there is no platform {name}; {_near(name, list(PLATFORMS))}")

@@ -1,0 +1,37 @@
+"""Answers of commands about clusters and programs: exit statuses, and output as JSON or as text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+#: Exit statuses: yes; wrong use; no, as what is refused, not ready or different; not known.
+YES, USAGE, NO, UNKNOWN = 0, 2, 3, 4
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+dry_run_option = click.option("--dry-run", is_flag=True, help="Say what would be done; ask nobody, change nothing.")
+
+
+def emit(document: dict[str, Any], as_json: bool, text: Callable[[], str]) -> None:
+    """Print a command's answer, as JSON or as text.
+
+    Parameters
+    ----------
+    document : dict
+        The answer as JSON has it.
+    as_json : bool
+        Whether ``--json`` was given.
+    text : Callable
+        What makes the text of it.
+
+    Examples
+    --------
+    >>> emit({"loops": 2}, True, lambda: "2 loops")
+    {"loops": 2}
+    >>> emit({"loops": 2}, False, lambda: "2 loops")
+    2 loops
+    """
+    click.echo(json.dumps(document, ensure_ascii=False, indent=2 if len(document) > 1 else None) if as_json else text())
