@@ -70,6 +70,9 @@ class Admission:
         """Wait for the right to allocate, which :meth:`leave` gives back. Raises as :meth:`among_others`."""
         turn, deadline = object(), time.monotonic() + seconds
         with self._changed:
+            if not (alone or self._is_alone or self._waiting):
+                self.running += 1
+                return
             self._waiting.append(turn)
             try:
                 while self._waiting[0] is not turn or self._is_alone or (alone and self.running):
@@ -86,4 +89,5 @@ class Admission:
         with self._changed:
             self.running -= 1
             self._is_alone = False
-            self._changed.notify_all()
+            if self._waiting:
+                self._changed.notify_all()

@@ -47,9 +47,12 @@ class LazyModule:
 
     def __init__(self, name: str):
         self.__name__ = name
+        self._module: Any = None
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(import_module(self.__name__), name)
+        if self._module is None:
+            self._module = import_module(self.__name__)
+        return getattr(self._module, name)
 
     def __repr__(self) -> str:
         return f"LazyModule({self.__name__!r})"

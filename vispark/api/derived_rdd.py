@@ -73,12 +73,13 @@ class _Answers(Iterator[Any]):
 
 
 def _answers_briefly(cls: _Class) -> _Class:
-    """Make the errors of the actions brief that a class has from PySpark's RDD."""
+    """Make the errors of the actions brief that a class has from PySpark's RDD, and those of what it has from ours."""
     for each in cls.__mro__:
         for name, method in vars(each).items() if issubclass(each, RDD) else ():
             if isinstance(method, FunctionType) and not name.startswith("_") and name not in vars(cls) \
                     and getattr(cls, name) is method:
-                setattr(cls, name, _answering(cls, name, method))
+                is_sparks = each.__module__.startswith("pyspark.")
+                setattr(cls, name, _answering(cls, name, method) if is_sparks else brief(method))
     return cls
 
 

@@ -23,7 +23,7 @@ _CHECKED = 100
 
 def reaches_out(spec: MapSpec) -> bool:
     """Return whether a function reads neighbours of its cell."""
-    return any(width for sides in spec.function.definition.halo or () for width in sides)
+    return spec.function.definition.reaches_out
 
 
 @dataclass(frozen=True)

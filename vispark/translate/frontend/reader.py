@@ -97,7 +97,7 @@ def trace_call(fn: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Function,
 
 def called(fn: Callable[..., Any], args: tuple[Any, ...]) -> Callable[..., Any]:
     """Return a function of Python's that calls one of a library, which has no source; other functions as they are."""
-    if isinstance(fn, types.FunctionType) or not (registry.name_of(fn) or registry.written(fn)):
+    if isinstance(fn, types.FunctionType) or not registry.is_of_library(fn):
         return fn
     if not args:
         return lambda x: fn(x)

@@ -393,6 +393,11 @@ class Definition:
             return None
         return sum(not parameter.keyword_only for parameter in self.parameters)
 
+    @cached_property
+    def reaches_out(self) -> bool:
+        """Whether it reads neighbours of its cell."""
+        return any(width for sides in self.halo or () for width in sides)
+
 
 @filled
 @dataclass(frozen=True)

@@ -226,7 +226,7 @@ def _name_of(value: object) -> str | None:
 def _optional_name(value: object) -> str | None:
     """Return the name of a registered function of a module that need not be installed, or None."""
     short = getattr(value, "__name__", None)
-    for module in OPTIONAL:
+    for module in OPTIONAL if short is not None else ():
         if f"{module}.{short}" in _functions and getattr(sys.modules.get(module), str(short), None) is value:
             return f"{module}.{short}"
     return None
@@ -240,6 +240,11 @@ def name_of(value: object) -> str | None:
         return f"numpy.{value.name}" if value.names is None and value.shape == () else None
     name = _name_of(value)
     return None if name is None or _functions[name].written else name
+
+
+def is_of_library(value: object) -> bool:
+    """Return whether an object is a function or type of the libraries that the language knows."""
+    return _name_of(value) is not None or (isinstance(value, np.dtype) and name_of(value) is not None)
 
 
 def written(value: object, _: object = None) -> Callable[..., Any] | None:
