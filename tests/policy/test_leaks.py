@@ -70,6 +70,7 @@ def test_shared_memory(before):
     os.unlink(path)
 
 
+@pytest.mark.slow
 def test_shared_memory_of_another_run(before):
     code = ("import mmap, multiprocessing, sys; file = open(sys.argv[1], 'x+b'); file.truncate(4096); "
             "held = mmap.mmap(file.fileno(), 0); semaphore = multiprocessing.get_context('spawn').Semaphore(); "

@@ -49,13 +49,6 @@ def _check(rule: Callable[..., Iterator[str]], files: dict[str, str], *arguments
     assert not problems, "\n".join(problems)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def parsed() -> Iterator[None]:
-    """Files are parsed once for all rules; what they became is many objects, and not kept."""
-    yield
-    rules.nodes.cache_clear()
-
-
 def test_there_are_files_to_look_at():
     assert {"vispark/__init__.py", "gpu_worker/protocol/wire.py", "tests/policy/rules.py"} <= PYTHON.keys()
 

@@ -62,6 +62,7 @@ def test_a_profile_has_a_short_repr():
     assert repr(found) == "Profile(2.000 s: kernel 1.500 s, driver 0.500 s)"
 
 
+@pytest.mark.slow
 def test_displays_import_nothing():
     code = "import sys, vispark; vispark.Grid((4, 4))._repr_mimebundle_(); " \
            "print([each for each in ('IPython', 'matplotlib', 'ipywidgets') if each in sys.modules])"

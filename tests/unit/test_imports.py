@@ -33,6 +33,7 @@ def test_a_task_that_takes_a_result_imports_the_executors_side_only():
     assert not unwanted & found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("statement", [
     "import vispark, vispark.translate as _\nassert callable(vispark.translate)",
     "import vispark.translate.fusion\nassert vispark.translate.__module__ == 'vispark.api.explain'",

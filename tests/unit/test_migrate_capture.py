@@ -24,6 +24,7 @@ _VALUES = st.recursive(_NUMBERS, lambda inner: st.lists(inner) | st.lists(inner)
                        | st.dictionaries(_KEYS, inner), max_leaves=12)
 
 
+@pytest.mark.slow
 @given(_VALUES)
 def test_plain_values_come_back(value: object):
     arrays: dict[str, np.ndarray] = {}

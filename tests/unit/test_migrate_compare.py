@@ -125,6 +125,7 @@ def _length(result) -> int:
     return len(result)
 
 
+@pytest.mark.slow
 def test_200_sown_errors_are_found_and_row_counts_find_few():
     missed, by_rows = [], 0
     for program, error, seed in _sown():
@@ -142,6 +143,7 @@ def test_200_sown_errors_are_found_and_row_counts_find_few():
     assert by_rows < 20     # what a comparison of row counts would have found
 
 
+@pytest.mark.slow
 def test_200_correct_runs_with_other_partitions_raise_no_alarm():
     alarms = []
     for seed in range(200):

@@ -95,6 +95,7 @@ def test_it_does_not_run_a_program_that_writes_again(script: Path, monkeypatch: 
     assert "data.vmap(" in History().whole_job(1)["diff"]
 
 
+@pytest.mark.slow
 def test_a_program_that_fails_says_its_last_line(script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     script.write_text("raise ValueError('no points')\n")
     with pytest.raises(ValidationError, match=r"status 1: ValueError: no points; its output is in .*record\.log"), \

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pyspark.ml.classification
+import pytest
 from pyspark.ml import Estimator
 
 from vispark.ml import classification
@@ -52,6 +53,7 @@ def test_each_estimator_of_pyspark_is_ours_or_named_with_a_reason():
     assert not [one for one in BY_MLLIB if one not in guide]
 
 
+@pytest.mark.slow
 def test_a_program_runs_with_its_arguments(tmp_path):
     program = tmp_path / "app.py"
     program.write_text("import sys\nfrom pyspark.ml.feature import PCA\n"

@@ -82,6 +82,7 @@ def test_where_a_result_lies(ops: tuple[plan.Op, ...], place: str):
     assert place_of(chain(*ops)) == place
 
 
+@pytest.mark.slow
 def test_lineage_of_a_loop_stays_short():
     step, other = (mapped(2.0),), (mapped(3.0),)
     link = Lineage((plan.Send(), plan.ToDevice()))

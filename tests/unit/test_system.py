@@ -210,18 +210,17 @@ COMPILING = [(tempfile, "mkdtemp"), (subprocess, "run"), (tempfile, "NamedTempor
              (compiler.Path, "read_bytes")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("where", "call"), COMPILING, ids=lambda each: getattr(each, "__name__", each))
-@pytest.mark.parametrize(("number", "kind"), [(errno.EMFILE, OutOfResources), (errno.ENOSPC, OutOfMemory),
-                                              (errno.EAGAIN, OutOfResources)], ids=str)
-def test_a_kernel_for_which_the_system_has_no_room_is_compiled_the_next_time(monkeypatch, tmp_path, where, call, number,
-                                                                             kind):
+def test_a_kernel_for_which_the_system_has_no_room_is_compiled_the_next_time(monkeypatch, tmp_path, where, call):
     device = HostDevice(cache=KernelCache(tmp_path))
     before = len(os.listdir("/proc/self/fd"))
-    with monkeypatch.context() as patch:
-        patch.setattr(where, call, refusing(number))
-        with pytest.raises(kind, match=errno.errorcode[number]):
-            device.compile(SOURCE, "fill")
-    assert len(os.listdir("/proc/self/fd")) == before
+    for number, kind in [(errno.EMFILE, OutOfResources), (errno.ENOSPC, OutOfMemory), (errno.EAGAIN, OutOfResources)]:
+        with monkeypatch.context() as patch:
+            patch.setattr(where, call, refusing(number))
+            with pytest.raises(kind, match=errno.errorcode[number]):
+                device.compile(SOURCE, "fill")
+        assert len(os.listdir("/proc/self/fd")) == before
     assert device.compile(SOURCE, "fill")
     device.close()
 

@@ -15,11 +15,13 @@ def _said(program: str) -> str:
                           timeout=60).stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("statement", ["import vispark", "import vispark.api.vrdd"])
 def test_arrow_is_imported_by_tables_alone(statement: str):
     assert _said(f"import sys\n{statement}\nprint('pyarrow' in sys.modules)") == "False\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("call", ["from_dataframe(None)", "read_parquet(None, 'x')", "read_orc(None, 'x')",
                                   "read_csv(None, 'x')"])
 def test_a_missing_arrow_is_told_with_the_command(call: str):

@@ -185,6 +185,7 @@ def _mapped() -> int:
     return Path("/proc/self/maps").read_text(encoding="utf-8").count("memfd:vispark")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("persistent", [False, True], ids=["once", "from then on"])
 def test_the_nth_allocation_refused_loses_nothing(small: Bench, expected: bytes, monkeypatch: pytest.MonkeyPatch,
                                                   persistent: bool):

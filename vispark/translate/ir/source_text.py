@@ -8,7 +8,6 @@ import functools
 import linecache
 import threading
 import types
-from collections.abc import Iterable
 from typing import Any
 
 from vispark.translate.ir.errors import TranslationError
@@ -46,8 +45,8 @@ def _found(code: types.CodeType) -> tuple[FunctionNode, SourceText]:
     if not lines:
         raise TranslationError(f"the source of {_shown(code)} was not found: {file} cannot be read. A translated "
                                "function is written in a file or a notebook, not made by exec or eval", file=file)
-    tree = _parsed(file, "".join(lines))
-    nodes = [node for node in _functions(tree) if _starts(node) == code.co_firstlineno and _named(node, code)]
+    known = _functions(file, "".join(lines))
+    nodes = [node for node in known if _starts(node) == code.co_firstlineno and _named(node, code)]
     if code.co_name == "<lambda>":
         # The innermost one, as those around it cover the code too.
         nodes = sorted((node for node in nodes if _covers(node, code)), key=_length)[:1]
@@ -100,17 +99,16 @@ def heading(node: Any) -> At:
 
 
 @functools.lru_cache(maxsize=64)
-def _parsed(file: str, text: str) -> ast.Module:
+def _functions(file: str, text: str) -> tuple[FunctionNode, ...]:
+    """Return all functions of a file; kept, as a look at everything in a long file takes longer than a translation."""
     try:
         with _PARSING:
-            return ast.parse(text)
+            tree = ast.parse(text)
     except SyntaxError as error:
         raise TranslationError(f"the source in {file} cannot be read: {error.msg}", file=file,
                                line=error.lineno or 0) from error
-
-
-def _functions(tree: ast.AST) -> Iterable[FunctionNode]:
-    return (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda))
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+    return tuple(node for node in ast.walk(tree) if isinstance(node, kinds))
 
 
 def _starts(node: FunctionNode) -> int:
