@@ -1,8 +1,8 @@
 """Predicted passes against measured ones: what ``vispark qualify CAPTURE --on`` says of a loop, and its port takes.
 
 ``python -m benchmarks.predictions DEVICE``: the device is calibrated first, or by ``--calibration FILE``; then each
-program's pass is predicted from 64 of its records, as from a recording, and run. On a busy machine
-``--clock processor`` takes the processor time of the driver and of the worker's processes in place of the wall's.
+program's pass is predicted from 64 of its records, as from a recording, with a probe and without, and run. On a busy
+machine ``--clock processor`` takes the processor time of the driver and of the worker's processes, not the wall's.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from vispark.migrate.calibrate import measure, written
 from vispark.migrate.capture import CapturedCall
 from vispark.migrate.loop_prediction import kernel_work
 from vispark.migrate.operation_count import operations_of
-from vispark.migrate.predict import DeviceRates, Interval, PassWork, calibrated_device, predict_pass
+from vispark.migrate.predict import DeviceRates, Interval, PassWork, ProbedRate, calibrated_device, predict_pass
+from vispark.migrate.probe import probe
 from vispark.migrate.typed import bytes_of, traffic_of
 from vispark.records.rows import Rows
 
@@ -101,18 +102,33 @@ def rows_of(program: PredictedProgram, elements: int, seed: int = 1) -> np.ndarr
     return rng.standard_normal((count, program.width) if program.width else count).astype(program.dtype)
 
 
-def predicted(program: PredictedProgram, elements: int, device: DeviceRates) -> Interval:
-    """Return the pass that is predicted from a few records."""
-    sample, chain = list(rows_of(program, SAMPLE * (program.width or 1))), [(program.function, "")]
+def predicted(program: PredictedProgram, elements: int, device: DeviceRates,
+              probed: ProbedRate | None = None) -> Interval:
+    """Return the pass that is predicted from a few records, and by what a probe saw of them, if there is one."""
+    sample, chain = sample_of(program), [(program.function, "")]
     count = max(1, int(elements * program.part) // (program.width or 1))
     mapped = CapturedCall(0, "", 0, 0, 0, "map", operations=operations_of(chain, sample[:3]),
                           traffic=traffic_of(chain, sample))
-    calls = [mapped] if program.collects else [CapturedCall(1, "", 0, 0, 0, "reduce"), mapped]
-    work, results = kernel_work(count * (bytes_of(sample) or 0.0), count, mapped, calls)
-    found = predict_pass(PassWork([work], results), device)
+    action = CapturedCall(1, "", 0, 0, 0, "collect" if program.collects else "reduce", probes={
+        device.runs: [probed.plan, probed.record]} if probed else {})
+    work = kernel_work(count * (bytes_of(sample) or 0.0), count, mapped, [action, mapped])
+    found = predict_pass(PassWork([work]), device)
     if not isinstance(found, Interval):
         raise click.ClickException(f"{program.name}: {found}")
     return found
+
+
+def sample_of(program: PredictedProgram) -> list[Any]:
+    """Return the records that a prediction rests on."""
+    return list(rows_of(program, int(SAMPLE * (program.width or 1) / program.part)))[:SAMPLE]
+
+
+def passed(program: PredictedProgram, held: Any) -> Any:
+    """Run one pass of a program over what is cached."""
+    mapped = held.vmap(program.function)
+    if program.collects:
+        return mapped.collect()
+    return mapped.reduceByKey(add, numKeys=program.keys).collect() if program.keys else mapped.reduce(add)
 
 
 def measured(sc: SparkContext, program: PredictedProgram, elements: int, clock: Callable[[], float]) -> float:
@@ -120,18 +136,11 @@ def measured(sc: SparkContext, program: PredictedProgram, elements: int, clock: 
     made: Any = sc.parallelize([program], 1).mapPartitions(partial(_made, elements))
     held = made.cache("GPU")
     held.count()
-    mapped = held.vmap(program.function)
-
-    def one() -> Any:
-        if program.collects:
-            return mapped.collect()
-        return mapped.reduceByKey(add, numKeys=program.keys).collect() if program.keys else mapped.reduce(add)
-
-    one()
+    passed(program, held)
     seconds: list[float] = []
     while len(seconds) < PASSES and (not seconds or sum(seconds) < 2.0):
         start = clock()
-        one()
+        passed(program, held)
         seconds.append(clock() - start)
     held.uncache()
     return statistics.median(seconds)
@@ -165,17 +174,38 @@ def _seconds_of(folder: Path) -> float:
     return total / 1e9
 
 
-def table(rows: list[dict[str, Any]]) -> Iterator[str]:
-    """Yield the lines of the table, and of what it comes to."""
-    yield "| program | predicted, ms | measured, ms | measured over the middle |"
-    yield "|---|---|---|---|"
-    for row in rows:
-        yield (f"| {row['program']} | {row['low']:.3g} .. {row['high']:.3g} | {row['measured']:.3g} | "
-               f"{row['ratio']:.2f} |")
-    ratios = [row["ratio"] for row in rows]
-    yield (f"\n{sum(0.5 <= each <= 2 for each in ratios)} of {len(ratios)} within a factor of 2, geometric mean "
-           f"{statistics.geometric_mean(ratios):.2f}; "
-           f"{sum(row['low'] <= row['measured'] <= row['high'] for row in rows)} inside their interval")
+#: Head of the table; the last column is of predictions without a probe.
+HEAD = ("| program | predicted, ms | measured, ms | measured over the middle | without a probe |\n"
+        "|---|---|---|---|---|")
+
+
+def line_of(row: dict[str, Any]) -> str:
+    """Return a program's line of the table."""
+    return (f"| {row['program']} | {row['low']:.3g} .. {row['high']:.3g} | {row['measured']:.3g} | "
+            f"{row['ratio']:.2f} | {row['unprobed']:.2f} |")
+
+
+def summary(rows: list[dict[str, Any]]) -> Iterator[str]:
+    """Yield what the table comes to."""
+    yield f"\n{_summary([row['ratio'] for row in rows])}; " \
+          f"{sum(row['low'] <= row['measured'] <= row['high'] for row in rows)} inside their interval"
+    yield f"without a probe {_summary([row['unprobed'] for row in rows])}"
+
+
+def _summary(ratios: list[float]) -> str:
+    return (f"{sum(0.5 <= each <= 2 for each in ratios)} of {len(ratios)} within a factor of 2, geometric mean "
+            f"{statistics.geometric_mean(ratios):.2f}")
+
+
+def compared(sc: SparkContext, program: PredictedProgram, elements: int, device: DeviceRates,
+             clock: Callable[[], float]) -> dict[str, Any]:
+    """Return a program's row of the table: predicted with and without a probe, and measured."""
+    seen = probe(sc, sample_of(program), partial(passed, program), clock)
+    plain, found = predicted(program, elements, device), predicted(program, elements, device, seen)
+    seconds = measured(sc, program, elements, clock)
+    return {"program": program.name, "low": found.low * 1e3, "high": found.high * 1e3, "measured": seconds * 1e3,
+            "ratio": seconds / (found.low * found.high) ** 0.5, "unprobed": seconds / (plain.low * plain.high) ** 0.5,
+            "probe": seen and [seen.plan, seen.record]}
 
 
 @click.command()
@@ -191,20 +221,21 @@ def main(device: str, elements: int, calibration: Path | None, clock: str, only:
     with tempfile.TemporaryDirectory(prefix="vispark-predictions-") as folder:
         os.environ.setdefault("VISPARK_RUNTIME_DIR", folder)
         now = time.perf_counter if clock == "wall" else processor_clock(os.environ["VISPARK_RUNTIME_DIR"])
-        conf = SparkConf().setMaster("local[1]").set("spark.vispark.device", device).set("spark.ui.enabled", "false")
+        conf = SparkConf().setMaster("local[1]").set("spark.vispark.device", device).setAll([
+            ("spark.ui.enabled", "false"), ("spark.ui.showConsoleProgress", "false")])
         with SparkContext(conf=conf) as sc:
             if calibration is None:
                 calibration = Path(folder) / "calibration.json"
-                written(calibration, device, device, measure(sc, CALIBRATED, clock=now), os.getloadavg()[0])
+                written(calibration, device, device, measure(sc, CALIBRATED, clock=now), os.getloadavg()[0], device)
             rates, = calibrated_device(calibration).values()
+            click.echo(HEAD)
             rows = []
             for program in programs():
                 if only in program.name:
-                    found, seconds = predicted(program, elements, rates), measured(sc, program, elements, now)
-                    rows.append({"program": program.name, "low": found.low * 1e3, "high": found.high * 1e3,
-                                 "measured": seconds * 1e3, "ratio": seconds / (found.low * found.high) ** 0.5})
+                    rows.append(compared(sc, program, elements, rates, now))
+                    click.echo(line_of(rows[-1]))
         kept = json.loads(calibration.read_text(encoding="utf-8"))
-    for line in (json.dumps(kept["rates"]), *table(rows)):
+    for line in (*summary(rows), json.dumps(kept["rates"])):
         click.echo(line)
     if out is not None:
         out.write_text(json.dumps({"clock": clock, "elements": elements, "calibration": kept, "programs": rows},

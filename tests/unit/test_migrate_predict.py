@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from vispark.migrate.predict import (
     Interval,
     KernelWork,
     PassWork,
+    ProbedRate,
     ProgramTimes,
     UnknownTime,
     least_gpus,
@@ -47,7 +49,7 @@ def test_recorded_passes_of_an_h200_lie_in_their_intervals():
     (PassWork([KernelWork(1.0)]), DeviceRates("x", plan=1.0), "bandwidth"),
     (PassWork([KernelWork(1.0)]), DeviceRates("x", 1.0), "latency"),
     (PassWork([KernelWork(1.0, {"float16": 1.0})]), H200, "rate of float16"),
-    (PassWork([], results=8.0), DeviceRates("x", 1.0, plan=1.0), "link"),
+    (PassWork([KernelWork(1.0, results=8.0)]), DeviceRates("x", 1.0, plan=1.0), "link"),
     (PassWork([], jobs=1), H200, "Spark job")])
 def test_what_is_missing_is_said_and_nothing_is_assumed(work, device, why):
     found = predict_pass(work, device)
@@ -59,6 +61,16 @@ def test_operations_count_where_a_card_has_little_float64():
     slow, fast = (predict_pass(PassWork([KernelWork(1e9, kernel)]), read_devices()[name]) for name in ("t4", "h200"))
     only_bytes = predict_pass(PassWork([KernelWork(1e9)]), read_devices()["t4"])
     assert slow.low > 5 * only_bytes.low and fast.low < only_bytes.low
+
+
+def test_a_probe_goes_before_operations_on_its_device_and_not_before_bytes():
+    device = DeviceRates("x", 1e9, {"float64": 1e9}, link=1e9, plan=1e-3, calibrated=True, runs="host")
+    kernel = KernelWork(1e6, {"float64": 1e9}, results=1e9, records=1e5, probes={"host": ProbedRate(2e-3, 1e-7)})
+    middle = 0.8 * 1.5
+    for work, seconds in [(kernel, 2e-3 + 1e-2), (replace(kernel, bytes=1e9), 2e-3 + 1.0),
+                          (kernel.part(2), 2e-3 + 5e-3), (replace(kernel, probes={"cuda": ProbedRate(0, 0)}), 2.001)]:
+        found = predict_pass(PassWork([work]), device)
+        assert (found.low * found.high / middle) ** 0.5 == pytest.approx(seconds)
 
 
 def test_a_data_sheet_has_a_wider_interval_than_a_calibration():

@@ -17,6 +17,7 @@ from vispark.migrate.from_capture import qualify_capture
 from vispark.migrate.loop_prediction import PredictionTarget, kernel_work
 from vispark.migrate.operation_count import operations_of
 from vispark.migrate.predict import DeviceRates, Interval
+from vispark.migrate.probed_chains import ProbedCall, chain_of
 from vispark.migrate.sites import SourceProgram
 
 PROGRAM = """\
@@ -69,10 +70,41 @@ def test_a_pass_is_bytes_and_operations_and_the_job_that_stays(tmp_path: Path):
 
 def test_what_is_no_fold_writes_its_results_and_brings_them_to_the_driver():
     mapped = CapturedCall(0, "", 1, 1, 1, "map", operations={"float64": 3.0}, traffic=[24.0, 8.0, 8.0])
-    work, results = kernel_work(1.0, 1000, mapped, [CapturedCall(1, "", 1, 1, 1, "collect"), mapped])
-    assert (work.bytes, dict(work.operations), results) == (32_000.0, {"float64": 3000.0}, 8000.0)
-    work, results = kernel_work(1.0, 1000, mapped, [CapturedCall(1, "", 1, 1, 1, "reduce"), mapped])
-    assert (work.bytes, results) == (24_000.0, 0.0)
+    work = kernel_work(1.0, 1000, mapped, [CapturedCall(1, "", 1, 1, 1, "collect"), mapped])
+    assert (work.bytes, dict(work.operations), work.results) == (32_000.0, {"float64": 3000.0}, 8000.0)
+    work = kernel_work(1.0, 1000, mapped, [CapturedCall(1, "", 1, 1, 1, "reduce"), mapped])
+    assert (work.bytes, work.results) == (24_000.0, 0.0)
+
+
+def test_a_probe_of_the_recording_is_used_for_the_device_that_it_ran_on(tmp_path: Path):
+    capture = _capture(tmp_path, count=10 ** 6, record_bytes=8.0)
+    next(call for call in capture.calls if call.method == "reduce").probes = {"cuda": [1e-3, 1e-7]}
+    capture.write(tmp_path / "job.capture")
+    target = PredictionTarget({"one": replace(FAST, runs="cuda"), "two": FAST}, 100, Interval(1.0, 1.0))
+    one, two = qualify_capture(RunCapture.read(tmp_path / "job.capture"), target).extra["predictions"]
+    assert one["pass"][0] == pytest.approx(0.8 * (1e-3 + 1e-1) + 0.5) and two["pass"][1] < one["pass"][0]
+
+
+def _chain(*methods: str, **keys: list[int]) -> dict[int, ProbedCall]:
+    """Calls of methods, each on the one before it; the first one is cached."""
+    return {number: ProbedCall(CapturedCall(number, "", 1, 1, 1, method, number - 1 if number else None, is_read=True,
+                                            keys=keys.get(method)), (), {}) for number, method in enumerate(methods)}
+
+
+@pytest.mark.parametrize(("methods", "wanted"), [
+    (["cache", "map", "reduce"], ["map", "reduce"]), (["cache", "sample", "map", "sum"], ["sample", "map", "sum"]),
+    (["cache", "map", "reduceByKey", "map", "collect"], ["map", "reduceByKey", "collect"]),
+    (["cache", "collect"], []), (["cache", "map", "groupByKey", "collect"], [])])
+def test_what_a_port_has_on_the_device_is_probed(methods: list[str], wanted: list[str]):
+    chain, records = chain_of(len(methods) - 1, _chain(*methods), {0: [1.0]})
+    assert [each.call.method for each in chain] == wanted and records == ([1.0] if wanted else [])
+
+
+def test_nothing_is_probed_without_a_sample_or_where_a_function_stays():
+    assert chain_of(2, _chain("cache", "map", "sum"), {}) == ([], [])
+    calls = _chain("cache", "map", "sum")
+    calls[1].call.is_read = False
+    assert chain_of(2, calls, {0: [1.0]}) == ([], [])
 
 
 def test_a_calibrated_rate_of_loading_is_part_of_the_program(tmp_path: Path):

@@ -225,7 +225,7 @@ def _product(p: Any, matrix: Any) -> Any:
     return p @ matrix
 
 
-def written(path: Path, device: str, name: str, rates: dict[str, float], load: float) -> dict[str, Any]:
+def written(path: Path, device: str, name: str, rates: dict[str, float], load: float, runs: str = "") -> dict[str, Any]:
     """Write a calibration that :func:`~vispark.migrate.predict.calibrated_device` reads, and return it.
 
     Parameters
@@ -238,7 +238,10 @@ def written(path: Path, device: str, name: str, rates: dict[str, float], load: f
         By :func:`measure`.
     load : float
         The machine's when it was measured.
+    runs : str
+        ``spark.vispark.device`` with which it was measured; probes of that one are of this device.
     """
-    document = {"device": device, "name": name, "date": time.strftime("%Y-%m-%d"), "load": load, "rates": rates}
+    document = {"device": device, "name": name, "runs": runs, "date": time.strftime("%Y-%m-%d"), "load": load,
+                "rates": rates}
     path.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
     return document

@@ -29,5 +29,5 @@ def command(device: str, name: str, elements: int, out: Path, as_json: bool) -> 
     conf = SparkConf().setMaster("local[1]").setAppName("vispark calibrate").set("spark.vispark.device", device)
     with SparkContext(conf=conf.set("spark.ui.enabled", "false")) as sc:
         rates = measure(sc, elements)
-    document = written(out, name or device, name or device, rates, load)
+    document = written(out, name or device, name or device, rates, load, device)
     emit(document, as_json, lambda: f"{out}: " + ", ".join(f"{key} {value:.3g}" for key, value in rates.items()))

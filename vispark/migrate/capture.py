@@ -56,6 +56,8 @@ class CapturedCall:
         Operations by dtype and kind that its function, and those of the maps before it, take for one record.
     traffic : list of float
         Bytes that the kernels of these read and write for one record, and those of the result.
+    probes : dict
+        Seconds that an action took on devices, by :func:`.probe.probe`: at once, and for one record.
     """
 
     number: int
@@ -82,6 +84,7 @@ class CapturedCall:
     operations: dict[str, float] = field(default_factory=dict)
     traffic: list[float] = field(default_factory=list)
     pairs: bool = False
+    probes: dict[str, list[float]] = field(default_factory=dict)
 
 
 @dataclass

@@ -16,6 +16,7 @@ from vispark.migrate.predict import (
     KernelWork,
     PassWork,
     PriceList,
+    ProbedRate,
     ProgramTimes,
     UnknownTime,
     least_gpus,
@@ -117,7 +118,7 @@ def _work(loop: LoopAdvice, verdicts: Mapping[RddCall, Advice], recorded: Mappin
     """Return the work of a pass, and the bytes that its data takes."""
     said = {found.number: verdicts[call].verdict for call, found in recorded.items() if call in verdicts}
     actions = [found for call, found in recorded.items() if call in verdicts and found.starts]
-    kernels, jobs, data, results = [], [], 0.0, 0.0
+    kernels, jobs, data = [], [], 0.0
     for action in actions:
         chain = list(_chain(action, capture))
         inside = [call for call in chain if call.count is None]
@@ -132,18 +133,16 @@ def _work(loop: LoopAdvice, verdicts: Mapping[RddCall, Advice], recorded: Mappin
         size = (held.count or 0) * held.record_bytes
         data = max(data, size)
         maps = [call for call in inside if call.method in MAPS and said.get(call.number) in ON_DEVICE]
-        kernel, result = kernel_work(size, held.count or 0, maps[0] if maps else None, inside)
-        kernels.append(kernel)
-        results += result
+        kernels.append(kernel_work(size, held.count or 0, maps[0] if maps else None, inside))
     job = Interval(min(min(each.seconds) for each in jobs), max(max(each.seconds) for each in jobs)) if jobs else None
     busy = sum(statistics.median(each.seconds) for each in actions)
     driver = max(0.0, (loop.middle or 0.0) - busy)
-    return PassWork(kernels, results, len(jobs), job, Interval(0.0, driver)), data
+    return PassWork(kernels, len(jobs), job, Interval(0.0, driver)), data
 
 
 def kernel_work(size: float, count: int, mapped: CapturedCall | None,
-                chain: Sequence[CapturedCall]) -> tuple[KernelWork, float]:
-    """Return the work of the kernels of an action, and the bytes that it brings to the driver.
+                chain: Sequence[CapturedCall]) -> KernelWork:
+    """Return the work of an action's kernels.
 
     Parameters
     ----------
@@ -160,7 +159,8 @@ def kernel_work(size: float, count: int, mapped: CapturedCall | None,
     # What a fold takes is not written, and what it gives is little.
     if any(call.method in FOLDS or call.method in _OF_WORKERS for call in chain):
         written = result = 0.0
-    return KernelWork(read + written, operations, 2 if many else 1), result
+    probes = {device: ProbedRate(*seconds) for device, seconds in chain[0].probes.items()}
+    return KernelWork(read + written, operations, 2 if many else 1, result, count, probes)
 
 
 def _chain(call: CapturedCall, capture: RunCapture) -> Iterator[CapturedCall]:

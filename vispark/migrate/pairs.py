@@ -11,9 +11,9 @@ from vispark.migrate.sites import RddCall, SourceProgram
 #: What makes dicts of pairs, before a cache.
 TO_DICTS = '.map(lambda kv: {"key": kv[0], "value": kv[1]})'
 _FIELDS = {0: '"key"', 1: '"value"'}
-#: Operations for which it is the same whether records are pairs or dicts.
 #: Actions whose lists of dicts become lists of pairs again.
 LISTS = frozenset(["collect", "take", "takeSample"])
+#: Operations for which it is the same whether records are pairs or dicts.
 _BLIND = frozenset(["count", "unpersist", "isEmpty", "setName"])
 
 
@@ -74,6 +74,12 @@ def list_edits(text: SourceBytes, call: RddCall) -> list[Edit]:
     """
     start, end = text.start(call.node), text.end(call.node)
     return [Edit(start, start, '[(kv["key"], kv["value"]) for kv in '), Edit(end, end, "]")]
+
+
+def map_edits(text: SourceBytes, call: RddCall) -> list[Edit] | None:
+    """Return the edits that have a map of pairs that stays in Spark take dicts; None where that takes a hand."""
+    return function_edits(text, call.node.args[0]) if call.method in ("map", "filter", "flatMap", "foreach") \
+        and len(call.node.args) == 1 and not call.node.keywords else None
 
 
 def _binds(function: ast.Lambda) -> bool:

@@ -16,10 +16,10 @@ from vispark.migrate.edits import Edit, SourceBytes, unified
 from vispark.migrate.from_capture import asking_recorded, asking_rows, recorded_calls
 from vispark.migrate.from_source import asking
 from vispark.migrate.functions import FunctionMaker
-from vispark.migrate.pairs import LISTS, TO_DICTS, function_edits, list_edits, other_uses
+from vispark.migrate.pairs import LISTS, TO_DICTS, function_edits, list_edits, map_edits, other_uses
 from vispark.migrate.rules import DRAWS, MAPS, LoopRules
 from vispark.migrate.sites import RddCall, SourceProgram
-from vispark.migrate.typed import PAIRS, schema_of
+from vispark.migrate.typed import PAIRS, described, kind_of, schema_of
 
 #: Verdicts with which an operation may be in a loop that is ported.
 _PORTABLE = ON_DEVICE | {"driver", "as it is"}
@@ -148,18 +148,30 @@ class _Porter:
                 raise _NotPorted(f"{self.program.where(call.line)}, {verdicts[call].call}: {verdicts[call].detail}")
         if not any(verdicts[call].verdict in ON_DEVICE for call in calls):
             raise _NotPorted("nothing of it runs on the device")
-        if len(kept) != 1:
-            lines = ", ".join(str(call.line) for call in kept)
-            raise _NotPorted(f"it goes over {len(kept)} cached RDDs, of lines {lines}; decide which one is to be "
-                             "cached on the GPU"
-                        if kept else 'what it goes over is not cached; decide where .cache("GPU") is to be')
-        base = self._base(kept[0], calls)
-        self._unshared(loop, base)
-        before, edits = self._to_dicts(kept[0], base, calls)
-        edits += self._cache(kept[0], before)
+        if not kept:
+            raise _NotPorted('what it goes over is not cached; decide where .cache("GPU") is to be')
+        self._alike(kept)
+        bases = {self._base(each, calls) for each in kept}
+        for base in bases:
+            self._unshared(loop, base)
+        before, edits = self._to_dicts({*kept, *bases}, calls)
+        for each in kept:
+            edits += self._cache(each, before)
         for call in calls:
-            edits += self._call(call, verdicts[call], kept[0], base)
+            edits += self._call(call, verdicts[call], kept[0], bases)
         return edits
+
+    def _alike(self, kept: list[RddCall]) -> None:
+        """Stop where functions of the loop go over several cached RDDs that are not known to hold records of one kind.
+        """
+        lines = ", ".join(str(call.line) for call in kept)
+        if len(kept) > 1 and any(not self._sample(each) for each in kept):
+            raise _NotPorted(f"it goes over {len(kept)} cached RDDs, of lines {lines}; a recording in which each of "
+                             "them is filled says whether they hold records of one kind")
+        samples = [self._sample(each) for each in kept] if len(kept) > 1 else []
+        if len(set(map(kind_of, samples))) > 1:
+            raise _NotPorted(f"it goes over {len(kept)} cached RDDs, of lines {lines}, with records of several kinds, "
+                             f"{' and '.join(map(described, samples))}; decide which one is to be cached on the GPU")
 
     def _base(self, kept: RddCall, calls: list[RddCall]) -> RddCall:
         """Return the call that makes what the loop goes over: where caching is for its effect, the one before it."""
@@ -180,7 +192,7 @@ class _Porter:
                                  f"Spark, by {self.program.where(bad[0].line)}; decide whether there are to be two "
                                  "copies of the data")
 
-    def _to_dicts(self, kept: RddCall, base: RddCall, calls: list[RddCall]) -> tuple[str, list[Edit]]:
+    def _to_dicts(self, made: set[RddCall], calls: list[RddCall]) -> tuple[str, list[Edit]]:
         """Return the text before the cache, and edits of what else goes over what is cached.
 
         The text is none, or a map that makes dicts of pairs that functions take apart.
@@ -195,9 +207,10 @@ class _Porter:
             return "", []
         ported = {call for each in self.program.loops().values() for call in each} & pairs
         edits = list[Edit]()
-        for other in other_uses(self.program, {kept, base}, ported):
-            if other.method in LISTS:
-                edits += list_edits(self.text, other)
+        for other in other_uses(self.program, made, ported):
+            changed = list_edits(self.text, other) if other.method in LISTS else map_edits(self.text, other)
+            if changed is not None:
+                edits += changed
                 continue
             raise self._stop(other, f".{other.method} goes over the pairs, too, which functions of the "
                              "loop take apart; decide whether they are to be dicts")
@@ -225,20 +238,20 @@ class _Porter:
             yield Edit(self.text.start(effect), self.text.start(effect), f"{ast.unparse(on)} = ")
         yield Edit(start, self.text.end(call.node), f'{before}.cache("GPU")'.removeprefix("."))
 
-    def _call(self, call: RddCall, advice: Advice, kept: RddCall, base: RddCall) -> Iterator[Edit]:
+    def _call(self, call: RddCall, advice: Advice, kept: RddCall, bases: set[RddCall]) -> Iterator[Edit]:
         if advice.verdict == "vmap":
-            yield from self._map(call, kept, base)
+            yield from self._map(call, kept, bases)
         elif advice.verdict == "rows of blocks":
-            yield from self._rows(call, base)
+            yield from self._rows(call, bases)
         elif advice.verdict == "fold" and call.method == "reduceByKey":
             yield from self._keys(call)
         elif advice.verdict == "driver":
             yield from self._driver(call)
 
-    def _map(self, call: RddCall, kept: RddCall, base: RddCall) -> Iterator[Edit]:
+    def _map(self, call: RddCall, kept: RddCall, bases: set[RddCall]) -> Iterator[Edit]:
         name = self._name(call)
         of = "value" if call.method == "mapValues" else ""
-        is_first = self._before(call) is base
+        is_first = self._before(call) in bases
         if of and not is_first:
             raise self._stop(call, "mapValues of pairs that a vmap makes; write a map of the pair")
         sample = self._sample(kept)
@@ -264,13 +277,13 @@ class _Porter:
             raise self._stop(call, f"{PAIRS}")
         yield from edits
 
-    def _rows(self, call: RddCall, base: RddCall) -> Iterator[Edit]:
+    def _rows(self, call: RddCall, bases: set[RddCall]) -> Iterator[Edit]:
         """Yield the edits that make a function of blocks one of rows, and bring the rows' terms together."""
         found = self.ask_rows(call) if self.ask_rows else "a recorded run says whether it can be made one of a row"
         if isinstance(found, str):
             raise self._stop(call, f"its records are blocks, and its function is one of a block: {found}")
         behind = [each for each in self.program.calls if self.program.before(each) is call and each.method in MAPS]
-        if behind or self._before(call) is not base:
+        if behind or self._before(call) not in bases:
             raise self._stop(call, "a function of blocks with another map before or behind it; make one "
                              "function of them")
         name, function = self._name(call), call.node.args[0]

@@ -9,7 +9,7 @@ import json
 import math
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +89,8 @@ class DeviceRates:
         Whether they were measured.
     load : float, optional
         Bytes a second from Spark's partitions to the device.
+    runs : str
+        ``spark.vispark.device`` with which it was measured; probes of that one are of this device.
     """
 
     name: str
@@ -99,6 +101,7 @@ class DeviceRates:
     plan: float | None = None
     calibrated: bool = False
     load: float | None = None
+    runs: str = ""
 
     def rate(self, kind: str) -> float | None:
         """Return operations a second of a dtype and kind; of a kind that was not measured, in additions.
@@ -120,8 +123,16 @@ class DeviceRates:
 
 
 @dataclass(frozen=True)
+class ProbedRate:
+    """Seconds of an action that was run on few records: of its plan, and of each record beyond that."""
+
+    plan: float
+    record: float
+
+
+@dataclass(frozen=True)
 class KernelWork:
-    """Work of one kernel in one pass.
+    """Work of one action's kernels in one pass.
 
     Parameters
     ----------
@@ -131,11 +142,26 @@ class KernelWork:
         Operations by dtype and kind, as in :class:`DeviceRates`; an empty one where bytes are what counts.
     readings : int
         How often it goes over what it reads: 2 of sums by many keys and of nearest centres in two steps.
+    results : float
+        Bytes that come back to the driver.
+    records : float
+        Records that it goes over.
+    probes : mapping
+        What was seen of it on few records, by ``spark.vispark.device``; it goes before operations and results.
     """
 
     bytes: float | None
     operations: Mapping[str, float] = field(default_factory=dict)
     readings: int = 1
+    results: float = 0.0
+    records: float = 0.0
+    probes: Mapping[str, ProbedRate] = field(default_factory=dict)
+
+    def part(self, number: int) -> KernelWork:
+        """Return the work of one of some devices between which it is divided; results all come to one driver."""
+        return replace(self, bytes=self.bytes if self.bytes is None else self.bytes / number,
+                       operations={kind: count / number for kind, count in self.operations.items()},
+                       records=self.records / number)
 
 
 @dataclass(frozen=True)
@@ -145,9 +171,7 @@ class PassWork:
     Parameters
     ----------
     kernels : sequence of KernelWork
-        Those of its plan.
-    results : float
-        Bytes that come back to the driver.
+        Of each action a plan of its own.
     jobs : int
         Jobs of Spark that stay.
     job : Interval, optional
@@ -157,7 +181,6 @@ class PassWork:
     """
 
     kernels: Sequence[KernelWork]
-    results: float = 0.0
     jobs: int = 0
     job: Interval | None = None
     driver: Interval = Interval(0.0, 0.0)
@@ -223,7 +246,8 @@ def calibrated_device(path: Path) -> dict[str, DeviceRates]:
         rates = document["rates"]
         known = {kind: float(rate) for kind, rate in rates.items() if kind.split()[0] in ("float64", "float32")}
         return {document["device"]: DeviceRates(document["name"], rates["memory"], known, document.get("size"),
-                                                rates.get("link"), rates["plan"], True, rates.get("load"))}
+                                                rates.get("link"), rates["plan"], True, rates.get("load"),
+                                                document.get("runs", ""))}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise PredictionError(f"{path} is no calibration: {type(error).__name__}: {error}") from error
 
@@ -239,17 +263,12 @@ def predict_pass(work: PassWork, device: DeviceRates) -> Answer:
     >>> str(predict_pass(PassWork([KernelWork(None)]), read_devices()["h200"]))
     'not known: the bytes of a kernel (a recording has them)'
     """
-    if device.plan is None:
-        return UnknownTime(f"the latency of a plan on {device.name}")
-    seconds = device.plan
+    seconds = 0.0
     for kernel in work.kernels:
         one = _kernel_seconds(kernel, device)
         if isinstance(one, UnknownTime):
             return one
         seconds += one
-    if work.results and device.link is None:
-        return UnknownTime(f"the link of {device.name}")
-    seconds += work.results / (device.link or 1.0)
     if work.jobs and work.job is None:
         return UnknownTime("the seconds of a Spark job that stays in the loop (an event log has them)")
     low, high = device.spread
@@ -262,14 +281,21 @@ def _kernel_seconds(kernel: KernelWork, device: DeviceRates) -> float | UnknownT
         return UnknownTime("the bytes of a kernel (a recording has them)")
     if device.memory is None:
         return UnknownTime(f"the bandwidth of {device.name}")
-    seconds = kernel.bytes * kernel.readings / device.memory
+    moving = kernel.bytes * kernel.readings / device.memory
+    probe = kernel.probes.get(device.runs)
+    if probe is not None:
+        return probe.plan + max(moving, probe.record * kernel.records)
+    if device.plan is None:
+        return UnknownTime(f"the latency of a plan on {device.name}")
     computing = 0.0
     for kind, operations in kernel.operations.items():
         rate = device.rate(kind)
         if rate is None:
             return UnknownTime(f"the rate of {kind} on {device.name}")
         computing += operations / rate
-    return max(seconds, computing)
+    if kernel.results and device.link is None:
+        return UnknownTime(f"the link of {device.name}")
+    return device.plan + max(moving, computing) + kernel.results / (device.link or 1.0)
 
 
 @dataclass(frozen=True)
@@ -372,10 +398,7 @@ def shapes(work: PassWork, passes: int, rest: Interval, data: float, devices: Ma
     for name, device in devices.items():
         least = least_gpus(data, device)
         for number in gpus:
-            parts = PassWork([KernelWork(each.bytes if each.bytes is None else each.bytes / number,
-                                         {dtype: count / number for dtype, count in each.operations.items()},
-                                         each.readings) for each in work.kernels], work.results, work.jobs, work.job,
-                             work.driver)
+            parts = replace(work, kernels=[each.part(number) for each in work.kernels])
             one = predict_pass(parts, device)
             seconds: Answer = rest + one.times(passes) if isinstance(one, Interval) else one
             price = (prices or {}).get(name)

@@ -19,12 +19,14 @@ from vispark.migrate.recorder import Recorder
 @click.option("--no-samples", is_flag=True, help="Keep neither records nor results, only types, times and verdicts.")
 @click.option("--only-on", "master", default="", help="End the program where its master is another one.")
 @click.option("--skip-saves", is_flag=True, help="Leave the program's save... actions out.")
+@click.option("--probe", default="", metavar="DEVICE", help="Run each action that would be on the device there, as "
+              "spark.vispark.device has it, on few records, for vispark qualify --calibration.")
 @json_option
 @click.argument("script", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @click.pass_context
 def command(ctx: click.Context, script: Path, arguments: tuple[str, ...], out: Path | None, no_samples: bool,
-            master: str, skip_saves: bool, as_json: bool) -> None:
+            master: str, skip_saves: bool, probe: str, as_json: bool) -> None:
     """Run a program once, as it is, and write what it did into a folder for its owner alone.
 
     Options of vispark come before SCRIPT; everything behind it is the program's.
@@ -34,7 +36,8 @@ def command(ctx: click.Context, script: Path, arguments: tuple[str, ...], out: P
         if is_notebook := script.suffix == SUFFIX:
             sys.path.insert(0, str(script.resolve().parent))
         path = write_script(script, Path(place)) if is_notebook else script
-        recorder = Recorder(path, list(arguments), samples=not no_samples, saves=not skip_saves, master=master)
+        recorder = Recorder(path, list(arguments), samples=not no_samples, saves=not skip_saves, master=master,
+                            probed=probe)
         try:
             recorder.run()
         finally:

@@ -30,6 +30,7 @@ from vispark.migrate.capture import CapturedCall, RunCapture, digest_of, encoded
 from vispark.migrate.errors import MasterError, SourceError
 from vispark.migrate.functions import FOLDS, Verdict, aggregate_verdict, fold_verdict
 from vispark.migrate.operation_count import operations_of
+from vispark.migrate.probed_chains import ProbedCall, chain_of, probed
 from vispark.migrate.result_recorder import ResultFile
 from vispark.migrate.result_recorder import run as run_with_results
 from vispark.migrate.row_functions import axes_around
@@ -51,6 +52,8 @@ class _Live:
 
     rdd: RDD[Any] | None = None
     functions: tuple[Any, ...] = ()
+    arguments: tuple[Any, ...] = ()
+    named: dict[str, Any] = field(default_factory=dict)
     local_names: dict[str, float] = field(default_factory=dict)
 
 
@@ -70,16 +73,18 @@ class Recorder:
         The only one on which the program may run; any where it is empty.
     results : ResultFile, optional
         Where the values of its statements go, too, which those of its port are compared with.
+    probed : str
+        ``spark.vispark.device`` on which actions are run on few records, for predictions; none where it is empty.
     """
 
     def __init__(self, script: Path, arguments: list[str], samples: bool = True, saves: bool = True, master: str = "",
-                 results: ResultFile | None = None):
+                 results: ResultFile | None = None, probed: str = ""):
         try:
             text = script.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise SourceError(f"{script} cannot be read: {error}") from error
         self.script, self.samples, self.saves, self.master = script, samples, saves, master
-        self.results, self.ended = results, 0.0
+        self.results, self.probed, self.ended = results, probed, 0.0
         self.capture = RunCapture(str(script.resolve()), arguments, digest_of(text), folder=os.getcwd(),
                                   sources={str(script.resolve()): text})
         self._numbers: dict[tuple[str, int, int, str], int] = {}
@@ -167,6 +172,7 @@ class Recorder:
             if not self.saves:
                 return None
         live = self._live.setdefault(call.number, _Live())
+        live.arguments, live.named = arguments, named
         live.functions = tuple([each for each in (*arguments, *named.values()) if callable(each)])
         if name in ("reduceByKey", "foldByKey"):
             live.local_names = _countable(frame, live.local_names if call.times > 1 else None)
@@ -272,6 +278,20 @@ class Recorder:
                 call.sample = encoded(samples[number], self.capture.arrays)
         for call in self.capture.calls:
             self._judge(call, samples)
+        if self.probed:
+            self._probe(active, samples)
+
+    def _probe(self, context: SparkContext, samples: dict[int, list[Any]]) -> None:
+        """Run each action that its port would have on the device, on records drawn from the samples."""
+        calls = {call.number: ProbedCall(call, live.arguments, live.named) for call in self.capture.calls
+                 if (live := self._live.get(call.number)) is not None}
+        for call in self.capture.calls:
+            if not call.starts:
+                continue
+            chain, cached = chain_of(call.number, calls, samples)
+            found = probed(context, chain, cached, self.probed) if chain else None
+            if found is not None:
+                call.probes[self.probed] = [found.plan, found.record]
 
     def _judge(self, call: CapturedCall, samples: dict[int, list[Any]]) -> None:
         functions = self._live[call.number].functions if call.number in self._live else ()

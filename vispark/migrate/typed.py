@@ -56,6 +56,26 @@ def described(records: Sequence[Any]) -> str:
     return summary([schema])
 
 
+def kind_of(records: Sequence[Any]) -> str:
+    """Return what tells records of one kind from those of another, whatever their number and their values.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> kind_of([(1, np.zeros(3))]) == kind_of([(2, np.zeros(3)), (0, np.ones(3))])
+    True
+    >>> kind_of([(1, np.zeros(3))]) == kind_of([(1, np.zeros(4))])
+    False
+    """
+    try:
+        schema = schema_of(records)
+    except VisparkError as error:
+        return first_line(error.message)
+    shapes = {(field.name, field.dtype, field.shape[1:]) for each in schema.signatures for field in each.fields}
+    keys = {(type(each[0]).__name__, np.shape(each[0])) for each in records} if schema.layout.keyed else set()
+    return f"{schema.layout} {sorted(shapes)} {sorted(keys)}"
+
+
 #: Reason for which a function of pairs stays.
 PAIRS = ('its records are pairs, of which vmap takes the value and map the pair: make them dicts before the cache, '
          '.map(lambda kv: {"key": kv[0], "value": kv[1]}), and read record["key"]')
