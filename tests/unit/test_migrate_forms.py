@@ -6,6 +6,7 @@ import importlib
 import json
 import textwrap
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -151,14 +152,18 @@ def test_functions_that_take_pairs_apart_translate_where_these_are_dicts(functio
     assert typed_verdict([(of_dicts(function), "")], as_dicts(PAIRS)).is_read
 
 
-def _port(text: str, pairs: bool = True) -> PortedProgram:
-    """The port of a program of which a recording knows that the functions take pairs apart."""
+def _port(text: str, pairs: bool = True, other: Any = PAIRS) -> PortedProgram:
+    """The port of a program of which a recording knows that the functions take pairs apart.
+
+    What is cached by the name "held" are ``other`` records; None where it did not run.
+    """
     text = textwrap.dedent(text)
     program, arrays = SourceProgram("job.py", text), {}
     calls = [CapturedCall(number, "job.py", call.line, call.node.end_lineno, call.node.end_col_offset, call.method,
                           times=3, is_read=True, pairs=pairs and call.method == "map" and "lambda line" not in
                           program.text_of(call.node),
-                          sample=encoded(PAIRS, arrays) if call.method == "cache" else None)
+                          sample=None if call.method != "cache" else encoded(
+                              other if call.line == 4 and "held" in text else PAIRS, arrays))
              for number, call in enumerate(program.calls)]
     return port(program, RunCapture("job.py", [], digest_of(text), calls=calls, arrays=arrays))
 
@@ -179,6 +184,32 @@ def test_pairs_become_dicts_before_the_cache(function: str, changed: str):
 def test_lists_of_what_is_cached_are_of_pairs_as_before():
     found = _port(f"{BEFORE}x, y = data.take(1)[0]\nfor i in b:\n    w -= data.map(lambda p: p[1] * w).sum()\n")
     assert found.refused == () and 'x, y = [(kv["key"], kv["value"]) for kv in data.take(1)][0]\n' in found.text
+
+
+TWO = """def total(data, w):
+    return data.map(lambda p: p[1] * w).sum()
+train = sc.textFile(a).map(lambda line: read(line)).cache()
+held = sc.textFile(b).map(lambda line: read(line)).cache()
+old = train.map(lambda p: p[0]).collect()
+for i in b:
+    w -= total(train, w)
+print(total(held, w))
+"""
+
+
+def test_two_cached_rdds_that_share_a_function_are_ported_together():
+    found = _port(TWO)
+    assert found.refused == () and found.text.count(DICTS.partition(")")[2]) == 2 and "import vispark\n" in found.text
+    assert 'data.vmap(lambda p: p["value"] * w).sum()' in found.text
+    assert 'train.map(lambda p: p["key"]).collect()' in found.text
+
+
+@pytest.mark.parametrize(("other", "said"), [
+    (None, "a recording in which each of them is filled"),
+    ([(1.0, np.ones(2))], "records of several kinds"), ([np.ones(3)], "records of several kinds")])
+def test_two_cached_rdds_of_several_kinds_take_a_decision(other: list | None, said: str):
+    found = _port(TWO, other=other)
+    assert found.loops == () and said in found.refused[0] and "lines 3, 4" in found.refused[0]
 
 
 @pytest.mark.parametrize(("text", "said"), [

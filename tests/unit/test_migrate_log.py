@@ -6,6 +6,7 @@ import gzip
 import io
 import itertools
 import json
+import pickle
 import random
 from collections.abc import Iterable
 from pathlib import Path
@@ -188,10 +189,26 @@ def test_failed_jobs_and_second_attempts_do_not_count():
     assert any("1 of 2 jobs failed" in each for each in found.problems)
 
 
+def _tasks(stages: int, tasks: int) -> Iterable[bytes]:
+    """Lines of one job with distinct tasks, made one by one."""
+    start, *_ = _job(0, [(number, f"sum at /a.py:{number}") for number in range(stages)], tasks=0)
+    yield json.dumps(start).encode()
+    for stage in range(stages):
+        info = {"Stage ID": stage, "Stage Name": f"sum at /a.py:{stage}", "Submission Time": 0}
+        yield json.dumps(_event("StageSubmitted", Stage_Info=info)).encode()
+        for task in range(tasks):
+            number = stage * tasks + task
+            values = stage, number, task, number, 2 * number + 1, number
+            yield (b'{"Event": "SparkListenerTaskEnd", "Stage ID": %d, "Task End Reason": {"Reason": "Success"}, '
+                   b'"Task Info": {"Task ID": %d, "Index": %d, "Launch Time": %d, "Finish Time": %d, '
+                   b'"Host": "host-%d", "Getting Result Time": 0}}' % values)
+        yield json.dumps(_event("StageCompleted", Stage_Info=info)).encode()
+
+
 def test_many_tasks_cost_no_memory():
-    events = _job(0, [(0, "sum at /a.py:3")], tasks=20000)
-    stage = application_of(json.dumps(each).encode() for each in events).stages[0]
-    assert stage.tasks == 20000 and not stage.done
+    found = application_of(_tasks(stages=20, tasks=5000))
+    assert sum(stage.tasks for stage in found.stages.values()) == 100_000
+    assert not any(stage.done for stage in found.stages.values()) and len(pickle.dumps(found)) < 100_000
 
 
 # -- the command ------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -90,8 +90,11 @@ class KubernetesApi:
         if 400 <= status < 500:
             raise KubernetesRefusal(f"the Kubernetes API {self.address} refuses {method} {path}: {said}",
                                     status) from error
-        cause = java.getCause()
-        said += f" {cause.toString()}"[:200] if cause is not None else ""
+        cause = java
+        while (deeper := cause.getCause()) is not None:
+            cause = deeper
+        # The last one names the certificate, where that is what is wrong.
+        said += f" {cause.toString()}"[:200] if cause is not java else ""
         raise ClusterError(f"the Kubernetes API {self.address} does not answer {method} {path}: {said}") from error
 
     def close(self) -> None:
@@ -100,13 +103,13 @@ class KubernetesApi:
 
 
 @contextmanager
-def connected(address: str = "", context: str = "") -> Iterator[KubernetesApi]:
-    """Yield a connection, in a JVM that ends with the block.
+def client_jvm() -> Iterator[Any]:
+    """Yield the view of a JVM with the client's classes, which ends with the block.
 
     Raises
     ------
     ClusterError
-        If there is no Java, or kubeconfig cannot be used.
+        If there is no Java.
     """
     jars = Path(_find_spark_home()) / "jars"
     (jar,) = jars.glob("py4j-*.jar")
@@ -118,17 +121,28 @@ def connected(address: str = "", context: str = "") -> Iterator[KubernetesApi]:
     except (OSError, ValueError, Py4JError) as error:
         raise ClusterError(f"a JVM for the Kubernetes client does not start: {error}") from error
     gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port, auth_token=token, auto_convert=True))
-    api = None
     try:
-        try:
-            api = KubernetesApi(gateway.jvm, address, context)
-        except Py4JJavaError as error:
-            raise ClusterError(f"the settings of Kubernetes cannot be used: {error.java_exception.getMessage()}"
-                               ) from error
-        yield api
+        yield gateway.jvm
     finally:
-        if api is not None:
-            api.close()
         gateway.shutdown()
         process.stdin.close()
         process.wait(10)
+
+
+@contextmanager
+def connected(address: str = "", context: str = "") -> Iterator[KubernetesApi]:
+    """Yield a connection, in a JVM that ends with the block.
+
+    Raises
+    ------
+    ClusterError
+        If there is no Java, or kubeconfig cannot be used.
+    """
+    with client_jvm() as jvm:
+        try:
+            api = KubernetesApi(jvm, address, context)
+        except Py4JJavaError as error:
+            raise ClusterError(f"the settings of Kubernetes cannot be used: {error.java_exception.getMessage()}"
+                               ) from error
+        with closing(api):
+            yield api

@@ -150,6 +150,7 @@ class _Porter:
             raise _NotPorted("nothing of it runs on the device")
         if not kept:
             raise _NotPorted('what it goes over is not cached; decide where .cache("GPU") is to be')
+        kept += self._also_kept(kept, calls)
         self._alike(kept)
         bases = {self._base(each, calls) for each in kept}
         for base in bases:
@@ -160,6 +161,13 @@ class _Porter:
         for call in calls:
             edits += self._call(call, verdicts[call], kept[0], bases)
         return edits
+
+    def _also_kept(self, kept: list[RddCall], calls: list[RddCall]) -> list[RddCall]:
+        """Return the further caches of RDDs that functions of the loop are called with, in the loop or elsewhere."""
+        given = {maker for call in calls if isinstance(on := call.attribute.value, ast.Name)
+                 and self.program.is_parameter(on) for maker in self.program.makers(on)} - set(calls)
+        return [call for call in self.program.calls if call not in kept and call.method in ("cache", "persist")
+                and (call in given or self.program.before(call) in given - set(kept))]
 
     def _alike(self, kept: list[RddCall]) -> None:
         """Stop where functions of the loop go over several cached RDDs that are not known to hold records of one kind.

@@ -355,6 +355,11 @@ class SourceProgram:
                  and any(isinstance(each, ast.For | ast.While) and each in around for each in self.around(statement))]
         return [*found, *later]
 
+    def is_parameter(self, name: ast.Name) -> bool:
+        """Return whether a name is a parameter of its function that nothing is assigned to."""
+        scope = self.scope_of(name)
+        return (scope, name.id) not in self._assigned and bool(self._given(scope, name.id))
+
     def _given(self, scope: Scope, name: str) -> list[ast.expr]:
         """Return the arguments that calls in the file give for a parameter."""
         if not isinstance(scope, ast.FunctionDef):
@@ -380,10 +385,16 @@ class SourceProgram:
 
     def made_by(self, node: ast.expr, depth: int = 12) -> RddCall | None:
         """Return the call that makes what an expression is, along names and functions of the file."""
+        return next(self.makers(node, depth), None)
+
+    def makers(self, node: ast.expr, depth: int = 12) -> Iterator[RddCall]:
+        """Yield the calls that may make what an expression is, the likeliest first; of a parameter, those of callers.
+        """
         if node in self.call_of:
-            return self.call_of[node]
+            yield self.call_of[node]
+            return
         if depth == 0:
-            return None
+            return
         if isinstance(node, ast.Name):
             nodes = self.values_of(node)
         elif isinstance(node, ast.Call) and (function := self.called(node) or self._method_of(node)) is not None:
@@ -396,7 +407,8 @@ class SourceProgram:
             nodes = [] if inner is None else [inner]
         else:
             nodes = []
-        return next((found for each in nodes if (found := self.made_by(each, depth - 1)) is not None), None)
+        for each in nodes:
+            yield from self.makers(each, depth - 1)
 
     def chain(self, call: RddCall) -> list[RddCall]:
         """Return the calls up to a call, the source first, the call itself last."""
