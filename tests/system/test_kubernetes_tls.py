@@ -90,7 +90,7 @@ def test_certificates_and_servers_that_do_not_answer(tmp_path: Path, monkeypatch
     with _server(ours) as address, socket.create_server(("127.0.0.1", 0)) as silent:
         there = {"server": address, "certificate-authority": str(ours)}
         _settings(tmp_path / "config", {
-            "trusted": there, "stranger": {**there, "certificate-authority": str(others)},
+            "trusted": there, "untrusted": {**there, "certificate-authority": str(others)},
             "unknown": {**there, "token": "wrong"}, "plain": {"server": address.replace("https", "http")},
             "silent": {"server": f"http://127.0.0.1:{silent.getsockname()[1]}"}})
         with client_jvm() as jvm:
@@ -101,7 +101,7 @@ def test_certificates_and_servers_that_do_not_answer(tmp_path: Path, monkeypatch
             assert asked("trusted") == {"kind": "Namespace"}
             with pytest.raises(KubernetesRefusal, match=r"refuses GET .*Unauthorized"):
                 asked("unknown")
-            for context, said in [("stranger", "certif"), ("plain", ""), ("silent", "time")]:
+            for context, said in [("untrusted", "certif"), ("plain", ""), ("silent", "time")]:
                 if context == "silent":
                     monkeypatch.setattr(kubernetes_api, "ANSWER", 500)
                 with pytest.raises(ClusterError, match=rf"does not answer GET .*(?i:{said})") as failed:

@@ -57,7 +57,7 @@ def chain_of(number: int, calls: Mapping[int, ProbedCall],
     before = chain[:-1]
     fits = all(each.call.method in MAPS | DRAWS | FOLDS for each in before) and all(
         each.call.is_read for each in chain if each.call.method in MAPS | FOLDS)
-    return (chain, samples[at]) if at in samples and before and fits else ([], [])
+    return (chain, samples[at]) if at is not None and at in samples and before and fits else ([], [])
 
 
 def probed(context: SparkContext, chain: Sequence[ProbedCall], records: Sequence[Any],

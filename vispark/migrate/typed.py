@@ -57,7 +57,7 @@ def described(records: Sequence[Any]) -> str:
 
 
 def kind_of(records: Sequence[Any]) -> str:
-    """Return what tells records of one kind from those of another, whatever their number and their values.
+    """Return a text that records of one kind have in common, whatever their number and their values.
 
     Examples
     --------
