@@ -21,8 +21,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from gpu_worker.deployment.errors import ClusterError
 from vispark.clusters import kubernetes_api
-from vispark.clusters.errors import ClusterError
 from vispark.clusters.kubernetes_api import KubernetesApi, KubernetesRefusal, client_jvm
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
