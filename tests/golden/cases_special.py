@@ -34,6 +34,8 @@ case("special: of two float32", pairs(_F32), tolerance=64)(_of_two)
 case("special: of two float64", pairs(_F64), tolerance=64)(_of_two)
 case("special: of two float32, subnormal ones too", pairs(np.array([1e-45, 1.2e-38, 3, 350], "float32")),
      tolerance=64)(_of_two)
+case("special: of two float64, whose quotients are no normal numbers",
+     pairs(np.array([5e-324, 1.1e-308, 2.3e-308, 1e-300, 1.5, 1.6, 2.0, 1e300, 1.7e308])), tolerance=64)(_of_two)
 
 
 for _values in (F16, I8, I32, BOOLS):

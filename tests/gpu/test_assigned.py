@@ -60,14 +60,26 @@ def _uuid(number: int) -> str:
     return f"GPU-{uuid.UUID(bytes=bytes(given.bytes))}"
 
 
+def _listed() -> list[str]:
+    """The UUIDs of the machine's GPUs in the order of their numbers there, whatever CUDA_VISIBLE_DEVICES is here."""
+    return subprocess.run(["nvidia-smi", "--query-gpu=uuid", "--format=csv,noheader"], capture_output=True, text=True,
+                          check=False).stdout.split()
+
+
+def _on_machine(number: int) -> int:
+    """The machine's number of a GPU of this process, which may see some of them alone."""
+    return _listed().index(_uuid(number))
+
+
 def test_nothing_is_open_before_something_is_assigned():
     assert _opened() == [[], []]
 
 
 @pytest.mark.parametrize("device", ["cuda", "auto"])
 def test_a_gpu_is_opened_once_by_all_of_its_names(devices: list[cuda.CudaDevice], device: str):
-    names = ["0", _uuid(0), _uuid(0)[:12]]
-    assert _opened(*names, device=device) == [[], [0], [0], [0], ["cuda:0"]]
+    number = _on_machine(0)
+    names = [str(number), _uuid(0), _uuid(0)[:12]]
+    assert _opened(*names, device=device) == [[], [number], [number], [number], [f"cuda:{number}"]]
 
 
 @pytest.mark.parametrize("device", ["cuda", "auto"])
@@ -79,13 +91,12 @@ def test_an_address_that_is_not_there_is_an_error_and_no_other_device(address: s
 
 
 def test_the_uuids_are_those_of_nvidia_smi(devices: list[cuda.CudaDevice]):
-    listed = subprocess.run(["nvidia-smi", "--query-gpu=uuid", "--format=csv,noheader"], capture_output=True, text=True,
-                            check=False).stdout.split()
-    assert {_uuid(number) for number in range(len(devices))} <= set(listed)
+    assert {_uuid(number) for number in range(len(devices))} <= set(_listed())
 
 
 def test_other_gpus_have_no_context(devices: list[cuda.CudaDevice]):
     if len(devices) < 2:
         pytest.skip("this machine has one GPU")
-    assert _opened("1") == [[], [1], ["cuda:1"]]
-    assert _opened(_uuid(1), "0") == [[], [1], [0, 1], ["cuda:1", "cuda:0"]]
+    first, second = _on_machine(0), _on_machine(1)
+    assert _opened(str(second)) == [[], [second], [f"cuda:{second}"]]
+    assert _opened(_uuid(1), str(first)) == [[], [second], sorted([first, second]), [f"cuda:{second}", f"cuda:{first}"]]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pytest
 
+from gpu_worker.execution import launches
 from gpu_worker.protocol.messages import ExecStep, Field, In, Launch, Out, Times, Value
 from tests.unit.plans import Bench, bench
 
@@ -54,8 +57,10 @@ def test_what_several_devices_do_at_once_counts_once(tmp_path: Path):
     assert SPINS - OFF < times.kernels < SPINS + OFF
 
 
-def test_the_python_between_launches_is_not_in_kernels(tmp_path: Path):
+def test_the_python_between_launches_is_not_in_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Nor is what a busy machine makes of it: each launch comes late."""
+    monkeypatch.setattr(launches, "failpoint", lambda name: time.sleep(SPINS))
     with bench(tmp_path, "cuda") as worker:
-        times = spun(worker, 1, 100, 0.0)
+        times = spun(worker, 1, 20, 0.0)
     print(times)
-    assert 0 < times.kernels < times.scheduling and times.kernels < 100 * 2e-5
+    assert 0 < times.kernels < 10 * SPINS < 20 * SPINS <= times.scheduling

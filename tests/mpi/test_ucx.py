@@ -17,7 +17,7 @@ from tests.mpi.nodes import DEVICE, Application, Node, Survivor, nodes, opened
 from tests.mpi.test_exchange import CASES, check_cases
 from tests.mpi.test_world import called, case_of, field
 from tests.unit.grids import Case
-from tests.unit.test_patches_steps import halo, stepped
+from tests.unit.test_patches_steps import assert_stepped, halo, stepped
 
 pytest.importorskip("libucx")
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(240)]
@@ -95,7 +95,8 @@ def test_large_faces(two: list[Node]):
     with application("large", two, case) as app:
         app.put(1, full)
         app.run((1, 2), app.loop(4), KeepStep(1, "u", "device"))
-        np.testing.assert_allclose(app.fetch(2), stepped(full, case, 4), rtol=1e-11)
+        # A GPU fuses products and sums, of which some nearly cancel out.
+        assert_stepped(app.fetch(2), full, case, 4)
         assert min(app.sent()) >= 4 * 512 * 512 * 8
 
 
@@ -173,7 +174,8 @@ def test_a_world_that_was_not_opened_or_whose_ends_are_others(two: list[Node]):
         app._addresses[app.key] = (b"no address", b"of anybody")
         with pytest.raises(ExceptionGroup, match="a node failed") as failed:
             app.run((1, 2), app.loop(1), KeepStep(1, "u", "device"))
-        assert all(isinstance(error, WorldLost) and "has no end of world" in str(error)
-                   for error in failed.value.exceptions)
+        # The second may hear of the first's loss before it looks for the world.
+        assert all(isinstance(error, WorldLost) for error in failed.value.exceptions)
+        assert any("has no end of world" in str(error) for error in failed.value.exceptions), failed.value.exceptions
         app.key = b"another world..."
         app.run((1, 2), app.loop(1), KeepStep(1, "u", "device"))

@@ -35,11 +35,14 @@ def test_amounts_of_executors_alone_do_no_harm(local):
 
 
 def test_the_drivers_gpus_are_the_sessions(local, monkeypatch):
+    # Whoever runs the tests may see some GPUs of the machine alone.
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,3")
     script = local.logs / "gpus.sh"
     script.write_text(f"#!/bin/sh\nCUDA_VISIBLE_DEVICES=1,3 exec sh {DISCOVERY_SCRIPT}\n")
     script.chmod(0o755)
     with local.context({"spark.driver.resource.gpu.amount": 2,
-                        "spark.driver.resource.gpu.discoveryScript": str(script)} | NULL) as sc:
+                        "spark.driver.resource.gpu.discoveryScript": str(script),
+                        "spark.executorEnv.CUDA_VISIBLE_DEVICES": "1,3"} | NULL) as sc:
         assert sc.parallelize([1.0, 2.0], 2).cache("GPU").count() == 2
         assert Session.of(sc).credentials.gpus.by_executor == {"driver": ("1", "3")}
         assert [memory.device for memory in report(sc).memory] == ["null:1", "null:3"]

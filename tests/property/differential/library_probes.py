@@ -114,11 +114,14 @@ def _pairs() -> list[Probe]:
              "({k} & 3)", "({k} << 1)", "(1 << abs({k}))", "(~{k})", "twice({k})",
              "np.square({k})", "math.floor({k})", "({k} + 1j)", "min({k}, 2)", "max({k}, {k} * 2)", "W[{k} % 3]",
              "chosen({k}, 2)")
-    rows = ("({j} * {p})", "({p} + {j})", "({j} - {B})", "np.where({p} > {j}, {p}, {j})",
-            "({k} * {p})", "({p} + {k})", "({p} == {k})", "({p} // {k})", "np.where({p} > {k}, {p}, {k})",
-            "np.append({r}, {k})", "({k} * {B})", "np.full_like({p}, {k})", "({k}, {p})",
+    # NumPy's loops over complex rows may fuse a product and a sum of parts, which scalars never do: a zero's sign too.
+    fused = ("({j} * {p})", "({k} * {p})", "({k} * {B})")
+    rows = ("({p} + {j})", "({j} - {B})", "np.where({p} > {j}, {p}, {j})",
+            "({p} + {k})", "({p} == {k})", "({p} // {k})", "np.where({p} > {k}, {p}, {k})",
+            "np.append({r}, {k})", "np.full_like({p}, {k})", "({k}, {p})",
             "{p}[{k} % len({p})]", "({p} if {k} > 0 else -{p})", "({B} + {k}).sum(axis=0)")
     found = [Probe(text) for text in exact] + [Probe(text, rows=True) for text in rows]
+    found += [Probe(text, Equal(parts=4), rows=True) for text in fused]
     return [*found, Probe("({k} / 3)"), Probe("({a} / {k})", Equal(parts=4)), Probe("({k} / {m})", Equal(parts=4)),
                     Probe("({k} ** 2)", Equal(units=2)), Probe("({m} ** {k})", Equal(units=8, parts=512)),
                     Probe("np.exp({k})", Equal(units=8)), Probe("np.sqrt(abs({k}))", EXACT),

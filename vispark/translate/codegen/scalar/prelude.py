@@ -476,11 +476,20 @@ template <class T> __device__ __forceinline__ T special_entr(T a)
     const T none = T(0), least = log_of(none);
     return a > 0 ? -a * log_of(a) : a == 0 ? none : a < 0 ? least : a;
 }
+// a * log(a / b) of numbers above zero, as SciPy has it: by their difference where they are near, and by two logarithms
+// where the quotient is no normal number.
+__device__ __forceinline__ double relative_entropy(double a, double b)
+{
+    const double quotient = a / b;
+    if (quotient > 0.5 && quotient < 2) return a * log1p((a - b) / b);
+    const bool normal = quotient > 2.2250738585072014e-308 && quotient - quotient == 0;
+    return a * (normal ? log(quotient) : log(a) - log(b));
+}
 template <class T> __device__ __forceinline__ T special_rel_entr(T a, T b)
 {
     const T none = T(0), most = -log_of(none);
     // As SciPy does: single precision is rounded from double, where the quotient of two such numbers has a value.
-    return a != a || b != b ? a + b : a > 0 && b > 0 ? T(a * log_of(double(a) / b)) : a == 0 && b >= 0 ? none : most;
+    return a != a || b != b ? a + b : a > 0 && b > 0 ? T(relative_entropy(a, b)) : a == 0 && b >= 0 ? none : most;
 }
 template <class T> __device__ __forceinline__ T special_kl_div(T a, T b)
 {
