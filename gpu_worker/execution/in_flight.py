@@ -20,6 +20,8 @@ from gpu_worker.device.base import Device, Stream
 from gpu_worker.protocol.errors import Place, VisparkError
 from gpu_worker.protocol.grids import Iterated
 from gpu_worker.protocol.system import as_error
+from gpu_worker.system import caller
+from gpu_worker.system.abandoned_kernels import Watched
 from gpu_worker.system.crash_record import BlackBox
 
 _log = logging.getLogger(__name__)
@@ -57,6 +59,8 @@ class Submission:
     #: What is to be done when it is complete.
     landed: Callable[[], None]
     started: float = field(default_factory=time.monotonic)
+    #: For whom, as :func:`~gpu_worker.system.caller.current` says.
+    client: tuple[int, int] = field(default_factory=caller.current)
     done: bool = False
     #: What failed of what was to be done then.
     error: VisparkError | None = None
@@ -97,12 +101,17 @@ class InFlightQueue:
         """Hold the queue's turn: no other thread enqueues on its streams; with ``alone``, wait first until no plan is
         in flight.
         """
-        with self._turn:
+        if not self._turn.acquire(blocking=False):
+            with self._box.waiting():
+                self._turn.acquire()
+        try:
             if alone:
                 self.drain()
             while (first := self._nth(-AHEAD)) is not None:
                 self.wait(first)
             yield
+        finally:
+            self._turn.release()
 
     def _nth(self, place: int) -> Submission | None:
         """Return the submission at a place of the queue; None if the queue is shorter."""
@@ -133,8 +142,9 @@ class InFlightQueue:
                 flight.done = True
             if self._flights and self._flights[0].noted < 0:
                 first = self._flights[0]
-                first.noted = self._box.begin(first.place, time.monotonic() + first.seconds, first.number,
-                                              partial(self._late, first))
+                late = partial(self._late, first)
+                first.noted = self._box.begin(first.place, time.monotonic() + first.seconds, first.number, late,
+                                              watched=Watched(late, int, first.client))
 
     def _late(self, flight: Submission) -> Place | None:
         """Return the place of a plan's kernels at its deadline; None if the plan is complete."""
@@ -162,15 +172,18 @@ class InFlightQueue:
             If a kernel has failed.
         """
         self.settle()
-        while not flight.done:
-            if flight is self._nth(-1):
-                for device, stream, _ in flight.marks:
-                    device.synchronize(stream=stream)
-            else:
-                for device, stream, _ in flight.marks:
-                    device.query(stream=stream)
-                time.sleep(_NAP)
-            self.settle()
+        if flight.done:
+            return
+        with self._box.waiting():
+            while not flight.done:
+                if flight is self._nth(-1):
+                    for device, stream, _ in flight.marks:
+                        device.synchronize(stream=stream)
+                else:
+                    for device, stream, _ in flight.marks:
+                        device.query(stream=stream)
+                    time.sleep(_NAP)
+                self.settle()
 
     def drain(self) -> None:
         """Wait until no plan is in flight."""

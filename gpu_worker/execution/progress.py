@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from gpu_worker.device.base import Device, Stream
 from gpu_worker.protocol.errors import Place
+from gpu_worker.system.abandoned_kernels import Watched
 from gpu_worker.system.crash_record import BlackBox
 
 
@@ -51,13 +52,23 @@ class Progress:
         It is for the whole plan, as the thread may wait for its kernels at many calls of a driver: a copy to or from
         memory that is not pinned, a kernel that is loaded, memory that is given back.
         """
-        return self.box.watching(Place(self.vrdd), time.monotonic() + self.seconds, self._late)
+        return self.box.watching(Place(self.vrdd), time.monotonic() + self.seconds, self._late,
+                                 Watched(self._running, self._advanced))
 
     def _late(self) -> Place | None:
         """Return the place of the kernels that have not completed at the deadline; None if all have."""
         if self._deadline is None or time.monotonic() < self._deadline:
             return None
+        return self._running()
+
+    def _running(self) -> Place | None:
+        """Return the place of the kernels that have not completed; None if all have."""
         return self.suspects() if any(number > stream.passed for stream, number, *_ in list(self.marks)) else None
+
+    def _advanced(self) -> tuple[int, int]:
+        """Return the launches that were enqueued, and those that have completed, as counts."""
+        marks = list(self.marks)
+        return len(marks), sum(number <= stream.passed for stream, number, *_ in marks)
 
     def suspects(self) -> Place:
         """Return the place of the kernels that have not completed: a fault was caused by one of them."""

@@ -41,6 +41,7 @@ from gpu_worker.memory.registry import Registry
 from gpu_worker.protocol.errors import KernelFault, Place, VisparkError, WorldLost
 from gpu_worker.protocol.messages import Ran, Run, Times
 from gpu_worker.protocol.payload import INLINE_BYTES, Data, Payload
+from gpu_worker.system.abandoned_kernels import Watched
 from gpu_worker.system.crash_record import BlackBox
 from gpu_worker.system.failpoints import failpoint
 from gpu_worker.worlds.base import JoinedWorld, RecordedExchange
@@ -257,7 +258,9 @@ class Recording:
         self.work.begin_busy()
         try:
             current = streams[0][0].active() if streams else nullcontext()
-            with box.running(place, started + request.seconds), current:
+            goes_on = any(device.asynchronous for device, _ in streams)
+            watched = Watched(lambda: place, int) if goes_on else None
+            with box.running(place, started + request.seconds, watched), current:
                 if names.is_coming(vrdd):
                     for device, stream in streams:
                         device.order(line.stream(device, MAIN), stream=stream, of=device)

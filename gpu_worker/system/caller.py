@@ -21,9 +21,10 @@ class _Client(ctypes.Structure):
 
 
 class _Caller(threading.local):
-    """Address of a thread's client, None without one."""
+    """Address of a thread's client, None without one, and what ``poll`` is asked of it."""
 
     address: int | None = None
+    poll: tuple[int, int] = (-1, 0)
 
 
 _caller = _Caller()
@@ -35,11 +36,11 @@ def serving(connection: socket.socket) -> Iterator[None]:
     # This process shuts its own side down when it ends, while it still answers: of a Unix socket that can be told from
     # a client that is gone. Over TCP it cannot.
     client = _Client(connection.fileno(), 0 if connection.family == socket.AF_UNIX else select.POLLRDHUP)
-    _caller.address = ctypes.addressof(client)
+    _caller.address, _caller.poll = ctypes.addressof(client), (client.descriptor, client.events)
     try:
         yield
     finally:
-        _caller.address = None
+        _caller.address, _caller.poll = None, (-1, 0)
 
 
 def address() -> int | None:
@@ -51,3 +52,29 @@ def address() -> int | None:
     True
     """
     return _caller.address
+
+
+def current() -> tuple[int, int]:
+    """Return the descriptor of this thread's client, -1 without one, and what to ask ``poll`` beside POLLHUP.
+
+    Examples
+    --------
+    >>> current()
+    (-1, 0)
+    """
+    return _caller.poll
+
+
+def is_gone(descriptor: int, events: int) -> bool:
+    """Return whether a client is gone, by what :func:`current` returned in the thread that works for it.
+
+    Examples
+    --------
+    >>> is_gone(-1, 0)
+    False
+    """
+    if descriptor < 0:
+        return False
+    look = select.poll()
+    look.register(descriptor, events)
+    return any(found & (select.POLLHUP | select.POLLERR | events) for _, found in look.poll(0))

@@ -20,8 +20,8 @@ import signal
 import struct
 import threading
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,6 +30,7 @@ from gpu_worker.protocol.errors import DeadlineExceeded, KernelFault, Place, Pro
 from gpu_worker.protocol.messages import Failure
 from gpu_worker.protocol.system import start_thread
 from gpu_worker.protocol.wire import failure_of
+from gpu_worker.system.abandoned_kernels import Watched, in_the_way
 from gpu_worker.system.fault_report import REPORT, reported
 
 _log = logging.getLogger(__name__)
@@ -39,7 +40,7 @@ SLOTS = 256
 VERDICT_BYTES = 128 << 10
 
 #: States of a slot.
-FREE, RUNNING, CULPRIT, LATE, WATCHED = range(5)
+FREE, RUNNING, CULPRIT, LATE, WATCHED, ABANDONED = range(6)
 
 _MAGIC = b"vispark2"
 _HEADER = struct.Struct("=8sq")
@@ -98,22 +99,37 @@ class BlackBox:
         for slot in range(SLOTS):
             self._free.put(SLOT_BYTES * (1 + slot))
         self._deadlines: dict[int, tuple[float, Callable[[], Place | None] | None]] = {}
+        self._watched: dict[int, Watched] = {}
         self._closed = threading.Event()
 
-    def running(self, place: Place, deadline: float | None) -> AbstractContextManager[None]:
+    def running(self, place: Place, deadline: float | None,
+                watched: Watched | None = None) -> AbstractContextManager[None]:
         """Return a context in which this thread runs a kernel at ``place``, until ``deadline`` on the monotonic
-        clock.
+        clock; ``watched`` where it goes on by itself.
         """
-        return _Running(self, place, deadline)
+        return _Running(self, place, deadline, watched=watched)
 
-    def watching(self, place: Place, deadline: float, late: Callable[[], Place | None]) -> AbstractContextManager[None]:
+    def watching(self, place: Place, deadline: float, late: Callable[[], Place | None],
+                 watched: Watched | None = None) -> AbstractContextManager[None]:
         """Return a context in which this thread starts kernels and waits for them; a kernel that still runs at the
-        deadline, as ``late`` finds, ends the process. A signal is not attributed to the context.
+        deadline, as ``late`` finds, ends the process, and so does one that nobody waits for any more and that another
+        plan waits behind. A signal is not attributed to the context.
         """
-        return _Running(self, place, deadline, late, WATCHED)
+        return _Running(self, place, deadline, late, WATCHED, watched)
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Count this thread's client among those that wait behind kernels of others."""
+        key = -threading.get_ident()
+        self._watched[key] = Watched(lambda: None, int)
+        try:
+            yield
+        finally:
+            self._watched.pop(key, None)
 
     def begin(self, place: Place, deadline: float | None, number: int,
-              late: Callable[[], Place | None] | None = None, state: int = RUNNING) -> int:
+              late: Callable[[], Place | None] | None = None, state: int = RUNNING,
+              watched: Watched | None = None) -> int:
         """Note that a kernel runs for the request ``number``, until :meth:`end` with what this returns.
 
         Where ``late`` finds nothing at the deadline, no kernel runs then; it is asked again.
@@ -123,11 +139,14 @@ class BlackBox:
         _STATE.pack_into(self._memory, slot, state, 0)
         if deadline is not None:
             self._deadlines[slot] = deadline, late
+        if watched is not None:
+            self._watched[slot] = watched
         return slot
 
     def end(self, slot: int) -> None:
         """Record that a kernel no longer runs."""
         self._deadlines.pop(slot, None)
+        self._watched.pop(slot, None)
         _STATE.pack_into(self._memory, slot, FREE, 0)
         self._free.put(slot)
 
@@ -165,10 +184,19 @@ class BlackBox:
                 try:
                     if now > deadline and slot in self._deadlines and self._is_late(slot, deadline, late):
                         self._end_process(slot)
+                    self._end_abandoned(slot, now)
                 except Exception:
                     _log.exception("a deadline was not looked at")
                     if now > deadline + _PATIENCE_SECONDS:
                         self._end_process(slot)
+    def _end_abandoned(self, slot: int, now: float) -> None:
+        """End this process for a kernel that nobody waits for and others wait behind."""
+        plan = self._watched.get(slot)
+        place = in_the_way(plan, list(self._watched.values()), now) if plan is not None else None
+        if plan is not None and place is not None and slot in self._watched:
+            known = _SLOT.unpack_from(self._memory, slot)
+            self._write(slot, place, known[2], plan.gone, known[5])
+            self._end_process(slot, ABANDONED)
 
     def _is_late(self, slot: int, deadline: float, late: Callable[[], Place | None] | None) -> bool:
         """Return whether a kernel runs past its deadline; if so, record its place."""
@@ -180,8 +208,8 @@ class BlackBox:
             self._write(slot, place, known[2], deadline, known[5])
         return True
 
-    def _end_process(self, slot: int) -> None:
-        _STATE.pack_into(self._memory, slot, LATE, 0)
+    def _end_process(self, slot: int, state: int = LATE) -> None:
+        _STATE.pack_into(self._memory, slot, state, 0)
         os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -196,12 +224,13 @@ class _Running:
     deadline: float | None
     late: Callable[[], Place | None] | None = None
     state: int = RUNNING
+    watched: Watched | None = None
     slot: int = 0
     outer: int = 0
 
     def __enter__(self) -> None:
         self.slot, self.outer = self.box.begin(self.place, self.deadline, getattr(_thread, "number", 0), self.late,
-                                               self.state), current_slot()
+                                               self.state, self.watched), current_slot()
         _thread.slot = self.box.address + self.slot
 
     def __exit__(self, *_: object) -> None:
@@ -261,6 +290,11 @@ def _suspect(data: bytes, death_signal: int) -> Failure | None:
             return failure_of(DeadlineExceeded(
                 f"a kernel was still running at the plan's deadline, {max(deadline - started, 0):.3g} s after its "
                 "launch, and its process was ended", _place(data, start, length)), request)
+        if state == ABANDONED:
+            return failure_of(DeadlineExceeded(
+                f"a kernel that nobody waited for any more, since {max(deadline - started, 0):.3g} s after its launch, "
+                "was still running while other plans waited behind it, and its process was ended",
+                _place(data, start, length)), request)
     running = [(length, request, start) for (state, _, _, _, length, request), start in slots if state == RUNNING]
     if death_signal in _FAULTS and len(running) == 1:
         # No handler had its say, but nothing else was running.

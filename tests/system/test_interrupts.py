@@ -108,14 +108,14 @@ def test_what_waits_ends_and_what_is_cached_stays(sc: SparkContext, local: Topol
             y = y.vmap(lambda v: v + 1.0).cache()
             sums.append(y.sum())
     assert sums[:3] == [36.0, 44.0, 52.0] and y.vmap(lambda v: v - v).sum() == 0.0 and x.sum() == 28.0
-    # A plan that would not end, a fold of one partition: on the host it is left in its middle; on a GPU its kernel goes
-    # on, and others run beside it.
+    # A plan that would not end, a fold of one partition: on the host it is left in its middle; on a GPU its process ends
+    # as soon as others have waited behind it.
     one = sc.parallelize([1.0], 1).cache("GPU")
     assert one.sum() == 1.0
     with pressed(lambda: waits(sc)):
         one.vmap(endless, 10**10).sum()
     assert eventually(lambda: not has_job(sc))
     assert one.sum() == 1.0
-    if DEVICE_NAME == "host:0":     # On a GPU, a kernel that is loaded waits for those that run.
+    if DEVICE_NAME == "host:0":
         assert eventually(lambda: rests(local))
-        assert x.vmap(lambda v: 2 * v).collect() == [2.0 * number for number in range(8)]
+    assert x.vmap(lambda v: 2 * v).collect() == [2.0 * number for number in range(8)]

@@ -1,0 +1,98 @@
+"""Kernels that nobody waits for any more: when their process is ended, and for whom it is not."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gpu_worker.protocol.errors import Place
+from gpu_worker.system import caller
+from gpu_worker.system.abandoned_kernels import PATIENCE_SECONDS, Watched, in_the_way
+from tests.unit.test_blackbox import die
+
+PLACE = Place("7", 3, "vmap endless", "cuda:0")
+
+#: The start of a program in which a plan, whose client is the socket ``other``, spins.
+SPINS = """
+import socket
+from gpu_worker.system import abandoned_kernels, caller
+abandoned_kernels.PATIENCE_SECONDS = 0.3
+mine, other = socket.socketpair()
+began = threading.Event()
+def spin():
+    with caller.serving(mine), box.serving(81), box.watching(
+            place, time.monotonic() + 60, lambda: None, abandoned_kernels.Watched(lambda: place, int)):
+        began.set()
+        time.sleep(20)
+threading.Thread(target=spin, daemon=True).start()
+began.wait()
+"""
+
+
+@pytest.fixture
+def client() -> Iterator[tuple[socket.socket, socket.socket]]:
+    """The ends of a connection: a process's, and its client's."""
+    mine, other = socket.socketpair()
+    with mine, other:
+        yield mine, other
+
+
+def _plan(end: socket.socket | None, running: Place | None = None, at: list[int] | None = None) -> Watched:
+    given = at or [0]
+    if end is None:
+        return Watched(lambda: running, lambda: given[0])
+    with caller.serving(end):
+        return Watched(lambda: running, lambda: given[0])
+
+
+def test_a_plan_that_waits_behind_a_kernel_of_nobody_ends_it_in_time(client):
+    spins, waits = _plan(client[0], PLACE), _plan(None)
+    plans, now = [spins, waits], time.monotonic()
+    assert in_the_way(spins, plans, now + 100) is None          # its client is there
+    client[1].close()
+    assert in_the_way(spins, plans, now + 101) is None
+    assert in_the_way(spins, plans, now + 100.9 + PATIENCE_SECONDS) is None
+    assert in_the_way(spins, plans, now + 101.1 + PATIENCE_SECONDS) == PLACE
+    assert in_the_way(waits, plans, now + 200) is None
+    assert in_the_way(spins, [spins], now + 200) is None        # nobody minds
+
+
+def test_a_plan_that_gets_on_does_not_wait(client):
+    at = [1]
+    spins, works = _plan(client[0], PLACE), _plan(None, None, at)
+    client[1].close()
+    now = time.monotonic()
+    for second in range(1, 40, 4):
+        at[0] += 1
+        assert in_the_way(spins, [spins, works], now + second) is None
+    assert in_the_way(spins, [spins, works], now + 50) == PLACE
+
+
+def test_kernels_that_are_done_are_in_nobodys_way(client):
+    client[1].close()
+    done, waits, now = _plan(client[0], None), _plan(None), time.monotonic()
+    assert in_the_way(done, [done, waits], now) is None
+    assert in_the_way(done, [done, waits], now + 100) is None
+
+
+def test_a_plan_whose_own_client_is_gone_waits_for_nothing(client):
+    client[1].close()
+    both, now = [_plan(client[0], PLACE), _plan(client[0])], time.monotonic()
+    assert in_the_way(both[0], both, now) is None
+    assert in_the_way(both[0], both, now + 100) is None
+
+
+@pytest.mark.parametrize(("then", "ended"), [
+    ("other.close()\nwith box.waiting():\n    time.sleep(20)", True),
+    ("other.close()\ntime.sleep(1)\nos._exit(0)", False),
+    ("with box.waiting():\n    time.sleep(1)\nos._exit(0)", False)])
+def test_a_process_is_ended_and_tells_why(tmp_path: Path, then: str, ended: bool):
+    status, found = die(tmp_path / "app.box", SPINS + then)
+    assert (status == -9) is ended and (found.failure is not None) is ended
+    if ended:
+        assert (found.failure.number, found.failure.operation) == (81, "heat")
+        assert "that nobody waited for any more" in found.failure.message
