@@ -108,7 +108,7 @@ def test_what_waits_ends_and_what_is_cached_stays(sc: SparkContext, local: Topol
             y = y.vmap(lambda v: v + 1.0).cache()
             sums.append(y.sum())
     assert sums[:3] == [36.0, 44.0, 52.0] and y.vmap(lambda v: v - v).sum() == 0.0 and x.sum() == 28.0
-    # A plan that would not end, a fold of one partition: on the host it is left in its middle; on a GPU its process ends
+    # A plan that would not end, a fold of one partition: on the host it is left in its middle; a GPU's process ends
     # as soon as others have waited behind it.
     one = sc.parallelize([1.0], 1).cache("GPU")
     assert one.sum() == 1.0
