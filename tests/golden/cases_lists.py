@@ -406,6 +406,17 @@ case("np.argsort", ODD)(lambda p: (np.argsort(p)[:5], p.argsort()[0]))
 case("np.argsort of equal numbers", TIES)(lambda p: np.argsort(p))
 case("sorted", DOUBLES)(lambda p: (sorted(p)[2], sum(sorted(p)[1:-1]), np.array(sorted(p, reverse=True))))
 case("sorted of a tuple", I32[:6])(lambda n: sorted((n, n * 0, n // 2))[1])
+case("sorted by a key", rows(6, 7), golden="sorted_by_key")(
+    lambda p: (np.array(sorted(p, key=abs)), tuple(sorted(range(len(p)), key=lambda i: -p[i]))))
+case("sorted by a key that several have", TIES)(
+    lambda p: (np.array(sorted(p, key=lambda v: v % 3)), np.array(sorted(p, key=lambda v: v % 3, reverse=True))))
+case("sorted by a key of several numbers", TIES)(
+    lambda p: (tuple(sorted(range(len(p)), key=lambda i: (p[i] > 0, -int(p[i]), -i))),
+               sorted(zip(p, range(len(p))), reverse=True)[1], sorted((v % 4, v) for v in p)[0]))
+case("sorted rows", BLOCKS)(lambda b: sorted(b, key=lambda row: -row[1])[0] * 2)
+case("sorted tuples and generators", DOUBLES)(
+    lambda p: (sorted([(v, k * 2) for k, v in enumerate(p)], key=lambda pair: pair[0] * pair[1])[2],
+               sorted((v * 2 for v in p), key=lambda v: abs(v - 1))[0], sorted((p[0], p[1], p[2]), key=None)[2]))
 case("np.median", ODD, golden="median")(lambda p: (np.median(p), np.median(p[:4]), np.median(p[1])))
 case("np.median along an axis", BLOCKS)(lambda b: (np.median(b), np.median(b, axis=0), np.median(b, axis=1)))
 case("np.median of ints", TIES)(lambda p: (np.median(p), np.median(p[:5])))

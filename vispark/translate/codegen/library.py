@@ -24,6 +24,7 @@ from vispark.translate.codegen.syntax import (
     control_flow,
     expressions,
     operators,
+    sorted_items,
     subscripts,
 )
 from vispark.translate.ir import nodes
@@ -31,7 +32,8 @@ from vispark.translate.ir import nodes
 #: The modules with lowerings, in the order in which they build on each other.
 MODULES = (argument_checks, elementwise, positions, reductions, products, creation, rearranging, along_rows, sorting,
            norms, einsum, selected, ragged, functions, math_functions, special_functions, operators, subscripts,
-           expressions, assignments, control_flow, comprehensions, calls)
+           expressions, assignments, control_flow, comprehensions, sorted_items,
+           calls)
 
 
 def emitter(definition: nodes.Definition, lanes: int = 1) -> Emitter:

@@ -15,7 +15,7 @@ from vispark.translate.ir.errors import Refusal
 from vispark.translate.language import composed, registry
 
 #: Functions of Python that a generator is given to.
-TAKES_GENERATORS = ("sum", "math.fsum", "min", "max", "tuple", "list", "any", "all")
+TAKES_GENERATORS = ("sum", "math.fsum", "min", "max", "tuple", "list", "any", "all", "sorted")
 
 @functools.cache
 def signature(name: str) -> tuple[inspect.Signature, frozenset[str]]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from vispark.translate.codegen.arguments import array_argument, items_argument, number_argument, row_argument
+from vispark.translate.codegen.arguments import array_argument, number_argument, row_argument
 from vispark.translate.codegen.elementwise import elementwise
 from vispark.translate.codegen.emitter import Emitter, Serial
 from vispark.translate.codegen.lowering import call_library
@@ -33,11 +33,11 @@ def sort(emit: Emitter, a: Value, axis: Value | None = None) -> Array:
     place = -1 if axis is None else static(plain(axis), _KNOWN)
     if not -len(array.shape) <= place < len(array.shape):
         raise Refusal(f"{describe(array)} has no axis {place}")
-    found = _in_order(emit, _own(emit, _swapped(array, place), "sorted"))
+    found = in_order(emit, sortable(emit, _swapped(array, place), "sorted"))
     return replace(_swapped(found, place), fresh=True)
 
 
-def _own(emit: Emitter, array: Array, name: str) -> Array:
+def sortable(emit: Emitter, array: Array, name: str) -> Array:
     """Return the array's numbers in storage of its own, to be sorted."""
     if array.type.kind == "c":
         raise Refusal("sorting complex numbers is not supported; sort .real, .imag or abs()")
@@ -46,7 +46,7 @@ def _own(emit: Emitter, array: Array, name: str) -> Array:
     return emit.materialised(array, name)
 
 
-def _in_order(emit: Emitter, stored: Array) -> Array:
+def in_order(emit: Emitter, stored: Array) -> Array:
     """Return the array, sorted along the last axis where it is stored."""
     if stored.shape[-1] > 1 and stored.size:
         with emit.over(stored.shape[:-1], "row") as indices:
@@ -58,7 +58,7 @@ def _in_order(emit: Emitter, stored: Array) -> Array:
 def argsort(emit: Emitter, a: Value) -> Array:
     """Return the places in order; equal numbers keep theirs."""
     array = row_argument(emit, a, "np.argsort")
-    keys = _own(emit, array, "keys")
+    keys = sortable(emit, array, "keys")
     places = emit.storage(Scalar("int64"), array.shape, "places")
     if array.size:
         emit.line(f"sort_places<{array.size}>({keys.storage}, {places.storage});")
@@ -88,25 +88,10 @@ def _in_row(kth: Value, row: Array, name: str) -> None:
         raise Refusal(f"kth of {name} is {place}, and the row has {row.size} numbers")
 
 
-@lowers("sorted", "iterable / * key! reverse=",
-        instead={"key": "take the items at the places that np.argsort gives, as in p[np.argsort(np.abs(p))]"})
-def python_sorted(emit: Emitter, iterable: Value, reverse: Value | None = None) -> List:
-    """Return ``sorted(iterable, reverse)``."""
-    items = tuple(number_argument(item, "sorted()") for item in items_argument(iterable, "sorted()"))
-    kinds = {item.type for item in items}
-    if len(kinds) > 1:
-        raise Refusal(f"sorted() is of numbers of one type here, and these are {' and '.join(map(str, kinds))}")
-    row = iterable if isinstance(iterable, Array) else array_argument(emit, List(items), "sorted()")
-    stored = _in_order(emit, _own(emit, row, "sorted"))
-    found = tuple(replace(stored.at(str(number)), type=items[0].type) for number in range(len(items)))
-    turned = literal(False) if reverse is None else plain(reverse)
-    return List(found[::-1] if static(turned, "reverse must be known before the kernel runs") else found)
-
-
 @reduces("median", "a axis= out! overwrite_input! keepdims=")
 def median(emit: Emitter, array: Array, less: int = 0) -> Number:
     """Return the mean of the middle one or two; a NaN, which is sorted last, if there is one."""
-    row = _in_order(emit, _own(emit, _flat(array), "sorted"))
+    row = in_order(emit, sortable(emit, _flat(array), "sorted"))
     first, count = (row.size - 1) // 2, 2 - row.size % 2
     middle = mean(emit, reindexed(row, (count,), lambda index: (f"({index}) + {first}",)))
     if array.type.kind != "f":
@@ -169,7 +154,7 @@ def _sorted_row(emit: Emitter, a: Value, name: str) -> Array:
     array = array_argument(emit, a, name)
     if not array.size:
         raise Refusal(f"{name} of an empty array has no value")
-    return _in_order(emit, _own(emit, _flat(array), "sorted"))
+    return in_order(emit, sortable(emit, _flat(array), "sorted"))
 
 
 def _unless_nan(row: Array, found: Number) -> Number:
