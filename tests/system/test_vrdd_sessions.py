@@ -12,6 +12,7 @@ import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -22,10 +23,12 @@ from pyspark.sql import SparkSession
 import vispark
 from gpu_worker.client.connection import administer
 from gpu_worker.execution.plan_cache import RESTING_BYTES
+from gpu_worker.protocol.grids import World
 from gpu_worker.protocol.messages import Status
+from gpu_worker.protocol.payload import Data
 from tests.system.test_bad_input import NEVER_ENDS, bystander, refused
 from tests.system.topology import DEVICE_NAME, Topology
-from tests.system.vrdd_tools import host_context, report, used
+from tests.system.vrdd_tools import host_context, report, status, used
 from tests.system.worker_tools import eventually
 from vispark import (
     IN,
@@ -39,8 +42,12 @@ from vispark import (
     RecordError,
     WorkerUnavailable,
 )
+from vispark.lower.executable import BoundArguments, Executable, Invocation
 from vispark.runtime.driver.session import Session
-from vispark.runtime.executor.relay_tasks import CollectTask
+from vispark.runtime.executor import relay_tasks
+from vispark.runtime.executor.client import forget, local_client
+from vispark.runtime.executor.relay_tasks import CollectTask, Deferred, Relay
+from vispark.runtime.identity import WorkerAddress
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -105,6 +112,51 @@ def test_what_one_load_brings_is_there_for_tasks_too(local: Topology):
         jobs = Session.of(sc).relayed_jobs
         assert first.sum() == 6.0 and first.collect() == [1.0, 2.0, 3.0] == first.map(float).collect()
         assert Session.of(sc).relayed_jobs == jobs + 2
+
+
+@dataclass(frozen=True)
+class Astray:
+    """A task that comes to another node than its worker's the first time that it is run."""
+
+    home: WorkerAddress
+    came: Path
+
+    def __call__(self, _: int, tokens: Iterator) -> Iterator:
+        list(tokens)
+        yield (1, "there", b"") if self.came.exists() else self.came.touch()
+
+
+def test_a_relayed_task_that_came_to_another_node_is_run_on_an_executor_of_the_right_one(local: Topology,
+                                                                                          tmp_path: Path):
+    """As the tokens of partitions that were lost and loaded elsewhere still lie where they were."""
+    with host_context(local, transport="relay") as sc:
+        points, session = sc.parallelize([1.0, 2.0], 2).cache("GPU"), Session.of(sc)
+        assert points.count() == 2
+        worker, = session.workers.known()
+        relay = session.relayed(points._residency, 0)
+        assert relay(Astray(worker.home, tmp_path / "came")) == (1, "there", b"")
+        assert relay(Astray(WorkerAddress("/elsewhere", worker.home.machine), tmp_path / "never")) is None
+
+
+def test_a_relayed_plan_of_a_world_finds_the_process_that_came_behind_one_that_ended(
+        local: Topology, monkeypatch: pytest.MonkeyPatch):
+    """A Python worker's connection from before led to the one that ended, and other workers wait for the plan."""
+    with host_context(local) as sc:
+        points = sc.parallelize([1.0, 2.0], 2).cache("GPU")
+        assert points.count() == 2
+        worker, = Session.of(sc).workers.known()
+        credentials, home, before = Session.of(sc).credentials, worker.home, worker.epoch
+        kept = local_client(credentials, home.runtime_dir)
+        pid, = [each.pid for each in status(sc).sessions if each.session == credentials.session]
+        os.kill(pid, signal.SIGKILL)
+        assert points.sum() == 3.0 and worker.epoch > before == kept.epoch
+        monkeypatch.setattr(relay_tasks, "run", lambda *_, **named: (
+            local_client(credentials, home.runtime_dir), "a reply", Data(np.zeros(0, np.uint8))))
+        plan = Invocation(Executable(b"k" * 16, b"", (), (), (), {}, (), -1), (), BoundArguments(()),
+                          world=World(b"k" * 16, 0, (), 1), epoch=worker.epoch)
+        (epoch, reply, _), = Relay(credentials, home, plan, Deferred((), {}))(0, iter(()))
+        forget(local_client(credentials, home.runtime_dir))
+        assert (epoch, reply) == (worker.epoch, "a reply")
 
 
 def test_a_kernel_that_never_ends(local: Topology):

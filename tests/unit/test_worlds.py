@@ -15,9 +15,18 @@ import pytest
 from gpu_worker.execution.grid.state import Grids
 from gpu_worker.protocol.errors import WorldLost
 from gpu_worker.protocol.grids import World
+from gpu_worker.protocol.messages import Abandon, Done
 from gpu_worker.system.paths import machine
+from vispark.errors import PartitionMissing
 from vispark.lower.executable import BoundArguments, Executable, Invocation
-from vispark.runtime.identity import WorkerAddress
+from vispark.options import Options
+from vispark.runtime.driver.relay import RelayedWay
+from vispark.runtime.driver.way import Carried
+from vispark.runtime.driver.worker import as_answered
+from vispark.runtime.executor.relay_tasks import Ask, Relay
+from vispark.runtime.identity import Credentials, WorkerAddress
+
+PREPARED = Executable(b"k" * 16, b"plan", (), (), (), {}, (), -1)
 
 
 def world(turn: int, key: bytes = b"k" * 16) -> World:
@@ -62,11 +71,41 @@ def test_once_a_world_has_begun_its_plans_wait_for_each_other():
 
 def test_a_plan_of_a_world_is_for_the_process_that_is_in_it():
     """Another one refuses it, whoever brings it there."""
-    prepared = Executable(b"k" * 16, b"plan", (), (), (), {}, (), -1)
     for found, epoch in ((world(0), 4), (None, 5)):
-        invocation = Invocation(prepared, (7, 8), BoundArguments(()), world=found, epoch=4)
+        invocation = Invocation(PREPARED, (7, 8), BoundArguments(()), world=found, epoch=4)
         request, _ = invocation.request(1, 5, 600.0, known=True)
         assert request.epoch == epoch
+
+
+@pytest.mark.parametrize("answer", [None, (5, WorldLost("another process is there"), b"")])
+def test_a_relayed_plan_that_fails_is_heard_of_and_ends_its_world(answer: Carried):
+    """Before the other workers' answers, which wait for this one in the world: it leaves it by a task of its own."""
+    heard, asked, other = [], threading.Event(), threading.Event()
+
+    def relay(task: Relay | Ask) -> Carried:
+        if isinstance(task, Relay):
+            return answer
+        assert task.request(3) == Abandon(3, b"k" * 16)
+        asked.set()
+        return 5, Done(3), b""
+
+    def waiting(task: Relay | Ask) -> Carried:
+        assert asked.wait(60)
+        other.set()
+        return 5, WorldLost("the world ended"), b""
+
+    ways = [RelayedWay(Credentials("s", b"s" * 32, "", Options.read([])), WorkerAddress("/a", "here"), lambda *_: None,
+                       heard.append) for _ in range(2)]
+    invocation = Invocation(PREPARED, (7, 8), BoundArguments(()), world=world(1), epoch=4)
+    sent = [way.send(invocation, carried, ()) for way, carried in zip(ways, (waiting, relay), strict=True)]
+    numbers = as_answered(sent)
+    assert next(numbers) == 1
+    with pytest.raises((PartitionMissing, WorldLost)):
+        ways[1].receive(sent[1])
+    assert next(numbers) == 0 and asked.wait(60) and other.wait(60)
+    with pytest.raises(WorldLost):
+        ways[0].receive(sent[0])
+    assert heard[0].invocation is invocation and isinstance(heard[0].error, (PartitionMissing, WorldLost))
 
 
 def test_a_container_is_a_machine_of_its_own():

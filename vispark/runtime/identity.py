@@ -79,7 +79,7 @@ class PartitionHandle:
 
     ``seconds`` says what its task spent them on, where that is asked for, ``reach`` where the worker is reached over
     TCP, where it is, ``stage`` which stage of Spark's the task was of, and ``shared_limit`` how much shared memory the
-    worker's thread blocks can have.
+    worker's thread blocks can have. ``executor`` is Spark's name of the executor that the task ran on.
     """
 
     partition: int
@@ -90,6 +90,7 @@ class PartitionHandle:
     reach: Reach | None = None
     stage: int = 0
     shared_limit: int = SHARED_LIMIT
+    executor: str = ""
 
 
 @cache

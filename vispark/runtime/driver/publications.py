@@ -191,6 +191,12 @@ def tokens_at(context: SparkContext, tokens: dict[int, PartitionHandle],
                   [[place for place in near[number] if place] for number in numbers])
 
 
+def at_executor(context: SparkContext, executor: str) -> RDD[None] | None:
+    """Return an RDD of one partition whose task runs on an executor, by its name in Spark; None if that is gone."""
+    place = executors_of(context).get(executor)
+    return None if place is None else placed(context, [None], [[place] if place else []])
+
+
 def executors_of(context: SparkContext) -> dict[str, str]:
     """Return the executors by their names in Spark, with what they are called as the place of a task; a single one
     without a place in local mode, and where there are none yet.

@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
-from gpu_worker.protocol.messages import Ran, Request
+from gpu_worker.protocol.messages import Abandon, Ran, Request
 from gpu_worker.protocol.payload import Data, results
 from gpu_worker.protocol.system import refused
 from vispark._utils.callers import called_from, user_call
-from vispark.errors import PartitionMissing, VisparkError
+from vispark.errors import PartitionMissing, VisparkError, WorldLost
 from vispark.lower.executable import Invocation
 from vispark.records.partition_schema import PartitionSchema
 from vispark.runtime.driver.pipeline import PendingRequest
+from vispark.runtime.driver.spark_errors import CALL_FAILED
 from vispark.runtime.driver.way import Carried, Learn, Relayed, Sent
 from vispark.runtime.executor.relay_tasks import Ask, Deferred, Relay
 from vispark.runtime.identity import Credentials, WorkerAddress
 
 _Given = TypeVar("_Given")
+
+_NO_TASK = "no task came to the node that holds the partition"
 
 
 class DeferredMessages:
@@ -95,8 +99,27 @@ class RelayedWay:
         self.deferred.release(released)
         task = Relay(self._credentials, self._home, invocation, self.deferred.take())
         carry = partial(self._relay, task, relay, user_call())
+        if invocation.world is None:
+            return Sent(self, None, None, carry)
         # The tasks of all workers of a world must run at the same time.
-        return Sent(self, None, None, carry if invocation.world is None else _started(carry))
+        started = _started(carry)
+        started.add_done_callback(partial(self._end_if_failed, invocation, invocation.world.key, relay))
+        return Sent(self, None, None, started.result, started)
+
+    def _end_if_failed(self, invocation: Invocation, world: bytes, relay: Relayed, carried: Future[Carried]) -> None:
+        """End the world of a plan that failed here, as other workers may wait for this one: it runs in the thread that
+        carried the plan, once that is known to have failed.
+
+        The worker itself leaves the world, by a task of its own, with which it ends for all of them; those to which
+        plans are relayed are not told, as the tasks that could do so may wait for the slots that they have.
+        """
+        error = _failure(carried)
+        if error is None:
+            return
+        self._heard(PendingRequest(0, invocation, error=error, done=True))
+        if not error.is_alike:
+            with suppress(VisparkError, *CALL_FAILED):
+                relay(Ask(self._credentials, self._home, partial(_abandoned, world)))
 
     def _relay(self, task: Relay, relay: Relayed, call: str) -> Carried:
         """Run the task that carries a plan and the deferred messages to the worker, for a call of the user's."""
@@ -124,7 +147,7 @@ class RelayedWay:
         reached the node.
         """
         if answer is None:
-            raise PartitionMissing("no task came to the node that holds the partition")
+            raise PartitionMissing(_NO_TASK)
         epoch, reply, data = answer
         self._learn(epoch, 0)
         if isinstance(reply, VisparkError):
@@ -144,15 +167,31 @@ class RelayedWay:
         self.deferred.release(numbers)
 
     def abandon(self, world: bytes) -> None:
-        """Do nothing: no task would come in time."""
+        """Do nothing: no task would come in time. The world ends as the worker that failed leaves it."""
 
 
-def _started(action: Callable[[], _Given]) -> Callable[[], _Given]:
-    """Start an action in a thread of its own, and return a function that waits for its result."""
+def _abandoned(world: bytes, number: int) -> Request:
+    """Return the request by which a worker leaves a world."""
+    return Abandon(number, world)
+
+
+def _failure(carried: Future[Carried]) -> VisparkError | None:
+    """Return the error of a plan that a task was to carry; None if it was answered."""
+    error = carried.exception()
+    if error is not None:
+        return error if isinstance(error, VisparkError) else WorldLost(f"no task carried a plan of a world: {error}")
+    answer = carried.result()
+    if answer is None:
+        return PartitionMissing(_NO_TASK)
+    return answer[1] if isinstance(answer[1], VisparkError) else None
+
+
+def _started(action: Callable[[], _Given]) -> Future[_Given]:
+    """Start an action in a thread of its own."""
     pool = ThreadPoolExecutor(1, thread_name_prefix="vispark relay")
     try:
         future = pool.submit(action)
     except RuntimeError as error:
         raise refused(error, "a thread that relays a plan") from error
     pool.shutdown(wait=False)
-    return future.result
+    return future

@@ -406,10 +406,17 @@ class Session:
             self._end_world(pending.invocation)
 
     def _end_world(self, invocation: Invocation) -> None:
-        """End the world in the workers that may wait for a lost one."""
-        if invocation.world is not None:
-            for home in self.worlds.end(invocation.world):
-                self.workers.at(home).abandon(invocation.world.key)
+        """End the world in the workers that may wait for the one of a plan that failed.
+
+        Those that are relayed to cannot be told: it ends for them as the one that failed leaves it.
+        """
+        world = invocation.world
+        if world is None:
+            return
+        members = [self.workers.at(home) for home in self.worlds.end(world)]
+        others = [member for rank, member in enumerate(members) if rank != world.rank]
+        for member in others if all(member.direct for member in others) else members:
+            member.abandon(world.key)
 
     def materialise(self, loader: RDD[Any], trail: LineageWalker, wanted: DatasetId, partitions: Sequence[int]) -> None:
         """Materialise a node in the partitions where workers do not hold it: from earlier nodes, or by a Spark job.
@@ -715,17 +722,22 @@ class Session:
             profile.add_task_seconds(token.stage, token.partition, token.seconds or {})
 
     def relayed(self, residency: Residency, partition: int) -> Relayed:
-        """Return a function that runs a task at the place of a partition's token."""
+        """Return a function that runs a task at the place of a partition's token; where the partition was loaded on
+        another node since, on an executor of the node of the task's worker.
+        """
         def relayed(task: Relay | Ask) -> Any:
             self.relayed_jobs += 1
             assert residency.tokens is not None
             carried = residency.tokens.mapPartitionsWithIndex(task)
-            return self.job(lambda: self.run(carried, [partition]))[0]
+            answer = self.job(lambda: self.run(carried, [partition]))[0]
+            there = None if answer else publications.at_executor(self.context, self.workers.at(task.home).executor)
+            return self.job(lambda: self.run(there.mapPartitionsWithIndex(task), [0]))[0] if there else answer
         return relayed
 
     def place(self, token: PartitionHandle) -> None:
         """Record where a partition is, as its token says."""
         worker = self.workers.at(token.home)
+        worker.executor = token.executor
         worker.learn(token.epoch, token.shared_limit)
         worker.reached(token.reach)
         for number, content in token.contents.items():

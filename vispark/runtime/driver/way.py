@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -29,12 +30,13 @@ Learn = Callable[[int, int], None]
 @filled
 @dataclass(frozen=True)
 class Sent:
-    """Plan in flight to a worker: in a pipeline, or in a Spark task."""
+    """Plan in flight to a worker: in a pipeline, or in a Spark task, which has started where the plan is of a world."""
 
     way: WorkerWay
     pipeline: RequestPipeline | None
     pending: PendingRequest | None
     relayed: Callable[[], Carried] | None = None
+    started: Future[Carried] | None = None
 
 
 class WorkerWay(Protocol):

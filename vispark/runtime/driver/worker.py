@@ -6,7 +6,8 @@ import logging
 import select
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, wait
 from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
@@ -54,6 +55,8 @@ class Worker:
         How many plans it was sent.
     fetched_bytes : int
         How many bytes of results came back from it.
+    executor : str
+        Spark's name of the executor that brought it its last partition.
     connections : WorkerConnections
         The connections to it, with its address for other nodes.
     """
@@ -66,6 +69,7 @@ class Worker:
         self.shared_limit = SHARED_LIMIT
         self.plans = 0
         self.fetched_bytes = 0
+        self.executor = ""
         self.refused = ""
         self._credentials = credentials
         self._here = home.here
@@ -281,22 +285,36 @@ def as_answered(sent: Sequence[Sent]) -> Iterator[int]:
     if len(sent) == 1:
         yield 0
         return
-    waiting = {number: each for number, each in enumerate(sent) if each.pending is not None}
+    waiting = {number: each for number, each in enumerate(sent) if each.pending is not None or each.started is not None}
     while len(waiting) > 1:
-        poll = select.poll()
-        for each in waiting.values():
-            assert each.pipeline is not None
-            if each.pipeline.client.fileno() >= 0:
-                poll.register(each.pipeline.client.fileno(), select.POLLIN)
-        ready = {descriptor for descriptor, _ in poll.poll(POLL_MS)}
+        ready = _readable(waiting.values())
         for number, each in list(waiting.items()):
-            assert each.pipeline is not None and each.pending is not None
-            client = each.pipeline.client
-            if each.pending.done or client.fileno() in (ready | {-1}) or client.has_more:
+            if _is_answered(each, ready):
                 del waiting[number]
                 yield number
     yield from waiting
-    yield from [number for number, each in enumerate(sent) if each.pending is None]
+    yield from [number for number, each in enumerate(sent) if each.pending is None and each.started is None]
+
+
+def _readable(waiting: Collection[Sent]) -> set[int]:
+    """Wait a little for answers to plans; return the descriptors that can be read, and -1 for those that are closed."""
+    poll, started = select.poll(), [each.started for each in waiting if each.started is not None]
+    if len(started) == len(waiting):
+        wait(started, return_when=FIRST_COMPLETED)
+        return {-1}
+    for each in waiting:
+        if each.pipeline is not None and each.pipeline.client.fileno() >= 0:
+            poll.register(each.pipeline.client.fileno(), select.POLLIN)
+    return {descriptor for descriptor, _ in poll.poll(POLL_MS)} | {-1}
+
+
+def _is_answered(sent: Sent, readable: set[int]) -> bool:
+    """Return whether receiving a plan's answer takes no wait, or none for another worker."""
+    if sent.started is not None:
+        return sent.started.done()
+    assert sent.pipeline is not None and sent.pending is not None
+    client = sent.pipeline.client
+    return sent.pending.done or client.fileno() in readable or client.has_more
 
 
 def await_all(under_way: Sequence[tuple[Worker, Executable, Sent]], began: float) -> None:

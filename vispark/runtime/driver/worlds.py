@@ -100,12 +100,12 @@ class Worlds:
         with self._lock:
             self._key = b""
 
-    def end(self, world: World) -> list[WorkerAddress]:
-        """Start a new world with the next plan, and return the workers that may wait in the given one, if it is the
-        present one.
+    def end(self, world: World) -> tuple[WorkerAddress, ...]:
+        """Start a new world with the next plan, and return the workers that may wait in the given one, in the order of
+        ranks, if it is the present one.
         """
         with self._lock:
             if self._key != world.key:
-                return []
+                return ()
             self._key = b""
-            return [home for rank, home in enumerate(self._homes) if rank != world.rank]
+            return self._homes

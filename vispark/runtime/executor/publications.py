@@ -57,7 +57,7 @@ class AttachTask:
         home = WorkerAddress(client.runtime_dir, machine())
         task = TaskContext.get()
         handles = [PartitionHandle(partition, home, client.epoch, {self.dataset.number: content}, None, client.reach,
-                                   task.stageId() if task else 0, client.shared_limit)
+                                   task.stageId() if task else 0, client.shared_limit, executor_id())
                    for partition, content in parts(reply).items()]
         return AttachedPart(executor_id(), reply.details, tuple(handles))
 

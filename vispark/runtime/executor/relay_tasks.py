@@ -11,9 +11,9 @@ from gpu_worker.client.connection import Client, administer, locate, machine
 from gpu_worker.protocol import messages
 from gpu_worker.protocol.messages import Reply, Request, Status
 from gpu_worker.protocol.wire import close_all
-from vispark.errors import VisparkError
+from vispark.errors import VisparkError, WorldLost
 from vispark.lower.executable import Invocation
-from vispark.runtime.executor.client import answered, local_client, run
+from vispark.runtime.executor.client import answered, forget, local_client, run
 from vispark.runtime.identity import Credentials, WorkerAddress
 
 log = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ class Relay:
         runtime_dir = self.home.runtime_dir
         answered(self.credentials, runtime_dir, self.deferred.tell)
         try:
-            self.invocation.check(local_client(self.credentials, runtime_dir).epoch)
+            self._meet_process()
             client, reply, data = run(self.credentials, self.invocation, runtime_dir=runtime_dir)
         except VisparkError as error:
             # Spark would repeat the task, which is of no use, and tell the driver of the error in words alone, and of
@@ -64,6 +64,22 @@ class Relay:
             yield local_client(self.credentials, runtime_dir).epoch, error, b""
             return
         yield client.epoch, reply, data.array.tobytes()
+
+    def _meet_process(self) -> None:
+        """Connect to the process that the plan is for. A connection that was kept may lead to one that has ended, which
+        nothing told of: it is made anew before the plan is refused.
+
+        Raises
+        ------
+        WorldLost
+            If another process is there, which is in no world with those of other nodes.
+        """
+        client = local_client(self.credentials, self.home.runtime_dir)
+        try:
+            self.invocation.check(client.epoch)
+        except WorldLost:
+            forget(client)
+            self.invocation.check(local_client(self.credentials, self.home.runtime_dir).epoch)
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,7 @@ from vispark.plan.ops import CompressedLineage, DatasetId, LogicalPlan
 from vispark.profiling.profiler import TaskSeconds
 from vispark.records import Packed, pack, pack_as
 from vispark.records.partition_schema import PartitionSchema
+from vispark.runtime.executor.assigned_gpus import executor_id
 from vispark.runtime.executor.client import answered, held, local_client, run
 from vispark.runtime.executor.publications import attach_here
 from vispark.runtime.identity import Credentials, PartitionHandle, WorkerAddress
@@ -139,7 +140,7 @@ class LoadTask:
         task = TaskContext.get()
         yield PartitionHandle(partition, WorkerAddress(client.runtime_dir, machine()), client.epoch, kept,
                               dict(spent.seconds) if self.profile else None, client.reach,
-                              task.stageId() if task else 0, client.shared_limit)
+                              task.stageId() if task else 0, client.shared_limit, executor_id())
 
 
 def _not_alone(partition: int, what: str = "") -> PartitionMissing:
