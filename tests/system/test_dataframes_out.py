@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
 from pyspark import SparkContext
+from pyspark.ml.linalg import Vectors
 from pyspark.sql import SparkSession
 
 from tests.system.topology import Topology
 from tests.system.vrdd_tools import host_context
-from vispark import from_dataframe
-from vispark.api import table_output
+from vispark import from_dataframe, read_parquet
 from vispark.errors import PlanError
 
 pytest.importorskip("pyarrow")
@@ -75,9 +77,7 @@ def test_fields_go_by_name(spark: SparkSession, sc: SparkContext):
         fields.toDF("x float, z float").collect()
 
 
-@pytest.mark.parametrize("hands", [True, False])
-def test_there_and_back(spark: SparkSession, monkeypatch: pytest.MonkeyPatch, hands: bool):
-    monkeypatch.setattr(table_output, "can_hand", lambda conf: hands)
+def test_there_and_back(spark: SparkSession):
     df = spark.range(5000).selectExpr("id", "id / 3 as x", "array(float(id), float(1)) as a", "id % 2 = 0 as b")
     assert sorted(from_dataframe(df).cache("GPU").toDF().collect()) == sorted(df.collect())
 
@@ -122,3 +122,43 @@ def test_records_that_are_no_rows(spark: SparkSession, sc: SparkContext):
         sc.parallelize([1j]).cache("GPU").toDF()
     with pytest.raises(Exception, match="does not fit int8"):
         sc.parallelize([1000.0]).cache("GPU").toDF("x tinyint").collect()
+
+
+def test_arrays_of_several_lengths_and_sparse_vectors(spark: SparkSession, sc: SparkContext, tmp_path: Path):
+    df = spark.createDataFrame([(float(n), [0.5 * n] * n, Vectors.sparse(9, {n: 1.5, 7: -1.0})) for n in range(6)],
+                               ["y", "w", "s"]).repartition(2)
+    held = from_dataframe(df, ragged=True).cache("GPU")
+    scored = held.vmap(lambda y, w, s: {"sum": w.sum() + s.values.sum()})
+    expected = {(row.y, tuple(row.w), row.s, 0.5 * row.y * row.y + 0.5) for row in df.collect()}
+    out = scored.toDF()
+    assert dict(out.dtypes) == {"sum": "double", "y": "double", "w": "array<double>", "s": "vector"}
+    assert {(row.y, tuple(row.w), row.s, row.sum) for row in out.collect()} == expected
+    assert sorted(row.w for row in scored.toDF("w array<float>").collect()) == [[0.5 * n] * n for n in range(6)]
+    scored.write_parquet(tmp_path / "rows")
+    found = spark.read.parquet(str(tmp_path / "rows"))
+    assert {(row.y, tuple(row.w), row.s, row.sum) for row in found.collect()} == expected
+    again = read_parquet(sc, tmp_path / "rows", ["w", "s"], ragged=True).cache("GPU")
+    assert sorted(again.vmap(lambda w, s: len(w) + s.values.sum()).collect()) == [n + 0.5 for n in range(6)]
+    with pytest.raises(Exception, match="the schema has a column 'z'"):
+        scored.toDF("w array<double>, z double, s double, y double").collect()
+
+
+def test_what_workers_hold_is_not_computed_by_spark(spark: SparkSession, sc: SparkContext):
+    """Neither are the rows fed to a task that would skip them, nor do Python processes end."""
+    made = sc.accumulator(0)
+
+    def counted(part: Iterator[int]) -> Iterator[float]:
+        for x in part:
+            made.add(1)
+            yield float(x)
+
+    held = sc.parallelize(range(1000), 2).mapPartitions(counted).cache("GPU")
+    assert held.count() == 1000 and made.value == 1000
+    frame = held.vmap(lambda x: {"x": x, "p": 0.0}).toDF("x double, p double")
+    processes = {os.getpid() for _ in range(2)} | set(sc.parallelize(range(2), 2).map(lambda _: os.getpid()).collect())
+    for _ in range(3):
+        assert frame.selectExpr("sum(x)").first()[0] == 499_500.0
+    assert made.value == 1000
+    assert set(sc.parallelize(range(2), 2).map(lambda _: os.getpid()).collect()) <= processes
+    held.unpersist()
+    assert frame.selectExpr("sum(x)", "count(*)").first() == (499_500.0, 1000) and made.value == 2000

@@ -34,7 +34,7 @@ from vispark.plan import ops
 from vispark.plan.loop_call import LoopSpec
 from vispark.plan.ops import Lineage
 from vispark.plan.storage_levels import spills_of
-from vispark.records.partition_schema import PartitionSchema
+from vispark.records.partition_schema import FetchedPartition, PartitionSchema
 from vispark.runtime.driver.loop_pacing import EndedLoop
 from vispark.runtime.driver.residency import Residency
 from vispark.runtime.driver.result import PartialResult
@@ -335,6 +335,16 @@ class RecordedRDD(LineageWalk):
         self._compute_grid()
         receive = replace(self._receive(self._held()), is_columnar=True)
         return ReceivedRDD(self._loader, receive, False, table_output.ColumnarTokens(self))
+
+    def held_columnar(self) -> RDD[FetchedPartition] | None:
+        """Return the RDD of the partitions' arrays as far as workers hold what they are computed from, and of nothing
+        where they do not; None if nothing is cached.
+        """
+        if not self._is_held() or not self.getNumPartitions():
+            return None
+        receive = replace(self._receive(self._held()), is_columnar=True)
+        numbers = self.ctx.parallelize(range(self.getNumPartitions()), self.getNumPartitions())
+        return numbers.mapPartitionsWithIndex(receive.from_worker)
 
     def tokens(self, *,
                columnar: bool = False) -> tuple[RDD[Any], Callable[[int, Iterable[Any]], Iterable[Any]]] | None:

@@ -16,10 +16,8 @@ from vispark.errors import PlanError
 from vispark.records.partition_schema import FetchedPartition
 from vispark.runtime.driver.session import Session
 from vispark.tables import output
-from vispark.tables.arrow import pa, require
-from vispark.tables.cells import CellTask, schemas, unpacked
-from vispark.tables.handed import can_hand
-from vispark.tables.mapped import map_in_arrow
+from vispark.tables.arrow import require
+from vispark.tables.read_by_jvm import BatchFrame, schemas
 from vispark.tables.writing import COMPRESSIONS, TableDirectory, WriteTask
 
 Schema = str | spark.DataType | Sequence[str] | None
@@ -32,6 +30,9 @@ class ColumnarSource(Protocol):
 
     def columnar(self) -> RDD[FetchedPartition]:
         """Return the RDD of the partitions' arrays."""
+
+    def held_columnar(self) -> RDD[FetchedPartition] | None:
+        """Return the RDD of the partitions' arrays as far as workers have them; None if they never do."""
 
     def tokens(self, *,
                columnar: bool = False) -> tuple[RDD[Any], Callable[[int, Iterable[Any]], Iterable[Any]]] | None:
@@ -48,12 +49,7 @@ def to_dataframe(vrdd: ColumnarSource, schema: Schema) -> DataFrame:
     session = SparkSession._instantiatedSession
     if session is None or session.sparkContext is not vrdd.ctx:     # of a context that was stopped without its session
         session = SparkSession(vrdd.ctx)
-    wanted = _schema(columns, schema)
-    target = pa.schema([(field.name, output.arrow_type(field.name, field.dataType)) for field in wanted.fields])
-    cells = columns.mapPartitions(CellTask(wanted, target, can_hand(vrdd.ctx.getConf())))
-    frame = session.createDataFrame(cells, spark.StructType([spark.StructField("cell", spark.BinaryType())]),
-                                    verifySchema=False)
-    return map_in_arrow(frame, unpacked, wanted)
+    return BatchFrame(session, _schema(columns, schema)).of(columns, vrdd.held_columnar())
 
 
 def _schema(columns: RDD[FetchedPartition], schema: Schema) -> spark.StructType:

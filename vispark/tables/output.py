@@ -4,15 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from pyspark.sql import types as spark
 
 from gpu_worker.protocol.errors import PlanError, RecordError
-from vispark.records.layout import RecordLayout, held_as
+from vispark._utils.lazy import LazyModule
+from vispark.records.layout import RAGGED, RecordLayout, RecordPart, held_as
 from vispark.records.partition_schema import FetchedPartition
 from vispark.tables.arrow import pa
+from vispark.tables.row_lists import RowLists, row_lists
+from vispark.tables.types import VECTOR, ColumnType
+
+if TYPE_CHECKING:
+    from pyspark.ml import linalg
+else:
+    linalg = LazyModule("pyspark.ml.linalg")
 
 #: The name of the only column of records that are numbers or arrays, as ``createDataFrame`` calls it.
 VALUE = "value"
@@ -26,9 +34,9 @@ class OutputColumn:
     ----------
     name : str
         The field's; ``_1`` and so on for places of tuples and pairs.
-    values : ndarray, list or tuple of OutputColumn
-        Numbers with rows along the first axis, or those of arrays with a second axis; a list of keys; the fields of a
-        struct.
+    values : ndarray, RowLists, list or tuple of OutputColumn
+        Numbers with rows along the first axis, or those of arrays with a second axis; arrays of several lengths, or
+        sparse vectors; a list of keys; the fields of a struct.
     """
 
     name: str
@@ -47,9 +55,13 @@ class OutputColumn:
                                               [each.name for each in self.values])
         if isinstance(self.values, list):
             return _keys(self.values)
-        if self.values.dtype.kind not in "biuf" or self.values.dtype.itemsize > 8:
-            raise PlanError(f"column {self.name!r} is {self.values.dtype}, which tables do not have; take .real and "
+        is_ragged = isinstance(self.values, RowLists)
+        numbers = self.values.items if is_ragged else self.values
+        if numbers.dtype.kind not in "biuf" or numbers.dtype.itemsize > 8:
+            raise PlanError(f"column {self.name!r} is {numbers.dtype}, which tables do not have; take .real and "
                             ".imag, or convert it, in a vmap")
+        if is_ragged:
+            return self.values.arrow()
         flat = pa.array(np.ascontiguousarray(self.values).reshape(-1))
         if self.values.ndim == 1:
             return flat
@@ -86,9 +98,6 @@ def columns_of(content: FetchedPartition) -> list[OutputColumn]:
                         "vmap, or use recv()")
     if not content.schema.count:
         return []
-    if layout.ragged:
-        raise PlanError("the records are rows of several lengths, which are not written as tables yet: make numbers or "
-                        "rows of one length of them by vmap, or use recv()")
     found = _values(layout, content.blocks[0])
     if not layout.keyed:
         return found
@@ -98,18 +107,22 @@ def columns_of(content: FetchedPartition) -> list[OutputColumn]:
 
 def _values(layout: RecordLayout, block: dict[str, np.ndarray]) -> list[OutputColumn]:
     if layout.tupled:
-        return _nested([(part.name.split("."), block[part.name]) for part in layout.parts])
+        return _nested([(part.name.split("."), _of_part(part, block)) for part in layout.parts])
     if layout.named:
-        return [OutputColumn(part.name, block[part.name]) for part in layout.parts]
+        return [OutputColumn(part.name, _of_part(part, block)) for part in layout.parts]
     part, = layout.parts
     if part.form != "tuple":
-        return [OutputColumn(VALUE, block[""])]
+        return [OutputColumn(VALUE, _of_part(part, block))]
     types = part.types * block[""].shape[1] if len(part.types) == 1 else part.types
     return [OutputColumn(f"_{number + 1}", block[""][:, number].astype(held_as(name)))
             for number, name in enumerate(types)]
 
 
-def _nested(places: Sequence[tuple[list[str], np.ndarray]]) -> list[OutputColumn]:
+def _of_part(part: RecordPart, block: dict[str, np.ndarray]) -> np.ndarray | RowLists:
+    return row_lists(part, block) if part.form in RAGGED else block[part.name]
+
+
+def _nested(places: Sequence[tuple[list[str], np.ndarray | RowLists]]) -> list[OutputColumn]:
     """Return the columns of tuples: ``1.0`` is the first field of the struct that is the second column."""
     found = []
     for first in dict.fromkeys(path[0] for path, _ in places):
@@ -130,6 +143,11 @@ _TO_ARROW: dict[type, str] = {spark.BooleanType: "bool_", spark.ByteType: "int8"
                               spark.DoubleType: "float64", spark.StringType: "string", spark.BinaryType: "binary"}
 
 
+def is_vector(kind: Any) -> bool:
+    """Return whether an Arrow type is that of Spark's vectors."""
+    return bool(pa.types.is_struct(kind)) and tuple(field.name for field in kind) == VECTOR
+
+
 def spark_type(name: str, kind: Any) -> spark.DataType:
     """Return Spark's type for an Arrow type; of unsigned integers the next wider one.
 
@@ -141,6 +159,8 @@ def spark_type(name: str, kind: Any) -> spark.DataType:
     if pa.types.is_list(kind):
         return spark.ArrayType(spark_type(name, kind.value_type))
     if pa.types.is_struct(kind):
+        if is_vector(kind):
+            return linalg.VectorUDT()
         return spark.StructType([spark.StructField(field.name, spark_type(name, field.type)) for field in kind])
     if pa.types.is_string(kind):
         return spark.StringType()
@@ -164,6 +184,8 @@ def arrow_type(name: str, kind: spark.DataType) -> Any:
     """
     if isinstance(kind, spark.ArrayType):
         return pa.list_(arrow_type(name, kind.elementType))
+    if isinstance(kind, spark.UserDefinedType) and type(kind).__name__ == "VectorUDT":
+        return ColumnType("vector", "float64").arrow()
     if isinstance(kind, spark.StructType):
         return pa.struct([(field.name, arrow_type(name, field.dataType)) for field in kind.fields])
     if type(kind) not in _TO_ARROW:
@@ -227,6 +249,15 @@ def batches(columns: list[OutputColumn], nbytes: int) -> Iterator[Any]:
         yield pa.RecordBatch.from_arrays([each.arrow() for each in chosen], [each.name for each in chosen])
 
 
+def shares(columns: list[OutputColumn], count: int) -> Iterator[Any]:
+    """Yield so many record batches of nearly as many rows each, fewer where there are fewer rows."""
+    rows = _count(columns[0])
+    count = min(count, rows)
+    for index in range(count):
+        chosen = [column.rows(rows * index // count, rows * (index + 1) // count) for column in columns]
+        yield pa.RecordBatch.from_arrays([each.arrow() for each in chosen], [each.name for each in chosen])
+
+
 def _count(column: OutputColumn) -> int:
     return _count(column.values[0]) if isinstance(column.values, tuple) else len(column.values)
 
@@ -239,6 +270,8 @@ def nbytes_of(columns: Sequence[OutputColumn]) -> int:
 def _row_bytes(column: OutputColumn) -> int:
     if isinstance(column.values, tuple):
         return sum(map(_row_bytes, column.values))
+    if isinstance(column.values, RowLists):
+        return column.values.row_bytes
     return 16 if isinstance(column.values, list) else column.values[:1].nbytes
 
 

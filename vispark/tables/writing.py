@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import uuid
@@ -63,12 +64,19 @@ def _write(path: str, columns: Sequence[output.OutputColumn], compression: str) 
     # Dictionaries of floats are larger than the floats.
     plain = [field.name for field in first.schema if not pa.types.is_floating(field.type)
              and not pa.types.is_nested(field.type)]
+    schema = _with_vectors(first.schema)
     with _sink(path, output.nbytes_of(columns)) as sink, \
-            pa.parquet.ParquetWriter(sink, first.schema, compression=compression, use_dictionary=plain) as writer:
-        writer.write_batch(first)
-        for batch in found:
-            writer.write_batch(batch)
+            pa.parquet.ParquetWriter(sink, schema, compression=compression, use_dictionary=plain) as writer:
+        for batch in itertools.chain((first,), found):
+            writer.write_batch(batch.replace_schema_metadata(schema.metadata))
     return first.schema
+
+
+def _with_vectors(schema: Any) -> Any:
+    """Return a schema whose metadata tell Spark which structs are vectors, if there are any."""
+    if not any(output.is_vector(field.type) for field in schema):
+        return schema
+    return schema.with_metadata({"org.apache.spark.sql.parquet.row.metadata": output.named(schema, None).json()})
 
 
 def _sink(path: str, nbytes: int) -> Any:

@@ -173,6 +173,20 @@ class Receive:
     is_columnar: bool = False
 
     def __call__(self, partition: int, records: Iterable[Any]) -> Iterator[Any]:
+        found = self._from_held(partition)
+        if found is not None:
+            return found
+        *_, chain = self._chains()
+        if chain[0].op.publication is not None and chain[0].cached is not None:
+            attach_here(self.credentials, chain[0].op.publication, chain[0].cached)
+            return self._from(chain, chain[0].cached, partition, None)
+        return self._from_records(chain, partition, records)
+
+    def from_worker(self, partition: int, _: Iterable[Any]) -> Iterator[Any]:
+        """Receive the content where a worker has what it is computed from, and nothing where none has."""
+        return self._from_held(partition) or iter(())
+
+    def _from_held(self, partition: int) -> Iterator[Any] | None:
         for chain in self._chains():
             for cached in [node.cached for node in reversed(chain) if node.cached]:
                 if ops.together(chain, cached):
@@ -180,10 +194,7 @@ class Receive:
                 with suppress(PartitionMissing):
                     return self._from(chain, cached, partition,
                                       *self.places.get(cached.number, {}).get(partition, (None, None)))
-        if chain[0].op.publication is not None and chain[0].cached is not None:
-            attach_here(self.credentials, chain[0].op.publication, chain[0].cached)
-            return self._from(chain, chain[0].cached, partition, None)
-        return self._from_records(chain, partition, records)
+        return None
 
     def _chains(self) -> Iterator[LogicalPlan]:
         """Yield the chain, and then, for the case that its start is lost, the chain from the send on."""
