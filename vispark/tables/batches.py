@@ -62,30 +62,30 @@ class BatchReader:
         dtype = np.dtype(field.dtype)
         flat = parts[0].flat
         if flat is not None:
-            return replace(flat, items=self._filled(parts[0], dtype))
+            return replace(flat, items=self._filled(parts[0], np.empty(parts[0].values.shape, dtype)))
         if not field.is_stacked:
-            return self._filled(parts[0], dtype)
+            return self._filled(parts[0], np.empty(parts[0].values.shape, dtype))
         widths = [part.values.shape[1] if part.values.ndim > 1 else 1 for part in parts]
         out = np.empty((count, sum(widths)), dtype)
         start = 0
         for part, width in zip(parts, widths, strict=True):
-            out[:, start:start + width] = self._filled(part, dtype).reshape(count, width)
+            self._filled(part, out[:, start:start + width] if part.values.ndim > 1 else out[:, start])
             start += width
         return out
 
-    def _filled(self, numbers: _Numbers, dtype: np.dtype) -> np.ndarray:
-        """Return a column's numbers in a dtype, with what stands for nulls, in an array that may be written to."""
-        spec, values = numbers.spec, numbers.values
+    def _filled(self, numbers: _Numbers, out: np.ndarray) -> np.ndarray:
+        """Write a column's numbers, with what stands for nulls, to an array of their shape, and return that."""
+        spec, values, dtype = numbers.spec, numbers.values, out.dtype
         self._check_range(spec, values, dtype)
         with np.errstate(over="ignore"):
-            found = values.astype(dtype, order="C", copy=not values.flags.writeable)
+            np.copyto(out, values, casting="unsafe")
         if numbers.missing is not None and self.selection.nulls is not None:
             if not holds(self.selection.nulls, dtype):
                 raise RecordError(f"column {spec.name!r} has a null in row {self._first(numbers.missing)} of "
                                   f"{self.place}, and nulls={self.selection.nulls} does not fit {dtype}; give a number "
                                   f"that does, or a dtype that holds {self.selection.nulls}, such as \"float64\"")
-            found[numbers.missing] = self.selection.nulls
-        return found
+            out[numbers.missing] = self.selection.nulls
+        return out
 
     def _first(self, rows: np.ndarray) -> int:
         return self.rows + int(np.argmax(rows if rows.ndim == 1 else rows.any(axis=1)))
