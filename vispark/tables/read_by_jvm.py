@@ -73,8 +73,8 @@ class BatchesTask:
     def _message(self, batch: Any) -> Any:
         message = output.cast(batch, self.target).serialize()
         if message.size > _MOST:
-            raise PlanError(f"a partition is to be {self.count} Arrow batches, of which one has {message.size:,} bytes; "
-                            "the JVM takes at most 2 GiB: make more partitions")
+            raise PlanError(f"a partition becomes {self.count} Arrow batches, of which one has {message.size:,} bytes, "
+                            "and the JVM takes at most 2 GiB: make more partitions")
         return message
 
 
