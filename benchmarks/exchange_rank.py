@@ -1,10 +1,13 @@
 """A node of benchmarks.exchanges: benchmarks.exchange_rank GIVEN, which is JSON; prints its address where its exchange
-has one, then its samples as JSON, and ends with its input.
+has one, then its samples as JSON, and ends with its input. On stderr it says how far it is; one that does not get
+further for a minute prints where each of its threads is, and ends.
 """
 
 from __future__ import annotations
 
+import faulthandler
 import json
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -18,8 +21,18 @@ from gpu_worker.protocol import exchange_kinds
 from gpu_worker.protocol.grids import World as Wanted
 from gpu_worker.worlds.base import JoinedWorld, MessageSpec
 
-#: Until when all must be done, and how many exchanges are not measured before the others.
-_SECONDS, _FIRST = 300, 20
+#: Until when all must be done, how long a part of it may take, and how many exchanges are not measured before others.
+_SECONDS, _PATIENCE, _FIRST = 300, 60, 20
+
+
+def reached(rank: int, what: str) -> None:
+    """Say how far a rank is; whoever is not further in time is ended with the stacks of its threads on stderr."""
+    print(f"  {time.monotonic() - _BEGAN:6.1f} s, rank {rank}, process {os.getpid()}: {what}", file=sys.stderr,
+          flush=True)
+    faulthandler.dump_traceback_later(_PATIENCE, exit=True)
+
+
+_BEGAN = time.monotonic()
 
 
 def joined(exchange: str, key: bytes, rank: int, workers: list[str], deadline: float) -> JoinedWorld:
@@ -28,6 +41,7 @@ def joined(exchange: str, key: bytes, rank: int, workers: list[str], deadline: f
     if not kind.needs_addresses:
         return kind.load()(Wanted(key, rank, tuple(workers)), deadline, lambda: False)
     opened = kind.load()()
+    reached(rank, "UCX has begun")
     print(opened.address.hex(), flush=True)
     addresses = tuple(bytes.fromhex(each) for each in sys.stdin.readline().split())
     return opened.join(Wanted(key, rank, tuple(workers), 0, addresses), deadline)
@@ -67,11 +81,15 @@ def main(exchange: str, key: str, rank: int, workers: list[str], sizes: list[int
          addresses: list[str]) -> None:
     """Print the seconds of each swap of a face of each size."""
     deadline, found = time.monotonic() + _SECONDS, []
+    reached(rank, f"begins, CUDA_VISIBLE_DEVICES={os.environ.get('CUDA_VISIBLE_DEVICES')}, addresses={addresses}")
+    (where,) = open_devices(device, memory=0, cache_dir="", addresses=addresses)
+    reached(rank, f"{where.name} is open")
     world = joined(exchange, bytes.fromhex(key), rank, workers, deadline)
     world.begin(deadline)
-    (where,) = open_devices(device, memory=0, cache_dir="", addresses=addresses)
+    reached(rank, "the world is there")
     for nbytes in sizes:
         swap, compare = swapping(world, where, nbytes)
+        reached(rank, f"memory for {nbytes:,} bytes is registered")
         taken = []
         for _ in range(_FIRST + samples):
             world.gather(b"")
@@ -80,7 +98,9 @@ def main(exchange: str, key: str, rank: int, workers: list[str], sizes: list[int
             taken.append(time.perf_counter() - began)
             if len(taken) == 1:
                 compare()
+                reached(rank, "a face has come")
         found.append(taken[_FIRST:])
+    faulthandler.cancel_dump_traceback_later()
     print(json.dumps(found), flush=True)
     sys.stdin.read()        # the world ends with the first one that leaves
     world.close()

@@ -5,7 +5,8 @@
 Each node is a process on this machine that does what a device process does with a world: both give a face out of a
 device's memory, and have the other's there at the end. By MPI, over TCP alone as between hosts, each has a rank beside
 it; by UCX over TCP, and over shared memory. With ``--device cuda`` UCX moves the device's memory itself, where it was
-built so, over TCP through copies, and between the processes by CUDA IPC.
+built so, over TCP through copies, and between the processes by CUDA IPC. What each node has done is told on stderr;
+one that is not done in time prints where it waits, and the run ends with an error.
 """
 
 from __future__ import annotations
@@ -55,7 +56,9 @@ def swaps(exchange: str, variables: dict[str, str], samples: int, device: str, g
         for name, value in variables.items():
             stack.enter_context(_set(name, value))
         found = stack.enter_context(nodes(base, 2))
-        workers = [stack.enter_context(node.connect("exchanges", device)).worker for node in found]
+        # Only for their names: the nodes' own processes open the devices, each one GPU and no other.
+        workers = [stack.enter_context(node.connect("exchanges", "null")).worker for node in found]
+        print(f"  daemons {', '.join(workers)}", file=sys.stderr, flush=True)
         running = []
         for rank, node in enumerate(found):
             given = {"exchange": exchange, "key": key, "rank": rank, "workers": workers, "sizes": list(SIZES),
@@ -64,14 +67,21 @@ def swaps(exchange: str, variables: dict[str, str], samples: int, device: str, g
                 [sys.executable, "-m", "benchmarks.exchange_rank", json.dumps(given)], stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE, text=True, env=os.environ | {"VISPARK_RUNTIME_DIR": str(node.path)})))
         if exchange_kinds.kind_of(exchange).needs_addresses:
-            addresses = " ".join([each.stdout.readline().strip() for each in running])
+            addresses = " ".join([_line(each, exchange, variables) for each in running])
             for each in running:
                 each.stdin.write(f"{addresses}\n")
                 each.stdin.flush()
-        said = [each.stdout.readline() for each in running]
-        if not all(said):
-            raise click.ClickException(f"a node of {exchange} with {variables} has ended before it was done")
-        return json.loads(said[0])
+        first, _ = [json.loads(_line(each, exchange, variables)) for each in running]
+        return first
+
+
+def _line(process: subprocess.Popen, exchange: str, variables: dict[str, str]) -> str:
+    """Return what a node says next; it ends by itself, with the place where it waits, when it takes too long."""
+    said = process.stdout.readline().strip()
+    if not said:
+        raise click.ClickException(f"a node of {exchange} with {variables} has ended before it was done, with status "
+                                   f"{process.wait()}")
+    return said
 
 
 @contextlib.contextmanager
