@@ -60,7 +60,8 @@ class Page:
         raise AssertionError(f"the Tab key does not reach {name!r}")
 
     def overflow(self) -> int:
-        """How far the page is wider than its window."""
+        """How far the page is wider than its window, with its style sheets: its text is there before them."""
+        self.page.wait_for_load_state("load")
         return self.page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
 
     def accessible(self) -> None:
