@@ -100,6 +100,8 @@ class Daemon:
         """Adopt the processes that an earlier daemon left, and listen."""
         self._supervisor.adopt()
         listener = self._listener = self._listener or self._bound_listener()
+        # Of a socket that was passed, too: its peers are told the process and the user that called this last.
+        listener.listen(_BACKLOG)
         listener.setblocking(False)
         self._watcher.listen(listener, self._begin, _log)
         self._cluster.open()
@@ -111,7 +113,6 @@ class Daemon:
         listener = socket.socket(socket.AF_UNIX)
         listener.bind(str(self._directory.socket))
         self._directory.socket.chmod(0o600)
-        listener.listen(_BACKLOG)
         return listener
 
     def run(self) -> None:

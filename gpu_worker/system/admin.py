@@ -16,7 +16,7 @@ from gpu_worker.protocol.versions import answer, asking
 from gpu_worker.protocol.wire import Connection, close_all
 from gpu_worker.system import launcher
 from gpu_worker.system.paths import RuntimeDirectory, locate
-from gpu_worker.system.peer import check_peer, has_ended, holds_open, peer_process
+from gpu_worker.system.peer import ROOT, check_peer, has_ended, holds_open, peer_process
 
 
 def administer(request: AdminRequest, *, runtime_dir: str | None = None, timeout: float = 60.0) -> Any:
@@ -112,7 +112,8 @@ def _connected(path: os.PathLike[str], timeout: float) -> socket.socket | None:
     try:
         sock.settimeout(timeout)
         sock.connect(os.fspath(path))
-        check_peer(sock, f"the worker at {path}")
+        # The client that makes a service manager start the daemon still sees who listened for it.
+        check_peer(sock, f"the worker at {path}", [ROOT])
     except (FileNotFoundError, ConnectionRefusedError):
         sock.close()
         return None

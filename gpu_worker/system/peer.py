@@ -6,6 +6,7 @@ import os
 import select
 import socket
 import struct
+from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 
@@ -14,8 +15,12 @@ from gpu_worker.protocol.errors import Unauthorized
 _CREDENTIALS = struct.Struct("=iII")
 
 
-def check_peer(sock: socket.socket, who: str) -> None:
-    """Check that the peer of ``sock`` is of our own user.
+#: The user whose service manager may listen for a daemon that is not there yet.
+ROOT = 0
+
+
+def check_peer(sock: socket.socket, who: str, others: Collection[int] = ()) -> None:
+    """Check that the peer of ``sock`` is of our own user, or of one of the ``others``.
 
     Raises
     ------
@@ -23,7 +28,7 @@ def check_peer(sock: socket.socket, who: str) -> None:
         If it is another user's; ``who`` says in the message what the peer is.
     """
     _, user, _ = _CREDENTIALS.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
-    if user != os.geteuid():
+    if user not in (os.geteuid(), *others):
         raise Unauthorized(f"{who} belongs to user {user}, not to user {os.geteuid()}")
 
 

@@ -16,6 +16,7 @@ import pytest
 
 from gpu_worker.daemon.activation import notify, passed_listener
 from gpu_worker.protocol.errors import WorkerUnavailable
+from gpu_worker.system.peer import peer_process
 from tests.system.worker_tools import SECONDS, Runtime, ask, runtime
 
 __all__ = ["runtime"]
@@ -72,6 +73,8 @@ def test_a_daemon_serves_the_socket_that_it_is_passed_and_leaves_it(runtime: Run
                 assert states.recv(4096).decode().splitlines()[0] == "READY=1"
                 with runtime.client() as client:
                     ask(client)
+                with runtime.socket() as sock:      # whose peer is the daemon, not whoever listened for it
+                    assert peer_process(sock) == process.pid
                 assert "runs already" in runtime.run("start").stdout
                 assert len(runtime.daemons()) == 1
                 process.send_signal(signal.SIGTERM)

@@ -6,6 +6,7 @@ import contextlib
 import os
 import shutil
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -142,6 +143,25 @@ def test_another_user_s_worker_is_not_greeted(runtime: Runtime):
             connect(hello(), timeout=5)
         assert fake.stdout.readline() == "b''\n"
     (runtime.path / "daemon.sock").unlink()
+
+
+@as_root
+def test_a_socket_on_which_the_machine_s_service_manager_listens_is_taken(public: Path):
+    """As that of ``gpu-worker@alice.socket``, in a directory of alice's own: the first client makes it start."""
+    directory = public / "activated"
+    directory.mkdir(mode=0o700)
+    os.chown(directory, OTHER, OTHER)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(directory / "daemon.sock"))
+        os.chown(directory / "daemon.sock", OTHER, OTHER)
+        listener.listen()
+        said = as_other(f"""
+from gpu_worker.system.admin import open_connection
+from gpu_worker.system.paths import locate
+with open_connection(locate({str(directory)!r}), False, "", 5.0):
+    print("connected")
+""")
+    assert said == "connected\n"
 
 
 def test_another_application_of_the_same_user_needs_the_secret(worker: Runtime):
