@@ -184,6 +184,11 @@ PAIRS = [
     ([(n, np.full((n + 1, 3), n, "f4")) for n in range(4)],
      [lambda kv: kv[0] * kv[1], lambda kv: (kv[0], kv[1].T @ kv[1]), lambda kv: kv, unpacked]),
     ([(n, np.arange(n + 1.0)) for n in range(4)], [lambda kv: kv[0] * kv[1].sum(), lambda kv: kv[0] + len(kv[1])]),
+    ([(n, (n, n / 2, n > 1)) for n in range(4)],
+     [lambda kv: (kv[0], kv[1]), lambda kv: kv, lambda kv: (kv[0], kv[1][1:]), lambda kv: (kv[1][0], kv[1][2]),
+      lambda kv: (kv[0], kv[1][:2] * 2), lambda kv: (kv[1][0] & 1, sum(kv[1])), unpacked]),
+    ([(n, tuple(V.astype("f4") * n)) for n in range(4)],
+     [lambda kv: (kv[0], kv[1]), lambda kv: np.array(kv[1]) * kv[0]]),
     ([(n, {"x": n / 2, "y": V}) for n in range(4)],
      [lambda kv: kv[0] + kv[1]["x"] * 2, lambda kv: {"a": kv[0], "b": kv[1]["y"]}])]
 

@@ -30,7 +30,7 @@ from vispark.plan.cuda_source import ArrayValue, Kernels
 from vispark.plan.references import TableReference
 from vispark.plan.slots import ArgumentRef, ModuleTable, SlotTable
 from vispark.records import RecordLayout
-from vispark.records.layout import BY_NAME, PLACES, STARTS
+from vispark.records.layout import BY_NAME, PLACES, STARTS, held_as
 from vispark.records.pairs import whole as whole_pairs
 from vispark.translate import ElementField, ElementSpec, Function, KernelParameter
 from vispark.translate.codegen.scalar.interface import SHARED_LIMIT, TableKernel, TracedCall
@@ -182,8 +182,8 @@ def resolve_maps(calls: Sequence[Call], layout: RecordLayout, signature: Signatu
         leading(calls[0][1], signature)
     try:
         kernel = fusion.fuse([TracedCall(spec.function, spec.values) for _, spec in calls],
-                             _record(layout.kind, signature, whole, _weak(layout)), wanted=wanted, folding=folding,
-                             shared_limit=shared_limit)
+                             _record(layout.kind, signature, whole, _python(layout, signature)), wanted=wanted,
+                             folding=folding, shared_limit=shared_limit)
     except TranslationError as error:
         if hint := _hint(layout, signature, whole):
             error.args = (f"{error.message}\n  {hint}", *error.args[1:])
@@ -326,7 +326,7 @@ def remark(spec: MapSpec, layout: RecordLayout, signature: Signature, shared_lim
     none.
     """
     layout, signature = given(spec, layout, signature)
-    record = _record(layout.kind, signature, takes_whole(spec, layout, signature), _weak(layout))
+    record = _record(layout.kind, signature, takes_whole(spec, layout, signature), _python(layout, signature))
     return two_pass.why_by_rows(TracedCall(spec.function, spec.values), record, shared_limit)
 
 
@@ -412,18 +412,32 @@ def _translates(calls: Sequence[TracedCall], signature: Signature, *, whole: boo
     return True
 
 
-def _weak(layout: RecordLayout) -> frozenset[str]:
-    """Return the fields that are Python's numbers of pairs that a function gets whole, as it would from ``map``."""
+def _python(layout: RecordLayout, signature: Signature) -> Mapping[str, tuple[tuple[str, bool], ...]]:
+    """Return the fields that are Python's numbers, or tuples, of pairs that a function gets whole, as it would from
+    ``map``: dtype of the number or of each item of the tuple, and whether it is a Python number.
+    """
     if layout.keyed or not layout.key:
-        return frozenset()
-    return frozenset([each.name for each in layout.parts if each.form == "number" and each.types[0] in BY_NAME])
+        return {}
+    widths = {each.name: each.shape[-1] for each in signature.fields if each.shape}
+    found = {}
+    for part in layout.parts:
+        types = tuple([(held_as(name).name, name in BY_NAME) for name in part.types])
+        if part.form == "tuple":
+            found[part.name] = types if len(types) > 1 else types * widths[part.name]
+        elif part.form == "number" and types[0][1]:
+            found[part.name] = types
+    return found
 
 
-def _record(kind: str, signature: Signature, whole: bool, weak: frozenset[str] = frozenset()) -> ElementSpec:
-    flat = _flat(signature)
-    return ElementSpec(tuple(ElementField(each.name, each.dtype, each.shape if whole else each.shape[1:],
-                                          flat.get(each.name, ""), each.name in weak)
-                             for each in signature.fields if not each.name.endswith((STARTS, PLACES))), kind)
+def _record(kind: str, signature: Signature, whole: bool,
+            python: Mapping[str, tuple[tuple[str, bool], ...]] | None = None) -> ElementSpec:
+    flat, fields = _flat(signature), []
+    for each in signature.fields:
+        shape, items = each.shape if whole else each.shape[1:], (python or {}).get(each.name, ())
+        if not each.name.endswith((STARTS, PLACES)):
+            fields.append(ElementField(each.name, each.dtype, shape, flat.get(each.name, ""),
+                                       bool(items) and not shape, items if shape else ()))
+    return ElementSpec(tuple(fields), kind)
 
 
 def _flat(signature: Signature) -> dict[str, str]:

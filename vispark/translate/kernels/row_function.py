@@ -387,6 +387,10 @@ class RowWriter:
                                            not field.shape, False,
                                            KernelParameter("input", field.name, 0, kind.dtype, field.shape, True))
         local = self.inputs[field.name].local
+        if field.items:
+            row = stored(local, kind, field.shape)
+            return Tuple(tuple(cast(row.at(str(place)), Scalar(dtype, weak))
+                               for place, (dtype, weak) in enumerate(field.items)))
         return stored(local, kind, field.shape) if field.shape else Number(kind, local)
 
     def _ragged(self, wanted: str, field: ElementField) -> RaggedRow | SparseRow:

@@ -37,6 +37,8 @@ class ElementField:
         is () then.
     weak: bool
         Whether it is a Python number.
+    items : tuple of (str, bool)
+        Where it is a tuple, and no row: what its items are, by dtype, and whether each is a Python number.
     """
 
     name: str
@@ -44,6 +46,7 @@ class ElementField:
     shape: tuple[int, ...] = ()
     ragged: str = ""
     weak: bool = False
+    items: tuple[tuple[str, bool], ...] = ()
 
 
 @dataclass(frozen=True)
