@@ -1,0 +1,34 @@
+"""A full ``/dev/shm`` and a full disk: what needs them ends in an error that names them, and the rest goes on."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+_APART = ["unshare", *([] if os.geteuid() == 0 else ["--user", "--map-root-user"]), "--mount", "--pid", "--fork",
+          "--kill-child", "--mount-proc"]
+
+
+def test_a_full_disk_is_named_and_a_full_dev_shm_is_not_needed(tmp_path: Path):
+    if not shutil.which("unshare") or subprocess.run([*_APART, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("no unshare, or no right to use it")
+    files = tmp_path / "files"
+    files.mkdir()
+    runtime = tempfile.mkdtemp(prefix="vf-")
+    mounted = f"mount -t tmpfs -o size=64k t /dev/shm && mount -t tmpfs -o size=20m t {files} && exec"
+    program = [sys.executable, "-m", "tests.system.full_machine", str(files)]
+    ran = subprocess.run([*_APART, "sh", "-c", f'{mounted} "$@"', "sh", *program], capture_output=True, text=True,
+                         env={**os.environ, "VISPARK_RUNTIME_DIR": runtime}, timeout=110, check=False)
+    shutil.rmtree(runtime)
+    assert ran.returncode == 0, ran.stderr
+    said = dict(line.split(": ", 1) for line in ran.stdout.splitlines())
+    assert said["shared memory"] == "4950" and said["held"] == "4950 files: 0"
+    assert re.search(r"OutOfMemory: .*ENOSPC.*spark\.vispark\.spillDir", said["GPU_HOST_AND_DISK"]), ran.stdout
+    assert re.search(r"OutOfMemory: .*spark\.vispark\.hostMemory", said["GPU_AND_HOST"]), ran.stdout
