@@ -59,8 +59,8 @@ class Submission:
     #: What is to be done when it is complete.
     landed: Callable[[], None]
     started: float = field(default_factory=time.monotonic)
-    #: For whom, as :func:`~gpu_worker.system.caller.current` says.
-    client: tuple[int, int] = field(default_factory=caller.current)
+    #: For whom.
+    client: caller.Caller = field(default_factory=caller.current)
     done: bool = False
     #: What failed of what was to be done then.
     error: VisparkError | None = None

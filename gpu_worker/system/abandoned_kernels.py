@@ -29,20 +29,20 @@ class Watched:
         Returns the place of its kernels that have not completed; None if all have.
     advanced : callable
         Returns what changes whenever it gets on.
-    client : tuple of int
-        For whom it runs, as :func:`~gpu_worker.system.caller.current` says.
+    client : Caller
+        For whom it runs.
     """
 
     running: Callable[[], Place | None]
     advanced: Callable[[], object]
-    client: tuple[int, int] = field(default_factory=caller.current)
+    client: caller.Caller = field(default_factory=caller.current)
     gone: float = 0.0
     _at: object = None
     _since: float = field(default_factory=time.monotonic)
 
     def look(self, now: float) -> None:
         """Look whether its client is there, and whether it gets on."""
-        if not self.gone and caller.is_gone(*self.client):
+        if not self.gone and self.client.is_gone():
             self.gone = now
         at = self.advanced()
         if at != self._at:

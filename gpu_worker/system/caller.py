@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import ClassVar
 
 
-class _Client(ctypes.Structure):
+class _Mirror(ctypes.Structure):
     """ctypes mirror of ``Client`` in interrupts.h: the descriptor of a connection, and the events of ``poll`` that say
     that the client is gone; the device notes when it looks next, and since when the client is gone.
     """
@@ -20,14 +20,54 @@ class _Client(ctypes.Structure):
                           ("gone", ctypes.c_longlong)]
 
 
-class _Caller(threading.local):
-    """Address of a thread's client, None without one, and what ``poll`` is asked of it."""
+class Caller:
+    """Client that a thread works for, as others see it.
+
+    Plans on a GPU go on behind the connection that asked for them: once the thread has left it, its descriptor may be
+    that of another client.
+
+    Parameters
+    ----------
+    descriptor : int
+        Of its connection, -1 without one.
+    events : int
+        What ``poll`` is asked beside POLLHUP and POLLERR.
+    """
+
+    __slots__ = ("_left", "_look")
+
+    def __init__(self, descriptor: int = -1, events: int = 0) -> None:
+        self._left = False
+        self._look: tuple[int, int] | None = (descriptor, events) if descriptor >= 0 else None
+
+    def leave(self) -> None:
+        """Note that nobody serves it any more."""
+        self._left = True
+
+    def is_gone(self) -> bool:
+        """Return whether nobody waits at the other end any more.
+
+        Examples
+        --------
+        >>> Caller().is_gone()
+        False
+        """
+        if self._left or self._look is None:
+            return self._left
+        descriptor, events = self._look
+        look = select.poll()
+        look.register(descriptor, events)
+        return any(found & (select.POLLHUP | select.POLLERR | select.POLLNVAL | events) for _, found in look.poll(0))
+
+
+class _OfThread(threading.local):
+    """Address of a thread's client, None without one, and the client."""
 
     address: int | None = None
-    poll: tuple[int, int] = (-1, 0)
+    client: Caller = Caller()
 
 
-_caller = _Caller()
+_caller = _OfThread()
 
 
 @contextmanager
@@ -35,12 +75,14 @@ def serving(connection: socket.socket) -> Iterator[None]:
     """Let this thread work for the client of a connection during the block."""
     # This process shuts its own side down when it ends, while it still answers: of a Unix socket that can be told from
     # a client that is gone. Over TCP it cannot.
-    client = _Client(connection.fileno(), 0 if connection.family == socket.AF_UNIX else select.POLLRDHUP)
-    _caller.address, _caller.poll = ctypes.addressof(client), (client.descriptor, client.events)
+    mirror = _Mirror(connection.fileno(), 0 if connection.family == socket.AF_UNIX else select.POLLRDHUP)
+    client = Caller(mirror.descriptor, mirror.events)
+    _caller.address, _caller.client = ctypes.addressof(mirror), client
     try:
         yield
     finally:
-        _caller.address, _caller.poll = None, (-1, 0)
+        client.leave()
+        del _caller.address, _caller.client
 
 
 def address() -> int | None:
@@ -54,27 +96,12 @@ def address() -> int | None:
     return _caller.address
 
 
-def current() -> tuple[int, int]:
-    """Return the descriptor of this thread's client, -1 without one, and what to ask ``poll`` beside POLLHUP.
+def current() -> Caller:
+    """Return this thread's client.
 
     Examples
     --------
-    >>> current()
-    (-1, 0)
-    """
-    return _caller.poll
-
-
-def is_gone(descriptor: int, events: int) -> bool:
-    """Return whether a client is gone, by what :func:`current` returned in the thread that works for it.
-
-    Examples
-    --------
-    >>> is_gone(-1, 0)
+    >>> current().is_gone()
     False
     """
-    if descriptor < 0:
-        return False
-    look = select.poll()
-    look.register(descriptor, events)
-    return any(found & (select.POLLHUP | select.POLLERR | events) for _, found in look.poll(0))
+    return _caller.client

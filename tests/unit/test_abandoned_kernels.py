@@ -43,10 +43,8 @@ def client() -> Iterator[tuple[socket.socket, socket.socket]]:
 
 def _plan(end: socket.socket | None, running: Place | None = None, at: list[int] | None = None) -> Watched:
     given = at or [0]
-    if end is None:
-        return Watched(lambda: running, lambda: given[0])
-    with caller.serving(end):
-        return Watched(lambda: running, lambda: given[0])
+    client = caller.Caller(-1 if end is None else end.fileno())
+    return Watched(lambda: running, lambda: given[0], client)
 
 
 def test_a_plan_that_waits_behind_a_kernel_of_nobody_ends_it_in_time(client):
@@ -84,6 +82,19 @@ def test_a_plan_whose_own_client_is_gone_waits_for_nothing(client):
     both, now = [_plan(client[0], PLACE), _plan(client[0])], time.monotonic()
     assert in_the_way(both[0], both, now) is None
     assert in_the_way(both[0], both, now + 100) is None
+
+
+def test_a_client_whose_descriptor_is_anothers_now_is_gone(client):
+    with caller.serving(client[0]):
+        spins = Watched(lambda: PLACE, int)
+        assert not spins.client.is_gone()
+    taken = client[0].fileno()
+    for one in client:
+        one.close()
+    new, other = socket.socketpair()
+    with new, other:
+        assert taken in (new.fileno(), other.fileno())
+        assert spins.client.is_gone() and not caller.Caller(taken).is_gone()
 
 
 @pytest.mark.parametrize(("then", "ended"), [
