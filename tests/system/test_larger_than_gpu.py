@@ -11,11 +11,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 from pyspark import RDD, SparkContext
+from pyspark.sql import SparkSession
 
 from tests.system.topology import Topology
 from tests.system.vrdd_tools import exact, host_context, report
-from vispark import IN, OUT, Kernels, OutOfMemory
+from vispark import IN, OUT, Kernels, OutOfMemory, PlanError
 from vispark.api.vrdd import VRDD
+from vispark.ml import loads
+from vispark.ml.clustering import KMeans
+from vispark.ml.regression import LinearRegression
+from vispark.ml.vectors import vectors_of
 
 #: 8 partitions of 16 MB.
 PARTITIONS, ROWS, COLUMNS = 8, 4096, 512
@@ -122,3 +127,26 @@ def test_tasks_that_load_at_once_take_turns(small: SparkContext):
     with ThreadPoolExecutor(4) as pool:
         sums = list(pool.map(lambda k: rdd.vmap(lambda x: x * k).vmap(lambda x: x.sum()).sum(), range(1, 5)))
     assert np.allclose(sums, sums[0] * np.arange(1, 5))
+
+
+def fitted(sc: SparkContext) -> list[bytes]:
+    """The numbers of fits to a DataFrame of 12 MB."""
+    df = SparkSession(sc).range(0, 150_000, 1, 8).selectExpr(
+        "double(id % 7) label", "transform(sequence(1, 9), i -> cos(id * i)) features")
+    df = df.withColumn("features", vectors_of(df, "features"))
+    found = [LinearRegression(regParam=.1).fit(df).coefficients.toArray().tobytes(),
+             *(center.tobytes() for center in KMeans(k=2, seed=1, maxIter=2).fit(df).clusterCenters())]
+    loads.unload()
+    return found
+
+
+def test_fits_of_what_is_larger_than_the_device(local: Topology):
+    """Models have the same bits; what host memory has no room for either is left to MLlib, by name."""
+    pytest.importorskip("pyarrow")
+    with host_context(local) as sc:
+        expected = fitted(sc)
+    with host_context(local, memory="10m", fallback="error") as sc:
+        assert fitted(sc) == expected
+    with host_context(local, memory="10m", hostMemory="2m", fallback="error") as sc, \
+            pytest.raises(PlanError, match=r"LinearRegression is done by MLlib.*do not fit"):
+        fitted(sc)

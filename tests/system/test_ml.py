@@ -25,7 +25,7 @@ from pyspark.sql.types import DoubleType, StructField, StructType
 
 import vispark.ml
 from tests.system.topology import Topology
-from tests.system.vrdd_tools import cost, host_context
+from tests.system.vrdd_tools import EagerPool, cost, host_context
 from vispark.errors import FallbackWarning, RecordError
 from vispark.ml import (
     classification,
@@ -374,16 +374,6 @@ def searched(module, estimator, **params):
     return getattr(module, "CrossValidator" if "numFolds" in names else "TrainValidationSplit")(**names)
 
 
-class EagerPool:
-    """Stand-in for a pool of threads that runs its tasks at once."""
-
-    def __init__(self, processes: int):
-        self.processes = processes
-
-    def imap_unordered(self, function, tasks):
-        return map(function, tasks)
-
-
 SEARCHES = {"linear": (regression, mllib_regression, "LinearRegression", "label", {"numFolds": 3}),
             "logistic": (classification, mllib_classification, "LogisticRegression", "two", {"trainRatio": .6}),
             "column": (classification, mllib_classification, "LogisticRegression", "three",
@@ -469,7 +459,7 @@ def test_stages_that_cannot_share_load_for_themselves(spark: SparkSession, numbe
         vispark.ml.Pipeline(stages=[3]).fit(holes)
 
 
-def test_pipelines_are_saved_for_mllib_and_loaded(tmp_path):
+def test_pipelines_are_saved_for_mllib_and_loaded(spark: SparkSession, tmp_path):
     stages = [feature.StandardScaler(inputCol="x", outputCol="y"), classification.LogisticRegression(featuresCol="y"),
               mllib_feature.VectorAssembler(inputCols=["a"], outputCol="x")]
     vispark.ml.Pipeline(stages=stages).save(str(tmp_path / "stage"))
@@ -786,7 +776,7 @@ def test_a_fold_without_rows_is_pysparks_error(classes: DataFrame):
         search.fit(df)
 
 
-def test_an_estimator_of_another_version_is_loaded(tmp_path):
+def test_an_estimator_of_another_version_is_loaded(spark: SparkSession, tmp_path):
     path = tmp_path / "estimator"
     classification.LogisticRegression(regParam=.25).save(str(path))
     part, = (path / "metadata").glob("part-*")

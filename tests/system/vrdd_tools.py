@@ -155,3 +155,13 @@ def used(sc: SparkContext) -> int:
 def in_partitions(sc: SparkContext, partitions: list[list]) -> RDD:
     """An RDD with these records in each of its partitions."""
     return sc.parallelize(partitions, len(partitions)).flatMap(lambda records: records)
+
+
+class EagerPool:
+    """Stand-in for a pool of threads, which pyspark's searches leave behind, that runs its tasks at once."""
+
+    def __init__(self, processes: int):
+        self.processes = processes
+
+    def imap_unordered(self, function: Callable, tasks: Iterable) -> Iterator:
+        return map(function, tasks)

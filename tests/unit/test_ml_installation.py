@@ -13,7 +13,7 @@ import pyspark.ml.classification
 import pytest
 from pyspark.ml import Estimator
 
-from vispark.ml import classification
+from vispark.ml import classification, clustering, feature, recommendation, regression, tuning
 from vispark.ml.installation import BY_MLLIB, ESTIMATORS, install, uninstall
 
 
@@ -38,6 +38,16 @@ def test_a_name_of_the_package_itself_is_replaced_too():
         uninstall()
     assert pyspark.ml.Pipeline is pyspark.ml.pipeline.Pipeline
     assert pyspark.ml.Pipeline.__module__ == "pyspark.ml.pipeline"
+
+
+def test_names_that_vispark_does_not_replace_are_pysparks():
+    for module in (classification, clustering, feature, recommendation, regression, tuning):
+        theirs = importlib.import_module(module.__name__.replace("vispark", "pyspark"))
+        models = [name for name in vars(theirs)
+                  if name.endswith("Model") and name[0] != "_" and name not in vars(module)]
+        assert models and all(getattr(module, name) is getattr(theirs, name) for name in models)
+    with pytest.raises(AttributeError, match=r"module 'vispark\.ml\.tuning' has no attribute 'Nothing'"):
+        tuning.Nothing  # noqa: B018 - it raises
 
 
 def test_each_estimator_of_pyspark_is_ours_or_named_with_a_reason():

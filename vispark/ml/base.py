@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame
 
 from vispark.api import fallback
 from vispark.api.vrdd import VRDD
-from vispark.errors import RecordError
+from vispark.errors import OutOfMemory, RecordError
 from vispark.ml.loads import Fields, load, number, one, plain
 
 #: pyspark's reader, whose annotations differ between versions.
@@ -80,7 +80,7 @@ class DeviceFit(StageOfMLlib):
         self._java_obj.transformSchema(dataset._jdf.schema())
         try:
             model = self._train(dataset)
-        except (Unsuited, RecordError) as reason:
+        except (Unsuited, RecordError, OutOfMemory) as reason:
             fallback.tell(dataset.sparkSession.sparkContext, "fit", type(self).__name__, str(reason),
                           "is done by MLlib, in Spark jobs")
             theirs: Any = super()

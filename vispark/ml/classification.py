@@ -18,6 +18,7 @@ from vispark.ml.classes import ClassStatistics, StandardizedModel, hinge, logist
 from vispark.ml.factorization import fit_machine, machine_fields
 from vispark.ml.java import JavaObjects
 from vispark.ml.loads import Fields
+from vispark.ml.names import of_pyspark
 from vispark.ml.optim.bounded import minimize_within
 from vispark.ml.optim.least_squares import Penalty
 from vispark.ml.optim.quasi_newton import minimize
@@ -261,3 +262,7 @@ def _present(declared: Mapping[str, Any], statistics: ClassStatistics) -> int:
     if declared and len(declared.get("vals", ())) != classes:
         raise Unsuited("the label column declares other classes than there are")
     return classes
+
+
+def __getattr__(name: str) -> Any:
+    return of_pyspark(classification, name)

@@ -22,6 +22,7 @@ from vispark.ml.java import JavaObjects
 from vispark.ml.java_random import JavaRandom
 from vispark.ml.loads import Fields, plain, row_number
 from vispark.ml.moments import check, totals
+from vispark.ml.names import of_pyspark
 
 
 class KMeans(DeviceFit, clustering.KMeans):
@@ -291,3 +292,7 @@ def _nearest(x: Any, w: Any, centers: Any, by_cosine: Any) -> Any:
 
 def _add(a: Any, b: Any) -> Any:
     return a[0] + b[0], a[1] + b[1], a[2] + b[2]
+
+
+def __getattr__(name: str) -> Any:
+    return of_pyspark(clustering, name)

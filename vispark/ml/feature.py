@@ -19,6 +19,7 @@ from vispark.ml.base import ColumnFit, DeviceFit, StageOfMLlib, Unsuited
 from vispark.ml.java import JavaObjects
 from vispark.ml.loads import Fields
 from vispark.ml.moments import check, moments_of, totals
+from vispark.ml.names import of_pyspark
 from vispark.ml.neighbors import nearest_vectors, numbered_rows, rows_with
 from vispark.ml.sentences import Sentences, vocabulary
 from vispark.ml.skip_gram import SkipGram
@@ -298,3 +299,7 @@ def _sums(x: Any, w: Any) -> Any:
 
 def _spread(x: Any, w: Any, mean: Any) -> Any:
     return (w * (x - mean) ** 2,)
+
+
+def __getattr__(name: str) -> Any:
+    return of_pyspark(feature, name)

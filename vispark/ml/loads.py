@@ -155,7 +155,8 @@ def load(df: DataFrame, fields: Fields, *, can_mask: bool = False) -> VRDD:
     """Return the rows of a DataFrame on the devices, as dicts of some fields.
 
     What was loaded before is found again, also for another DataFrame of the same plan, and the same versions of files.
-    It is held until the last of these DataFrames is gone, or :func:`unload` is called.
+    It is held until the last of these DataFrames is gone, or :func:`unload` is called: on the devices as far as there
+    is room, and in host memory beyond.
 
     Parameters
     ----------
@@ -223,7 +224,7 @@ def _loaded(df: DataFrame, fields: Fields) -> VRDD:
     rows: Any = from_dataframe(chosen, {
         field: [f"{field}{place}" for place in range(len(columns))] if isinstance(fields[field][1], tuple)
         else f"{field}0" for field, columns in given.items()})
-    found: VRDD = rows.cache("GPU")
+    found: VRDD = rows.persist("GPU_AND_HOST")
     return found
 
 

@@ -45,7 +45,7 @@ def nearest_vectors(rows: VRDD, function: Callable[..., Any], arguments: tuple[A
     k : int
         The most rows; there are fewer where distances are infinite.
     """
-    distances = rows.vmap(function, *arguments).cache("GPU")
+    distances = rows.vmap(function, *arguments).persist("GPU_AND_HOST")
     try:
         found = [row for row in distances.takeOrdered(k, key=_first) if np.isfinite(row[0])]
     finally:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
+from pyspark import SparkContext
 from pyspark.errors import AnalysisException
 from pyspark.ml import Estimator, Transformer, feature, pipeline
 from pyspark.ml.linalg import VectorUDT
@@ -15,6 +16,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sql
 
 from vispark.ml.base import DeviceFit, StageOfMLlib
+from vispark.ml.java import JavaObjects
 from vispark.ml.loads import Field, Fields, Vectors, View, fits_into, plain, see
 
 #: Stages of one column of vectors that become another one row by row, and their models.
@@ -69,7 +71,7 @@ class Pipeline(pipeline.Pipeline):
     @classmethod
     def read(cls) -> Any:
         """Return a reader of saved pipelines, MLlib's own among them, whose stages are vispark's where it has them."""
-        return _PipelineReader(cls)
+        return _PipelineReader(pipeline.Pipeline)
 
 
 class _PipelineReader(pipeline.PipelineReader):
@@ -77,7 +79,7 @@ class _PipelineReader(pipeline.PipelineReader):
 
     def load(self, path: str) -> Pipeline:
         read = super().load(path)
-        found: Pipeline = Pipeline(stages=[_ours(stage) for stage in read.getStages()])._resetUid(read.uid)
+        found: Pipeline = ours(read)
         return found
 
 
@@ -87,15 +89,19 @@ def _same(df: DataFrame) -> DataFrame:
     return found
 
 
-def _ours(stage: Any) -> Any:
-    """Return a stage as vispark's, where it is one of pyspark's that vispark has."""
+def ours(stage: Any) -> Any:
+    """Return a stage as vispark's, where it is one of pyspark's that vispark has; of a pipeline its stages, too."""
+    if isinstance(stage, pipeline.Pipeline):
+        return Pipeline(stages=[ours(each) for each in stage.getStages()])._resetUid(stage.uid)
     package, _, module = type(stage).__module__.rpartition(".")
     if package != "pyspark.ml" or module not in _MODULES:
         return stage
-    ours = getattr(importlib.import_module(f"vispark.ml.{module}"), type(stage).__name__, None)
-    if ours is None or not issubclass(ours, StageOfMLlib):
+    kind = vars(importlib.import_module(f"vispark.ml.{module}")).get(type(stage).__name__)
+    if kind is None or not issubclass(kind, StageOfMLlib):
         return stage
-    return ours._from_java(stage._to_java())
+    java = stage._to_java()
+    # Of its own, as pyspark lets go of the Java object of a stage that is gone.
+    return kind._from_java(java.copy(JavaObjects(SparkContext._active_spark_context).empty_params()))
 
 
 def _first_view(source: DataFrame, stages: Sequence[Any]) -> View:

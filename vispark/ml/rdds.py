@@ -25,7 +25,7 @@ def held(records: RDD[Any]) -> Iterator[VRDD]:
         If a fit finds that it cannot be of them.
     """
     on_device: Any = records
-    points = on_device.cache("GPU")
+    points = on_device.persist("GPU_AND_HOST")
     try:
         yield points
     except Unsuited as reason:

@@ -15,6 +15,7 @@ from vispark.ml.base import DeviceFit, Unsuited
 from vispark.ml.java import JavaObjects
 from vispark.ml.loads import Fields, number, one
 from vispark.ml.moments import totals
+from vispark.ml.names import of_pyspark
 from vispark.ml.optim.normal_equations import solve, solve_nonnegative
 from vispark.ml.xorshift import XorShift, spread
 
@@ -117,7 +118,7 @@ class ALS(DeviceFit, recommendation.ALS):
         rank = self.getRank()
         if max(len(users), len(items)) * (rank * rank + rank + 1) * 8 > _LARGEST:
             raise Unsuited(f"the normal equations of {len(users)} users and {len(items)} items have more than 2 GiB")
-        rated = ratings.vmap(_numbered, users, items).cache("GPU")
+        rated = ratings.vmap(_numbered, users, items).persist("GPU_AND_HOST")
         factors = [self._start(java, users), np.zeros((len(items), rank))]
         for _ in range(self.getMaxIter()):
             factors[1] = self._half(rated, _item_equations, factors[0], len(items))
@@ -195,3 +196,7 @@ def _item_equations(u: Any, i: Any, r: Any, others: Any, alpha: Any) -> Any:
         return i, (np.outer(y, y), r * y, 1.0)
     c = alpha * abs(r)
     return i, (c * np.outer(y, y), (1 + c if r > 0 else 0.0) * y, 1.0 if r > 0 else 0.0)
+
+
+def __getattr__(name: str) -> Any:
+    return of_pyspark(recommendation, name)

@@ -15,6 +15,7 @@ from vispark.ml.factorization import fit_machine, machine_fields
 from vispark.ml.java import JavaObjects
 from vispark.ml.loads import Fields, number
 from vispark.ml.moments import Moments, check, labelled_moments, totals
+from vispark.ml.names import of_pyspark
 from vispark.ml.optim.least_squares import LinearFit, Penalty, constant_label, normal_equations, quasi_newton
 from vispark.ml.robust import huber_fit
 
@@ -166,3 +167,7 @@ class FMRegressor(DeviceFit, regression.FMRegressor):
         fit = fit_machine(self, self._records(dataset), is_classifier=False)
         java = JavaObjects(dataset.sparkSession.sparkContext)
         return java.ml.regression.FMRegressionModel(self.uid, *java.machine(fit))
+
+
+def __getattr__(name: str) -> Any:
+    return of_pyspark(regression, name)

@@ -15,6 +15,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sql
 
 from vispark.ml.loads import Part, share, unshare
+from vispark.ml.names import of_pyspark
+from vispark.ml.pipeline import ours
 
 #: Number of the fold of rows that are in each part.
 _NO_FOLD = -1
@@ -63,7 +65,7 @@ class CrossValidator(tuning.CrossValidator):
     @classmethod
     def read(cls) -> Any:
         """Return a reader of saved searches, pyspark's own among them."""
-        return _SearchReader(cls, super().read())
+        return _SearchReader(cls, tuning.CrossValidator.read())
 
     def _numbered(self, dataset: DataFrame) -> tuple[DataFrame, tuple[str, Column]]:
         """Return the DataFrame that is loaded, and the field of its folds' numbers."""
@@ -124,18 +126,19 @@ class TrainValidationSplit(tuning.TrainValidationSplit):
     @classmethod
     def read(cls) -> Any:
         """Return a reader of saved searches, pyspark's own among them."""
-        return _SearchReader(cls, super().read())
+        return _SearchReader(cls, tuning.TrainValidationSplit.read())
 
 
 class _SearchReader(MLReader[Any]):
-    """Reader of searches as a class, which another reader reads as pyspark's."""
+    """Reader of searches as a class, which another reader reads as pyspark's; what they search over is vispark's."""
 
     def __init__(self, kind: type[Any], reader: Any):
         super().__init__()
         self._kind, self._reader = kind, reader
 
     def load(self, path: str) -> Any:
-        return _as(self._kind, self._reader.load(path))
+        found = _as(self._kind, self._reader.load(path))
+        return found.setEstimator(ours(found.getEstimator()))
 
 
 def _as(kind: type[Any], search: Any) -> Any:
@@ -191,3 +194,7 @@ def _shared(dataset: DataFrame, whole: DataFrame, number: tuple[str, Column]) ->
         yield
     finally:
         unshare(dataset)
+
+
+def __getattr__(name: str) -> Any:
+    return of_pyspark(tuning, name)
