@@ -9,6 +9,6 @@ matplotlib.use("Agg")
 from matplotlib import pyplot
 
 _figure, _axes = pyplot.subplots()
-_axes.set(xlabel="x", ylabel="y")
+_axes.set(xlabel="x", ylabel="y", xscale="log")
 _figure.canvas.draw()
 pyplot.close(_figure)
