@@ -34,6 +34,16 @@ def test_a_task_that_takes_a_result_imports_the_executors_side_only():
 
 
 @pytest.mark.slow
+def test_a_task_that_relays_a_plan_imports_neither_operations_nor_the_translator():
+    found = _imported("import vispark.runtime.executor.relay_tasks")
+    ours = {name for name in found if name.split(".")[0] in ("vispark", "gpu_worker")}
+    assert len(ours) <= 69, sorted(ours)
+    unwanted = {"vispark.plan.ops", "vispark.fold", "vispark.translate.frontend", "vispark.translate.codegen",
+                "vispark.runtime.driver", "vispark.lower.lowering"}
+    assert not unwanted & found
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("statement", [
     "import vispark, vispark.translate as _\nassert callable(vispark.translate)",
     "import vispark.translate.fusion\nassert vispark.translate.__module__ == 'vispark.api.explain'",

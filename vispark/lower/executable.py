@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,10 +18,12 @@ from gpu_worker.protocol.messages import Output, Run, Save
 from gpu_worker.protocol.payload import Data, aligned, block_bytes, field_offsets
 from vispark.errors import WorldLost
 from vispark.plan.cuda_source import ArrayValue
-from vispark.plan.ops import LogicalPlan
 from vispark.plan.slots import ArgumentRef, BoundArguments, Origin
 from vispark.records import Keyring
 from vispark.records.partition_schema import FetchedPartition, PartitionSchema
+
+if TYPE_CHECKING:       # tasks that carry plans do without the operations
+    from vispark.plan.ops import LogicalPlan
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,6 @@ from vispark.options import Options
 from vispark.records import Keyring
 from vispark.records.partition_schema import PartitionSchema
 from vispark.runtime.executor.assigned_gpus import AssignedGpus
-from vispark.translate.codegen.scalar.interface import SHARED_LIMIT
 
 log = logging.getLogger(__name__)
 
@@ -79,7 +78,8 @@ class PartitionHandle:
 
     ``seconds`` says what its task spent them on, where that is asked for, ``reach`` where the worker is reached over
     TCP, where it is, ``stage`` which stage of Spark's the task was of, and ``shared_limit`` how much shared memory the
-    worker's thread blocks can have. ``executor`` is Spark's name of the executor that the task ran on.
+    worker's thread blocks can have, 0 where that is not known. ``executor`` is Spark's name of the executor that the task
+    ran on.
     """
 
     partition: int
@@ -89,7 +89,7 @@ class PartitionHandle:
     seconds: dict[str, float] | None = None
     reach: Reach | None = None
     stage: int = 0
-    shared_limit: int = SHARED_LIMIT
+    shared_limit: int = 0
     executor: str = ""
 
 
