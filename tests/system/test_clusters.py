@@ -12,10 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner, Result
 
 from tests.system.topology import jvm_options
 from tests.system.worker_tools import eventually
 from vispark.clusters import tagged_processes
+from vispark.migrate.cli import main
 
 pytestmark = pytest.mark.timeout(400)
 
@@ -66,9 +68,17 @@ def _vispark(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.CompletedProcess(words, process.returncode, output, errors)
 
 
+def _here(folder: Path, *words: str) -> Result:
+    """Run a command that starts nothing in this process, which need not begin for it."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in _environment(folder).items():
+            patch.setenv(name, value)
+        return CliRunner().invoke(main, list(words))
+
+
 def _listed(folder: Path) -> list[dict]:
     """The clusters below the folder; other tests' may run beside."""
-    listed = json.loads(_vispark(folder, "cluster", "list", "--json").stdout)["clusters"]
+    listed = json.loads(_here(folder, "cluster", "list", "--json").stdout)["clusters"]
     return [each for each in listed if each["details"].get("place", "").startswith(str(folder))]
 
 
@@ -89,7 +99,7 @@ def test_a_standalone_cluster_runs_programs_and_leaves_nothing(folder: Path):
     commands = [Path(f"/proc/{each}/cmdline").read_text() for each in tagged_processes.of_cluster(identity)]
     secret = (Path(_listed(folder)[0]["details"]["place"]) / "secret").read_text()
     assert len(commands) >= 4 and not [each for each in commands if secret in each]
-    assert _vispark(folder, "cluster", "delete", "pair").returncode == 0
+    assert _here(folder, "cluster", "delete", "pair").exit_code == 0
     assert _listed(folder) == [] and tagged_processes.of_cluster(identity) == []
     assert not list(folder.glob("vispark-cluster-*"))
 
@@ -119,8 +129,8 @@ def test_a_creation_that_was_killed_before_it_began_can_be_deleted(folder: Path)
     _killed(folder, "unsent", "one", *ONE)
     (found,) = _listed(folder)
     assert (found["name"], found["state"]) == ("one", "absent")
-    assert _vispark(folder, "cluster", "show", "one").returncode == 3
-    assert _vispark(folder, "cluster", "delete", "one").returncode == 0 and _listed(folder) == []
+    assert _here(folder, "cluster", "show", "one").exit_code == 3
+    assert _here(folder, "cluster", "delete", "one").exit_code == 0 and _listed(folder) == []
 
 
 def test_a_creation_that_was_killed_goes_on_once_and_ends_when_it_is_idle(folder: Path):
@@ -132,16 +142,16 @@ def test_a_creation_that_was_killed_goes_on_once_and_ends_when_it_is_idle(folder
     assert json.loads(created.stdout)["id"] == found["id"]
     assert eventually(lambda: not tagged_processes.of_cluster(found["id"]), 60.0), "the idle end did not come"
     assert [each["state"] for each in _listed(folder)] == ["ended"]
-    refused = _vispark(folder, "submit", "--cluster", "one", "job.py")
-    assert refused.returncode == 4 and "vispark cluster delete one" in refused.stderr
-    assert _vispark(folder, "cluster", "delete", "one").returncode == 0 and _listed(folder) == []
+    refused = _here(folder, "submit", "--cluster", "one", "job.py")
+    assert refused.exit_code == 4 and "vispark cluster delete one" in refused.stderr
+    assert _here(folder, "cluster", "delete", "one").exit_code == 0 and _listed(folder) == []
 
 
 def test_a_creation_that_was_killed_is_found_and_deleted_with_all_its_processes(folder: Path):
     _killed(folder, "sent", "one", *ONE)
     (found,) = _listed(folder)
     assert tagged_processes.of_cluster(found["id"])
-    assert _vispark(folder, "cluster", "delete", "one").returncode == 0
+    assert _here(folder, "cluster", "delete", "one").exit_code == 0
     assert _listed(folder) == [] and tagged_processes.of_cluster(found["id"]) == []
 
 
