@@ -78,8 +78,8 @@ class PartitionHandle:
 
     ``seconds`` says what its task spent them on, where that is asked for, ``reach`` where the worker is reached over
     TCP, where it is, ``stage`` which stage of Spark's the task was of, and ``shared_limit`` how much shared memory the
-    worker's thread blocks can have, 0 where that is not known. ``executor`` is Spark's name of the executor that the task
-    ran on.
+    worker's thread blocks can have, 0 where that is not known. ``executor`` is Spark's name of the executor that
+    the task ran on.
     """
 
     partition: int
