@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 from gpu_worker.device.base import Buffer, Stream
 from gpu_worker.execution.folds import ElementFold, element_fold
 from gpu_worker.execution.keyed_rows import RowOrder
+from gpu_worker.execution.row_keys import key_arrays
 from gpu_worker.execution.scratch import Scratch
 from gpu_worker.memory.partition import Block, HeldArray, Partition
 from gpu_worker.protocol.errors import KeysRefused, PlanError
@@ -64,14 +66,14 @@ def rows_of_runs(key: str, value: Partition, stream: Stream, scratch: Scratch) -
         If there is no such field, or another one has more than a number for each row.
     """
     block, = value.blocks
-    named = {array.field.name: array for array in block}
-    if key not in named or any(len(array.field.shape) != 1 for array in block):
+    keys = key_arrays(value, key)
+    if any(len(array.field.shape) != 1 for array in block):
         raise PlanError(f"rows by the field {key!r} are made of fields with one number for each record")
-    work = _Runs([named[key]], value, stream, scratch)
-    made = [work.firsts(named[key])]
-    for name, array in named.items():
-        if name != key:
-            made += [work.starts(f"{name}{STARTS}"), array.share()]
+    work = _Runs(keys, value, stream, scratch)
+    made = [work.firsts(array) for array in keys]
+    for array in block:
+        if array not in keys:
+            made += [work.starts(f"{array.field.name}{STARTS}"), array.share()]
     work.close()
     return tuple(made), work.runs
 
@@ -79,7 +81,7 @@ def rows_of_runs(key: str, value: Partition, stream: Stream, scratch: Scratch) -
 class _Runs:
     """Runs of equal rows in some arrays of a partition."""
 
-    def __init__(self, keys: list[HeldArray], value: Partition, stream: Stream, scratch: Scratch):
+    def __init__(self, keys: Sequence[HeldArray], value: Partition, stream: Stream, scratch: Scratch):
         rows = keys[0].field.shape[0]
         self._work = work = RowOrder(keys[0], value.device, stream, scratch)
         self._guards: list[tuple[str, np.ndarray]] = []

@@ -1,12 +1,12 @@
 // kernels: hash_words<long long, unsigned char>, hash_words<double, unsigned short>, hash_words<unsigned char, unsigned>,
 // range_words<float, unsigned char>, range_words<long long, unsigned short>, ordered_words<double, unsigned long long>,
 // ordered_words<signed char, unsigned>, different_bits<unsigned long long>, count_digits<unsigned char>,
-// count_digits<unsigned long long>, scan_tiles, place_rows<unsigned char>, place_rows<unsigned long long>,
-// run_starts<unsigned short>, take_rows<unsigned long long>, take_rows<uint4>, deal_rows<unsigned long long, unsigned char>,
+// count_digits<unsigned long long>, scan_tiles, scan_digits, place_rows<unsigned char>, place_rows<unsigned long long>,
+// take_sorted<uint4>, take_sorted<unsigned char>, run_starts<unsigned short>, take_rows<unsigned long long>, take_rows<uint4>, deal_rows<unsigned long long, unsigned char>,
 // deal_rows<unsigned char, unsigned>, mark_heads<unsigned long long>, mark_heads<unsigned char>, list_heads,
 // fold_runs<Add, Value, double, Twofold, double>, fold_runs<Add, Value, float, double, float>,
 // fold_runs<Add, Size, long long, double, double>, run_lengths, run_extents, match_counts<double>, match_counts<unsigned char>,
-// sum_tiles, scan_sums, write_matches
+// match_tuples, tuple_parts, sum_tiles, scan_sums, write_matches
 //
 // Rows by their keys: a stable partition by words that are made of the keys, and what is built on it. A word is where a
 // row belongs (the number of a partition) or how it is ordered (a number that grows with the key). Words are sorted by
@@ -16,6 +16,34 @@
 #include "vispark/keys.h"
 
 constexpr int DIGITS = 256;
+
+// Rows that are sorted lie in runs, each of which has an order of its own: `table` has the first tile of each run, and of
+// all tiles; and the first row of each, and of all rows. One block has the rows of one tile, which are of one run.
+struct Tile {
+    int run;
+    // Its place among the run's tiles, of which there are `tiles` behind `before` ones of other runs.
+    long long place, tiles, before;
+    // The rows of the tile, counted from the run's first one, which is `begin` of all rows.
+    long long begin, first, last;
+    __device__ Tile(const u64* table, int runs, int size)
+    {
+        int low = 0, high = runs - 1;
+        while (low < high) {
+            const int middle = (low + high + 1) / 2;
+            if ((long long)table[middle] <= (long long)blockIdx.x) low = middle; else high = middle - 1;
+        }
+        run = low, before = (long long)table[low], tiles = (long long)table[low + 1] - before;
+        place = (long long)blockIdx.x - before, begin = (long long)table[runs + 1 + low];
+        const long long rows = (long long)table[runs + 2 + low] - begin;
+        first = place * size, last = rows - first < size ? rows : first + size;
+    }
+    // Where a run's counts of a digit begin among those of all.
+    __device__ long long counts_of(int digit) const { return before * DIGITS + digit * tiles; }
+};
+
+// The threads that go over a tile's rows, and which of them this is.
+constexpr int STRIDE = VISPARK_ALONE ? 1 : THREADS;
+__device__ __forceinline__ int own_row() { return VISPARK_ALONE ? 0 : threadIdx.x; }
 
 // -- what becomes of keys --------------------------------------------------------------------------------------------
 
@@ -50,64 +78,141 @@ __global__ void range_words(const K* keys, W* words, long long rows, const u64* 
     }
 }
 
-// The order of each row by its key.
+// The order of each row by its key, of which each run has an array; of the rows in the order that is there (0: as they are).
 template <typename K, typename W>
-__global__ void ordered_words(const K* keys, W* words, long long rows, int descending, u64* wrong)
+__global__ void ordered_words(const u64* table, int runs, int size, const u64* keys, const unsigned* order, W* words,
+                              int descending, u64* wrong)
 {
-    const long long all = (long long)gridDim.x * blockDim.x;
-    for (long long row = (long long)blockIdx.x * blockDim.x + threadIdx.x; row < rows; row += all) {
-        const K key = keys[row];
+    if (VISPARK_ALONE && threadIdx.x) return;
+    const Tile tile(table, runs, size);
+    const K* mine = (const K*)keys[tile.run];
+    for (long long row = tile.first + own_row(); row < tile.last; row += STRIDE) {
+        const K key = mine[order ? (long long)order[tile.begin + row] : row];
         const W word = is_wrong(key, wrong) ? 0 : (W)ordered(key);
-        words[row] = descending ? (W)~word : word;
+        words[tile.begin + row] = descending ? (W)~word : word;
     }
 }
 
-// The bits in which words differ from the first one.
+// The bits in which words differ from the first one of their run.
 template <typename W>
-__global__ void different_bits(const W* words, long long rows, u64* different)
+__global__ void different_bits(const u64* table, int runs, int size, const W* words, u64* different)
 {
     __shared__ u64 found;
-    if (threadIdx.x == 0) found = 0;
-    __syncthreads();
+    const Tile tile(table, runs, size);
+    const W* mine = words + tile.begin;
+    u64 differ = 0;
+    if constexpr (VISPARK_ALONE) {
+        if (threadIdx.x) return;
+        for (long long row = tile.first; row < tile.last; ++row) differ |= (u64)(mine[row] ^ mine[0]);
+        atomicOr(different, differ);
+    } else {
+        if (threadIdx.x == 0) found = 0;
+        __syncthreads();
+        for (long long row = tile.first + threadIdx.x; row < tile.last; row += THREADS) differ |= (u64)(mine[row] ^ mine[0]);
+        if (differ) atomicOr(&found, differ);
+        __syncthreads();
+        if (threadIdx.x == 0 && found) atomicOr(different, found);
+    }
+}
+
+// -- keys that are tuples --------------------------------------------------------------------------------------------
+
+constexpr int MOST_ITEMS = 8;
+
+// One item of a row's key: its hash, and its word in the order of such items.
+struct Item {
+    long long hash;
+    u64 word;
+    bool is_nan;
+};
+
+template <typename K> __device__ __forceinline__ Item item_of(K key)
+{
+    const Item item = {key == key ? python_hash(key) : 0, key == key ? (u64)ordered(key) : 0, key != key};
+    return item;
+}
+
+// An item of a row; `items` has the type of each item, as the place in KEYS, and then where each is.
+__device__ __forceinline__ Item item_at(const u64* items, int count, int item, long long row)
+{
+    const u64 address = items[count + item];
+    switch ((int)items[item]) {
+        case 0: return item_of(((const float*)address)[row]);
+        case 1: return item_of(((const double*)address)[row]);
+        case 3: return item_of(((const signed char*)address)[row]);
+        case 4: return item_of(((const short*)address)[row]);
+        case 5: return item_of(((const int*)address)[row]);
+        case 6: return item_of(((const long long*)address)[row]);
+        case 8: return item_of(((const unsigned short*)address)[row]);
+        case 9: return item_of(((const unsigned*)address)[row]);
+        case 10: return item_of(((const u64*)address)[row]);
+        default: return item_of(((const unsigned char*)address)[row]);
+    }
+}
+
+// Whether words come before others; of `count` items.
+__device__ __forceinline__ bool is_before(const u64* one, const u64* other, int count)
+{
+    for (int item = 0; item < count; ++item)
+        if (one[item] != other[item]) return one[item] < other[item];
+    return false;
+}
+
+// The partition of each row: by PySpark's portable_hash of its key (`how` 0), or by how many of the `edges` bounds are below
+// it (1), counted from the last partition (2). Python's hash of a number below `parts` is that number.
+__global__ void tuple_parts(const u64* items, int count, long long rows, long long parts, const u64* bounds, long long edges,
+                            int how, unsigned* numbers, u64* wrong)
+{
     const long long all = (long long)gridDim.x * blockDim.x;
-    const W first = words[0];
-    u64 mine = 0;
-    for (long long row = (long long)blockIdx.x * blockDim.x + threadIdx.x; row < rows; row += all)
-        mine |= (u64)(words[row] ^ first);
-    atomicOr(&found, mine);
-    __syncthreads();
-    if (threadIdx.x == 0) atomicOr(different, found);
+    for (long long row = (long long)blockIdx.x * blockDim.x + threadIdx.x; row < rows; row += all) {
+        u64 words[MOST_ITEMS], hash = 0x345678;
+        bool is_nan = false;
+        for (int each = 0; each < count; ++each) {
+            const Item item = item_at(items, count, each, row);
+            words[each] = item.word;
+            hash = (hash ^ (u64)item.hash) * 1000003 & ~(1ull << 63);
+            is_nan = is_nan || item.is_nan;
+        }
+        if (is_nan) atomicAdd(wrong, 1ull);
+        if (how == 0) {
+            numbers[row] = (unsigned)((hash ^ (u64)count) % (u64)parts);
+            continue;
+        }
+        long long low = 0, high = edges;
+        while (low < high) {
+            const long long middle = (low + high) / 2;
+            if (is_before(bounds + middle * count, words, count)) low = middle + 1; else high = middle;
+        }
+        numbers[row] = (unsigned)(how == 2 ? edges - low : low);
+    }
 }
 
 // -- one round of a stable partition ---------------------------------------------------------------------------------
 
-// How many rows of each tile have each digit: `counts` is (DIGITS, tiles).
+// How many rows of each tile have each digit: `counts` is (DIGITS, tiles) for each run, one behind the other.
 template <typename W>
-__global__ void count_digits(const W* words, long long rows, long long tile, int shift, unsigned* counts, long long tiles)
+__global__ void count_digits(const u64* table, int runs, int size, const W* words, int shift, unsigned* counts)
 {
-    const long long first = (long long)blockIdx.x * tile, last = rows - first < tile ? rows : first + tile;
     __shared__ unsigned found[DIGITS];
+    const Tile tile(table, runs, size);
+    const W* mine = words + tile.begin;
     if constexpr (VISPARK_ALONE) {
         if (threadIdx.x) return;
         for (int digit = 0; digit < DIGITS; ++digit) found[digit] = 0;
-        for (long long row = first; row < last; ++row) ++found[words[row] >> shift & 255];
-        for (int digit = 0; digit < DIGITS; ++digit) counts[digit * tiles + blockIdx.x] = found[digit];
+        for (long long row = tile.first; row < tile.last; ++row) ++found[mine[row] >> shift & 255];
     } else {
         for (int digit = threadIdx.x; digit < DIGITS; digit += blockDim.x) found[digit] = 0;
         __syncthreads();
-        for (long long row = first + threadIdx.x; row < last; row += blockDim.x)
-            atomicAdd(&found[words[row] >> shift & 255], 1u);
+        for (long long row = tile.first + threadIdx.x; row < tile.last; row += blockDim.x)
+            atomicAdd(&found[mine[row] >> shift & 255], 1u);
         __syncthreads();
-        for (int digit = threadIdx.x; digit < DIGITS; digit += blockDim.x)
-            counts[digit * tiles + blockIdx.x] = found[digit];
     }
+    for (int digit = own_row(); digit < DIGITS; digit += STRIDE) counts[tile.counts_of(digit) + tile.place] = found[digit];
 }
 
-// The counts of each digit as those of the tiles before, and their total: a block for each digit.
-__global__ void scan_tiles(unsigned* counts, long long tiles, u64* totals)
+// The counts of some tiles as those of the tiles before, and their total; for a block.
+__device__ __forceinline__ void scan(unsigned* mine, long long tiles, u64* all, u64* shared)
 {
-    unsigned* mine = counts + blockIdx.x * tiles;
-    __shared__ u64 shared[THREADS];
     u64 before = 0;
     if constexpr (VISPARK_ALONE) {
         if (threadIdx.x) return;
@@ -116,7 +221,7 @@ __global__ void scan_tiles(unsigned* counts, long long tiles, u64* totals)
             mine[tile] = (unsigned)before;
             before += count;
         }
-        totals[blockIdx.x] = before;
+        *all = before;
     } else {
         for (long long first = 0; first < tiles; first += THREADS) {
             const long long tile = first + threadIdx.x;
@@ -125,23 +230,43 @@ __global__ void scan_tiles(unsigned* counts, long long tiles, u64* totals)
             if (tile < tiles) mine[tile] = (unsigned)(before + sum);
             before += total;
         }
-        if (threadIdx.x == 0) totals[blockIdx.x] = before;
+        if (threadIdx.x == 0) *all = before;
     }
 }
 
-// Put each row's number behind those of the rows before it whose digits are not greater. `order` are the rows' numbers
-// (0: their own places), `placed` the words in the new order (0: not wanted).
-template <typename W>
-__global__ void place_rows(const W* words, const unsigned* order, long long rows, long long tile, int shift,
-                           const unsigned* counts, long long tiles, const u64* totals, W* placed, unsigned* after)
+// The same of the counts (digits, tiles): a block for each digit.
+__global__ void scan_tiles(unsigned* counts, long long tiles, u64* totals)
 {
-    const long long first = (long long)blockIdx.x * tile, last = rows - first < tile ? rows : first + tile;
+    __shared__ u64 shared[THREADS];
+    scan(counts + blockIdx.x * tiles, tiles, totals + blockIdx.x, shared);
+}
+
+// The same of the counts of each run: a block for each digit of each run.
+__global__ void scan_digits(const u64* table, int runs, unsigned* counts, u64* totals)
+{
+    __shared__ u64 shared[THREADS];
+    const long long run = blockIdx.x / DIGITS, digit = blockIdx.x % DIGITS, before = (long long)table[run];
+    const long long tiles = (long long)table[run + 1] - before;
+    scan(counts + before * DIGITS + digit * tiles, tiles, totals + blockIdx.x, shared);
+}
+
+// Put each row's number behind those of the rows before it, in its run, whose digits are not greater. `order` are the rows'
+// numbers (0: their own places), `placed` the words in the new order (0: not wanted).
+template <typename W>
+__global__ void place_rows(const u64* table, int runs, int size, const W* words, const unsigned* order, int shift,
+                           const unsigned* counts, const u64* totals, W* placed, unsigned* after)
+{
+    const Tile tile(table, runs, size);
+    const long long first = tile.first, last = tile.last;
+    words += tile.begin, after += tile.begin, totals += (long long)tile.run * DIGITS;
+    if (order) order += tile.begin;
+    if (placed) placed += tile.begin;
     if constexpr (VISPARK_ALONE) {
         if (threadIdx.x) return;
         unsigned next[DIGITS];
         u64 start = 0;
         for (int digit = 0; digit < DIGITS; ++digit) {
-            next[digit] = (unsigned)start + counts[digit * tiles + blockIdx.x];
+            next[digit] = (unsigned)start + counts[tile.counts_of(digit) + tile.place];
             start += totals[digit];
         }
         for (long long row = first; row < last; ++row) {
@@ -155,7 +280,7 @@ __global__ void place_rows(const W* words, const unsigned* order, long long rows
         __shared__ u64 shared[THREADS];
         const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
         // Each warp has a run of the tile's rows, so that rows of one digit stay in their order.
-        const long long run = (tile + WARPS - 1) / WARPS, begin = first + warp * run;
+        const long long run = (size + WARPS - 1) / WARPS, begin = first + warp * run;
         const long long end = begin + run < last ? begin + run : last;
         for (int digit = lane; digit < DIGITS; digit += 32) next[warp][digit] = 0;
         __syncwarp();
@@ -168,7 +293,7 @@ __global__ void place_rows(const W* words, const unsigned* order, long long rows
         }
         u64 total;
         const u64 start = sum_before(totals[threadIdx.x], shared, &total);
-        unsigned place = (unsigned)start + counts[threadIdx.x * tiles + blockIdx.x];
+        unsigned place = (unsigned)start + counts[tile.counts_of(threadIdx.x) + tile.place];
         for (int each = 0; each < WARPS; ++each) {
             const unsigned here = next[each][threadIdx.x];
             next[each][threadIdx.x] = place;
@@ -248,6 +373,34 @@ __global__ void deal_rows(const C* in, const unsigned* order, const W* words, co
         for (long long i = first; i < rows * chunks; i += all) {
             const long long row = rows * chunks >> 32 ? i / chunks : (unsigned)i / (unsigned)chunks;
             *(C*)(bases[words[row]] + (u64)i * sizeof(C)) = in[order[row] * chunks + (i - row * chunks)];
+        }
+    }
+}
+
+// The first rows of each run in their order: `addresses` has where each run's rows are, and then where they are to be;
+// `starts` its first place in `order` (0: as they are). The tiles are of the rows that are taken.
+template <typename C>
+__global__ void take_sorted(const u64* table, int runs, int size, const u64* addresses, const u64* starts,
+                            const unsigned* order, long long chunks)
+{
+    if (VISPARK_ALONE && threadIdx.x) return;
+    const Tile tile(table, runs, size);
+    const C* in = (const C*)addresses[tile.run];
+    C* out = (C*)addresses[runs + tile.run];
+    const unsigned* mine = order ? order + starts[tile.run] : order;
+    if (chunks == 1) {
+        for (long long row = tile.first + own_row(); row < tile.last; row += STRIDE)
+            out[row] = in[mine ? (long long)mine[row] : row];
+    } else if (VISPARK_ALONE) {
+        for (long long row = tile.first; row < tile.last; ++row)
+            for (long long chunk = 0; chunk < chunks; ++chunk)
+                out[row * chunks + chunk] = in[(mine ? (long long)mine[row] : row) * chunks + chunk];
+    } else {
+        const long long all = (tile.last - tile.first) * chunks;
+        for (long long i = threadIdx.x; i < all; i += THREADS) {
+            const long long row = tile.first + (all >> 32 ? i / chunks : (unsigned)i / (unsigned)chunks);
+            const long long chunk = i - (row - tile.first) * chunks;
+            out[row * chunks + chunk] = in[(mine ? (long long)mine[row] : row) * chunks + chunk];
         }
     }
 }
@@ -354,6 +507,33 @@ __global__ void match_counts(const K* left, long long rows, const K* right, long
         }
         begins[row] = (unsigned)begin;
         counts[row] = (unsigned)(low - begin);
+    }
+}
+
+// The first row among sorted ones whose key is not before others (`behind` 0), or is behind them (1).
+__device__ __forceinline__ long long tuple_bound(const u64* items, int count, long long rows, const u64* words, int behind)
+{
+    long long low = 0, high = rows;
+    while (low < high) {
+        const long long middle = (low + high) / 2;
+        u64 found[MOST_ITEMS];
+        for (int item = 0; item < count; ++item) found[item] = item_at(items, count, item, middle).word;
+        if (behind ? !is_before(words, found, count) : is_before(found, words, count)) low = middle + 1; else high = middle;
+    }
+    return low;
+}
+
+// The same as match_counts of keys that are tuples.
+__global__ void match_tuples(const u64* left, const u64* right, int count, long long rows, long long others, unsigned* begins,
+                             unsigned* counts)
+{
+    const long long all = (long long)gridDim.x * blockDim.x;
+    for (long long row = (long long)blockIdx.x * blockDim.x + threadIdx.x; row < rows; row += all) {
+        u64 words[MOST_ITEMS];
+        for (int item = 0; item < count; ++item) words[item] = item_at(left, count, item, row).word;
+        const long long begin = tuple_bound(right, count, others, words, 0);
+        begins[row] = (unsigned)begin;
+        counts[row] = (unsigned)(tuple_bound(right, count, others, words, 1) - begin);
     }
 }
 

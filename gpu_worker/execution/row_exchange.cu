@@ -8,7 +8,8 @@
 // that threads of neighbouring numbers write what lies side by side; what they read is near by, in the tile.
 //
 // The rows lie in `inputs` blocks, of which `table` has: the number of the first tile of each, and of all tiles; the rows of
-// each; and for each field the bytes of a chunk, the chunks of a row, and the address of each block.
+// each; and for each field, and behind them for the keys, the bytes of a chunk, the chunks of a row, and the address of each
+// block.
 #include "vispark/keys.h"
 
 // How a key says where it belongs: by Python's hash, by its place among bounds, or by itself.

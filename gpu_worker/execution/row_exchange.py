@@ -12,8 +12,9 @@ from pathlib import Path
 import numpy as np
 
 from gpu_worker.device.base import Buffer, Device, Given, Source, Stream
-from gpu_worker.execution import keyed_rows
-from gpu_worker.execution.keyed_rows import RowOrder, chunk_of, key_type, row_bytes
+from gpu_worker.execution import radix_sort
+from gpu_worker.execution.keyed_rows import RowOrder
+from gpu_worker.execution.radix_sort import chunk_of, key_type, row_bytes
 from gpu_worker.execution.scratch import Scratch
 from gpu_worker.memory.partition import Block, HeldArray
 
@@ -34,8 +35,8 @@ class RowExchange:
     ----------
     blocks : sequence of Block
         The rows, all of the same fields, in their order.
-    key : str
-        The field of their keys.
+    keys : sequence of HeldArray
+        The keys of each block's rows.
     parts : int
         How many new partitions there are, at most :data:`MOST_PARTS`.
     device, stream, scratch
@@ -49,11 +50,10 @@ class RowExchange:
         The number of keys that are NaN, likewise.
     """
 
-    def __init__(self, blocks: Sequence[Block], key: str, parts: int, device: Device, stream: Stream,
+    def __init__(self, blocks: Sequence[Block], keys: Sequence[HeldArray], parts: int, device: Device, stream: Stream,
                  scratch: Scratch):
-        self._blocks, self._parts = blocks, parts
+        self._blocks, self._keys, self._parts = blocks, keys, parts
         self._device, self._stream, self._scratch = device, stream, scratch
-        self._key = next(place for place, array in enumerate(blocks[0]) if array.field.name == key)
         self._tiles = [-(-block[0].field.shape[0] // _TILE) for block in blocks]
         self.rows, self.wrong = np.zeros(parts, np.uint64), np.zeros(1, np.uint64)
         self._buffers: list[Buffer] = []
@@ -82,16 +82,16 @@ class RowExchange:
         table = self._written(self._table())
         edges: Given = np.uint64(0) if bounds is None or not len(bounds) else self._written(bounds)
         wrong = self._written(np.zeros(1, np.uint64))
-        self._given = [table, np.int32(len(self._blocks)), np.int32(self._key), np.int64(self._parts),
+        self._given = [table, np.int32(len(self._blocks)), np.int32(len(self.fields)), np.int64(self._parts),
                        np.uint64((2**64 - 1) // self._parts), edges, np.int32(descending)]
         self._counts = self._take(4 * self._parts * tiles)
         totals = self._take(8 * self._parts)
         self._launch(SOURCE, "count_parts", [*self._given, self._counts, np.int64(tiles), wrong])
-        kernel = self._device.compile(keyed_rows.SOURCE, "scan_tiles")
+        kernel = self._device.compile(radix_sort.SOURCE, "scan_tiles")
         self._device.launch(kernel, (self._parts,), (_THREADS,), [self._counts, np.int64(tiles), totals],
                             stream=self._stream)
         self._copy_out(self.rows, totals)
-        if np.dtype(self._blocks[0][self._key].field.dtype).kind == "f":
+        if np.dtype(self._keys[0].field.dtype).kind == "f":
             self._copy_out(self.wrong, wrong)
         self._given += [self._counts, np.int64(tiles)]
         self._wrong = wrong
@@ -113,16 +113,16 @@ class RowExchange:
             self._scratch.recycle(self._buffers.pop(), self._stream)
 
     def _table(self) -> np.ndarray:
-        """Return the table of the blocks that the kernels read: their tiles, their rows, and their fields."""
+        """Return the table of the blocks that the kernels read: their tiles, rows, fields and keys."""
         words = [0, *np.cumsum(self._tiles).tolist(), *[block[0].field.shape[0] for block in self._blocks]]
-        for place, array in enumerate(self.fields):
-            nbytes = row_bytes(array)
+        for arrays in (*zip(*self._blocks, strict=True), self._keys):
+            nbytes = row_bytes(arrays[0])
             size = chunk_of(nbytes)[0] if nbytes else 0
-            words += [size, nbytes // size if size else 0, *[block[place].on_device.address for block in self._blocks]]
+            words += [size, nbytes // size if size else 0, *[array.on_device.address for array in arrays]]
         return np.array(words, np.uint64)
 
     def _launch(self, source: Source, kernel: str, arguments: Sequence[Given]) -> None:
-        keys = key_type(np.dtype(self._blocks[0][self._key].field.dtype))
+        keys = key_type(np.dtype(self._keys[0].field.dtype))
         digits = 256 if self._parts <= 256 else MOST_PARTS
         compiled = self._device.compile(source, f"{kernel}<{keys}, {self._how}, {digits}>")
         self._device.launch(compiled, (sum(self._tiles),), (_THREADS,), arguments, stream=self._stream)

@@ -191,6 +191,9 @@ class OpenKeysStep:
 class PartitionByKeyStep:
     """Step that makes ``parts`` new partitions of the rows of all, by the field ``key``; those of one stay in order.
 
+    Where there is no such field, keys are tuples, whose items are the fields that are named after it: ``key.0``,
+    ``key.1``. The same holds for the other steps by a key.
+
     ``how`` is "hash" (Python's hash of the key, modulo ``parts``), "ascending" or "descending" (ranges of keys, by
     bounds from a sample). ``layout`` is the client's description of what comes out, ``empty`` that of a partition
     without rows. ``label`` is as in :class:`ExecStep`.

@@ -6,9 +6,12 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from pyspark.rdd import portable_hash
 
-from gpu_worker.execution import keyed_rows
-from gpu_worker.execution.keyed_rows import KEYS, TILE, RowOrder, ordered
+from gpu_worker.execution import radix_sort
+from gpu_worker.execution.keyed_rows import RowOrder, ordered
+from gpu_worker.execution.radix_sort import KEYS, TILE, RadixSort
+from gpu_worker.execution.row_keys import table_of
 from gpu_worker.memory.partition import HeldArray
 from gpu_worker.protocol.messages import Field
 from tests.device.bench import Bench
@@ -39,7 +42,7 @@ def order(request: pytest.FixtureRequest, bench: Bench, monkeypatch: pytest.Monk
     if request.param:
         if bench.device.kind != "host":
             pytest.skip("a GPU has one way")
-        monkeypatch.setattr(keyed_rows, "SOURCE", keyed_rows.Source(keyed_rows.SOURCE.text, "keys.cu",
+        monkeypatch.setattr(radix_sort, "SOURCE", radix_sort.Source(radix_sort.SOURCE.text, "keys.cu",
                                                                     (request.param,)))
     scratch = Plain(bench)
 
@@ -89,7 +92,7 @@ def test_partitions_are_those_of_pythons_hash(order, bench: Bench, dtype: str, p
 def test_rows_in_the_order_of_keys(order, bench: Bench, dtype: str, descending: bool):
     keys = keys_of(dtype, 3 * TILE - 5, np.random.default_rng(1))
     each = order(keys)
-    each.by_order(descending=descending)
+    each.by_key(descending=descending)
     each.sort()
     found = bench.get(each.order, len(keys), "u4") if each.order else np.arange(len(keys))
     expected = sorted(range(len(keys)), key=keys.tolist().__getitem__, reverse=descending)
@@ -137,8 +140,47 @@ def test_rows_are_taken_and_dealt(order, bench: Bench, shape: tuple[int, ...], d
 
 def test_keys_that_are_no_numbers_are_counted(order, bench: Bench):
     keys = np.array([1.0, np.nan, 2.0, np.nan, -np.nan], "f4")
-    for how in ("by_order", "by_hash"):
+    for how in ("by_key", "by_hash"):
         each = order(keys)
-        each.by_hash(4) if how == "by_hash" else each.by_order(descending=False)
+        each.by_hash(4) if how == "by_hash" else each.by_key(descending=False)
         bench.device.synchronize(stream=bench.stream)
         assert each.wrong[0] == 3
+
+
+RUNS = [3 * TILE - 5, 0, 1, TILE, 77]
+
+
+@pytest.mark.parametrize("descending", [False, True])
+def test_runs_are_sorted_each_by_itself_in_one_sort(order, bench: Bench, descending: bool):
+    random = np.random.default_rng(4)
+    items = [[keys_of("i8", rows, random) % 5, keys_of("f4", rows, random)] for rows in RUNS]
+    held = [[order(each).keys for each in of_run] for of_run in items]
+    sort = RadixSort(RUNS, bench.device, bench.stream, order(np.zeros(1)).scratch)
+    for at in (1, 0):
+        sort.by_order([of_run[at] for of_run in held], descending=descending)
+        sort.sort()
+    counts = [min(rows, 5000) for rows in RUNS]
+    targets = [bench.put(np.zeros(max(count, 1), "f4")) for count in counts]
+    sort.take_sorted([of_run[1] for of_run in held], targets, counts)
+    for target, count, of_run in zip(targets, counts, items, strict=True):
+        rows = sorted(zip(*map(np.ndarray.tolist, of_run), strict=True), reverse=descending)
+        np.testing.assert_array_equal(bench.get(target, count, "f4"), np.array([row[1] for row in rows[:count]], "f4"))
+        target.close()
+    assert sort.wrong[0] == 0
+
+
+def test_tuples_go_to_the_partitions_of_their_hash_and_of_bounds(order, bench: Bench, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("PYTHONHASHSEED", "0")
+    items = [keys_of(dtype, 3000, np.random.default_rng(5)) for dtype in KEYS if dtype != "f4"][:8]
+    held = [order(each) for each in items]
+    work, keys = held[0], list(zip(*[each.tolist() for each in items], strict=True))
+    table, wrong, numbers = work.written(table_of([each.keys for each in held])), work.zeroed(8), work.take(4 * 3000)
+    work.launch("tuple_parts", 3000, [table, np.int32(8), np.int64(3000), np.int64(61), np.uint64(0), np.int64(0),
+                                      np.int32(0), numbers, wrong])
+    np.testing.assert_array_equal(bench.get(numbers, 3000, "u4"), [portable_hash(key) % 61 for key in keys])
+    words = np.stack([ordered(each) for each in items], axis=1)
+    chosen = sorted(range(3000), key=keys.__getitem__)[100::300]
+    work.launch("tuple_parts", 3000, [table, np.int32(8), np.int64(3000), np.int64(11), work.written(words[chosen]),
+                                      np.int64(len(chosen)), np.int32(1), numbers, wrong])
+    below = [sum(keys[each] < key for each in chosen) for key in keys]
+    np.testing.assert_array_equal(bench.get(numbers, 3000, "u4"), below)

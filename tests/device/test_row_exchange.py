@@ -34,7 +34,8 @@ class Exchanges(NamedTuple):
         return tuple(held)
 
     def made(self, blocks: list[Block], parts: int) -> RowExchange:
-        return RowExchange(blocks, "0", parts, self.bench.device, self.bench.stream, self.scratch)
+        return RowExchange(blocks, [block[0] for block in blocks], parts, self.bench.device, self.bench.stream,
+                           self.scratch)
 
     def moved(self, exchange: RowExchange | OrderedExchange, shapes: list[tuple[tuple[int, ...], str]]) -> list:
         """What comes out, one array a field, whose partitions lie behind each other with a gap of 256 bytes."""

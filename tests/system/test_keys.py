@@ -35,7 +35,11 @@ def float_pairs(x):
     return x // 7 / 4, (x, 2.0 * x)
 
 
-PAIRS = {"ints": int_pairs, "floats": float_pairs}
+def tuple_pairs(x):
+    return (int(x // 40), x // 7 / 4), (x, 2.0 * x)
+
+
+PAIRS = {"ints": int_pairs, "floats": float_pairs, "tuples": tuple_pairs}
 
 
 @pytest.mark.parametrize("pairs", PAIRS)
@@ -43,7 +47,7 @@ PAIRS = {"ints": int_pairs, "floats": float_pairs}
 def test_partitions_have_what_sparks_have(sc: SparkContext, pairs: str, parts: int):
     plain = numbers(sc)
     found = plain.cache("GPU").vmap(PAIRS[pairs]).partitionBy(parts)
-    expected = plain.map(PAIRS[pairs]).partitionBy(parts, hash)
+    expected = plain.map(PAIRS[pairs]).partitionBy(parts)
     assert isinstance(found, VRDD) and found.getNumPartitions() == parts
     assert [sorted(part) for part in found.glom().collect()] == [sorted(part) for part in expected.glom().collect()]
     assert sorted(found.collect()) == sorted(expected.collect()) and found.count() == 200
@@ -67,7 +71,10 @@ def test_values_are_folded_without_knowing_the_keys(sc: SparkContext, fold, pair
     def of_floats(x):
         return x // 7 / 4, x
 
-    keyed = of_floats if pairs == "floats" else int_pairs
+    def of_tuples(x):
+        return (int(x // 40), x // 7 / 4), x
+
+    keyed = {"ints": int_pairs, "floats": of_floats, "tuples": of_tuples}[pairs]
     plain = numbers(sc)
     found = plain.cache("GPU").vmap(keyed).reduceByKey(fold)
     assert dict(found.collect()) == pytest.approx(dict(plain.map(keyed).reduceByKey(fold).collect()))
@@ -97,6 +104,41 @@ def test_keys_are_counted_and_records_made_distinct(sc: SparkContext):
     found, expected = held.distinct(3), plain.distinct(3)
     assert isinstance(found, VRDD)
     assert found.glom().collect() == [sorted(part) for part in expected.glom().collect()]
+
+
+def test_pairs_whose_keys_are_tuples(sc: SparkContext):
+    def others(x):
+        return (int(x // 40), x // 7 / 4), 1
+
+    def marks(x):
+        return int(x // 60), x > 0
+
+    plain = numbers(sc)
+    held = plain.cache("GPU")
+    pairs, expected = held.vmap(tuple_pairs), plain.map(tuple_pairs)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")      # none of it is Spark's
+        assert {key: list(values) for key, values in pairs.groupByKey(3).collect()} == \
+            {key: list(values) for key, values in expected.groupByKey(3).collect()}
+        assert pairs.countByKey() == expected.countByKey()
+        joined = pairs.join(held.vmap(others), 3)
+        assert isinstance(joined, VRDD)
+        assert sorted(joined.collect()) == sorted(expected.join(plain.map(others), 3).collect())
+        found, records = held.vmap(marks).distinct(3), plain.map(marks).distinct(3)
+        assert isinstance(found, VRDD)
+        assert found.glom().collect() == [sorted(part) for part in records.glom().collect()]
+        rows = {key: row.tolist() for key, row in held.vmap(others).rowsByKey(2).collect()}
+        assert rows == {key: list(values) for key, values in plain.map(others).groupByKey(2).collect()}
+        assert held.sortBy(lambda x: (int(x // 40), -x)).collect() == \
+            sorted(plain.collect(), key=lambda x: (int(x // 40), -x))
+    assert pairs.join(held.vmap(lambda x: ((x, 1), 2.0)), 2).count() == 0       # keys of other types are Spark's
+
+
+def test_tuples_that_have_nan_are_sparks(sc: SparkContext, monkeypatch: pytest.MonkeyPatch):
+    with_fallback(monkeypatch, sc, "warn")
+    pairs = sc.parallelize([1.0, float("nan"), 2.0], 2).cache("GPU").vmap(lambda x: ((1, x), x))
+    with pytest.warns(FallbackWarning, match="NaN"):
+        assert pairs.partitionBy(2).count() == 3
 
 
 @pytest.mark.parametrize("ascending", [True, False])

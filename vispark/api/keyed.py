@@ -42,7 +42,15 @@ from vispark.lower.stages import RequestedOutput
 from vispark.plan import ops
 from vispark.plan.operations.shuffled import Shuffled
 from vispark.records.layout import RecordLayout
-from vispark.records.pairs import EMPTY, not_numbers, not_pairs, opened, with_counts
+from vispark.records.pairs import (
+    EMPTY,
+    key_parts,
+    not_numbers,
+    not_pairs,
+    opened,
+    value_parts,
+    with_counts,
+)
 from vispark.runtime.driver.residency import Residency
 from vispark.runtime.driver.session import Session
 from vispark.translate import TranslationError
@@ -245,7 +253,7 @@ def reduced(source: RecordedRDD, function: Callable[[Any, Any], Any], partitions
         nonlocal fields
         why = not_pairs(layout)
         if not why and not isinstance(spec, str):
-            fields = fold_fields(spec, layout, layout.parts[1:], "1")
+            fields = fold_fields(spec, layout, value_parts(layout), "1")
         return why or (fields if isinstance(fields, str) else "")
 
     found = pairs_of(source, action, not_those, reason)
@@ -253,9 +261,20 @@ def reduced(source: RecordedRDD, function: Callable[[Any, Any], Any], partitions
         return None
     layout = found.layout
     steps = (*found.steps, partition_step(action, "0", partitions, layout), SortByKeyStep(action, "0", False),
-             FoldRunsStep(action, ("0",), tuple(fields), "", layout.encode()))
+             FoldRunsStep(action, key_names(layout), tuple(fields), "", layout.encode()))
+    hashed = hash_of(layout)
     return exchanged(source, action, steps, layout, partitions,
-                     lambda rdd: RDD.reduceByKey(rdd, function, partitions, hash), Partitioner(partitions, place))
+                     lambda rdd: RDD.reduceByKey(rdd, function, partitions, hashed), Partitioner(partitions, place))
+
+
+def key_names(layout: RecordLayout) -> tuple[str, ...]:
+    """Return the fields of the keys of pairs."""
+    return tuple([part.name for part in key_parts(layout)])
+
+
+def hash_of(layout: RecordLayout) -> Callable[[Any], int]:
+    """Return the function of a key that Spark partitions pairs by; for numbers without what it does for others."""
+    return hash if key_parts(layout)[0].name == "0" else portable_hash
 
 
 def counted(source: RecordedRDD, action: str = "countByKey") -> dict[Any, int] | None:
@@ -264,7 +283,8 @@ def counted(source: RecordedRDD, action: str = "countByKey") -> dict[Any, int] |
     if keyed is None:
         return None
     after, partitions = with_counts(keyed.layout), source.getNumPartitions()
-    steps = *keyed.steps, SortByKeyStep(action, "0", False), FoldRunsStep(action, ("0",), (), "1", after.encode())
+    steps = (*keyed.steps, SortByKeyStep(action, "0", False),
+             FoldRunsStep(action, key_names(keyed.layout), (), "1", after.encode()))
     made = exchanged(source, action, steps, after, partitions,
                      lambda rdd: rdd.map(_one).reduceByKey(_added).coalesce(partitions))
     found: dict[Any, int] = defaultdict(int)
@@ -289,7 +309,7 @@ def distinct(source: RecordedRDD, partitions: int) -> Any:
         return None
     layout = found.layout
     steps = (partition_step(action, "", partitions, layout), SortByKeyStep(action, "", False),
-             FoldRunsStep(action, ("",), (), "", layout.encode()))
+             FoldRunsStep(action, tuple([part.name for part in layout.parts]), (), "", layout.encode()))
     return exchanged(source, action, steps, layout, partitions, lambda rdd: RDD.distinct(rdd, partitions))
 
 
@@ -425,7 +445,8 @@ def sorted_pairs(source: RecordedRDD, action: str, partitions: int) -> Any:
         return None
     layout = found.layout
     steps = *found.steps, partition_step(action, "0", partitions, layout), SortByKeyStep(action, "0", False)
-    return exchanged(source, action, steps, layout, partitions, lambda rdd: RDD.partitionBy(rdd, partitions, hash)
+    hashed = hash_of(layout)
+    return exchanged(source, action, steps, layout, partitions, lambda rdd: RDD.partitionBy(rdd, partitions, hashed)
                      .mapPartitions(_in_order, True), Partitioner(partitions, portable_hash))
 
 
@@ -434,20 +455,20 @@ def rows_by_key(source: RecordedRDD, partitions: int) -> Any:
     action = "rowsByKey"
 
     def not_those(layout: RecordLayout) -> str:
-        numbers = all(part.form == "number" for part in layout.parts[1:])
+        numbers = all(part.form == "number" for part in value_parts(layout))
         return not_pairs(layout) or ("" if numbers else "the values are not numbers, or tuples of numbers")
 
     found = pairs_of(source, action, not_those)
     if found is None:
         return None
     before = found.layout
-    parts = tuple([replace(part, form="ragged", types=(part.dtype.str,)) for part in before.parts[1:]])
-    layout = replace(before, parts=(before.parts[0], *parts))
+    parts = tuple([replace(part, form="ragged", types=(part.dtype.str,)) for part in value_parts(before)])
+    layout = replace(before, parts=(*key_parts(before), *parts))
     steps = (*found.steps, partition_step(action, "0", partitions, before), SortByKeyStep(action, "0", False),
              GroupRowsStep(action, "0", layout.encode()))
-    dtypes = [part.types[0] for part in parts]
+    dtypes, hashed = [part.types[0] for part in parts], hash_of(before)
     return exchanged(source, action, steps, layout, partitions,
-                     lambda rdd: grouped_rows(RDD.groupByKey(rdd, partitions, hash), dtypes),
+                     lambda rdd: grouped_rows(RDD.groupByKey(rdd, partitions, hashed), dtypes),
                      Partitioner(partitions, portable_hash))
 
 
@@ -504,9 +525,9 @@ def both_sides(left: RecordedRDD, right: RDD[Any], action: str, partitions: int)
     first, second = [pairs_of(each, action, not_pairs) for each in (left, right)]
     if first is None or second is None:
         return None
-    keys = [each.layout.parts[0].dtype for each in (first, second)]
-    if keys[0] != keys[1]:
-        left._folds[action] = f"the keys are {keys[0]} and {keys[1]}"
+    keys = [[str(part.dtype) for part in key_parts(each.layout)] for each in (first, second)]
+    if keys[0] != keys[1] or key_names(first.layout) != key_names(second.layout):
+        left._folds[action] = f"the keys are {', '.join(keys[0])} and {', '.join(keys[1])}"
         return None
     return sorted_pairs(left, action, partitions), sorted_pairs(right, action, partitions)
 
@@ -518,14 +539,16 @@ def joined(left: RecordedRDD, right: RDD[Any], partitions: int) -> Any:
     if sides is None:
         return None
     layouts = [side._first._op.layout for side in sides]
-    names = [[(part.name, f"1.{place}{part.name[1:]}") for part in layout.parts[1:]]
+    names = [[(part.name, f"1.{place}{part.name[1:]}") for part in value_parts(layout)]
              for place, layout in enumerate(layouts)]
     parts = tuple([replace(part, name=called) for layout, renamed in zip(layouts, names, strict=True)
-                   for part, (_, called) in zip(layout.parts[1:], renamed, strict=True)])
-    layout = replace(layouts[0], parts=(layouts[0].parts[0], *parts))
+                   for part, (_, called) in zip(value_parts(layout), renamed, strict=True)])
+    keys = key_names(layouts[0])
+    layout = replace(layouts[0], parts=(*key_parts(layouts[0]), *parts))
     fields = [tuple([before for before, _ in each]) for each in names]
     called = [after for each in names for _, after in each]
-    step = JoinByKeyStep(action, 1, "0", ("0", *fields[0]), fields[1], ("0", *called), layout.encode(), EMPTY.encode())
+    step = JoinByKeyStep(action, 1, "0", (*keys, *fields[0]), fields[1], (*keys, *called), layout.encode(),
+                         EMPTY.encode())
     other = sides[1]._alone()
     return exchanged(sides[0], action, (step,), layout, partitions, lambda rdd: RDD.join(rdd, other, partitions),
                      Partitioner(partitions, portable_hash), sides[1:])

@@ -57,8 +57,9 @@ def partitionBy(vrdd: RecordedRDD, numPartitions: int | None,
     if found is None:
         return RDD.partitionBy(vrdd, numPartitions, partitionFunc)
     step = keyed.partition_step("partitionBy", "0", count, found.layout)
+    hashed = keyed.hash_of(found.layout)
     made: RDD[Any] = keyed.exchanged(vrdd, "partitionBy", (*found.steps, step), found.layout, count,
-                                     lambda rdd: RDD.partitionBy(rdd, count, hash),
+                                     lambda rdd: RDD.partitionBy(rdd, count, hashed),
                                      Partitioner(count, partitionFunc))
     return made
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from gpu_worker.protocol.errors import PlanError
@@ -11,6 +12,9 @@ from vispark.records.layout import RecordLayout, RecordPart, held_as
 
 #: Kinds and sizes of keys that devices order and hash as Python does.
 KEY_DTYPES = frozenset(["b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f4", "f8"])
+
+#: The most items of a key that is a tuple, as workers have them.
+MOST_ITEMS = 8
 
 #: Why no function gets these keys.
 NO_NUMBERS = ('of="record" gives the function the key of each (key, value) pair, and keys in a kernel are numbers of '
@@ -78,10 +82,34 @@ def not_pairs(layout: RecordLayout) -> str:
         return "the keys are objects, which stay on the host"
     if not layout.tupled or layout.only or {part.name.split(".")[0] for part in layout.parts} != {"0", "1"}:
         return "the records are not pairs that a vmap made"
-    key = layout.parts[0]
-    if key.name != "0" or layout.kind != "elements":
-        return "the key of a pair is not one number"
-    return not_key(key)
+    keys = key_parts(layout)
+    if layout.kind != "elements" or any(part.name.count(".") > 1 for part in keys):
+        return "the key of a pair is not a number, nor a tuple of numbers"
+    return not_items(keys)
+
+
+def not_items(parts: Sequence[RecordPart]) -> str:
+    """Return the reason why arrays of a layout are not of keys' items; "" if they are."""
+    if len(parts) > MOST_ITEMS:
+        return f"the keys are tuples of {len(parts)} items, and {MOST_ITEMS} are the most on the device"
+    return next(filter(None, map(not_key, parts)), "")
+
+
+def key_parts(layout: RecordLayout) -> tuple[RecordPart, ...]:
+    """Return the parts of the keys of pairs that are no objects: one, or those of a tuple's items.
+
+    Examples
+    --------
+    >>> numbers = [RecordPart(name, "number", ("int",)) for name in ("0.0", "0.1", "1")]
+    >>> [part.name for part in key_parts(RecordLayout("elements", False, tuple(numbers), tupled=True))]
+    ['0.0', '0.1']
+    """
+    return tuple([part for part in layout.parts if part.name.split(".")[0] == "0"])
+
+
+def value_parts(layout: RecordLayout) -> tuple[RecordPart, ...]:
+    """Return the parts of the values of pairs that are no objects."""
+    return layout.parts[len(key_parts(layout)):]
 
 
 def not_key(part: RecordPart) -> str:
@@ -94,12 +122,14 @@ def not_key(part: RecordPart) -> str:
 
 
 def not_numbers(layout: RecordLayout) -> str:
-    """Return the reason why records are not numbers that are their own keys; "" if they are."""
-    if layout.keyed or layout.only or layout.kind != "elements" or len(layout.parts) != 1 or layout.parts[0].name:
-        return "the records are not single numbers"
-    return not_key(layout.parts[0])
+    """Return the reason why records are not numbers, or tuples of them, that are their own keys; "" if they are."""
+    tuples = layout.tupled and all(part.name.isdigit() for part in layout.parts)
+    if layout.keyed or layout.only or layout.kind != "elements" or not layout.parts or not (
+            tuples or (len(layout.parts) == 1 and not layout.parts[0].name)):
+        return "the records are not numbers, nor tuples of numbers"
+    return not_items(layout.parts)
 
 
 def with_counts(layout: RecordLayout) -> RecordLayout:
     """Return the layout of pairs of the keys and how many records have them."""
-    return replace(layout, parts=(layout.parts[0], RecordPart("1", "number", ("int",))))
+    return replace(layout, parts=(*key_parts(layout), RecordPart("1", "number", ("int",))))

@@ -9,11 +9,11 @@ from functools import partial
 import numpy as np
 
 from gpu_worker.device.base import Buffer
-from gpu_worker.execution.keyed_rows import MOST_ROWS, TILE, RowOrder, key_type, row_bytes
 from gpu_worker.execution.plan_checks import require
+from gpu_worker.execution.radix_sort import MOST_ROWS, TILE, key_type, row_bytes
+from gpu_worker.execution.row_keys import RowKeys, table_of
 from gpu_worker.execution.run_context import RunContext
 from gpu_worker.execution.step_handlers import StepHandler, handles
-from gpu_worker.execution.steps.keys import order_of
 from gpu_worker.memory.partition import HeldArray, Partition
 from gpu_worker.protocol.errors import KeysRefused, OutOfMemory, PlanError
 from gpu_worker.protocol.plans import JoinByKeyStep, Plan
@@ -56,17 +56,23 @@ class JoinByKeyHandler(StepHandler[JoinByKeyStep]):
         return context.after(left, made, own=False)
 
     def _match(self, context: RunContext, left: Partition, right: Partition, made: Partition) -> None:
-        work, other = order_of(context, left, self.step.key), order_of(context, right, self.step.key)
-        if work.keys.field.dtype != other.keys.field.dtype:
-            raise PlanError(f"keys of {work.keys.field.dtype} and {other.keys.field.dtype} are not joined")
+        work, other = RowKeys(context, left, self.step.key), RowKeys(context, right, self.step.key)
+        dtypes = [[array.field.dtype for array in each.arrays] for each in (work, other)]
+        if dtypes[0] != dtypes[1]:
+            raise PlanError(f"keys of {', '.join(dtypes[0])} and of {', '.join(dtypes[1])} are not joined")
         if not left.device.reaches(right.device):
             raise KeysRefused(f"{left.device.name} does not reach the memory of {right.device.name}")
         if right.device is not left.device:
             left.device.wait(other.stream, stream=work.stream, of=right.device)
         rows, tiles = work.rows, -(-work.rows // TILE)
         begins, counts, sums = work.take(4 * rows), work.take(4 * rows), work.take(8 * (tiles + 1))
-        work.launch(f"match_counts<{key_type(np.dtype(work.keys.field.dtype))}>", rows, [
-            work.keys.buffer, np.int64(rows), other.keys.buffer, np.int64(other.rows), begins, counts])
+        if len(work.arrays) > 1:
+            work.launch("match_tuples", rows, [work.items(), work.written(table_of(other.arrays)),
+                                               np.int32(len(work.arrays)), np.int64(rows), np.int64(other.rows), begins,
+                                               counts])
+        else:
+            work.launch(f"match_counts<{key_type(np.dtype(dtypes[0][0]))}>", rows, [
+                work.arrays[0].buffer, np.int64(rows), other.arrays[0].buffer, np.int64(other.rows), begins, counts])
         work.launch("sum_tiles", tiles * 256, [counts, np.int64(rows), np.int64(TILE), sums])
         work.launch("scan_sums", 1, [sums, np.int64(tiles)])
         totals = np.zeros(tiles + 1, np.uint64)
@@ -83,7 +89,7 @@ class JoinByKeyHandler(StepHandler[JoinByKeyStep]):
             made.blocks, made.count, made.layout = [tuple(block)], pairs, self.step.layout
         work.close()
 
-    def _check_memory(self, work: RowOrder, left: Partition, right: Partition, pairs: int) -> None:
+    def _check_memory(self, work: RowKeys, left: Partition, right: Partition, pairs: int) -> None:
         """Raise OutOfMemory, with the number of pairs, where the device has no memory for them; none has been made."""
         nbytes = pairs * (8 + sum(row_bytes(array) for part in (left, right) for array in part.blocks[0]))
         memory = work.device.memory()
@@ -93,7 +99,7 @@ class JoinByKeyHandler(StepHandler[JoinByKeyStep]):
                 f"pairs of one key, about {nbytes:,} bytes, and {work.device.name} has "
                 f"{max(memory.total - memory.used, 0):,} free")
 
-    def _taken(self, work: RowOrder, value: Partition, names: Sequence[str], called: Sequence[str], places: Buffer,
+    def _taken(self, work: RowKeys, value: Partition, names: Sequence[str], called: Sequence[str], places: Buffer,
                pairs: int) -> list[HeldArray]:
         """Return fields of the rows at some places, under other names."""
         fields, found = {array.field.name: array for array in value.blocks[0]}, []
@@ -103,6 +109,6 @@ class JoinByKeyHandler(StepHandler[JoinByKeyStep]):
             array = fields[name]
             held = HeldArray(replace(array.field, name=after, shape=(pairs, *array.field.shape[1:])))
             held.buffer = target = work.scratch.allocate(held.nbytes, work.device, work.stream)
-            work.take_rows(array, target, pairs, places)
+            work.take_places(array, target, pairs, places)
             found.append(held)
         return found

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from gpu_worker.device.base import Buffer
-from gpu_worker.execution.keyed_rows import ordered
 from gpu_worker.execution.node_rows import NodeMessages, NodePlan, NodeShare, RowFields, rounds_of
 from gpu_worker.execution.row_exchange import OrderedExchange, RowExchange
+from gpu_worker.execution.row_keys import in_order
 from gpu_worker.execution.run_context import RunContext
 from gpu_worker.memory.partition import HeldArray, Partition
 from gpu_worker.protocol.errors import KeysRefused, OutOfMemory, PlanError
@@ -44,7 +44,9 @@ class NodeKeys:
         self._context, self._values, self._parts, self._label = context, values, parts, label
 
     def bounds(self, samples: Callable[[], Sequence[np.ndarray]]) -> np.ndarray:
-        """Return sorted words (uint64) of the keys that all nodes have looked at.
+        """Return words (uint64) of the keys that all nodes have looked at, in their order; a row for each key.
+
+        ``samples`` gives those of this node's partitions.
 
         Raises
         ------
@@ -52,15 +54,16 @@ class NodeKeys:
             If a node cannot give its own; all of them raise it.
         """
         try:
-            own = [ordered(each) for each in samples()]
-            said = b"+" + np.concatenate([np.zeros(0, np.uint64), *own]).tobytes()
+            own = samples()
+            said = b"+" + bytes([own[0].shape[1]]) + np.concatenate(own).tobytes() if own else b"+"
         except (KeysRefused, PlanError) as error:
             said = b"-" + error.message.encode()
         found = self._world.gather(said)
         for each in found:
             if each[:1] != b"+":
                 raise KeysRefused(each[1:].decode(errors="replace"))
-        return np.sort(np.concatenate([np.frombuffer(each[1:], np.uint64) for each in found]))
+        given = [np.frombuffer(each[2:], np.uint64).reshape(-1, each[1]) for each in found if len(each) > 1]
+        return in_order(np.concatenate(given or [np.zeros((0, 1), np.uint64)]))
 
     def agreed(self, count: Callable[[], Sequence[Counted]]) -> tuple[NodePlan, Sequence[Counted]]:
         """Have this node's rows counted, and return what all nodes make of all counts.

@@ -11,8 +11,9 @@ import numpy as np
 
 from gpu_worker.device.base import Buffer
 from gpu_worker.execution import sampling
-from gpu_worker.execution.keyed_rows import MOST_ROWS, RowOrder, ordered
+from gpu_worker.execution.keyed_rows import RowOrder, ordered
 from gpu_worker.execution.plan_checks import require
+from gpu_worker.execution.radix_sort import MOST_ROWS
 from gpu_worker.execution.run_context import RunContext
 from gpu_worker.execution.step_handlers import StepHandler, handles
 from gpu_worker.execution.steps.keys import order_of
