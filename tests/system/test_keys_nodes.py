@@ -9,12 +9,17 @@ import signal
 import time
 import warnings
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from operator import itemgetter
+from pathlib import Path
 
 import numpy as np
 import pytest
 from pyspark import RDD, SparkContext
 
+from gpu_worker.client.connection import administer
+from gpu_worker.protocol.messages import Status
+from gpu_worker.system.failpoints import VARIABLE
 from tests.system.test_grid_nodes import gpu_worker, sessions
 from tests.system.topology import Topology
 
@@ -24,11 +29,19 @@ NUMBERS = np.random.default_rng(11).integers(-40, 40, 4000).tolist()
 
 
 @pytest.fixture(scope="module")
-def cluster(standalone: Topology) -> Iterator[Topology]:
+def points(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of the workers' fail-points."""
+    return tmp_path_factory.mktemp("points")
+
+
+@pytest.fixture(scope="module")
+def cluster(standalone: Topology, points: Path) -> Iterator[Topology]:
     """Two nodes whose daemons know each other."""
-    for node in standalone.nodes:
-        others = ",".join(str(other.runtime_dir) for other in standalone.nodes if other is not node)
-        gpu_worker(node, "start", "--hosts", others)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(VARIABLE, str(points))
+        for node in standalone.nodes:
+            others = ",".join(str(other.runtime_dir) for other in standalone.nodes if other is not node)
+            gpu_worker(node, "start", "--hosts", others)
     yield standalone
     for node in standalone.nodes:
         gpu_worker(node, "stop")
@@ -100,3 +113,30 @@ class TestKeys:
         found = put.glom().collect()
         os.kill(sessions(cluster)[0].pid, signal.SIGKILL)
         assert put.glom().collect() == found
+
+    @pytest.mark.parametrize("point", ["shuffle-counted", "shuffle-scattered", "shuffle-moved"])
+    def test_a_node_whose_process_is_killed_in_an_exchange_leaves_the_same_records(self, sc: SparkContext, points: Path,
+                                                                                   point: str):
+        pairs, squares = spread(sc, NUMBERS).vmap(lambda n: (n, n * n)), [(n, n * n) for n in NUMBERS]
+        (points / point).write_text("kill")
+        assert pairs.sortByKey(numPartitions=3).collect() == sorted(squares, key=itemgetter(0))
+        assert not (points / point).exists()
+        assert sorted(pairs.reduceByKey(operator.add).collect()) == \
+            sorted(sc.parallelize(squares, 4).reduceByKey(operator.add).collect())
+
+    def test_a_node_whose_daemon_is_killed_in_an_exchange_leaves_the_same_records(self, sc: SparkContext, points: Path,
+                                                                                  cluster: Topology):
+        pairs, squares = spread(sc, NUMBERS).vmap(lambda n: ((n % 3, n), n)), [((n % 3, n), n) for n in NUMBERS]
+        (points / "shuffle-counted").write_text("delay 1")
+        status = administer(Status(), runtime_dir=str(cluster.nodes[1].runtime_dir))
+
+        def strike() -> None:
+            while (points / "shuffle-counted").exists():
+                time.sleep(0.02)
+            os.kill(status.pid, signal.SIGKILL)
+
+        with ThreadPoolExecutor(1) as pool:
+            struck = pool.submit(strike)
+            assert pairs.sortByKey(numPartitions=3).collect() == sorted(squares, key=itemgetter(0))
+            struck.result()
+        assert pairs.partitionBy(2).count() == len(NUMBERS)

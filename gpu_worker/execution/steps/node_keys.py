@@ -43,18 +43,20 @@ class NodeKeys:
         self._world: JoinedWorld = context.world
         self._context, self._values, self._parts, self._label = context, values, parts, label
 
-    def bounds(self, samples: Callable[[], Sequence[np.ndarray]]) -> np.ndarray:
+    def bounds(self, samples: Callable[[int], Sequence[np.ndarray]]) -> np.ndarray:
         """Return words (uint64) of the keys that all nodes have looked at, in their order; a row for each key.
 
-        ``samples`` gives those of this node's partitions.
+        ``samples`` gives those of this node's partitions, told how many partitions all nodes have: they are the same on
+        whichever node a partition lies, as new partitions that were kept must fit those that are made again.
 
         Raises
         ------
         KeysRefused
             If a node cannot give its own; all of them raise it.
         """
+        partitions = sum(int.from_bytes(each) for each in self._world.gather(len(self._values).to_bytes(8)))
         try:
-            own = samples()
+            own = samples(partitions)
             said = b"+" + bytes([own[0].shape[1]]) + np.concatenate(own).tobytes() if own else b"+"
         except (KeysRefused, PlanError) as error:
             said = b"-" + error.message.encode()

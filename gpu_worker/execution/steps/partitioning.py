@@ -57,7 +57,8 @@ class PartitionByKeyHandler(KeyedStep):
     def _dealt(self, context: RunContext, values: Sequence[Partition]) -> list[Partition]:
         fields = _alike(values)
         keys = [RowKeys(context, value, self.step.key) for value in values]
-        bounds = None if self.step.how == "hash" else self._edges(in_order(np.concatenate(self._samples(keys))))
+        bounds = None if self.step.how == "hash" else self._edges(
+            in_order(np.concatenate(self._samples(keys, len(keys)))))
         exchanges = self._counted(context, values, keys, bounds, apart=False)
         counts = np.array([exchange.rows for exchange, _ in exchanges]).astype(np.int64)
         failpoint("shuffle-counted")
@@ -83,9 +84,9 @@ class PartitionByKeyHandler(KeyedStep):
         nodes = NodeKeys(context, values, self.step.parts, self.label)
         keys: list[RowKeys] = []
 
-        def samples() -> Sequence[np.ndarray]:
+        def samples(partitions: int) -> Sequence[np.ndarray]:
             keys.extend(RowKeys(context, value, self.step.key) for value in values)
-            return self._samples(keys)
+            return self._samples(keys, partitions)
 
         bounds = None if self.step.how == "hash" else self._edges(nodes.bounds(samples))
 
@@ -146,9 +147,11 @@ class PartitionByKeyHandler(KeyedStep):
 
     # -- ranges -------------------------------------------------------------------------------------------------------
 
-    def _samples(self, keys: Sequence[RowKeys]) -> list[np.ndarray]:
-        """Return words of keys of each partition that are numbers, at equal distances; waits for them."""
-        most = max(1, min(_SAMPLES * self.step.parts, _MOST_SAMPLES) // max(len(keys), 1))
+    def _samples(self, keys: Sequence[RowKeys], partitions: int) -> list[np.ndarray]:
+        """Return words of keys of each partition that are numbers, at equal distances, where there are as many
+        ``partitions`` in all; waits for them.
+        """
+        most = max(1, min(_SAMPLES * self.step.parts, _MOST_SAMPLES) // max(partitions, 1))
         samples = [each.sampled(most) for each in keys]
         for each in keys:
             each.device.synchronize(stream=each.stream)
