@@ -4,33 +4,47 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 
 import pytest
 
-from tests.chaos.arena import Arena, opened
+from tests.chaos.arena import Arena, eventually, opened
 from tests.system.topology import Topology
 
-pytestmark = pytest.mark.chaos
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
 
 
 def exchanges(arena: Arena) -> list:
     """What each operation by key gives, of data that is loaded anew."""
     held = arena.sc.parallelize([float(x * 7919 % 1009) for x in range(600)], 3).cache("GPU")
     pairs = held.vmap(lambda x: (int(x // 10), x))
+    tuples = held.vmap(lambda x: ((int(x // 100), x // 50), x))
     first = pairs.partitionBy(4)
     behind = first.vmap(lambda kv: kv[1] * 2).cache()
     joined = pairs.join(held.vmap(lambda x: (int(x // 20), 1)), 3)
     return [first.collect(), behind.collect(), pairs.sortByKey(False, 3).collect(),
-            sorted(pairs.reduceByKey(max).collect()), sorted(joined.collect())]
+            sorted(pairs.reduceByKey(max).collect()), sorted(joined.collect()),
+            [(key, list(values)) for key, values in tuples.groupByKey(3).collect()]]
 
 
-def test_a_process_that_is_killed_in_an_exchange_leaves_the_same_records(local: Topology):
-    with opened(local, {}) as arena:
+def test_what_is_killed_in_an_exchange_or_beside_it_leaves_the_same_records(local: Topology):
+    """The device process, whose two devices exchange; its daemon; a task that loads, and one that takes groups."""
+    with opened(local, {"spark.vispark.device": "host:2"}) as arena:
         expected = exchanges(arena)
         for point in ("shuffle-counted", "shuffle-moved", "computed", "bound"):
             passed = arena.arm(point)
             assert exchanges(arena) == expected, point
             assert not passed.exists()
+        passed = arena.arm("shuffle-counted", "delay 1")
+        killer = threading.Thread(target=lambda: eventually(lambda: not passed.exists(), 60) and arena.kill_daemon())
+        killer.start()
+        assert exchanges(arena) == expected, "daemon"
+        killer.join()
+        assert not passed.exists()
+        for point in ("packed", "before-unpack"):
+            passed = arena.arm(point)
+            assert exchanges(arena) == expected, point
+            assert not passed.exists(), point
         arena.check_empty()
 
 
