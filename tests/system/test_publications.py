@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -41,6 +42,7 @@ from gpu_worker.protocol.payload import Payload, results
 from gpu_worker.protocol.plans import sealed
 from gpu_worker.protocol.publications import PublicationDetails
 from gpu_worker.protocol.wire import close_all
+from tests.leaks import is_alive
 from tests.system.worker_tools import Runtime, eventually, runtime
 
 __all__ = ["runtime"]
@@ -227,6 +229,40 @@ def test_a_daemon_that_is_killed_gets_publications_back(runtime: Runtime):
         runtime.start()
         assert eventually(lambda: [(each.key, each.readers) for each in listed()] == [("k1", 1)])
         assert np.array_equal(fetched(reader, attach(reader, 8) and 8), NUMBERS)
+
+
+def test_a_daemon_that_is_killed_gets_publications_back_from_a_process_whose_application_is_gone(runtime: Runtime):
+    """Which stays for its session's lease; the publication's own goes on behind it."""
+    staying = OWNER | {"lease": 60.0}
+    with runtime.lease(**staying) as lease, runtime.client(**staying, anchor=0) as owner:
+        put(owner)
+        publish(owner, replace(DETAILS, lease=600.0))
+        process = owner.pid
+        lease.close()
+    assert eventually(lambda: [each.expires > 0 for each in listed()] == [True])
+    os.kill(runtime.daemon(), signal.SIGKILL)
+    runtime.start()
+    assert eventually(lambda: [each.key for each in listed()] == ["k1"]) and is_alive(process)
+    with runtime.client(**READER) as reader:
+        assert np.array_equal(fetched(reader, attach(reader) and 7), NUMBERS)
+
+
+def test_a_daemon_that_is_killed_when_no_process_is_left_takes_the_publication_along(runtime: Runtime):
+    lasting = replace(DETAILS, lease=600.0)
+    with runtime.lease(**OWNER) as lease, runtime.client(**OWNER, anchor=0) as owner:
+        put(owner)
+        publish(owner, lasting)
+        process = owner.pid
+        lease.close()
+    assert eventually(lambda: not is_alive(process)) and [each.expires > 0 for each in listed()] == [True]
+    os.kill(runtime.daemon(), signal.SIGKILL)
+    runtime.start()
+    with runtime.client(**READER) as reader:
+        with pytest.raises(PublicationLost, match="no publication 'points'"):
+            attach(reader)
+        put(reader, 3)
+        publish(reader, replace(lasting, key="k2"), vrdd=3)
+        assert attach(reader, 4).details.key == "k2"
 
 
 @pytest.mark.parametrize("point", ["publication-copied", "publication-attached", "before-reply"])
