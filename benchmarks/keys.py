@@ -2,19 +2,24 @@
 
 In the worker alone: records of 32 bytes, an int64 key and six float32, held on the device, and a plan that makes new
 partitions of them, or sorts them, as ``partitionBy`` and ``sortByKey`` ask for; beside it a copy of the same bytes on
-the device. Then Spark's ``partitionBy`` of as many bytes a record, on one core, for its processor seconds.
+the device. Then Spark's ``partitionBy`` and ``sortByKey`` of as many bytes a record, in the same run, on one core.
+Beside seconds are those of processors, which other programs on the machine hardly change: the worker's, and of Spark
+those of all its processes.
 """
 
 from __future__ import annotations
 
+import os
 import statistics
 import tempfile
 import time
+from operator import itemgetter
 from pathlib import Path
 
 import click
 import numpy as np
 
+from benchmarks.estimators import spent
 from benchmarks.session import context, environment
 from gpu_worker.device import open_devices
 from gpu_worker.protocol.messages import (
@@ -36,6 +41,7 @@ from gpu_worker.protocol.payload import Payload, block_bytes, field_offsets
 from gpu_worker.protocol.plans import KeepKeyedStep, PartitionByKeyStep, SortByKeyStep, sealed
 from gpu_worker.server.handlers import SessionWorker
 from gpu_worker.system.crash_record import BlackBox
+from gpu_worker.system.paths import VARIABLE
 
 _VALUES = 6
 
@@ -59,17 +65,19 @@ def filled(worker: SessionWorker, rows: int, parts: int) -> tuple[Input, ...]:
     return inputs
 
 
-def seconds_of(worker: SessionWorker, inputs: tuple[Input, ...], steps: tuple[Step, ...], times: int) -> list[float]:
-    """Return the seconds of some passes of a plan, each of which makes a VRDD that is released then."""
+def seconds_of(worker: SessionWorker, inputs: tuple[Input, ...], steps: tuple[Step, ...],
+               times: int) -> tuple[float, float]:
+    """Return the median seconds, and those of processors, of passes of a plan, each of which makes a VRDD."""
     plan = Plan((LoadStep(0), ToDeviceStep(), *steps, KeepKeyedStep(1, "")), (),
                 (Variant(signature(inputs[0].count), (), (), ()),), inputs, ())
     found = []
     for number in range(2, times + 3):
-        began = time.perf_counter()
+        began, processors = time.perf_counter(), time.process_time()
         worker.handle(Run(number, 1, 300.0, *sealed(plan), (1, number), ()), [])
-        found.append(time.perf_counter() - began)
+        found.append((time.perf_counter() - began, time.process_time() - processors))
         worker.handle(Release(1, (number,)), [])
-    return found[1:]
+    wall, of_processors = [statistics.median(each) for each in zip(*found[1:], strict=True)]
+    return wall, of_processors
 
 
 def copy_seconds(device_name: str, nbytes: int) -> float:
@@ -89,17 +97,16 @@ def copy_seconds(device_name: str, nbytes: int) -> float:
     return statistics.median(found[1:])
 
 
-def spark_seconds(rows: int, parts: int) -> float:
-    """Return the seconds of Spark's ``partitionBy`` on one core."""
+def spark_seconds(rows: int, parts: int) -> dict[str, tuple[float, float]]:
+    """Return the least seconds, and those of processors, of Spark's own operations on one core."""
+    found = {}
     with environment(), context("null", 1) as sc:
         records = sc.parallelize(range(rows), 4).map(_record).cache()
         records.count()
-        found = []
-        for _ in range(3):
-            began = time.perf_counter()
-            records.partitionBy(parts, hash).count()
-            found.append(time.perf_counter() - began)
-    return min(found)
+        for name, call in {f"partitionBy({parts})": lambda: records.partitionBy(parts, hash).count(),
+                           f"sortByKey({parts})": lambda: records.sortByKey(True, parts).count()}.items():
+            found[name] = min([spent(os.environ[VARIABLE], call) for _ in range(2)], key=itemgetter(1))
+    return found
 
 
 def _record(number: int) -> tuple[int, np.ndarray]:
@@ -129,17 +136,15 @@ def main(device: str, rows: int, partitions: int, parts: int, spark_rows: int, t
             f"partitionBy({parts})": (hashed,),
             "partitionBy(1000)": (PartitionByKeyStep("partitionBy", "0", 1000, "hash", b"", b""),),
             f"sortByKey({parts})": (ranged, SortByKeyStep("sortByKey", "0", False))}
-        for name, steps in cases.items():
-            found = statistics.median(seconds_of(worker, inputs, steps, times))
+        ours = {name: seconds_of(worker, inputs, steps, times) for name, steps in cases.items()}
+        for name, (found, processors) in ours.items():
             print(f"{name:20} {1e3 * found:9.3f} ms   {found / copy:6.2f} copies   "
-                  f"{rows / found / 1e6:9.1f} M records/s")
-            if spark_rows and name == f"partitionBy({parts})":
-                ours = found / rows
+                  f"{rows / found / 1e6:9.1f} M records/s   {1e9 * processors / rows:8.1f} ns of processors a record")
         worker.close()
-    if spark_rows:
-        spark = spark_seconds(spark_rows, parts) / spark_rows
-        print(f"Spark's partitionBy({parts}) on one core: {1 / spark:,.0f} records/s; "
-              f"here {spark / ours:,.0f} times that")
+    for name, (found, processors) in (spark_seconds(spark_rows, parts) if spark_rows else {}).items():
+        print(f"Spark's {name} on one core: {spark_rows / found:,.0f} records/s, "
+              f"{1e9 * processors / spark_rows:,.0f} ns of processors a record: "
+              f"{processors / spark_rows / (ours[name][1] / rows):,.0f} times those here")
 
 
 if __name__ == "__main__":
