@@ -222,7 +222,8 @@ class SessionWorker:
         self._busy.begin()
         found: Answer | Submission | None = None
         try:
-            with self._box.serving(request.number):
+            # Streams, recordings and memory that are made before a plan runs wait for kernels too.
+            with self._box.serving(request.number), self._box.waiting():
                 found = self._run(request, payloads, *descriptors)
             return found
         finally:

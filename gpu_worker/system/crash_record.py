@@ -119,13 +119,24 @@ class BlackBox:
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """Count this thread's client among those that wait behind kernels of others."""
+        """Count this thread's client among those that wait behind kernels of others, but where it runs its own."""
         key = -threading.get_ident()
+        before = self._watched.get(key)
         self._watched[key] = Watched(lambda: None, int)
         try:
             yield
         finally:
             self._watched.pop(key, None)
+            if before is not None:
+                self._watched[key] = Watched(lambda: None, int)
+
+    def leave_waiting(self) -> bool:
+        """Count this thread's client no longer among those that wait; return whether it was."""
+        return self._watched.pop(-threading.get_ident(), None) is not None
+
+    def wait_again(self) -> None:
+        """Count this thread's client again, which :meth:`leave_waiting` did not count."""
+        self._watched[-threading.get_ident()] = Watched(lambda: None, int)
 
     def begin(self, place: Place, deadline: float | None, number: int,
               late: Callable[[], Place | None] | None = None, state: int = RUNNING,
@@ -225,10 +236,12 @@ class _Running:
     late: Callable[[], Place | None] | None = None
     state: int = RUNNING
     watched: Watched | None = None
+    waited: bool = False
     slot: int = 0
     outer: int = 0
 
     def __enter__(self) -> None:
+        self.waited = self.watched is not None and self.box.leave_waiting()
         self.slot, self.outer = self.box.begin(self.place, self.deadline, getattr(_thread, "number", 0), self.late,
                                                self.state, self.watched), current_slot()
         _thread.slot = self.box.address + self.slot
@@ -236,6 +249,8 @@ class _Running:
     def __exit__(self, *_: object) -> None:
         _thread.slot = self.outer
         self.box.end(self.slot)
+        if self.waited:
+            self.box.wait_again()
 
 
 @dataclass(slots=True)

@@ -189,7 +189,11 @@ class UcxWorld(JoinedWorld):
         self._moving = list(requests)
 
         def are_done() -> bool:
-            self._moving = [request for request in self._moving if not request.done()]
+            try:
+                self._moving = [request for request in self._moving if not request.done()]
+            except WorldLost:
+                self._peers.check()     # which says whose end it is that is lost
+                raise
             return not self._moving
 
         self._wait(are_done, check)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -68,13 +69,16 @@ def test_partitions_are_spread_over_all_gpus(short: SparkContext, local: Topolog
 def test_only_the_assigned_gpus_are_used(devices: list[cuda.CudaDevice], address: str, tmp_path: Path):
     if int(address) >= len(devices):
         pytest.skip("too few GPUs here")
+    # A number that is an entry of the mask of whoever runs the tests names that entry.
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    name = visible.split(",")[int(address)] if visible else address
     options = SessionOptions("cuda", 0, 10.0, str(tmp_path), "info")
     worker = SessionWorker(options, epoch=1, box=BlackBox(tmp_path / "box", epoch=1))
     steps = PutStep(), ToDeviceStep(), KeepStep(0, "x", "device")
     inputs = tuple(Input(index, 8, 0, 0, b"", (0,)) for index in range(8))
     variant = Variant(Signature((Field("", "<f8", (8,)),)), (), (b"",), (-1,))
     with Payload.create(64) as payload:
-        plan = sealed(Plan(steps, (), (variant,), inputs, (address,)))
+        plan = sealed(Plan(steps, (), (variant,), inputs, (name,)))
         worker.handle(Run(1, 1, 10.0, *plan, (1,), ()), [payload.release()])
     assert [line.device for line in worker.report().vrdds] == [f"cuda:{address}"]
     worker.close()

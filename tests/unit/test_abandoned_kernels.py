@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from gpu_worker.protocol.errors import Place
 from gpu_worker.system import caller
 from gpu_worker.system.abandoned_kernels import PATIENCE_SECONDS, Watched, in_the_way
+from gpu_worker.system.crash_record import BlackBox
 from tests.unit.test_blackbox import die
 
 PLACE = Place("7", 3, "vmap endless", "cuda:0")
@@ -95,6 +97,19 @@ def test_a_client_whose_descriptor_is_anothers_now_is_gone(client):
     with new, other:
         assert taken in (new.fileno(), other.fileno())
         assert spins.client.is_gone() and not caller.Caller(taken).is_gone()
+
+
+def test_a_client_counts_as_waiting_but_where_its_plan_runs(tmp_path: Path):
+    box = BlackBox(tmp_path / "box", epoch=1)
+    with box.waiting():
+        with box.waiting():
+            assert len(box._watched) == 1
+        assert list(box._watched) == [-threading.get_ident()]
+        with box.watching(PLACE, time.monotonic() + 60, lambda: None, Watched(lambda: None, int)):
+            assert all(key > 0 for key in box._watched) and len(box._watched) == 1
+        assert list(box._watched) == [-threading.get_ident()]
+    assert not box._watched
+    box.close()
 
 
 @pytest.mark.parametrize(("then", "ended"), [
