@@ -150,3 +150,25 @@ def test_fits_of_what_is_larger_than_the_device(local: Topology):
     with host_context(local, memory="10m", hostMemory="2m", fallback="error") as sc, \
             pytest.raises(PlanError, match=r"LinearRegression is done by MLlib.*do not fit"):
         fitted(sc)
+
+
+def test_one_key_of_all_records_needs_room_for_them(small: SparkContext):
+    """What all rows become is counted before a row is moved, and what is held stays."""
+    held = small.parallelize(range(2), 2).mapPartitionsWithIndex(
+        lambda index, _: np.random.default_rng(index).normal(size=(3072, COLUMNS))).cache("GPU")
+    assert held.count() == 6144
+    pairs = held.vmap(lambda x: (0, x))
+    with pytest.raises(OutOfMemory, match=r"largest .*6,144"):
+        pairs.partitionBy(4).count()
+    assert [len(part) for part in held.vmap(lambda x: (0, x[0])).partitionBy(4).glom().collect()] == [6144, 0, 0, 0]
+
+
+def test_a_budget_of_a_byte_is_said(local: Topology):
+    with local.context({f"spark.vispark.{name}": value for name, value in
+                        {"device": "host", "memory": "1", "hostMemory": "1"}.items()}) as sc:
+        numbers = sc.parallelize([1.0], 1)
+        with pytest.raises(OutOfMemory, match=r'8 bytes do not fit, 0 of 1 are in use; persist\("GPU_AND_HOST"\)'):
+            numbers.cache("GPU").count()
+        with pytest.raises(OutOfMemory, match=r"spark\.vispark\.hostMemory"):
+            numbers.persist("GPU_AND_HOST").count()
+        assert numbers.persist("GPU_HOST_AND_DISK").collect() == [1.0]
