@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -174,10 +174,11 @@ class UcxWorld(JoinedWorld):
             for device in {part.device for part, _ in (*staged.receiving, *staged.sending)}:
                 active.enter_context(device.active())       # UCX's copies from a device's memory look for its context
             self._check()
-            requests = [self._worker.receive(memory, tag(self.key, part.peer, part.tag))
-                        for part, memory in staged.receiving]
-            requests += [self._peers.endpoints[part.peer].send(memory, tag(self.key, self.rank, part.tag))
-                         for part, memory in staged.sending]
+            with self._naming_peers():
+                requests = [self._worker.receive(memory, tag(self.key, part.peer, part.tag))
+                            for part, memory in staged.receiving]
+                requests += [self._peers.endpoints[part.peer].send(memory, tag(self.key, self.rank, part.tag))
+                             for part, memory in staged.sending]
             failpoint("halo-sending")
             self._await(requests, self._check)
             self._await([self._worker.flush()], self._check)
@@ -196,7 +197,17 @@ class UcxWorld(JoinedWorld):
                 raise
             return not self._moving
 
-        self._wait(are_done, check)
+        with self._naming_peers():
+            self._wait(are_done, check)
+
+    @contextmanager
+    def _naming_peers(self) -> Iterator[None]:
+        """Say of an operation that failed which peer is lost, where UCX told it of a connection."""
+        try:
+            yield
+        except WorldLost:
+            self._peers.check()
+            raise
 
     def _wait(self, is_done: Callable[[], bool], check: Callable[[], None]) -> None:
         busy_until = time.perf_counter() + _BUSY_SECONDS
