@@ -190,11 +190,7 @@ class UcxWorld(JoinedWorld):
         self._moving = list(requests)
 
         def are_done() -> bool:
-            try:
-                self._moving = [request for request in self._moving if not request.done()]
-            except WorldLost:
-                self._peers.check()     # which says whose end it is that is lost
-                raise
+            self._moving = [request for request in self._moving if not request.done()]
             return not self._moving
 
         with self._naming_peers():
