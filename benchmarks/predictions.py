@@ -64,8 +64,13 @@ class PredictedProgram:
 
 
 def add(a: Any, b: Any) -> Any:
-    """Return the sum of numbers and arrays, in pairs too."""
-    return (a[0] + b[0], a[1] + b[1]) if isinstance(a, tuple) else a + b
+    """Return the sum of two numbers or arrays."""
+    return a + b
+
+
+def add_pairs(a: Any, b: Any) -> Any:
+    """Return the sums of two pairs of arrays and numbers."""
+    return a[0] + b[0], a[1] + b[1]
 
 
 def _k_means(centres: np.ndarray) -> Callable[[Any], Any]:
@@ -128,7 +133,7 @@ def passed(program: PredictedProgram, held: Any) -> Any:
     mapped = held.vmap(program.function)
     if program.collects:
         return mapped.collect()
-    return mapped.reduceByKey(add, numKeys=program.keys).collect() if program.keys else mapped.reduce(add)
+    return mapped.reduceByKey(add_pairs, numKeys=program.keys).collect() if program.keys else mapped.reduce(add)
 
 
 def measured(sc: SparkContext, program: PredictedProgram, elements: int, clock: Callable[[], float]) -> float:
@@ -222,7 +227,8 @@ def main(device: str, elements: int, calibration: Path | None, clock: str, only:
         os.environ.setdefault("VISPARK_RUNTIME_DIR", folder)
         now = time.perf_counter if clock == "wall" else processor_clock(os.environ["VISPARK_RUNTIME_DIR"])
         conf = SparkConf().setMaster("local[1]").set("spark.vispark.device", device).setAll([
-            ("spark.ui.enabled", "false"), ("spark.ui.showConsoleProgress", "false")])
+            ("spark.ui.enabled", "false"), ("spark.ui.showConsoleProgress", "false"),
+            ("spark.vispark.fallback", "error")])       # a pass that is a Spark job is none of the device's
         with SparkContext(conf=conf) as sc:
             if calibration is None:
                 calibration = Path(folder) / "calibration.json"
