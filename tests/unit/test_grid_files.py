@@ -43,7 +43,7 @@ def test_attributes_that_describe_no_grid_are_said(damage: dict):
 
 
 def test_chunks_and_splits_that_fit():
-    assert block_chunks(Grid((7, 12), (2, 3)).description, "u.zarr") == (4, 4)
+    assert block_chunks(Grid((7, 12), (2, 3)).description) == (4, 4)
     for splits in range(1, 30):
         chunk = -(-29 // splits)
         if fits(29, splits, chunk):

@@ -188,7 +188,8 @@ FAULTS = (
           'f"{found.start} + {index}"'),
     # -- order, subscripts, complex numbers ---------------------------------------------------------------------------
     Fault("a median is the lower of the two in the middle", "codegen/numpy/sorting.py", "2 - row.size % 2", "1"),
-    Fault("sorted forgets reverse", "codegen/numpy/sorting.py", "return List(found[::-1] if", "return List(found if"),
+    Fault("sorted forgets reverse", "codegen/syntax/sorted_items.py", "return List(found[::-1] if",
+          "return List(found if"),
     Fault("sorting forgets the axis", "codegen/numpy/sorting.py", "return replace(_swapped(found, place), fresh=True)",
           "return replace(found, fresh=True)"),
     Fault("einsum does not turn its operands", "codegen/numpy/einsum.py",
