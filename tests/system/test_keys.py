@@ -10,10 +10,13 @@ import numpy as np
 import pytest
 from pyspark import SparkContext
 
+from gpu_worker.protocol.errors import KeysRefused
 from tests.system.test_fallback import with_fallback
 from tests.system.topology import Topology
 from tests.system.vrdd_tools import host_context
 from vispark import VRDD, FallbackWarning
+from vispark.errors import PlanError
+from vispark.runtime.driver.session import Session
 
 
 @pytest.fixture(scope="module")
@@ -257,3 +260,19 @@ def test_keys_beyond_64_bits_stay_objects(sc: SparkContext):
     plain = sc.parallelize([(2**70, 1.0), (3, 2.0), (2**70, 3.0)], 2)
     assert sorted(plain.cache("GPU").reduceByKey(operator.add).collect()) == [(3, 2.0), (2**70, 4.0)]
     assert plain.cache("GPU").partitionBy(2).count() == 3
+
+
+def test_ranges_of_spark_do_not_meet_those_that_workers_hold(sc: SparkContext, monkeypatch: pytest.MonkeyPatch):
+    """What was lost of a sort, and cannot be exchanged again, is an error: Spark draws other bounds."""
+    found = numbers(sc).cache("GPU").vmap(int_pairs).sortByKey(numPartitions=4)
+    expected = found.collect()
+
+    def refuse(*_: object) -> None:
+        raise KeysRefused("the devices do not reach each other")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Session, "exchanged", refuse)
+        found._residency.lose([1])
+        with pytest.raises(PlanError, match=r"some partitions of sortByKey.* were lost.*do not reach each other"):
+            found.collect()
+    assert found.collect() == expected

@@ -21,7 +21,7 @@ from pyspark import RDD
 from pyspark.rdd import Partitioner, portable_hash
 from pyspark.resultiterable import ResultIterable
 
-from gpu_worker.protocol.errors import KeysRefused, OutOfMemory
+from gpu_worker.protocol.errors import KeysRefused, OutOfMemory, PlanError
 from gpu_worker.protocol.messages import Step
 from gpu_worker.protocol.plans import (
     FoldRunsStep,
@@ -99,6 +99,7 @@ class KeyedExchange:
         self._target = weakref.ref(target)
         self._name = source._shown()
         self._anchor = anchor_of(source)
+        self._was_done = False
 
     def __call__(self) -> None:
         target = self._target()
@@ -117,13 +118,23 @@ class KeyedExchange:
             session = Session.of(source.ctx)
             session.exchanged(source._loader, source._recent(), self._requested, range(source.getNumPartitions()),
                               source._chain, target, self._beside)
-            self._source, self._others = None, ()
+            self._source, self._others, self._was_done = None, (), True
         except KeysRefused as error:
+            self._check_ranges(source, target, error)
             target.exchange, self._shuffle.source = None, source
             self._refused(source, error)
         finally:
             if keeps:
                 source.uncache()
+
+    def _check_ranges(self, source: RecordedRDD, target: Residency, error: KeysRefused) -> None:
+        """Raise PlanError where Spark's ranges, whose bounds are others, would meet those that workers still hold."""
+        ranges = any(isinstance(step, PartitionByKeyStep) and step.how != "hash" for step in self._requested.keyed)
+        count = self._shuffle.getNumPartitions()
+        if ranges and self._was_done and len(Session.of(source.ctx).missing(target, range(count))) < count:
+            raise PlanError(f"some partitions of {self._requested.name} of VRDD {self._name} were lost, and workers do "
+                            f"not make them again: {error.message}. Spark's would not fit those that are left; call it "
+                            "anew") from error
 
     def _refused(self, source: RecordedRDD, error: KeysRefused) -> None:
         """Tell of an exchange that is Spark's."""
