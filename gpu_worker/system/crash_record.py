@@ -200,6 +200,7 @@ class BlackBox:
                     _log.exception("a deadline was not looked at")
                     if now > deadline + _PATIENCE_SECONDS:
                         self._end_process(slot)
+
     def _end_abandoned(self, slot: int, now: float) -> None:
         """End this process for a kernel that nobody waits for and others wait behind."""
         plan = self._watched.get(slot)
