@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import signal
 import threading
 import time
 import traceback
+import warnings
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -19,6 +21,7 @@ from gpu_worker.protocol.messages import Status
 from tests.system.topology import DEVICE_NAME, Topology
 from tests.system.worker_tools import eventually
 from vispark import Grid, stencil
+from vispark.runtime.driver.interrupts import interruptibly
 from vispark.runtime.driver.session import Session
 
 
@@ -76,7 +79,7 @@ def has_job(sc: SparkContext) -> bool:
 
 
 @pytest.fixture(params=["unix-python", "tcp-pyspark", "relay-python"])
-def sc(local: Topology, request: pytest.FixtureRequest) -> Iterator[SparkContext]:
+def sc(local: Topology, request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture) -> Iterator[SparkContext]:
     """A context by each transport; SIGINT is handled as PySpark does, or as Python and notebooks' kernels do."""
     transport, handler = request.param.split("-")
     before = signal.getsignal(signal.SIGINT)
@@ -85,6 +88,10 @@ def sc(local: Topology, request: pytest.FixtureRequest) -> Iterator[SparkContext
             signal.signal(signal.SIGINT, signal.default_int_handler)
         yield context
     signal.signal(signal.SIGINT, before)
+    # py4j drops a connection in whose use it was interrupted, open, and logs the exception, whose frames hold it.
+    with warnings.catch_warnings(action="ignore", category=ResourceWarning):
+        caplog.get_records("call").clear()
+        gc.collect()
 
 
 def test_what_waits_ends_and_what_is_cached_stays(sc: SparkContext, local: Topology):
@@ -97,6 +104,21 @@ def test_what_waits_ends_and_what_is_cached_stays(sc: SparkContext, local: Topol
         sc.parallelize(range(4), 2).map(sleeping).cache("GPU").count()
     assert eventually(lambda: not has_job(sc))
     assert sc.parallelize(range(4), 2).cache("GPU").sum() == 6 and x.sum() == 28.0
+    # A job that starts only behind the interrupt.
+    begun, interrupted = threading.Event(), threading.Event()
+
+    def late() -> None:
+        begun.set()
+        assert interrupted.wait(30)
+        time.sleep(0.2)
+        sc.parallelize(range(2), 2).map(sleeping).count()
+
+    with pressed(begun.is_set):
+        try:
+            interruptibly(sc, late)
+        finally:
+            interrupted.set()
+    assert eventually(lambda: has_job(sc)) and eventually(lambda: not has_job(sc))
     # A loop of many parts.
     with pressed(lambda: waits(sc)):
         Grid.sum(blocks.iterate(mean, steps=10**9, until=1e-300))

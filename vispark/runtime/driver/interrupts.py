@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from typing import TypeVar
 
@@ -50,6 +50,15 @@ def interruptibly(context: SparkContext, job: Callable[[], _Given], look: Callab
             look()
         return running.result()
     finally:
-        if not running.done():      # Its tasks end within two seconds, in which the program may go on.
-            with suppress(*CALL_FAILED):
-                context.cancelJobsWithTag(tag)
+        if not running.done() and not running.cancel():
+            # Its tasks end within two seconds, in which the program may go on.
+            threading.Thread(target=_cancel, args=(context, tag, running), name="vispark job ends", daemon=True).start()
+
+
+def _cancel(context: SparkContext, tag: str, running: Future[_Given]) -> None:
+    """Cancel the jobs of a tag until the call that runs them has ended: a job may start behind the first attempt."""
+    with suppress(*CALL_FAILED):
+        while True:
+            context.cancelJobsWithTag(tag)
+            if wait([running], _LOOK_SECONDS).done:
+                return
