@@ -69,6 +69,17 @@ def test_a_recording_is_enough_to_predict_a_pass(recorded: Path):
     assert (call.count, call.record_bytes) == (200, 24.0)
 
 
+def test_a_run_probes_its_loop_and_lays_what_is_predicted_beside_what_was_measured(recorded: Path):
+    answer = json.loads((recorded / "answer.json").read_text(encoding="utf-8"))
+    found, = answer["qualification"]["predictions"]
+    assert found["device"] == "here" and not found["calibrated"] and 0 < found["pass"][0] < found["pass"][1]
+    call = next(each for each in RunCapture.read(recorded / "capture").calls if each.method == "collect")
+    assert set(call.probes) == {"host"}
+    assert len(answer["predicted"]) == 1 and answer["predicted"][0].startswith("line 16: a pass of ")
+    shown = json.loads(_vispark(recorded, "report", "job", "--json", str(answer["job"])).stdout)
+    assert {(each["line"], each["device"]) for each in shown["predictions"]} == {(16, "here")}
+
+
 def test_a_run_ends_with_a_diff_a_verdict_and_a_report(recorded: Path):
     answer = json.loads((recorded / "answer.json").read_text(encoding="utf-8"))
     assert answer["ported"] == [12] and answer["verdict"] in ("equal", "within rounding") and answer["stopped"] == ""

@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 from vispark.migrate import frames
 from vispark.migrate.capture import CapturedCall, RunCapture, digest_of, encoded
 from vispark.migrate.cli import main
-from vispark.migrate.errors import NO, UNKNOWN, YES, SourceError
+from vispark.migrate.errors import NO, UNKNOWN, USAGE, YES, SourceError
 from vispark.migrate.from_source import qualify_source
 from vispark.migrate.notebooks import notebook_with, script_of
 from vispark.migrate.port import PortedProgram, port
@@ -275,3 +275,17 @@ def test_a_recording_of_data_frames_alone_is_an_answer_too(tmp_path: Path):
 def test_estimators_that_are_named_are_those_that_there_are():
     for name, module in frames.ESTIMATORS.items():
         assert hasattr(importlib.import_module(f"vispark.ml.{module}"), name)
+
+
+# -- what is no program ----------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("command", ["qualify", "port", "record", "run"])
+def test_what_is_no_python_is_one_message_and_starts_nothing(command: str, tmp_path: Path,
+                                                             monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "job.py").write_text("def f(x:\n    return x\n")
+    ended = _vispark(command, "job.py")
+    assert (ended.exit_code, ended.exception is None or isinstance(ended.exception, SystemExit)) == (UNKNOWN, True)
+    assert ended.output == "vispark: job.py, line 1 is no Python: '(' was never closed\n"
+    assert not (tmp_path / "job.capture").exists()
+    assert _vispark(command, "none.py").exit_code == USAGE

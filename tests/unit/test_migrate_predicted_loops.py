@@ -18,6 +18,7 @@ from vispark.migrate.loop_prediction import PredictionTarget, kernel_work
 from vispark.migrate.operation_count import operations_of
 from vispark.migrate.predict import DeviceRates, Interval
 from vispark.migrate.probed_chains import ProbedCall, chain_of
+from vispark.migrate.row_functions import FunctionOfRow
 from vispark.migrate.sites import SourceProgram
 
 PROGRAM = """\
@@ -96,15 +97,17 @@ def _chain(*methods: str, **keys: list[int]) -> dict[int, ProbedCall]:
     (["cache", "map", "reduceByKey", "map", "collect"], ["map", "reduceByKey", "collect"]),
     (["cache", "collect"], []), (["cache", "map", "groupByKey", "collect"], [])])
 def test_what_a_port_has_on_the_device_is_probed(methods: list[str], wanted: list[str]):
-    chain, records = chain_of(len(methods) - 1, _chain(*methods), {0: [1.0]})
-    assert [each.call.method for each in chain] == wanted and records == ([1.0] if wanted else [])
+    chain, held = chain_of(len(methods) - 1, _chain(*methods), {0: [1.0]})
+    assert [each.call.method for each in chain] == wanted and held == (0 if wanted else None)
 
 
 def test_nothing_is_probed_without_a_sample_or_where_a_function_stays():
-    assert chain_of(2, _chain("cache", "map", "sum"), {}) == ([], [])
+    assert chain_of(2, _chain("cache", "map", "sum"), {}) == ([], None)
     calls = _chain("cache", "map", "sum")
     calls[1].call.is_read = False
-    assert chain_of(2, calls, {0: [1.0]}) == ([], [])
+    assert chain_of(2, calls, {0: [1.0]}) == ([], None)
+    calls[1] = replace(calls[1], row=FunctionOfRow("f_row", "", {}))
+    assert chain_of(2, calls, {0: [1.0]})[1] == 0
 
 
 def test_a_calibrated_rate_of_loading_is_part_of_the_program(tmp_path: Path):

@@ -13,10 +13,12 @@ import pyspark
 import pytest
 
 from vispark.migrate.capture import CapturedCall, RunCapture, digest_of, encoded
+from vispark.migrate.live_rows import live_row_function
 from vispark.migrate.port import port
 from vispark.migrate.row_functions import axes_around, row_function, rows_of
 from vispark.migrate.row_shapes import NotRows
 from vispark.migrate.sites import SourceProgram
+from vispark.migrate.typed import typed_verdict
 
 EXAMPLES = Path(pyspark.__file__).parent / "examples/src/main/python"
 RANDOM = np.random.default_rng(1)
@@ -178,3 +180,17 @@ def test_stock_logistic_regression():
     assert found.refused == ()
     assert "points.vmap(lambda m: gradient_row(m, w)).vreduce(lambda a, b: a + b).reduce(add)" in found.text
     assert "-> np.ndarray:\n        Y = matrix[0]\n        X = matrix[1:]\n        return" in found.text
+
+
+def _gradient(m: np.ndarray, w: np.ndarray) -> np.ndarray:
+    return (m[:, 1:] * (m[:, 1:] @ w - m[:, 0])[:, None]).sum(0)
+
+
+def test_the_row_function_of_a_running_programs_function_is_one_that_a_probe_can_run():
+    source = Path(__file__).read_text(encoding="utf-8")
+    program, w = SourceProgram(__file__, source), AROUND["w"]
+    row = row_function(program, ast.parse("lambda m: _gradient(m, w)").body[0].value, {"w": 1})
+    made, fold = live_row_function(lambda m: _gradient(m, w), row)
+    total = functools.reduce(fold, map(made, BLOCK))
+    assert np.allclose(total, _gradient(BLOCK, w), rtol=1e-14)
+    assert typed_verdict([(made, "")], list(BLOCK)).is_read and typed_verdict([(_gradient, "")], list(BLOCK)).reason

@@ -1,7 +1,8 @@
 """First run of a program by ``vispark run``: the recording, and the results that its port's are compared with.
 
-``python -m vispark.migrate.first_run CAPTURE RESULTS TRACE MASTER SCRIPT ARGS...``: a process of its own, started by
-:func:`.kept_jvm.process_with_jvm`. MASTER is empty, or the only one on which the program may run.
+``python -m vispark.migrate.first_run CAPTURE RESULTS TRACE MASTER PROBE SCRIPT ARGS...``: a process of its own, started
+by :func:`.kept_jvm.process_with_jvm`. MASTER is empty, or the only one on which the program may run; PROBE is empty, or
+the device on which its actions are run on few records.
 """
 
 from __future__ import annotations
@@ -15,11 +16,15 @@ from vispark.migrate.recorder import Recorder
 from vispark.migrate.result_recorder import opened_results
 from vispark.migrate.run_traces import RunFolder
 
+#: Seconds after which a probe, beside its first measurement, tries no more records.
+PROBE_SECONDS = 2.0
 
-def main(capture: str, results: str, trace: str, master: str, script: str, *args: str) -> None:
+
+def main(capture: str, results: str, trace: str, master: str, probe: str, script: str, *args: str) -> None:
     """Run a script, write what it did, and keep its JVM."""
     with opened_results(Path(results)) as kept:
-        recorder = Recorder(Path(script), list(args), master=master, results=kept)
+        recorder = Recorder(Path(script), list(args), master=master, results=kept, probed=probe,
+                            probe_seconds=PROBE_SECONDS)
         try:
             recorder.run()
         finally:

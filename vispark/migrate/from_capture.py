@@ -32,7 +32,7 @@ def qualify_capture(capture: RunCapture, target: PredictionTarget | None = None)
         Devices on which its loops are predicted.
     """
     loops, notes, predictions = [], list(_notes(capture)), []
-    for program in _programs(capture, notes):
+    for program in programs_of(capture, notes):
         recorded = recorded_calls(program, capture)
         for loop, calls in program.loops().items():
             rules = LoopRules(program, loop, calls, asking_recorded(recorded), True, dict(_details(recorded)),
@@ -49,8 +49,9 @@ def qualify_capture(capture: RunCapture, target: PredictionTarget | None = None)
                          bool(capture.calls) or not capture.failed, extra)
 
 
-def _programs(capture: RunCapture, notes: list[str]) -> Iterator[SourceProgram]:
+def programs_of(capture: RunCapture, notes: list[str] | None = None) -> Iterator[SourceProgram]:
     """Yield the script with the modules beside it, and what else has operations; note what is no Python."""
+    notes = [] if notes is None else notes
     found = dict[str, SourceProgram]()
     for file, text in capture.sources.items():
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from vispark.migrate.advice import ON_DEVICE, Advice, LoopAdvice
 from vispark.migrate.capture import CapturedCall, RunCapture
@@ -27,6 +27,8 @@ from vispark.migrate.sites import RddCall
 
 #: Keys from which on sums by key go over the data twice.
 _MANY_KEYS = 1024
+#: Name of the device of this machine, where it is not calibrated.
+HERE = "here"
 #: Actions that fold, without a function.
 _OF_WORKERS = frozenset(["sum", "count", "max", "min", "mean", "stats", "variance", "stdev", "histogram"])
 
@@ -45,12 +47,28 @@ class PredictionTarget:
         Seconds that starting a worker, loading and compiling add.
     prices : PriceList, optional
         Without it there is no cost.
+    probed : str
+        ``spark.vispark.device`` on which the recorded run's actions are probed; empty where they are not.
     """
 
     devices: Mapping[str, DeviceRates]
     passes: int
     load: Interval
     prices: PriceList | None = None
+    probed: str = ""
+
+    def probing(self, device: str) -> PredictionTarget:
+        """Return the same, with predictions for the device on which actions are probed.
+
+        That is the calibrated one, if it was measured there; else what the probe alone says.
+        """
+        known = any(each.runs == device for each in self.devices.values())
+        here = {} if known else {HERE: DeviceRates(f"this machine, {device}", runs=device)}
+        return replace(self, devices={**self.devices, **here}, probed=device)
+
+    def is_here(self, device: str) -> bool:
+        """Return whether a device, by its name, is that on which actions are probed."""
+        return bool(self.probed) and self.devices[device].runs == self.probed
 
 
 @dataclass(frozen=True)
@@ -60,6 +78,7 @@ class LoopPrediction:
     device: str
     name: str
     calibrated: bool
+    basis: str
     one_pass: Answer
     times: ProgramTimes | None
     passes: tuple[int, int]
@@ -68,8 +87,7 @@ class LoopPrediction:
 
     def lines(self) -> Iterator[str]:
         """Yield the prediction as text."""
-        how = "calibrated" if self.calibrated else "data sheet, not calibrated"
-        yield f"on {self.name} ({how}): a pass {self.one_pass}"
+        yield f"on {self.name} ({self.basis}): a pass {self.one_pass}"
         if self.times is None:
             return
         for passes in dict.fromkeys(self.passes):
@@ -107,7 +125,7 @@ def predicted_loop(loop: LoopAdvice, verdicts: Mapping[RddCall, Advice], recorde
             loading = data / rates.load if rates.load else 0.0
             times = ProgramTimes(Interval(loop.low, loop.high), Interval(rest, rest), one,
                                  target.load + Interval(loading, loading))
-        found.append(LoopPrediction(device, rates.name, rates.calibrated, one, times,
+        found.append(LoopPrediction(device, rates.name, rates.calibrated, rates.basis, one, times,
                                     (loop.passes or 1, target.passes), least_gpus(data, rates),
                                     (target.prices.prices.get(device) if target.prices else None)))
     return found

@@ -117,6 +117,19 @@ class DeviceRates:
         return self.rates[dtype] / ADDITIONS[kind.removeprefix(dtype)] if dtype in self.rates else None
 
     @property
+    def basis(self) -> str:
+        """What its rates rest on, in words.
+
+        Examples
+        --------
+        >>> DeviceRates("this machine", runs="host").basis
+        'probed, not calibrated'
+        """
+        if self.calibrated:
+            return "calibrated"
+        return "probed, not calibrated" if self.runs else "data sheet, not calibrated"
+
+    @property
     def spread(self) -> tuple[float, float]:
         """What measured passes are of predicted ones."""
         return CALIBRATED_SPREAD if self.calibrated else DATA_SHEET_SPREAD
@@ -277,12 +290,12 @@ def predict_pass(work: PassWork, device: DeviceRates) -> Answer:
 
 
 def _kernel_seconds(kernel: KernelWork, device: DeviceRates) -> float | UnknownTime:
-    if kernel.bytes is None:
-        return UnknownTime("the bytes of a kernel (a recording has them)")
-    if device.memory is None:
-        return UnknownTime(f"the bandwidth of {device.name}")
-    moving = kernel.bytes * kernel.readings / device.memory
     probe = kernel.probes.get(device.runs)
+    if kernel.bytes is None and (probe is None or device.memory is not None):
+        return UnknownTime("the bytes of a kernel (a recording has them)")
+    if device.memory is None and probe is None:
+        return UnknownTime(f"the bandwidth of {device.name}, of which no probe told either")
+    moving = (kernel.bytes or 0.0) * kernel.readings / (device.memory or math.inf)
     if probe is not None:
         return probe.plan + max(moving, probe.record * kernel.records)
     if device.plan is None:

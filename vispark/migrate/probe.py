@@ -5,6 +5,7 @@ Rates of additions do not tell what a function of a row takes on every device; t
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -19,8 +20,11 @@ from vispark.migrate.predict import ProbedRate
 from vispark.migrate.typed import bytes_of, schema_of
 from vispark.records.rows import Rows
 
-#: Bytes of the records that are drawn, the least first: as few as tell the action from its plan.
-SIZES = (1 << 18, 1 << 21, 1 << 24, 1 << 27)
+#: Bytes of the records that are drawn at most.
+LARGEST = 1 << 27
+#: Seconds that the action takes at most on the next number of records: by the last one, all of whose seconds may be
+#: those of the records.
+NEXT = 0.25
 #: The most records that Spark's tasks make one by one, where they are no rows of one array.
 MOST_SINGLE = 50_000
 #: What an action on many records takes at least of one on few, for the difference to tell something.
@@ -30,7 +34,8 @@ TIMES = 5
 
 
 def probe(sc: SparkContext, records: Sequence[Any], action: Callable[[Any], Any],
-          clock: Callable[[], float] = time.perf_counter) -> ProbedRate | None:
+          clock: Callable[[], float] = time.perf_counter, most: int | None = None,
+          limit: float = math.inf) -> ProbedRate | None:
     """Return the seconds of an action on a context's device; None where a plan's own seconds hide them.
 
     Parameters
@@ -43,6 +48,10 @@ def probe(sc: SparkContext, records: Sequence[Any], action: Callable[[Any], Any]
         Runs on the cached records, to its end.
     clock : callable
         Gives seconds: the wall's, or those of processors.
+    most : int, optional
+        Records that there are. An action on as many as that is what is asked about, however little it takes.
+    limit : float
+        Seconds behind the first measurement, which may start a worker, after which no larger one begins.
 
     Raises
     ------
@@ -54,17 +63,26 @@ def probe(sc: SparkContext, records: Sequence[Any], action: Callable[[Any], Any]
     >>> found = probe(sc, [np.ones(8)] * 16, lambda held: held.vmap(lambda p: np.exp(p).sum()).sum())
     >>> found is None or 0 < found.record < 1e-4
     True
+    >>> probe(sc, [1.0, 2.0], lambda held: held.vmap(lambda x: x + 1).sum(), most=2).record
+    0.0
     """
-    plan, few = _seconds(sc, records, len(records), action, clock), len(records)
-    size = bytes_of(records) or 1.0
-    for nbytes in SIZES:
-        count = int(nbytes / size)
-        if count > few and (_is_array(records) or count <= MOST_SINGLE):
-            seconds = _seconds(sc, records, count, action, clock)
-            if seconds > TELLING * plan:
-                record = (seconds - plan) / (count - few)
-                return ProbedRate(plan - record * few, record)
+    few, largest = len(records), _most(records)
+    plan = seconds = _seconds(sc, records, few, action, clock)
+    if most is not None and most <= few:
+        return ProbedRate(plan, 0.0)
+    began, count, largest = time.perf_counter(), few, largest if most is None else min(largest, most)
+    while time.perf_counter() - began <= limit and (following := int(min(largest, count * NEXT / seconds))) > count:
+        count, seconds = following, _seconds(sc, records, following, action, clock)
+        if seconds > TELLING * plan or count == most:
+            record = max(0.0, seconds - plan) / (count - few)
+            return ProbedRate(max(0.0, plan - record * few), record)
     return None
+
+
+def _most(records: Sequence[Any]) -> int:
+    """Return the number of records that are drawn at most."""
+    fitting = int(LARGEST / (bytes_of(records) or 1.0))
+    return fitting if _is_array(records) else min(fitting, MOST_SINGLE)
 
 
 def _seconds(sc: SparkContext, records: Sequence[Any], count: int, action: Callable[[Any], Any],

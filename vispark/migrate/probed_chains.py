@@ -1,36 +1,61 @@
-"""Recorded chains of operations as their port has them, to be run on a device by a probe."""
+"""Recorded chains of operations as their port has them, run on a device by a probe."""
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+from py4j.protocol import Py4JError
 from pyspark import SparkContext
 
 from vispark.errors import VisparkError
-from vispark.migrate.capture import CapturedCall
+from vispark.migrate.capture import CapturedCall, RunCapture
+from vispark.migrate.from_capture import asking_rows, programs_of, recorded_calls
 from vispark.migrate.functions import FOLDS
+from vispark.migrate.live_rows import live_row_function
 from vispark.migrate.predict import ProbedRate
 from vispark.migrate.probe import probe
+from vispark.migrate.row_functions import FunctionOfRow
 from vispark.migrate.rules import DRAWS, MAPS
 from vispark.migrate.typed import as_dicts, is_of_pairs, of_dicts
 
 _BY_KEY = ("reduceByKey", "foldByKey")
 _DEVICE = "spark.vispark.device"
+#: Rows of blocks that a probe draws from, about.
+ROWS = 256
 
 
 @dataclass(frozen=True)
 class ProbedCall:
-    """Recorded operation with the arguments of its last run."""
+    """Recorded operation with the arguments of its last run.
+
+    Attributes
+    ----------
+    row : FunctionOfRow, optional
+        Of a ``map`` of blocks, which its port has as one of rows.
+    """
 
     call: CapturedCall
     arguments: tuple[Any, ...]
     named: Mapping[str, Any]
+    row: FunctionOfRow | None = None
+
+    @property
+    def is_ported(self) -> bool:
+        """Whether a port has it in the workers, if it has a function."""
+        return bool(self.call.is_read) or self.row is not None
 
     def of(self, vrdd: Any) -> Any:
         """Return the operation's result on a VRDD, as the port has it."""
         method, named = self.call.method, dict(self.named)
+        if self.row is not None:
+            function, fold = live_row_function(self.arguments[0], self.row)
+            mapped = vrdd.vmap(function)
+            return mapped.vreduce(fold) if fold else mapped
         if method == "map":
             return vrdd.vmap(*self.arguments, **named)
         if method == "mapValues":
@@ -40,12 +65,60 @@ class ProbedCall:
         return getattr(vrdd, method)(*self.arguments, **named)
 
 
-def chain_of(number: int, calls: Mapping[int, ProbedCall],
-             samples: Mapping[int, Sequence[Any]]) -> tuple[list[ProbedCall], Sequence[Any]]:
-    """Return an action with the operations before it, and the sample of what is cached and the first one is on.
+def probe_recording(context: SparkContext, capture: RunCapture, calls: Mapping[int, ProbedCall],
+                    samples: Mapping[int, Sequence[Any]], device: str, limit: float = math.inf) -> None:
+    """Run each recorded action that its port would have on a device there, and note its seconds with it.
 
-    The chain is empty where a port would not have all of them on the device. What the driver does with the few records
-    of a fold by key is left out.
+    Those that ran most often go first.
+
+    Parameters
+    ----------
+    context : SparkContext
+        Of the program; what runs vispark in it has this device.
+    capture : RunCapture
+        The program's recording; its actions get their ``probes``.
+    calls, samples : mapping
+        By the numbers of the recorded calls: operations, and records of what is cached.
+    device : str
+        ``spark.vispark.device``.
+    limit : float
+        Seconds, beside the first measurement of each action, after which nothing larger is begun.
+    """
+    context._conf.set(_DEVICE, device)
+    began, first = time.perf_counter(), 0.0
+    with_rows = {**calls, **{number: replace(calls[number], row=row) for number, row in _rows(capture).items()
+                             if number in calls}}
+    for action in sorted(capture.calls, key=lambda call: -len(call.starts)):
+        chain, held = chain_of(action.number, with_rows, samples) if action.starts else ([], None)
+        if held is None:
+            continue
+        if time.perf_counter() - began - first > limit:
+            return
+        started = time.perf_counter()
+        found = probed(context, chain, samples[held], capture.calls[held].count, limit)
+        first = first or time.perf_counter() - started
+        if found is not None:
+            action.probes[device] = [found.plan, found.record]
+
+
+def _rows(capture: RunCapture) -> dict[int, FunctionOfRow]:
+    """Return the row functions of recorded functions of blocks, by the numbers of their calls."""
+    found = {}
+    for program in programs_of(capture):
+        recorded = recorded_calls(program, capture)
+        ask = asking_rows(program, recorded, capture)
+        for call, one in recorded.items():
+            if one.method == "map" and not one.is_read and isinstance(row := ask(call), FunctionOfRow):
+                found[one.number] = row
+    return found
+
+
+def chain_of(number: int, calls: Mapping[int, ProbedCall],
+             samples: Mapping[int, Sequence[Any]]) -> tuple[list[ProbedCall], int | None]:
+    """Return an action with the operations before it, and the number of what is cached, which the first one is on.
+
+    None where a port would not have all of them on the device. What the driver does with the few records of a fold by
+    key is left out.
     """
     chain, at = [calls[number]], calls[number].call.on
     while at is not None and at not in samples and at in calls:
@@ -56,34 +129,44 @@ def chain_of(number: int, calls: Mapping[int, ProbedCall],
         chain = [*chain[:keyed + 1], calls[number]]
     before = chain[:-1]
     fits = all(each.call.method in MAPS | DRAWS | FOLDS for each in before) and all(
-        each.call.is_read for each in chain if each.call.method in MAPS | FOLDS)
-    return (chain, samples[at]) if at is not None and at in samples and before and fits else ([], [])
+        each.is_ported for each in chain if each.call.method in MAPS | FOLDS)
+    # A function of blocks is on what is cached, and nothing but folds goes behind it.
+    fits = fits and all(each.row is None for each in chain[1:]) and (
+        not before or chain[0].row is None or not any(each.call.method in MAPS | DRAWS for each in before[1:]))
+    return (chain, at) if at is not None and at in samples and before and fits else ([], None)
 
 
-def probed(context: SparkContext, chain: Sequence[ProbedCall], records: Sequence[Any],
-           device: str) -> ProbedRate | None:
+def probed(context: SparkContext, chain: Sequence[ProbedCall], records: Sequence[Any], count: int | None = None,
+           limit: float = math.inf) -> ProbedRate | None:
     """Return the seconds of a chain's action on a device; None where it does not run there, or tells nothing.
 
     Parameters
     ----------
     context : SparkContext
-        Of the program; what runs vispark in it has this device.
+        Of the program; its ``spark.vispark.device`` says which.
     chain : sequence of ProbedCall
         By :func:`chain_of`.
     records : sequence
         Some of what it is on.
-    device : str
-        ``spark.vispark.device``.
+    count : int, optional
+        How many there are.
+    limit : float
+        Seconds, as :func:`~vispark.migrate.probe.probe` has them.
     """
-    context._conf.set(_DEVICE, device)
-    if is_of_pairs(records) and chain[0].call.method == "map":
+    scale = 1.0
+    if chain[0].row is not None:
+        scale = sum(map(len, records)) / len(records)
+        rows, count = np.concatenate(records), None if count is None else int(count * scale)
+        records = list(rows[::max(1, len(rows) // ROWS)])
+    elif is_of_pairs(records) and chain[0].call.method == "map":
         first, records = chain[0], as_dicts(records)
         changed = ProbedCall(first.call, (of_dicts(first.arguments[0]), *first.arguments[1:]), first.named)
         chain = [changed, *chain[1:]]
     try:
-        return probe(context, records, _action(chain))
-    except VisparkError:
+        found = probe(context, records, _action(chain), most=count, limit=limit)
+    except (VisparkError, Py4JError):
         return None
+    return found and ProbedRate(found.plan, found.record * scale)
 
 
 def _action(chain: Sequence[ProbedCall]) -> Callable[[Any], Any]:

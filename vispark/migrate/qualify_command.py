@@ -16,11 +16,8 @@ from vispark.migrate.from_source import qualify_source
 from vispark.migrate.history import History
 from vispark.migrate.kept_answers import keep_qualification
 from vispark.migrate.loop_prediction import PredictionTarget
-from vispark.migrate.predict import Interval, read_prices
-from vispark.migrate.predict_command import devices_of
+from vispark.migrate.prediction_options import prediction_options
 from vispark.migrate.sites import SourceProgram
-
-_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 @click.command()
@@ -30,30 +27,22 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--import/--no-import", "imports", default=True,
               help="Whether the script's imports and definitions may be executed, which the translator needs. The rest "
                    "of the script never is. [default: import]")
-@click.option("--on", default="", metavar="DEVICES", help="Devices, with commas between them, on which the loops of a "
-              "recording are predicted, as vispark predict has them.")
-@click.option("--passes", type=click.IntRange(1), default=100, show_default=True, help="Passes that --on asks about.")
-@click.option("--load", type=click.FloatRange(0), nargs=2, default=(0.5, 3.0), show_default=True, metavar="LOW HIGH",
-              help="Seconds that starting a worker, loading and compiling add.")
-@click.option("--calibration", type=_FILE, default=None, help="What vispark calibrate wrote.")
-@click.option("--prices", type=_FILE, default=None, help="A dated file of prices; without it no cost is shown.")
+@prediction_options
 @click.option("--history/--no-history", default=True, help="Keep the answer for vispark report.")
 @json_option
 @click.pass_context
-def command(ctx: click.Context, what: str, source: Path | None, imports: bool, on: str, passes: int,
-            load: tuple[float, float], calibration: Path | None, prices: Path | None, history: bool,
-            as_json: bool) -> None:
+def command(ctx: click.Context, what: str, source: Path | None, imports: bool, target: PredictionTarget,
+            history: bool, as_json: bool) -> None:
     """Say which operations of each loop run on the device, and why the others stay.
 
     Exit status: 0 if a loop gains; 3 if none does; 4 if that is not known.
     """
-    target = None
-    if on or calibration:
-        target = PredictionTarget(devices_of(on, calibration), passes, Interval(*load),
-                                  read_prices(prices) if prices else None)
-        if not is_capture(Path(what)):
+    if not is_capture(Path(what)):
+        if target.devices:
             raise click.UsageError("--on predicts the loops of a recording: vispark record SCRIPT first")
-    answer = qualification(what, source, imports, target)
+        if "://" not in what and not Path(what).exists():
+            raise click.BadParameter(f"{what} does not exist", param_hint="SCRIPT|LOG|CAPTURE")
+    answer = qualification(what, source, imports, target if target.devices else None)
     if history:
         keep(what, answer)
     emit(answer.document(), as_json, answer.text)

@@ -7,6 +7,7 @@ and looks at what is cached before it stops for real.
 from __future__ import annotations
 
 import functools
+import math
 import os
 import runpy
 import sys
@@ -27,15 +28,15 @@ from pyspark.sql import SparkSession
 
 from vispark._utils.callers import _PACKAGES, call_site
 from vispark.migrate.capture import CapturedCall, RunCapture, digest_of, encoded
-from vispark.migrate.errors import MasterError, SourceError
+from vispark.migrate.errors import MasterError
 from vispark.migrate.functions import FOLDS, Verdict, aggregate_verdict, fold_verdict
 from vispark.migrate.operation_count import operations_of
-from vispark.migrate.probed_chains import ProbedCall, chain_of, probed
+from vispark.migrate.probed_chains import ProbedCall, probe_recording
 from vispark.migrate.result_recorder import ResultFile
 from vispark.migrate.result_recorder import run as run_with_results
 from vispark.migrate.row_functions import axes_around
 from vispark.migrate.rules import DRAWS, MAPS
-from vispark.migrate.sites import ACTIONS, TRANSFORMATIONS
+from vispark.migrate.sites import ACTIONS, TRANSFORMATIONS, SourceProgram
 from vispark.migrate.typed import PAIRS, as_dicts, bytes_of, described, is_of_pairs, of_dicts, traffic_of, typed_verdict
 
 #: Records of what is cached that are taken, results of an action that are kept, and runs whose times are.
@@ -75,16 +76,15 @@ class Recorder:
         Where the values of its statements go, too, which those of its port are compared with.
     probed : str
         ``spark.vispark.device`` on which actions are run on few records, for predictions; none where it is empty.
+    probe_seconds : float
+        After which no larger number of records is tried, or a twentieth of the program's seconds if that is more.
     """
 
     def __init__(self, script: Path, arguments: list[str], samples: bool = True, saves: bool = True, master: str = "",
-                 results: ResultFile | None = None, probed: str = ""):
-        try:
-            text = script.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise SourceError(f"{script} cannot be read: {error}") from error
+                 results: ResultFile | None = None, probed: str = "", probe_seconds: float = math.inf):
+        text = SourceProgram.read(script).source
         self.script, self.samples, self.saves, self.master = script, samples, saves, master
-        self.results, self.probed, self.ended = results, probed, 0.0
+        self.results, self.probed, self.probe_seconds, self.ended = results, probed, probe_seconds, 0.0
         self.capture = RunCapture(str(script.resolve()), arguments, digest_of(text), folder=os.getcwd(),
                                   sources={str(script.resolve()): text})
         self._numbers: dict[tuple[str, int, int, str], int] = {}
@@ -285,13 +285,8 @@ class Recorder:
         """Run each action that its port would have on the device, on records drawn from the samples."""
         calls = {call.number: ProbedCall(call, live.arguments, live.named) for call in self.capture.calls
                  if (live := self._live.get(call.number)) is not None}
-        for call in self.capture.calls:
-            if not call.starts:
-                continue
-            chain, cached = chain_of(call.number, calls, samples)
-            found = probed(context, chain, cached, self.probed) if chain else None
-            if found is not None:
-                call.probes[self.probed] = [found.plan, found.record]
+        probe_recording(context, self.capture, calls, samples, self.probed,
+                        max(self.probe_seconds, self.capture.seconds / 20))
 
     def _judge(self, call: CapturedCall, samples: dict[int, list[Any]]) -> None:
         functions = self._live[call.number].functions if call.number in self._live else ()

@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from vispark.migrate.advice import Qualification
 from vispark.migrate.capture import RunCapture
 from vispark.migrate.cli import emit, json_option
 from vispark.migrate.compare import DIFFERS, NOT_KNOWN
@@ -22,11 +23,14 @@ from vispark.migrate.history import History
 from vispark.migrate.joined import with_modules
 from vispark.migrate.kept_answers import keep_port, keep_qualification
 from vispark.migrate.kept_jvm import FirstRun, process_with_jvm, with_python
+from vispark.migrate.kept_predictions import keep_predictions
 from vispark.migrate.kept_validation import keep_validation
+from vispark.migrate.loop_prediction import PredictionTarget
 from vispark.migrate.notebooks import SUFFIX, notebook_with, write_script
 from vispark.migrate.on_cluster import running_on, settings_of
 from vispark.migrate.port import PortedProgram, port
 from vispark.migrate.port_command import surroundings, writes
+from vispark.migrate.prediction_options import prediction_options
 from vispark.migrate.report_page import page
 from vispark.migrate.run_traces import RunFolder
 from vispark.migrate.sites import SourceProgram
@@ -67,14 +71,19 @@ class WholeWay:
 @click.option("--conf", multiple=True, metavar="NAME=VALUE", help="A setting of Spark's or vispark's for all runs.")
 @click.option("--noise/--no-noise", default=True, help="Run the program once more, with other partitions, to see its "
                                                        "own noise. [default: noise]")
+@click.option("--probe/--no-probe", default=True, help="Run actions of loops on few records on the device, for "
+                                                       "predictions, as long as that takes about two seconds. "
+                                                       "[default: probe]")
 @click.option("--timeout", type=click.FloatRange(1), default=None, help="Seconds for each run.")
+@prediction_options
 @json_option
 @click.argument("script", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @click.pass_context
 def command(ctx: click.Context, script: Path, arguments: tuple[str, ...], out: Path | None, device: str, cluster: str,
-            conf: tuple[str, ...], noise: bool, timeout: float | None, as_json: bool) -> None:
-    """Record, qualify, port and validate a program, and write the report; stop where that would need a guess.
+            conf: tuple[str, ...], noise: bool, probe: bool, timeout: float | None, target: PredictionTarget,
+            as_json: bool) -> None:
+    """Record, qualify, predict, port and validate a program, and write the report; stop where that would need a guess.
 
     Options of vispark come before SCRIPT; everything behind it is the program's. It runs twice, once
     recorded and once ported, and once more with --noise. Exit status: 0 if the port computes the same;
@@ -86,7 +95,8 @@ def command(ctx: click.Context, script: Path, arguments: tuple[str, ...], out: P
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     path = write_script(script, folder.resolve()) if script.suffix == SUFFIX else script
     with surroundings(script.resolve(), os.getcwd(), device) if path is not script else nullcontext():
-        way = whole_way(path, arguments, folder, device, noise, timeout, cluster, conf)
+        way = whole_way(path, arguments, folder, device, noise, timeout, cluster, conf,
+                        target if cluster or not probe else target.probing(device))
     if path is not script and "port" in way.document:
         _write_notebook(way, script, Path(way.document["port"]))
     emit(way.document | {"stopped": way.stopped, "seconds": way.seconds}, as_json, lambda: "\n".join(
@@ -103,7 +113,8 @@ def _write_notebook(way: WholeWay, notebook: Path, port_: Path) -> None:
 
 
 def whole_way(script: Path, arguments: tuple[str, ...], folder: Path, device: str = "auto", noise: bool = True,
-              timeout: float | None = None, cluster: str = "", conf: Sequence[str] = ()) -> WholeWay:
+              timeout: float | None = None, cluster: str = "", conf: Sequence[str] = (),
+              target: PredictionTarget | None = None) -> WholeWay:
     """Take a program from nothing to a validated port, as far as that needs no guess.
 
     Parameters
@@ -122,17 +133,23 @@ def whole_way(script: Path, arguments: tuple[str, ...], folder: Path, device: st
         On which the runs are; empty where the program and Spark's own settings say.
     conf : sequence of str
         Settings of Spark's and vispark's for all runs, ``NAME=VALUE``.
+    target : PredictionTarget, optional
+        Devices on which passes are predicted; the recorded run probes actions where it says so.
 
     Raises
     ------
     ClusterError
         If there is no such cluster, or its drivers are elsewhere.
+    SourceError
+        If the script is no Python.
     ValidationError
         If a run fails; the message has the last line that it wrote. If the program names a master of its own.
     """
     settings = settings_of(cluster, conf)
-    asked = _Asked(script, arguments, folder, device, noise, timeout, cluster, settings.master)
+    asked = _Asked(script, arguments, folder, device, noise, timeout, cluster, settings.master,
+                   target)
     way = WholeWay()
+    SourceProgram.read(script)      # what is no Python starts no Spark
     with running_on(settings), surroundings(script.resolve(), os.getcwd(), device), tempfile.TemporaryDirectory(
             prefix="vispark-traces-") as traces:
         _whole_way(way, asked, Path(traces))
@@ -151,15 +168,16 @@ class _Asked:
     timeout: float | None
     cluster: str
     master: str
+    target: PredictionTarget | None
 
 
 def _whole_way(way: WholeWay, asked: _Asked, traces: Path) -> None:
     history, began = History(), time.monotonic()
     with recorded(asked.script, asked.arguments, asked.folder / "capture", traces, asked.timeout,
-                  asked.master) as (capture, first):
+                  asked.master, asked.target.probed if asked.target else "") as (capture, first):
         way.say("record", f"{len(capture.calls)} operations: {asked.folder / 'capture'}", began)
         began = time.monotonic()
-        program, answer = with_modules(SourceProgram.read(asked.script)), qualify_capture(capture)
+        program, answer = with_modules(SourceProgram.read(asked.script)), qualify_capture(capture, asked.target)
         source = program.parts[-1].source
         job = keep_qualification(history, asked.script, source, answer)
         way.document |= {"job": job, "qualification": answer.document()}
@@ -175,23 +193,27 @@ def _whole_way(way: WholeWay, asked: _Asked, traces: Path) -> None:
             way.stopped = ("the program has save... actions, which are not to happen again; vispark validate, with a "
                            "copy")
         else:
-            _validate(way, asked, capture, ported, first, traces, history)
+            _validate(way, asked, answer, ported, first, traces, history)
+        if asked.target is not None and "predicted" not in way.document:
+            keep_predictions(history, job, answer, asked.target)
     _report(way, history, job, asked.folder)
 
 
-def _validate(way: WholeWay, asked: _Asked, capture: RunCapture, ported: PortedProgram, first: FirstRun, traces: Path,
-              history: History) -> None:
+def _validate(way: WholeWay, asked: _Asked, answer: Qualification, ported: PortedProgram, first: FirstRun,
+              traces: Path, history: History) -> None:
     """Write the port, run it, and compare it with the program's first run."""
     began, changed = time.monotonic(), asked.folder / f"{asked.script.stem}_gpu.py"
     ported.write(changed)
     found = validate(asked.script, changed, asked.arguments, noise=asked.noise, timeout=asked.timeout, traces=traces,
                      first=first)
-    keep_validation(history, asked.script, changed, found, qualify_capture(capture), traces, asked.cluster)
+    job = keep_validation(history, asked.script, changed, found, answer, traces, asked.cluster)
+    predicted = keep_predictions(history, job, answer, asked.target, found) if asked.target is not None else []
     way.status = {DIFFERS: NO, NOT_KNOWN: UNKNOWN}.get(found.verdict, YES)
     way.document |= {"port": str(changed), "verdict": found.verdict, "validation": found.as_json()}
     times = "" if found.cpu_seconds is None or found.gpu_seconds is None else (
         f"\nthe program: {found.cpu_seconds:.1f} s as it was, {found.gpu_seconds:.1f} s ported")
-    way.say("validate", f"{found.as_text()}{times}\nport: {changed}", began)
+    way.document["predicted"] = predicted
+    way.say("validate", "\n".join([found.as_text() + times, *predicted, f"port: {changed}"]), began)
 
 
 def _report(way: WholeWay, history: History, job: int, folder: Path) -> None:
@@ -208,7 +230,7 @@ def _report(way: WholeWay, history: History, job: int, folder: Path) -> None:
 
 @contextmanager
 def recorded(script: Path, arguments: tuple[str, ...], folder: Path, traces: Path, timeout: float | None = None,
-             master: str = "") -> Iterator[tuple[RunCapture, FirstRun]]:
+             master: str = "", probed: str = "") -> Iterator[tuple[RunCapture, FirstRun]]:
     """Record a run of a script in a process of its own, whose JVM stays for the block.
 
     What it prints goes to ``record.log`` beside the recording.
@@ -223,6 +245,8 @@ def recorded(script: Path, arguments: tuple[str, ...], folder: Path, traces: Pat
         Seconds for the run.
     master : str
         The only one on which it may run; any where it is empty.
+    probed : str
+        ``spark.vispark.device`` on which its actions are run on few records; none where it is empty.
 
     Raises
     ------
@@ -230,6 +254,7 @@ def recorded(script: Path, arguments: tuple[str, ...], folder: Path, traces: Pat
         If the script fails, or does not end in time.
     """
     log, trace, results = folder.parent / "record.log", RunFolder(traces / "cpu"), traces / "cpu.results"
-    command_line = ["vispark.migrate.first_run", *map(str, (folder, results, trace.path, master, script)), *arguments]
+    command_line = ["vispark.migrate.first_run", *map(str, (folder, results, trace.path, master, probed, script)),
+                    *arguments]
     with process_with_jvm(script, command_line, with_python(trace.environment()), log, timeout) as jvm:
         yield RunCapture.read(folder), FirstRun(results, jvm)
