@@ -12,7 +12,7 @@ from pyspark.ml.linalg import SparseVector
 
 from tests.system.topology import Topology
 from tests.system.vrdd_tools import exact, host_context, in_partitions
-from vispark import IN, OUT, VRDD, KernelFault, Kernels, PlanError, TranslationError
+from vispark import IN, OUT, VRDD, KernelFault, Kernels, LaunchError, PlanError, TranslationError
 
 
 @pytest.fixture(scope="module")
@@ -141,14 +141,61 @@ def test_errors(sc: SparkContext):
         held.vmap(lambda values: values[99] if len(values) > 4 else values.sum()).collect()
     with pytest.raises(PlanError, match="are reduced by a function"):
         held.check_finite().vreduce(operator.add).collect()
-    kernel = Kernels('extern "C" __global__ void f(const float* x, float* y, int n) {}').f
-    with pytest.raises(PlanError, match="which a kernel of one's own does not take"):
-        held.exec(kernel, IN["values"], OUT, IN.shape[0], grid=1, block=32).collect()
+    with pytest.raises(LaunchError, match=r"needs? the same leading extent"):
+        held.exec(CSR.scale, IN["values"], OUT["values2"], IN["values"].size, np.float32(1), grid=1, block=32,
+                  out={"values2": (IN["values"].size + 1, "f4")}).collect()
+    with pytest.raises(LaunchError, match="rows of several lengths, which stay: give the result another name"):
+        held.exec(CSR.product, IN["indices"].rows, IN["indices"], IN["values"], WEIGHTS, OUT["values"],
+                  IN["values"].rows.shape[0], grid=1, block=32, out={"values": (IN["values"].rows.shape[0], "f4")}
+                  ).collect()
     rows = sc.parallelize([np.ones(2), np.ones(1)], 1).cache("GPU")
     assert rows.filter(lambda p: len(p) > 1).count() == 1 and rows.map(len).collect() == [2, 1]
     assert sorted(map(len, rows.union(rows).collect())) == [1, 1, 2, 2]
     with pytest.raises(KernelFault):
         held.vmap(lambda values: values.min()).collect()        # of a row without items
+
+
+CSR = Kernels("""
+extern "C" __global__ void product(const long long* rows, const int* columns, const float* values, const float* w,
+                                   float* out, int n)
+{
+    for (int row = threadIdx.x; row < n; row += blockDim.x) {
+        float total = 0;
+        const long long first = rows[2 * row], last = first + rows[2 * row + 1];
+        for (long long i = first; i < last; ++i) total += w[columns[i]] * values[i];
+        out[row] = total;
+    }
+}
+extern "C" __global__ void scale(const float* x, float* y, int n, float by)
+{ for (int i = threadIdx.x; i < n; i += blockDim.x) y[i] = by * x[i]; }
+extern "C" __global__ void halve(float* x, int n) { for (int i = threadIdx.x; i < n; i += blockDim.x) x[i] /= 2; }
+extern "C" __global__ void sizes(const long long* rows, const int* places, const double* x, double* out, int n)
+{ if (threadIdx.x < n) out[threadIdx.x] = rows[3 * threadIdx.x + 2] + (rows[3 * threadIdx.x + 1] ? places[rows[3 *
+  threadIdx.x]] + x[rows[3 * threadIdx.x]] : 0); }
+""")
+
+
+def test_a_kernel_of_ones_own(sc: SparkContext):
+    """Also of a partition without records, and of one whose rows are of one length and lie as a table."""
+    held = in_partitions(sc, PARTS).cache("GPU")
+    n = IN["values"].rows.shape[0]
+    given = IN["indices"].rows, IN["indices"], IN["values"], WEIGHTS, OUT["s"], n
+    found = held.exec(CSR.product, *given, grid=1, block=32, out={"s": (n, "f4")})
+    records = found.collect()
+    assert np.allclose([each.pop("s") for each in records],
+                       [np.dot(WEIGHTS[each["indices"]], each["values"]) for each in ALL])
+    assert exact(records) == exact(ALL)
+    assert np.allclose(found.vmap(lambda values, s: values.sum() + s).collect(),
+                       [each["values"].sum() + np.dot(WEIGHTS[each["indices"]], each["values"]) for each in ALL])
+    halved = held.exec(CSR.halve, IN["values"], IN["values"].size, grid=1, block=32)
+    assert exact(halved.collect()) == exact([each | {"values": each["values"] / 2} for each in ALL])
+    rows = in_partitions(sc, [[each["values"] for each in part] for part in PARTS]).cache("GPU")
+    doubled = rows.exec(CSR.scale, IN, OUT, IN.size, 2.0, grid=1, block=32)
+    assert exact(doubled.collect()) == exact([each["values"] * 2 for each in ALL])
+    vectors = sc.parallelize([SparseVector(9, [2, 5], [0.5, 1.0]), SparseVector(4, [], []),
+                              SparseVector(3, [1], [0.25])], 1).cache("GPU")
+    assert vectors.exec(CSR.sizes, IN.rows, IN.places, IN, OUT, IN.rows.shape[0], grid=1, block=32,
+                        out=(IN.rows.shape[0], "f8")).collect() == [11.5, 4.0, 4.25]
 
 
 def test_what_a_vreduce_leaves_is_mapped_as_a_row(sc: SparkContext):

@@ -36,6 +36,7 @@ from vispark.plan.arguments import Given, as_parameter, check_elements, extent_v
 from vispark.plan.cuda_source import ArrayValue, DeclaredParameter, Kernel, Kernels, device_dtype
 from vispark.plan.slots import ArgumentRef, SlotTable
 from vispark.plan.symbols import IN, OUT, BlockView, ExtentExpression, InSymbol, OutSymbol
+from vispark.records.layout import STARTS
 
 __all__ = ["IN", "OUT", "BlockView", "ExecSpec", "record_exec", "resolve"]
 
@@ -270,7 +271,8 @@ def _check_written(spec: ExecSpec) -> None:
     if spec.out is not None:
         raise LaunchError("without OUT among its arguments a kernel works in place on a copy of its input, and out= has"
                           " nothing to say: pass OUT where the kernel takes the result's address")
-    places = [position for position, given in enumerate(spec.arguments) if isinstance(given, InSymbol)]
+    places = [position for position, given in enumerate(spec.arguments)
+              if isinstance(given, InSymbol) and not given.part]
     if not places:
         raise LaunchError("neither IN nor OUT is among the arguments, so the kernel has no block to work on")
     parameters = spec.kernel.parameters
@@ -375,7 +377,9 @@ def _argument(given: Given, settled: Any, slots: SlotTable, origin: ArgumentRef)
 def _geometry(spec: ExecSpec, signature: Signature) -> _Geometry:
     view = BlockView(signature)
     outputs = tuple(_outputs(spec, view))
-    merge = bool(view.fields) and all(output.name for output in outputs)
+    _check_rows(spec, view, outputs)
+    merge = (bool(view.fields) and all(output.name for output in outputs)) or \
+        (spec.out is None and any(view.beside(field.name) for field in signature.fields))
     fields = {field.name: field for field in signature.fields} if merge else {}
     fields |= {output.name: output for output in outputs}
     block = _sizes("block", spec.block, view)
@@ -433,7 +437,7 @@ def _sizes(name: str, given: Extents | UserFunction, view: BlockView, empty: boo
 
 def _outputs(spec: ExecSpec, view: BlockView) -> Iterator[Field]:
     if not spec.written:
-        read = {given.field: given for given in spec.arguments if isinstance(given, InSymbol)}
+        read = {given.field: given for given in spec.arguments if isinstance(given, InSymbol) and not given.part}
         for given in read.values():
             given.select(view)
         yield from (field for field in view.signature.fields if field.name in read)
@@ -449,6 +453,16 @@ def _outputs(spec: ExecSpec, view: BlockView) -> Iterator[Field]:
     for name, array in out:
         shape: Any = tuple(_whole(_evaluated(extent, view), "the shape of out=", 0) for extent in array.shape)
         yield Field(name, array.dtype, shape)
+
+
+def _check_rows(spec: ExecSpec, view: BlockView, outputs: Sequence[Field]) -> None:
+    """Check that rows of several lengths are written as they are, or not at all where others are kept."""
+    if spec.out is None or not view.fields:
+        return
+    for output in outputs:
+        if any(field.name == output.name + STARTS for field in view.signature.fields):
+            raise LaunchError(f"out= writes {OUT[output.name]}, and {output.name!r} of the block is rows of several "
+                              "lengths, which stay: give the result another name")
 
 
 def _initial(init: Init, outputs: Sequence[Field]) -> tuple[bytes, ...]:
@@ -497,8 +511,8 @@ def _settled_arguments(spec: ExecSpec, view: BlockView,
         if isinstance(given, InSymbol):
             array = given.select(view)
             if parameter is not None:
-                check_elements(parameter, array.signature.fields[0].dtype, f"{given} (the block is {view})")
-            yield In(given.field)
+                check_elements(parameter, array.dtype.str, f"{given} (the block is {view})")
+            yield _input(given, view)
         elif isinstance(given, OutSymbol):
             if parameter is not None:
                 check_elements(parameter, dtypes[given.field], str(given))
@@ -509,6 +523,16 @@ def _settled_arguments(spec: ExecSpec, view: BlockView,
             yield _function_argument(given, view, parameter, what)
         else:
             yield None
+
+
+def _input(given: InSymbol, view: BlockView) -> In | ArrayValue:
+    """Return an array of the block; of rows that are of one length, and lie as a table, where each would lie."""
+    name = given.field + given.part
+    if given.part == STARTS and all(field.name != name for field in view.signature.fields):
+        records, length = InSymbol(given.field).select(view).shape
+        rows = np.column_stack([np.arange(records, dtype=np.int64) * length, np.full(records, length, np.int64)])
+        return ArrayValue.of(rows, str(given))
+    return In(name)
 
 
 def _function_argument(given: UserFunction, view: BlockView, parameter: DeclaredParameter | None,

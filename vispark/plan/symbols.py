@@ -1,13 +1,15 @@
 """Symbols for blocks that do not exist yet: ``IN`` and ``OUT``, their extents, and block descriptions.
 
 ``IN`` and ``OUT`` among a kernel's arguments are the addresses of the input and of the output block, ``IN["field"]``
-and ``OUT["field"]`` those of a field; ``IN.shape[i]`` and ``IN.size`` are extents, with which one may calculate.
+and ``OUT["field"]`` those of a field; ``IN.shape[i]`` and ``IN.size`` are extents, with which one may calculate. Of
+rows of several lengths ``IN`` is the items of all, ``IN.rows`` where each row's lie, and ``IN.places`` the places of
+sparse vectors' items.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import Any
 
@@ -15,6 +17,7 @@ import numpy as np
 
 from gpu_worker.protocol.errors import LaunchError, PlanError
 from gpu_worker.protocol.messages import Field, Signature
+from vispark.records.layout import PLACES, STARTS
 
 
 @dataclass(frozen=True, repr=False)
@@ -35,19 +38,43 @@ class BlockView:
     @property
     def fields(self) -> tuple[str, ...]:
         """The names of its fields; none for a block that is one array."""
-        return tuple(field.name for field in self.signature.fields if field.name)
+        return tuple(field.name for field in self.signature.fields if field.name and not self.beside(field.name))
 
     @property
     def _only(self) -> Field:
         if self.fields or not self.signature.fields:
             raise PlanError(f"the block has the fields {_listed(self.fields)}: ask for one, as in"
                             f" b[{next(iter(self.fields), 'x')!r}].shape")
-        return self.signature.fields[0]
+        return next(field for field in self.signature.fields if not field.name)
+
+    def beside(self, name: str) -> bool:
+        """Return whether a field says where the items of another one, of rows of several lengths, lie."""
+        return name[-1:] in (STARTS, PLACES) and any(field.name == name[:-1] for field in self.signature.fields)
+
+    @property
+    def rows(self) -> BlockView:
+        """Where the items of each row lie: int64 of shape (records, 2), the first item's number and how many there are;
+        (records, 3) of sparse vectors, whose size is the last one.
+        """
+        described = next((field for field in self.signature.fields if field.name == STARTS), None)
+        if described is None and self.ndim != 2:
+            raise LaunchError(f"there are no rows in the block, which is {self}")
+        shape = described.shape if described is not None else (self.shape[0], 2)
+        return BlockView(Signature((Field("", "<i8", shape),)))
+
+    @property
+    def places(self) -> BlockView:
+        """The places of the items of sparse vectors (int32)."""
+        described = next((field for field in self.signature.fields if field.name == PLACES), None)
+        if described is None:
+            raise LaunchError(f"there are no sparse vectors in the block, which is {self}")
+        return BlockView(Signature((replace(described, name=""),)))
 
     def __getitem__(self, name: str) -> BlockView:
-        for field in self.signature.fields:
-            if field.name and field.name == name:
-                return BlockView(Signature((Field("", field.dtype, field.shape),)))
+        if name in self.fields:
+            return BlockView(Signature(tuple([
+                replace(field, name=field.name[len(name):]) for field in self.signature.fields
+                if field.name in (name, name + STARTS, name + PLACES)])))
         has = f"it has {_listed(self.fields)}" if self.fields else "it is one array without a name"
         raise PlanError(f"the block has no field {name!r}; {has}")
 
@@ -81,7 +108,7 @@ class BlockView:
 
     def __repr__(self) -> str:
         return ", ".join(f"{field.name}: {shown}" if field.name else shown for field in self.signature.fields
-                         for shown in [f"{np.dtype(field.dtype).name} {field.shape}"])
+                         for shown in [f"{np.dtype(field.dtype).name} {field.shape}"] if not self.beside(field.name))
 
 
 def _listed(names: tuple[str, ...]) -> str:
@@ -149,9 +176,10 @@ class Extent(ExtentExpression):
 
     field: str
     axis: int | None
+    part: str = ""
 
     def evaluate(self, block: BlockView) -> int:
-        array = InSymbol(self.field).select(block)
+        array = InSymbol(self.field, self.part).select(block)
         if self.axis is None:
             return array.size
         if not -array.ndim <= self.axis < array.ndim:
@@ -159,7 +187,7 @@ class Extent(ExtentExpression):
         return array.shape[self.axis]
 
     def __repr__(self) -> str:
-        return f"{InSymbol(self.field)}" + (".size" if self.axis is None else f".shape[{self.axis}]")
+        return f"{InSymbol(self.field, self.part)}" + (".size" if self.axis is None else f".shape[{self.axis}]")
 
 
 _OPERATORS = {"+": int.__add__, "-": int.__sub__, "*": int.__mul__, "//": int.__floordiv__, "%": int.__mod__}
@@ -205,17 +233,18 @@ class ShapeSymbol:
     """``IN.shape``."""
 
     field: str
+    part: str = ""
 
     def __getitem__(self, axis: object) -> Extent:
         if isinstance(axis, bool) or not isinstance(axis, Integral):
             raise PlanError(f"{self} is asked for one axis by its number, not for {axis!r}")
-        return Extent(self.field, int(axis))
+        return Extent(self.field, int(axis), self.part)
 
     # How many axes there are is not known before there is a block.
     __iter__ = None
 
     def __repr__(self) -> str:
-        return f"{InSymbol(self.field)}.shape"
+        return f"{InSymbol(self.field, self.part)}.shape"
 
 
 @dataclass(frozen=True, repr=False)
@@ -236,17 +265,35 @@ class _BlockSymbol:
 
 @dataclass(frozen=True, repr=False)
 class InSymbol(_BlockSymbol):
-    """``IN``: the input block, or one of its fields."""
+    """``IN``: the input block, or one of its fields; or where the items of its rows lie, ``part`` "#", or belong, "@".
+    """
+
+    part: str = ""
 
     @property
     def shape(self) -> ShapeSymbol:
         """Its extents: ``IN.shape[0]``."""
-        return ShapeSymbol(self.field)
+        return ShapeSymbol(self.field, self.part)
 
     @property
     def size(self) -> Extent:
         """The number of its elements."""
-        return Extent(self.field, None)
+        return Extent(self.field, None, self.part)
+
+    @property
+    def rows(self) -> InSymbol:
+        """Where the items of each row lie, of rows of several lengths: int64 of shape (records, 2), the number of its
+        first item and how many there are; of sparse vectors (records, 3), their size behind these.
+        """
+        return InSymbol(self.field, STARTS)
+
+    @property
+    def places(self) -> InSymbol:
+        """The places of the items of sparse vectors (int32)."""
+        return InSymbol(self.field, PLACES)
+
+    def __repr__(self) -> str:
+        return super().__repr__() + {STARTS: ".rows", PLACES: ".places"}.get(self.part, "")
 
     def select(self, block: BlockView) -> BlockView:
         """Return the part of a block that it stands for.
@@ -256,6 +303,9 @@ class InSymbol(_BlockSymbol):
         LaunchError
             If the block has named fields and this names none of them, or the other way round.
         """
+        if self.part:
+            array = InSymbol(self.field).select(block)
+            return array.rows if self.part == STARTS else array.places
         if self.field:
             if self.field in block.fields:
                 return block[self.field]
@@ -272,7 +322,7 @@ class OutSymbol(_BlockSymbol):
     """``OUT``: the output block, or one of its fields."""
 
 
-#: The input block's address; ``IN["x"]``, ``IN.shape[0]``, ``IN.size``.
+#: The input block's address; ``IN["x"]``, ``IN.shape[0]``, ``IN.size``, ``IN.rows``.
 IN = InSymbol()
 
 #: The output block's address; ``OUT["x"]``.

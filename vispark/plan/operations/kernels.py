@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from gpu_worker.protocol.messages import ExecStep, Launch, Signature
-from vispark.errors import LaunchError, Place, PlanError
+from vispark.errors import LaunchError, Place
 from vispark.plan.cuda_source import ArrayValue
 from vispark.plan.exec_call import ExecSpec, compiler_checks, resolve
 from vispark.plan.operation import GridPlanBuilder, OperatorOutput, PlanBuilder, RecordedOperation, has_halos
 from vispark.plan.slots import ArgumentRef, SlotTable
+from vispark.records.layout import PLACES, RAGGED, RecordLayout
 
 
 @dataclass(frozen=True)
@@ -38,14 +39,11 @@ class Exec(RecordedOperation):
 
     def output(self, state: OperatorOutput, position: int, plan: PlanBuilder) -> OperatorOutput:
         spec, before = self.spec, state.blocks(self.spec.label)
-        if state.layout.ragged:
-            raise PlanError("the records are rows of several lengths, which a kernel of one's own does not take; "
-                            "vmap does", Place(operation=spec.label))
         launch, signature, merge = resolve(spec, before, SlotTable())
         layout = state.layout.after(launch.outputs, merge=merge, as_input=spec.out is None)
         count = state.count
         if layout.kind == "elements":
-            count = _stack_height(spec, before, signature, layout.keyed)
+            count = _stack_height(spec, _by_record(state.layout, before), _by_record(layout, signature), layout.keyed)
         return OperatorOutput(layout, signature, count)
 
     def output_on_grid(self, state: OperatorOutput, position: int, plan: GridPlanBuilder) -> OperatorOutput:
@@ -81,6 +79,13 @@ class Exec(RecordedOperation):
         launch, _, merge = resolve(self.spec, before, plan.slots, position)
         module = plan.modules.add(self.spec.kernel.kernels, compiler_checks(self.spec, before))
         return replace(launch, merge=merge, module=module, kernel=self.spec.kernel.name)
+
+
+def _by_record(layout: RecordLayout, signature: Signature) -> Signature:
+    """Return the fields that have the records along their first axis: of rows of several lengths where they lie."""
+    ragged = [part.name for part in layout.parts if part.form in RAGGED]
+    items = {name + part for name in ragged for part in ("", PLACES)}
+    return Signature(tuple([each for each in signature.fields if each.name not in items]))
 
 
 def _stack_height(spec: ExecSpec, before: Signature, after: Signature, keyed: bool) -> int:
