@@ -183,13 +183,13 @@ class Execution:
     def _reply(self) -> tuple[tuple[Output, ...], Folded | None, Data | None]:
         """Copy out fetched records or the fold's result, and wait for all work."""
         if self.plan.folds_all:
+            if any(step.keep_fold(self.context) for step in self.plan.steps):
+                return (), None, None
             if not self._pass_out():
                 for each in self.context.results.partials:
                     if not each.is_out:
                         each.copy_out()
             self.streams.synchronize()
-            if any(step.keep_fold(self.context) for step in self.plan.steps):
-                return (), None, None
             return (), *folded(self.context.results.partials)
         fetched = self.context.results.fetched
         data = self._result_memory(sum(_payload_bytes(partition) for partition in fetched)) if fetched else None

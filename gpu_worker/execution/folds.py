@@ -1,4 +1,4 @@
-"""Folds of records by the operators of ``fold.cu``: of all records, of those with a key, or inside each.
+"""Folds of records by the operators of ``fold.cu``: of all records, or inside each.
 
 Each partition is folded on its device; the partial results are joined on the host in the order of the partitions. What
 the works of a fused kernel leave is joined on its device first. The order of every step depends on sizes alone, so a
@@ -23,7 +23,7 @@ from gpu_worker.memory.partition import Block, HeldArray, Partition
 from gpu_worker.protocol import messages
 from gpu_worker.protocol.errors import PlanError
 from gpu_worker.protocol.fold_operators import is_known, of_bools, operator_of
-from gpu_worker.protocol.messages import Field, FieldFold, FoldByKeyStep, FoldInsideStep, FoldStep, Launch, MapFoldStep
+from gpu_worker.protocol.messages import Field, FieldFold, FoldInsideStep, FoldStep, Launch, MapFoldStep
 from gpu_worker.protocol.payload import aligned
 
 SOURCE = Source((Path(__file__).parent / "fold.cu").read_text(), file="fold.cu")
@@ -101,10 +101,11 @@ class PartitionFold:
     count: int
     parts: list[FieldTotal]
     folder: Folder
-    #: The records of each key, and where they lie in what is copied out; the least and the greatest key.
+    #: The records of each key, and where they lie in what is copied out.
     counts: np.ndarray | None = None
     counts_at: int = -1
-    keys: tuple[np.ndarray, np.ndarray] | None = None
+    #: The least and the greatest key, with the partition whose they are, or -1.
+    ranges: list[tuple[int, np.ndarray, np.ndarray]] = field(default_factory=list)
     #: How many keys there can be.
     groups: int = 0
     #: Whether the copies to the host have begun.
@@ -125,7 +126,7 @@ def enqueue(fold: Callable[[Sequence[Block], PartitionFold], None], value: Parti
             scratch: Scratch) -> PartitionFold | None:
     """Fold one partition on its device, in memory from ``scratch``; do nothing if it has no records.
 
-    ``fold`` is :func:`all_records` or :func:`by_key` of a step.
+    ``fold`` is :func:`all_records` of a step.
 
     Raises
     ------
@@ -217,24 +218,6 @@ def fold_inside(step: FoldInsideStep, block: Block, device: Device, stream: Stre
     return tuple(results), folder.buffers
 
 
-def by_key(step: FoldByKeyStep, blocks: Sequence[Block], partial: PartitionFold) -> None:
-    """Enqueue the fold of the records of each key of a partition, whose only block has them as its rows."""
-    folder, block = partial.folder, blocks[0]
-    keys = next((array for array in block if array.field.name == step.key), None)
-    if keys is None or len(keys.field.shape) != 1 or np.dtype(keys.field.dtype).kind not in "biu":
-        raise PlanError(f"keys to fold by are integers in a field {step.key!r}, and there is none")
-    element = _ELEMENTS[_code(np.dtype(keys.field.dtype))]
-    least, greatest = (folder.rows(keys, ElementFold(functor, "Value", element, element))
-                       for functor in ("Minimum", "Maximum"))
-    partial.keys, partial.groups = (least, greatest), step.groups
-    partial.counts = folder.by_key(keys, keys, step.groups, ElementFold("Add", "One", element, "long long"))
-    for array in block:
-        if array is not keys:
-            shaped = replace(array.field, shape=(step.groups, *array.field.shape[1:]))
-            partial.parts.append(_part(field_fold(step.fields, array.field), shaped,
-                                       functools.partial(folder.by_key, keys, array, step.groups)))
-
-
 def left_by_works(step: MapFoldStep, launch: Launch, left: Sequence[Left], folder: Folder, index: int,
                   count: int) -> PartitionFold:
     """Return the partial result of a launch's ``partials``, joined; valid once they are copied out."""
@@ -250,7 +233,7 @@ def left_by_works(step: MapFoldStep, launch: Launch, left: Sequence[Left], folde
     if step.how == "key":
         counts = named[step.key, ""][1]
         found.counts, found.counts_at = counts.values, counts.offset
-        found.keys = named[step.key, "least"][1].values, named[step.key, "greatest"][1].values
+        found.ranges = [(index, named[step.key, "least"][1].values, named[step.key, "greatest"][1].values)]
         found.groups = step.groups
     return found
 
@@ -271,19 +254,19 @@ def needs_no_join(partials: Sequence[PartitionFold]) -> bool:
 def looked_at(partial: PartitionFold) -> list[np.ndarray]:
     """Return the arrays of a partial result that the host reads (keys and guards), if the rest is returned unchanged.
     """
-    return [*(partial.keys or ()), *[part.guards for part in partial.parts if part.guards is not None]]
+    return [each for _, *extremes in partial.ranges for each in extremes] + \
+        [part.guards for part in partial.parts if part.guards is not None]
 
 
 def check_keys(partial: PartitionFold) -> None:
     """Raise PlanError if a record's key, as it was copied out, is out of range."""
-    if partial.keys is None:
-        return
-    least, greatest = [int(each[0, 0]) for each in partial.keys]
-    wrong = least if least < 0 else greatest
-    if not 0 <= wrong < partial.groups:
-        whose = f" of partition {partial.index}" if partial.index >= 0 else ""
-        raise PlanError(f"a record{whose} has the key {wrong}, and numKeys={partial.groups} promises keys in "
-                        f"[0, {partial.groups})")
+    for index, *extremes in partial.ranges:
+        least, greatest = [int(each[0, 0]) for each in extremes]
+        wrong = least if least < 0 else greatest
+        if not 0 <= wrong < partial.groups:
+            whose = f" of partition {index}" if index >= 0 else ""
+            raise PlanError(f"a record{whose} has the key {wrong}, and numKeys={partial.groups} promises keys in "
+                            f"[0, {partial.groups})")
 
 
 def field_fold(folds: Sequence[FieldFold], described: Field) -> FieldFold:
@@ -330,20 +313,28 @@ def element_fold(how: FieldFold, described: Field) -> ElementFold:
     return ElementFold(functor, "Value", element, carried, 2 if dtype.kind == "c" else 1)
 
 
+def element_of(described: Field) -> str:
+    """Return the C++ type of the elements of a field of numbers."""
+    return _ELEMENTS[_code(np.dtype(described.dtype))]
+
+
 def _code(dtype: np.dtype) -> str:
     return f"{dtype.kind}{dtype.itemsize}"
 
 
 def _part(how: FieldFold, described: Field, fold: Callable[[ElementFold], np.ndarray]) -> FieldTotal:
     operation = element_fold(how, described)
-    part = FieldTotal(how, described, fold(operation), None)
+    guard = guard_fold(how, operation)
+    return FieldTotal(how, described, fold(operation), None if guard is None else fold(guard))
+
+
+def guard_fold(how: FieldFold, operation: ElementFold) -> ElementFold | None:
+    """Return the fold that says whether another one is exact: of the sizes, or of how many are NaN; None if it is."""
     if how.guard == "overflow":
         product = operation.functor == "Multiply"
-        part.guards = fold(replace(operation, functor="Multiply" if product else "Add",
-                                   of="SizeOrOne" if product else "Size", carried="double"))
-    elif how.guard == "nan":
-        part.guards = fold(replace(operation, functor="Add", of="IsNan", carried="double"))
-    return part
+        return replace(operation, functor="Multiply" if product else "Add", of="SizeOrOne" if product else "Size",
+                       carried="double")
+    return replace(operation, functor="Add", of="IsNan", carried="double") if how.guard == "nan" else None
 
 
 def _joined(parts: Sequence[FieldTotal]) -> FoldedArray:
@@ -408,8 +399,12 @@ class Folder:
 
     def rows(self, array: HeldArray, operation: ElementFold) -> np.ndarray:
         """Fold an array along its first axis."""
+        return self.out(*self.rows_on_device(array, operation), operation)
+
+    def rows_on_device(self, array: HeldArray, operation: ElementFold) -> tuple[Buffer, int]:
+        """Fold an array along its first axis into accumulators on the device; return these, and how many there are."""
         columns = math.prod(array.field.shape[1:]) * operation.parts
-        return self._out(self._fold_rows(array.on_device, array.field.shape[0], columns, operation), columns, operation)
+        return self._fold_rows(array.on_device, array.field.shape[0], columns, operation), columns
 
     def blocks(self, arrays: Sequence[HeldArray], operation: ElementFold) -> np.ndarray:
         """Fold arrays of one shape, element by element."""
@@ -420,13 +415,13 @@ class Folder:
         for index, array in enumerate(arrays):
             self.device.launch(kernel, _grid(size), (_THREADS,),
                                [array.on_device, target, np.int64(size), np.int32(index == 0)], stream=self.stream)
-        return self._out(target, size, operation)
+        return self.out(target, size, operation)
 
-    def by_key(self, keys: HeldArray, array: HeldArray, groups: int, operation: ElementFold) -> np.ndarray:
-        """Fold the rows of an array that have the same key; the results lie one after the other."""
+    def by_key(self, keys: HeldArray, array: HeldArray, groups: int, operation: ElementFold) -> Buffer:
+        """Fold the rows of an array that have the same key; the accumulators lie one after the other."""
         rows, columns = array.field.shape[0], math.prod(array.field.shape[1:]) * operation.parts
         if not columns:
-            return np.empty((0, 1))
+            return self._take(0)
         size = _itemsize(operation.carried)
         across, high, staged = _lanes(groups, columns, size)
         partials = min(_MAX_PARTIALS, -(-rows // _MIN_ROWS), _PARTIAL_BYTES // (groups * columns * size))
@@ -440,8 +435,39 @@ class Folder:
             keys.on_device, array.on_device, parts, np.int64(rows), np.int64(columns), np.int64(groups),
                                                                                      np.int64(chunk),
             np.int32(staged)], shared=across * high * groups * size if staged else 0, stream=self.stream)
+        if chunks * high == 1:
+            return parts
         joined = self._fold_rows(parts, chunks * high, groups * columns, operation.onward)
-        return self._out(joined, groups * columns, operation)
+        self._give(parts)
+        return joined
+
+    def add(self, target: Buffer, other: Buffer, elements: int, operation: ElementFold) -> None:
+        """Join accumulators with others, which later work may have; as many of each."""
+        if not elements:
+            return
+        kernel = self.device.compile(SOURCE, f"fold_into<{operation.functor}, Value, {operation.carried}, "
+                                             f"{operation.carried}>")
+        self.device.launch(kernel, _grid(elements), (_THREADS,), [other, target, np.int64(elements), np.int32(0)],
+                           stream=self.stream)
+        self._give(other)
+
+    def settle(self, source: Buffer, elements: int, operation: ElementFold, dtype: str, target: Buffer) -> None:
+        """Write accumulators as elements of a dtype, of complex numbers their parts; later work may have the former."""
+        given = np.dtype(dtype)
+        element = _ELEMENTS[f"f{given.itemsize // 2}" if given.kind == "c" else _code(given)]
+        if element == operation.carried:
+            self.move(source, target)
+            return
+        if elements:
+            kernel = self.device.compile(SOURCE, f"settle<{operation.carried}, {element}>")
+            self.device.launch(kernel, _grid(elements), (_THREADS,), [source, target, np.int64(elements)],
+                               stream=self.stream)
+        self._give(source)
+
+    def move(self, source: Buffer, target: Buffer) -> None:
+        """Copy memory of :meth:`by_key` to other memory; later work may have it."""
+        self.device.copy_across(target, source.part(0, target.nbytes), stream=self.stream)
+        self._give(source)
 
     def axis(self, array: HeldArray, target: Buffer, operation: ElementFold, axis: int) -> None:
         """Fold an array along its first or second axis, into its own type."""
@@ -469,8 +495,12 @@ class Folder:
         return self._allocate(works * partial.width, partial.accumulator)
 
     def result(self, partials: Sequence[messages.Accumulators], dtypes: Sequence[str]) -> tuple[list[int], list[Left]]:
-        """Reserve one piece of device and host memory for joined accumulators; return their device addresses and their
-        host parts.
+        """Reserve memory as :meth:`piece` does; return device addresses and host parts."""
+        buffer, found = self.piece(partials, dtypes)
+        return [buffer.address + one.offset for one in found], found
+
+    def piece(self, partials: Sequence[messages.Accumulators], dtypes: Sequence[str]) -> tuple[Buffer, list[Left]]:
+        """Reserve one piece of device and host memory for joined accumulators; return it, and their places.
 
         Those with a dtype become elements of it.
         """
@@ -485,7 +515,7 @@ class Folder:
             values = host[start:start + nbytes]
             found.append(Left(values.view(of), start, True) if of else
                          Left(values.view(dtype).reshape(partial.width, width), start, False))
-        return [buffer.address + start for start in offsets[:-1]], found
+        return buffer, found
 
     def join(self, partial: messages.Accumulators, left: Buffer, table: tuple[int, int], segments: int,
              dtype: str = "") -> None:
@@ -542,12 +572,29 @@ class Folder:
         self.buffers.append(buffer)
         return buffer
 
-    def _out(self, source: Buffer, elements: int, operation: ElementFold) -> np.ndarray:
+    def _give(self, buffer: Buffer) -> None:
+        """Let later work of the stream have memory of :meth:`_take`."""
+        self.buffers.remove(buffer)
+        self.scratch.recycle(buffer, self.stream)
+
+    def out(self, source: Buffer, elements: int, operation: ElementFold) -> np.ndarray:
+        """Reserve host memory for accumulators, to be copied out; return it."""
         dtype, width = _ACCUMULATORS[operation.carried]
         values = self.scratch.host(elements * _itemsize(operation.carried), self.device).view(dtype)
         values = values.reshape(elements, width)
         self.results.append((values, source))
         return values
+
+
+def accumulator_bytes(partial: messages.Accumulators) -> int:
+    """Return the bytes of the accumulators that a work leaves; 0 of those that are not known."""
+    dtype, width = _ACCUMULATORS.get(partial.accumulator, ("u1", 0))
+    return partial.width * np.dtype(dtype).itemsize * width
+
+
+def joining(partial: messages.Accumulators) -> ElementFold:
+    """Return the fold that joins accumulators."""
+    return ElementFold(operator_of(partial.operator).functor, "Value", partial.accumulator, partial.accumulator)
 
 
 def _element_bytes(dtype: str) -> int:

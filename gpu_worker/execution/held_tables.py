@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
-from gpu_worker.device.base import Buffer, Device, Stream
+from gpu_worker.device.base import Buffer, Device, Source, Stream
+from gpu_worker.execution.row_chunks import chunk_of, row_bytes
 from gpu_worker.execution.streams import Streams
 from gpu_worker.memory.partition import HeldArray, Partition
 from gpu_worker.memory.registry import Registry
 from gpu_worker.protocol.errors import PlanError
 from gpu_worker.protocol.messages import ArgumentValue, Field
+
+SOURCE = Source((Path(__file__).parent / "tables.cu").read_text(), file="tables.cu")
 
 #: The only partition of a table, and the fields of its rows: their keys, in ascending order, and their values.
 TABLE, KEYS, VALUES = 0, "0", "1"
@@ -34,8 +39,11 @@ def table_buffer(names: Registry, streams: Streams, value: ArgumentValue, device
         if values is not None and values.buffer is not None and table.device is device \
                 and table.count == value.shape[0]:
             return values.buffer.share()
-        nbytes = np.dtype(value.dtype).itemsize * int(np.prod(value.shape))
+        nbytes = np.dtype(value.dtype).itemsize * math.prod(value.shape)
         buffer = device.allocate(nbytes, stream=stream)
+        if values is not None and values.buffer is not None and keys is not None and table.device is device:
+            _spread(table, values, keys, buffer, value, stream)
+            return buffer
         rows = _by_key(table, values, keys, value, streams.main(table.device))
         device.copy_in(buffer, rows.reshape(-1).view(np.uint8), stream=stream)
         device.synchronize(stream=stream)       # `rows` is nobody's afterwards
@@ -79,6 +87,28 @@ def _by_key(table: Partition, values: HeldArray | None, keys: HeldArray | None, 
         return found
     rows[_on_host(table, keys, stream)] = found
     return rows
+
+
+def _spread(table: Partition, values: HeldArray, keys: HeldArray, target: Buffer, value: ArgumentValue,
+            stream: Stream) -> None:
+    """Write the rows by key on the table's own device."""
+    places = np.full(value.shape[0], -1, np.int64)
+    places[_on_host(table, keys, stream)] = np.arange(table.count)
+    nbytes = row_bytes(values)
+    if not nbytes:
+        return
+    size, chunk = chunk_of(nbytes)
+    given = table.device.allocate(places.nbytes, stream=stream)
+    try:
+        table.device.copy_in(given, places.view(np.uint8), stream=stream)
+        chunks = nbytes // size
+        threads = value.shape[0] * chunks if table.device.asynchronous else 1
+        table.device.launch(table.device.compile(SOURCE, f"rows_by_key<{chunk}>"), (min(-(-threads // 256), 1 << 16),),
+                            (256,), [values.on_device, target, given, np.int64(value.shape[0]), np.int64(chunks)],
+                            stream=stream)
+        table.device.synchronize(stream=stream)
+    finally:
+        given.close()
 
 
 def _on_host(table: Partition, array: HeldArray, stream: Stream) -> np.ndarray:

@@ -37,6 +37,8 @@ from gpu_worker.system.failpoints import failpoint
 
 #: The bytes of an output's initial content that are brought from the host.
 _FILLED = 1 << 16
+#: The bytes that the works of a fold leave at once; where one leaves more, those of one.
+_ROUND_BYTES = 2 << 30
 
 
 @dataclass(frozen=True)
@@ -229,17 +231,17 @@ class Launches:
         return [(device, entries) for (device, _), entries in groups.items()]
 
     def _launch(self, step: ExecStep | MapFoldStep, device: Device, entries: Sequence[Entry],
-                make_partials: Callable[[int, int, int], Sequence[Buffer]] = lambda first, count, total: ()
-                ) -> np.ndarray:
+                make_partials: Callable[[int, int, int], Sequence[Buffer]] = lambda first, count, total: (),
+                most: int | None = None) -> np.ndarray:
         """Launch a group's kernel, with partials for its works, given the number of the first, of them and of those of
-        all waves; return the works.
+        all waves; return the works. These are about as many as a launch of the kernel has, or ``most``.
         """
         label = step.label
         launch, stream = entries[0].launch, self.streams.main(device)
         kernel = self._compile(launch, device)
         failpoint("launching")
         blocks = launch.cluster if device.clusters else 1
-        most = max(1, round(launch.waves * device.multiprocessors / blocks)) if launch.waves > 0 else 0
+        most = _most_works(launch, device) if most is None else most
         if self.deals is None:
             dealt = works.deal([entry.rows for entry in entries], launch.tile, most)
             first, total = 0, len(dealt)
@@ -302,7 +304,10 @@ class Launches:
             partials.extend(folder.accumulators(partial, count) for partial in launch.partials)
             return partials
 
-        dealt = self._launch(step, device, entries, make_partials)
+        if not inside and _in_rounds(launch, device, entries):
+            dealt = self._rounds(step, device, entries, folder, partials)
+        else:
+            dealt = self._launch(step, device, entries, make_partials)
         left: list[folds.Left] = []
         dtypes = folds.results_of(launch) if inside or alone else [""] * len(launch.partials)
         if inside:
@@ -317,6 +322,37 @@ class Launches:
                    [entry.value.index for entry in entries])
         self._recycle(folder, partials, inside=inside)
         return folder, left
+
+    def _rounds(self, step: MapFoldStep, device: Device, entries: Sequence[Entry], folder: folds.Folder,
+                totals: list[Buffer]) -> np.ndarray:
+        """Launch a group's kernel on some blocks after others, and add what its works leave to ``totals``, which are
+        of one work then; return that work.
+
+        So a fold by key into a table of several GiB takes no more memory for accumulators than two works leave.
+        """
+        launch = entries[0].launch
+        most = max(1, _ROUND_BYTES // _left_bytes(launch))
+        dealt = np.zeros((1, 3), np.int64)
+        for start in range(0, len(entries), most):
+            together, partials = entries[start:start + most], list[Buffer]()
+
+            def make_partials(first: int, count: int, total: int, made: list[Buffer] = partials) -> Sequence[Buffer]:
+                made.extend(folder.accumulators(partial, count) for partial in launch.partials)
+                return made
+
+            count = len(self._launch(step, device, together, make_partials, most))
+            if count > 1:
+                joined = [folder.accumulators(partial, 1) for partial in launch.partials]
+                self._join(step, device, launch, folder, partials, [""] * len(partials), np.array([0, count], np.int64),
+                           [[buffer.address] for buffer in joined], [entry.value.index for entry in together])
+                self._recycle(folder, partials, inside=False)
+                partials = joined
+            if totals:
+                for total, partial, one in zip(totals, launch.partials, partials, strict=True):
+                    folder.add(total, one, partial.width, folds.joining(partial))
+            elif count:
+                totals.extend(partials)
+        return dealt
 
     def _join(self, step: MapFoldStep, device: Device, launch: Launch, folder: folds.Folder,
               partials: Sequence[Buffer], dtypes: Sequence[str], bounds: np.ndarray,
@@ -366,6 +402,23 @@ class Launches:
         return {described.name: HeldArray(described,
                                           buffer=self.scratch.allocate(field_bytes(described), device, stream))
                 for described in launch.outputs}
+
+
+def _most_works(launch: Launch, device: Device) -> int:
+    """Return about how many works a launch has, at most; 0 for one each tile."""
+    blocks = launch.cluster if device.clusters else 1
+    return max(1, round(launch.waves * device.multiprocessors / blocks)) if launch.waves > 0 else 0
+
+
+def _left_bytes(launch: Launch) -> int:
+    """Return the bytes that a work of a launch leaves."""
+    return sum(folds.accumulator_bytes(partial) for partial in launch.partials)
+
+
+def _in_rounds(launch: Launch, device: Device, entries: Sequence[Entry]) -> bool:
+    """Return whether what all works leave is so large that a fold goes on from block to block."""
+    most = _most_works(launch, device)
+    return len(works.deal([entry.rows for entry in entries], launch.tile, most)) * _left_bytes(launch) > _ROUND_BYTES
 
 
 def _variant(entry: Entry) -> int:

@@ -7,13 +7,13 @@ the end.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from gpu_worker.device.base import Buffer, Device, Given, Source, Stream
+from gpu_worker.execution.row_chunks import chunk_of, row_bytes
 from gpu_worker.execution.scratch import Scratch
 from gpu_worker.memory.partition import HeldArray
 from gpu_worker.protocol.errors import PlanError
@@ -26,8 +26,6 @@ KEYS = {
     "i8": "long long", "u1": "unsigned char", "u2": "unsigned short", "u4": "unsigned int", "u8": "unsigned long long",
 }
 C_OF_WORDS = {1: "unsigned char", 2: "unsigned short", 4: "unsigned int", 8: "unsigned long long"}
-#: By their bytes, what rows are moved in.
-_CHUNKS = ((16, "uint4"), (8, "unsigned long long"), (4, "unsigned int"), (2, "unsigned short"), (1, "unsigned char"))
 
 _THREADS = 256
 _DIGITS = 256
@@ -51,16 +49,6 @@ def key_type(dtype: np.dtype) -> str:
     if found is None:
         raise PlanError(f"keys on the device are integers of 8 to 64 bits, float32 or float64, and not {dtype}")
     return found
-
-
-def chunk_of(nbytes: int) -> tuple[int, str]:
-    """Return the bytes and the type of the largest chunks that rows of ``nbytes`` bytes consist of."""
-    return next((size, name) for size, name in _CHUNKS if nbytes % size == 0)
-
-
-def row_bytes(array: HeldArray) -> int:
-    """Return the bytes of one row of an array."""
-    return math.prod(array.field.shape[1:]) * np.dtype(array.field.dtype).itemsize
 
 
 class RowKernels:

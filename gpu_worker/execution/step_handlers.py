@@ -147,9 +147,7 @@ class StepHandler(Generic[StepMessage]):
         raise PlanError(f"{self.name} can only start a plan")
 
     def keep_fold(self, context: RunContext) -> bool:
-        """Keep what the plan folded, once that was copied out, if this step is to; return whether it is, as the reply
-        has none of it then.
-        """
+        """Keep what the plan folded, if this step is to; return whether it is, as the reply has none of it then."""
         return False
 
 

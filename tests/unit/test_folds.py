@@ -13,7 +13,7 @@ import pytest
 from gpu_worker.device.base import Device, Source
 from gpu_worker.device.cache import KernelCache
 from gpu_worker.device.host.device import HostDevice
-from gpu_worker.execution import folds
+from gpu_worker.execution import folds, key_totals
 from gpu_worker.execution.scratch import Scratch
 from gpu_worker.execution.streams import StreamPool, Streams
 from gpu_worker.memory.partition import HeldArray, Partition
@@ -112,8 +112,9 @@ def test_what_is_no_fold_says_why(function: Callable, why: str):
 
 
 @pytest.mark.parametrize(("keys", "records", "why"), [
-    (1 << 15, 1, ""), (10**6, 10**6, ""), (10**9, 500, "table of 15,259 MiB, and 2,048 MiB is the most"),
-    (10**9, 10**9, "table of 15,259 MiB"), (10**6, 500, "many more than the 500 records")])
+    (1 << 15, 1, ""), (10**6, 10**6, ""), (10**9, 10**9, ""),
+    (3 * 10**9, 500, "a table of 3,000,000,000 numbers, and 2,147,483,647 is the most"),
+    (10**6, 500, "many more than the 500 records")])
 def test_tables_for_more_keys_than_fit_or_pay_are_a_spark_job(keys: int, records: int, why: str):
     layout = RecordLayout("elements", False,
                           (RecordPart("0", "number", ("int",)), RecordPart("1", "number", ("float",))), tupled=True)
@@ -152,13 +153,18 @@ def resident(device: Device, arrays: dict[str, np.ndarray], kind: str = "element
     return Partition(3, count, None, b"", [tuple(block)], device)
 
 
-def folded(device: Device, step: FoldStep | FoldByKeyStep, *parts: dict[str, np.ndarray]) -> folds.FoldResult:
+def folded(device: Device, step: FoldStep | FoldByKeyStep, *parts: dict[str, np.ndarray], together: bool = True,
+           alone: bool = True) -> folds.FoldResult:
     streams = Streams(StreamPool([device]))
     scratch, stream = Scratch(streams), streams.main(device)
     partitions = [resident(device, arrays) for arrays in parts]
     try:
-        fold = functools.partial(folds.by_key if isinstance(step, FoldByKeyStep) else folds.all_records, step)
-        partials = [folds.enqueue(fold, each, stream, scratch) for each in partitions]
+        if isinstance(step, FoldByKeyStep):
+            partials = [key_totals.enqueue(step, partitions, stream, scratch, alone=alone)] if together else \
+                [key_totals.enqueue(step, [each], stream, scratch, alone=False) for each in partitions]
+        else:
+            partials = [folds.enqueue(functools.partial(folds.all_records, step), each, stream, scratch)
+                        for each in partitions]
         for partial in partials:
             partial.copy_out()
         device.synchronize(stream=stream)
@@ -185,8 +191,10 @@ def test_sums_by_key_of_any_extent(device: HostDevice, rows: int, columns: int, 
     for key in set(keys[:100].tolist()):
         assert sums[key].tolist() == [math.fsum(column) for column in values[keys == key].T]
         assert greatest[key] == numbers[keys == key].max()
-    again = folded(device, step, *parts)
-    assert again.fields[0].values.tobytes() == sums.tobytes()
+    for together, alone in ((True, True), (True, False), (False, False)):
+        again = folded(device, step, *parts, together=together, alone=alone)
+        assert again.fields[0].values.tobytes() == sums.tobytes()
+        assert again.counts.tolist() == found.counts.tolist() and again.count == found.count
 
 
 @pytest.mark.parametrize("key", [-1, 7, 2**40])

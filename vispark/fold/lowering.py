@@ -28,8 +28,8 @@ Folds = Sequence[tuple[Folded, Data, PartitionSchema]]
 _ADD = FoldSpec((Leaf("", "add"),), "add")
 
 #: Tables with a cell for each key: how many keys are few, how many there may be else for each record, and the most
-#: bytes that a worker sends the driver.
-_FEW_KEYS, _KEYS_A_RECORD, _LARGEST_TABLE = 1 << 15, 8, 2 << 30
+#: numbers, which kernels count with 32 bits.
+_FEW_KEYS, _KEYS_A_RECORD, _MOST_NUMBERS = 1 << 15, 8, (1 << 31) - 1
 
 #: Folds of Python ints whose sizes stay below this have not overflowed 64 bits, rounding of the sizes included.
 _SAFE = 2.0 ** 62
@@ -134,11 +134,11 @@ class ByKey:
     def _too_many(self, contents: Sequence[PartitionSchema]) -> str:
         """Return the reason why tables of all keys do not fit or pay; "" if they do."""
         records = sum(content.count for content in contents)
-        numbers = sum(math.prod(each.shape[1:]) for each in contents[0].signatures[0].fields)
-        nbytes = 8 * numbers * self.groups
-        if nbytes > _LARGEST_TABLE:
-            return (f"numKeys={self.groups} asks each worker for a table of {nbytes / 2**20:,.0f} MiB, and "
-                    f"{_LARGEST_TABLE / 2**20:,.0f} MiB is the most")
+        numbers = self.groups * max(math.prod(each.shape[1:]) * (2 if np.dtype(each.dtype).kind == "c" else 1)
+                                    for each in contents[0].signatures[0].fields)
+        if numbers > _MOST_NUMBERS:
+            return (f"numKeys={self.groups} asks each worker for a table of {numbers:,} numbers, and "
+                    f"{_MOST_NUMBERS:,} is the most")
         if self.groups > max(_FEW_KEYS, _KEYS_A_RECORD * records):
             return (f"numKeys={self.groups} is many more than the {records} records, and tables of so many keys take "
                     "longer than they do")

@@ -7,11 +7,12 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
-from gpu_worker.execution import folds
+from gpu_worker.device.base import Device
+from gpu_worker.execution import folds, key_totals
 from gpu_worker.execution.plan_checks import check_folds, check_groups, check_over
 from gpu_worker.execution.run_context import RunContext
 from gpu_worker.execution.step_handlers import StepHandler, handles
-from gpu_worker.memory.partition import Block, Partition
+from gpu_worker.memory.partition import Partition
 from gpu_worker.protocol.messages import Field, FoldByKeyStep, FoldInsideStep, FoldStep, Launch, Plan
 
 _WholeMessage = TypeVar("_WholeMessage", bound=FoldStep | FoldByKeyStep)
@@ -26,24 +27,9 @@ class _WholeFold(StepHandler[_WholeMessage]):
     def folds_all(self) -> bool:
         return True
 
-    def enqueue(self, blocks: Sequence[Block], partition: folds.PartitionFold) -> None:
-        """Enqueue the fold of a partition's blocks."""
-        raise NotImplementedError
-
     @property
     def label(self) -> str:
         return " and ".join(dict.fromkeys(f"fold {each.operator}" for each in self.step.fields))
-
-    def run(self, context: RunContext, values: list[Partition]) -> list[Partition]:
-        return context.each(self, context.each(self, values, context.to_device), partial(self._folded, context))
-
-    def _folded(self, context: RunContext, value: Partition) -> Partition:
-        stream = context.streams.main(value.device)
-        with context.progress.launching(self.label, (value.index,), value.device):
-            part = folds.enqueue(self.enqueue, value, stream, context.scratch)
-        if part is not None:
-            context.results.partials.append(part)
-        return value
 
 
 @handles(FoldStep)
@@ -54,8 +40,16 @@ class FoldHandler(_WholeFold[FoldStep]):
         check_over(self.step.over, done="folded")
         check_folds(self.step.fields)
 
-    def enqueue(self, blocks: Sequence[Block], partition: folds.PartitionFold) -> None:
-        folds.all_records(self.step, blocks, partition)
+    def run(self, context: RunContext, values: list[Partition]) -> list[Partition]:
+        return context.each(self, context.each(self, values, context.to_device), partial(self._folded, context))
+
+    def _folded(self, context: RunContext, value: Partition) -> Partition:
+        stream = context.streams.main(value.device)
+        with context.progress.launching(self.label, (value.index,), value.device):
+            part = folds.enqueue(partial(folds.all_records, self.step), value, stream, context.scratch)
+        if part is not None:
+            context.results.partials.append(part)
+        return value
 
 
 @handles(FoldByKeyStep)
@@ -66,8 +60,22 @@ class FoldByKeyHandler(_WholeFold[FoldByKeyStep]):
         check_folds(self.step.fields)
         check_groups(self.step.groups)
 
-    def enqueue(self, blocks: Sequence[Block], partition: folds.PartitionFold) -> None:
-        folds.by_key(self.step, blocks, partition)
+    def run(self, context: RunContext, values: list[Partition]) -> list[Partition]:
+        values = context.each(self, values, context.to_device)
+        by_device: dict[Device, list[Partition]] = {}
+        for value in values:
+            by_device.setdefault(value.device, []).append(value)
+        alone = len(by_device) == 1 and context.launches.deals is None
+        for device, those in by_device.items():
+            context.together(self, those, partial(self._folded, context, device, alone))
+        return values
+
+    def _folded(self, context: RunContext, device: Device, alone: bool, values: Sequence[Partition]) -> None:
+        stream = context.streams.main(device)
+        with context.progress.launching(self.label, [value.index for value in values], device):
+            part = key_totals.enqueue(self.step, values, stream, context.scratch, alone)
+        if part is not None:
+            context.results.partials.append(part)
 
 
 @handles(FoldInsideStep)

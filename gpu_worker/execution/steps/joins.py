@@ -10,7 +10,8 @@ import numpy as np
 
 from gpu_worker.device.base import Buffer
 from gpu_worker.execution.plan_checks import require
-from gpu_worker.execution.radix_sort import MOST_ROWS, TILE, key_type, row_bytes
+from gpu_worker.execution.radix_sort import MOST_ROWS, TILE, key_type
+from gpu_worker.execution.row_chunks import row_bytes
 from gpu_worker.execution.row_keys import RowKeys, table_of
 from gpu_worker.execution.run_context import RunContext
 from gpu_worker.execution.step_handlers import StepHandler, handles

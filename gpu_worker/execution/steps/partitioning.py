@@ -11,7 +11,8 @@ import numpy as np
 from gpu_worker.device.base import Buffer, Device
 from gpu_worker.execution.keyed_rows import RowOrder
 from gpu_worker.execution.plan_checks import require
-from gpu_worker.execution.radix_sort import MOST_ROWS, row_bytes
+from gpu_worker.execution.radix_sort import MOST_ROWS
+from gpu_worker.execution.row_chunks import row_bytes
 from gpu_worker.execution.row_exchange import MOST_PARTS as MOST_AT_ONCE
 from gpu_worker.execution.row_exchange import OrderedExchange, RowExchange
 from gpu_worker.execution.row_keys import RowKeys, in_order, words_of

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from operator import attrgetter
 
-from gpu_worker.execution.radix_sort import SORTING_BYTES, RadixSort, row_bytes
+from gpu_worker.execution.radix_sort import SORTING_BYTES, RadixSort
+from gpu_worker.execution.row_chunks import row_bytes
 from gpu_worker.execution.row_keys import key_arrays
 from gpu_worker.execution.row_memory import arrays_of_rows
 from gpu_worker.execution.run_context import RunContext

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
+from gpu_worker.device.base import Device, Stream
 from gpu_worker.execution import folds
-from gpu_worker.execution.folds import FoldResult
+from gpu_worker.execution.folds import FoldResult, PartitionFold
 from gpu_worker.execution.held_tables import KEYS, TABLE, VALUES
 from gpu_worker.execution.plan_checks import dtype_of, require
+from gpu_worker.execution.radix_sort import RowKernels
 from gpu_worker.execution.run_context import RunContext
 from gpu_worker.execution.step_handlers import KeepingHandler, handles
-from gpu_worker.memory.partition import HeldArray, Partition
+from gpu_worker.memory.partition import Block, HeldArray, Partition
 from gpu_worker.protocol.errors import KeysRefused
 from gpu_worker.protocol.messages import Field, KeepStep, Plan
+from gpu_worker.protocol.payload import field_bytes
 from gpu_worker.protocol.plans import KeepTableStep
 
 #: A Python int that is folded is exact while sizes stay below this.
@@ -32,27 +37,67 @@ class KeepTableHandler(KeepingHandler[KeepTableStep]):
     def keep_fold(self, context: RunContext) -> bool:
         """Set the table aside, to be bound.
 
+        Of one device's fold the rows stay on it; what several gave is joined on the host.
+
         Raises
         ------
         KeysRefused
             If the fold may not be what Python's is: an integer that overflows, or floats that are compared and NaN.
         """
-        result = folds.join(context.results.partials)
-        _check(result)
+        partials = context.results.partials
         device = context.streams.place(context.vrdd(self.step.slot), TABLE, context.plan.devices)
         table = Partition(TABLE, 0, None, self.step.empty, [], device)
-        if result is not None:
-            arrays = self._rows(result)
-            stream, block = context.streams.main(device), []
-            for name, array in arrays.items():
-                held = HeldArray(Field(name, array.dtype.str, array.shape))
-                held.buffer = context.scratch.allocate(held.nbytes, device, stream)
-                device.copy_in(held.buffer, array.reshape(-1).view(np.uint8), stream=stream)
-                block.append(held)
-            device.synchronize(stream=stream)
-            table.count, table.layout, table.blocks = len(arrays[KEYS]), self.step.layout, [tuple(block)]
+        if folds.needs_no_join(partials) and partials[0].folder.device is device and not partials[0].is_out:
+            block = self._left(context, partials[0])
+        else:
+            block = self._joined(context, device)
+        if block:
+            table.count, table.layout, table.blocks = block[0].field.shape[0], self.step.layout, [block]
         context.results.pending.append((KeepStep(self.step.slot, self.step.name, "device"), table))
         return True
+
+    def _left(self, context: RunContext, partial: PartitionFold) -> Block:
+        """Return the table's fields, of a fold that lies complete on its device."""
+        _bring_checks(partial)
+        context.streams.synchronize()
+        folds.check_keys(partial)
+        for part in partial.parts:
+            _check(*folds.guarded([part]))
+        counts, folder = partial.counts, partial.folder
+        keys = np.zeros(1, np.int64) if counts is None else counts[:, 0].nonzero()[0]
+        kernels = RowKernels(folder.device, folder.stream, context.scratch)
+        places = None if counts is None or len(keys) == len(counts) else kernels.written(keys.astype(np.uint32))
+        block = [_uploaded(context, folder.device, folder.stream, KEYS, keys.astype(self.step.dtype))]
+        (_, buffer), = folder.results
+        for part in partial.parts:
+            described = _by_key(part.field, partial)
+            given = HeldArray(described, buffer=buffer.part(part.offset, field_bytes(described)))
+            rows = HeldArray(replace(described, shape=(len(keys), *described.shape[1:])))
+            rows.buffer = context.scratch.allocate(rows.nbytes, folder.device, folder.stream)
+            if places is None:
+                folder.device.copy_across(rows.buffer, given.on_device, stream=folder.stream)
+            else:
+                kernels.take_places(given, rows.buffer, len(keys), places)
+            block.append(rows)
+        context.streams.synchronize()
+        kernels.close()
+        return tuple(block)
+
+    def _joined(self, context: RunContext, device: Device) -> Block:
+        """Return the table's fields, of partial results that are joined on the host; none where nothing was folded."""
+        for partial in context.results.partials:
+            if not partial.is_out:
+                partial.copy_out()
+        context.streams.synchronize()
+        result = folds.join(context.results.partials)
+        if result is None:
+            return ()
+        for each in result.fields:
+            _check(each.magnitude, each.ordered)
+        stream = context.streams.main(device)
+        block = [_uploaded(context, device, stream, name, array) for name, array in self._rows(result).items()]
+        device.synchronize(stream=stream)
+        return tuple(block)
 
     def _rows(self, result: FoldResult) -> dict[str, np.ndarray]:
         """Return the table's fields."""
@@ -68,9 +113,33 @@ class KeepTableHandler(KeepingHandler[KeepTableStep]):
         return {KEYS: keys.astype(dtype)} | {name: np.ascontiguousarray(array) for name, array in values.items()}
 
 
-def _check(result: FoldResult | None) -> None:
-    for each in result.fields if result is not None else ():
-        if not each.ordered:
-            raise KeysRefused("values that are compared are NaN")
-        if each.magnitude >= _SAFE:
-            raise KeysRefused("an integer may overflow, which Python's do not")
+def _bring_checks(partial: PartitionFold) -> None:
+    """Start copying to the host how many records each key has, and what says whether the fold is exact; no more."""
+    (host, buffer), = partial.folder.results
+    partial.is_out = True
+    for array in (*folds.looked_at(partial), *([] if partial.counts is None else [partial.counts])):
+        place = array.ctypes.data - host.ctypes.data
+        partial.folder.device.copy_out(array.reshape(-1).view(np.uint8), buffer.part(place, array.nbytes),
+                                       stream=partial.folder.stream)
+
+
+def _by_key(described: Field, partial: PartitionFold) -> Field:
+    """Return a folded field with the keys along its first axis: as it is, or with the one key of a plain fold."""
+    if partial.counts is not None:
+        return described
+    return replace(described, name=".".join(filter(None, (VALUES, described.name))), shape=(1, *described.shape))
+
+
+def _uploaded(context: RunContext, device: Device, stream: Stream, name: str, array: np.ndarray) -> HeldArray:
+    """Return an array on a device, once the stream is synchronized."""
+    held = HeldArray(Field(name, array.dtype.str, array.shape))
+    held.buffer = context.scratch.allocate(held.nbytes, device, stream)
+    device.copy_in(held.buffer, array.reshape(-1).view(np.uint8), stream=stream)
+    return held
+
+
+def _check(magnitude: float, ordered: bool) -> None:
+    if not ordered:
+        raise KeysRefused("values that are compared are NaN")
+    if magnitude >= _SAFE:
+        raise KeysRefused("an integer may overflow, which Python's do not")

@@ -1,0 +1,175 @@
+"""Folds of held pairs by key, by the operators of ``fold.cu``: of all partitions of a device, joined there.
+
+Each partition's records are folded into accumulators by key, which are joined in the order of the partitions, element
+by element: so a fold gives the same bits each time, and a table comes to the host once, or stays.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from gpu_worker.device.base import Buffer, Stream
+from gpu_worker.execution.folds import (
+    ElementFold,
+    FieldTotal,
+    Folder,
+    PartitionFold,
+    element_fold,
+    element_of,
+    field_fold,
+    guard_fold,
+)
+from gpu_worker.execution.scratch import Scratch
+from gpu_worker.memory.partition import Block, HeldArray, Partition
+from gpu_worker.protocol.errors import PlanError
+from gpu_worker.protocol.messages import Accumulators, Field, FieldFold, FoldByKeyStep
+
+
+@dataclass
+class _KeyTotal:
+    """Accumulators by key of one field, or of what guards it, on the device.
+
+    ``how`` and ``field`` are None of the number of records of each key, and of the least and the greatest one, which
+    guard it.
+    """
+
+    operation: ElementFold
+    buffer: Buffer
+    elements: int
+    how: FieldFold | None
+    field: Field | None
+    is_guard: bool = False
+
+    @property
+    def dtype(self) -> str:
+        """The dtype of the elements that these become; empty of guards, which stay accumulators."""
+        if self.is_guard:
+            return ""
+        return "<i8" if self.how is None or self.field is None else np.dtype(self.how.result or self.field.dtype).str
+
+
+def enqueue(step: FoldByKeyStep, values: Sequence[Partition], stream: Stream, scratch: Scratch,
+            alone: bool) -> PartitionFold | None:
+    """Fold the records of some partitions of one device by key, in memory from ``scratch``.
+
+    Parameters
+    ----------
+    step : FoldByKeyStep
+        The fold.
+    values : sequence of Partition
+        In ascending order; each has its records as the rows of its only block.
+    stream, scratch
+        Where, and from which memory.
+    alone : bool
+        Whether nothing else is joined with the result, so that it becomes elements of the fields' dtypes.
+
+    Returns
+    -------
+    PartitionFold or None
+        None if there are no records.
+
+    Raises
+    ------
+    PlanError
+        If the records have no such keys, a type without a kernel, or partitions are unlike each other.
+    """
+    values = [value for value in values if value.count and any(value.blocks)]
+    if not values:
+        return None
+    blocks = [next(block for block in value.blocks if block) for value in values]
+    if len({tuple([(each.field.name, each.field.dtype, each.field.shape[1:]) for each in block])
+            for block in blocks}) > 1:
+        raise PlanError("partitions whose records differ in shape or dtype cannot be folded on the device")
+    folder = Folder(values[0].device, stream, scratch)
+    found = PartitionFold(values[0].index if len(values) == 1 else -1, sum(value.count for value in values), [], folder,
+                          groups=step.groups)
+    totals, extremes = list[_KeyTotal](), list[_KeyTotal]()
+    for block in blocks:
+        keys = _keys(step, block)
+        extremes += _extremes(folder, keys)
+        for place, total in enumerate(_totals(step, folder, keys, block)):
+            if place < len(totals):
+                folder.add(totals[place].buffer, total.buffer, total.elements, total.operation)
+            else:
+                totals.append(total)
+    left = (_settled if alone else _accumulators)(found, totals + extremes)[len(totals):]
+    found.ranges = list(zip([value.index for value in values], left[::2], left[1::2], strict=True))
+    return found
+
+
+def _keys(step: FoldByKeyStep, block: Block) -> HeldArray:
+    keys = next((array for array in block if array.field.name == step.key), None)
+    if keys is None or len(keys.field.shape) != 1 or np.dtype(keys.field.dtype).kind not in "biu":
+        raise PlanError(f"keys to fold by are integers in a field {step.key!r}, and there is none")
+    return keys
+
+
+def _extremes(folder: Folder, keys: HeldArray) -> list[_KeyTotal]:
+    """Return the least and the greatest key."""
+    element = element_of(keys.field)
+    operations = [ElementFold(functor, "Value", element, element) for functor in ("Minimum", "Maximum")]
+    return [_KeyTotal(operation, *folder.rows_on_device(keys, operation), None, None, is_guard=True)
+            for operation in operations]
+
+
+def _totals(step: FoldByKeyStep, folder: Folder, keys: HeldArray, block: Block) -> list[_KeyTotal]:
+    """Return a partition's accumulators: the number of records of each key, then of each field itself and its guards.
+    """
+    fold = functools.partial(folder.by_key, keys)
+    counted = ElementFold("Add", "One", element_of(keys.field), "long long")
+    found = [_KeyTotal(counted, fold(keys, step.groups, counted), step.groups, None, None)]
+    for array in block:
+        if array is keys:
+            continue
+        how, described = field_fold(step.fields, array.field), array.field
+        operation = element_fold(how, described)
+        elements = step.groups * math.prod(described.shape[1:])
+        shaped = replace(described, shape=(step.groups, *described.shape[1:]))
+        for each, is_guard in ((operation, False), (guard_fold(how, operation), True)):
+            if each is not None:
+                buffer = fold(array, step.groups, each)
+                found.append(_KeyTotal(each, buffer, elements * each.parts, how, shaped, is_guard))
+    return found
+
+
+def _settled(found: PartitionFold, totals: Sequence[_KeyTotal]) -> list[np.ndarray]:
+    """Leave the totals as elements in one piece of memory, which is the result; return their host parts."""
+    folder = found.folder
+    described = [Accumulators("", "add", total.operation.carried, total.elements) for total in totals]
+    buffer, left = folder.piece(described, [total.dtype for total in totals])
+    for total, one in zip(totals, left, strict=True):
+        target = buffer.part(one.offset, one.values.nbytes)
+        if total.dtype:
+            folder.settle(total.buffer, total.elements, total.operation, total.dtype, target)
+        else:
+            folder.move(total.buffer, target)
+        _note(found, total, one.values, one.offset)
+    return [one.values for one in left]
+
+
+def _accumulators(found: PartitionFold, totals: Sequence[_KeyTotal]) -> list[np.ndarray]:
+    """Leave the totals as accumulators, each in memory of its own, to be joined with others on the host; return their
+    host parts.
+    """
+    left = [found.folder.out(total.buffer, total.elements, total.operation) for total in totals]
+    for total, values in zip(totals, left, strict=True):
+        _note(found, total, values, -1)
+    return left
+
+
+def _note(found: PartitionFold, total: _KeyTotal, values: np.ndarray, offset: int) -> None:
+    """Note where a total comes to lie: as elements at an offset, or as accumulators."""
+    if total.is_guard:
+        if total.how is not None:
+            found.parts[-1].guards = values
+    elif total.how is None or total.field is None:
+        found.counts, found.counts_at = values.reshape(-1, 1), offset
+    else:
+        field = replace(total.field, dtype=total.dtype) if offset >= 0 else total.field
+        values = values.view(total.dtype).reshape(field.shape) if offset >= 0 else values
+        found.parts.append(FieldTotal(total.how, field, values, None, offset))
