@@ -14,8 +14,8 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence, Set
-from contextlib import ExitStack, nullcontext, suppress
-from dataclasses import asdict, replace
+from contextlib import nullcontext, suppress
+from dataclasses import asdict
 from functools import partial
 
 import numpy as np
@@ -296,32 +296,43 @@ class Recording:
         WorldLost
             If another node is lost.
         """
-        vrdd = request.vrdds[self.origin.slot]
-        place = replace(self.work.place, vrdd=names.called(vrdd))
-        with ExitStack() as stack:
-            stack.callback(names.give_back, (vrdd,))
-            with ExitStack() as held, ExitStack() as busy:
-                for buffer_set in self.buffer_sets:
-                    held.callback(buffer_set.give)
-                self.work.begin_busy()
-                busy.callback(self.work.end_busy)
-                if self._memory.staged and self.flight is not None:
-                    line.wait(self.flight)      # its copies may not have been made
-                with box.running(place, time.monotonic() + request.seconds):
-                    replayed = self._replayed(arguments, place)
-                if replayed is None:
-                    return None
-                failpoint("computed")
-                flight = self.flight = self._depart(request, place, names, replayed)
-                wait = None if flight.has_passed else partial(line.wait, flight)
-                for slot, binding in replayed.bindings.items():
-                    names.bind_all(request.vrdds[slot], binding, wait)
-                busy.pop_all()          # until it has landed
-            failpoint("bound")
-            line.push(flight)
-            if self.source is None:
-                stack.pop_all()         # given back when it has landed; else whoever writes there does so behind it
+        vrdd, flight, is_lent = request.vrdds[self.origin.slot], None, False
+        try:
+            flight = self._start(request, arguments, box, names, line)
+            if flight is not None:
+                failpoint("bound")
+                line.push(flight)
+                is_lent = self.source is None   # until it has landed; else whoever writes there does so behind it
+        finally:
+            if not is_lent:
+                names.give_back((vrdd,))
         return flight
+
+    def _start(self, request: Run, arguments: SlotValues, box: BlackBox, names: Registry,
+               line: InFlightQueue) -> Submission | None:
+        """Enqueue a replay, and bind its results, in buffer sets that are held until then; as :meth:`begin`."""
+        where, is_bound = self.work.place, False
+        place = Place(names.called(request.vrdds[self.origin.slot]), where.partition, where.operation, where.device)
+        self.work.begin_busy()                  # until it has landed
+        try:
+            if self._memory.staged and self.flight is not None:
+                line.wait(self.flight)          # its copies may not have been made
+            with box.running(place, time.monotonic() + request.seconds):
+                replayed = self._replayed(arguments, place)
+            if replayed is None:
+                return None
+            failpoint("computed")
+            flight = self.flight = self._depart(request, place, names, replayed)
+            wait = None if flight.has_passed else partial(line.wait, flight)
+            for slot, binding in replayed.bindings.items():
+                names.bind_all(request.vrdds[slot], binding, wait)
+            is_bound = True
+            return flight
+        finally:
+            if not is_bound:
+                self.work.end_busy()
+            for buffer_set in self.buffer_sets:
+                buffer_set.give()
 
     def _replayed(self, arguments: SlotValues, place: Place) -> ReplayedPass | None:
         """Enqueue the recorded work; return what comes of it, or None if the plan has to run anew."""
@@ -438,13 +449,16 @@ class Recordings:
             alike = [(number, each) for number, each in self._known.items() if each.version == version]
         for number, found in alike:
             if found.lock.acquire(blocking=False):
-                with ExitStack() as stack:
-                    stack.callback(found.lock.release)
-                    if found.is_complete and found.is_of(world, agreed) and found.fits(request, arguments, names):
-                        self._used(number)
-                        found.used = self.used
-                        stack.pop_all()
-                        return found
+                is_fit = False
+                try:
+                    is_fit = found.is_complete and found.is_of(world, agreed) and found.fits(request, arguments, names)
+                finally:
+                    if not is_fit:
+                        found.lock.release()
+                if is_fit:
+                    self._used(number)
+                    found.used = self.used
+                    return found
         return None
 
     def _used(self, number: int) -> None:

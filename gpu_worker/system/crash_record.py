@@ -20,8 +20,8 @@ import signal
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -117,26 +117,19 @@ class BlackBox:
         """
         return _Running(self, place, deadline, late, WATCHED, watched)
 
-    @contextmanager
-    def waiting(self) -> Iterator[None]:
-        """Count this thread's client among those that wait behind kernels of others, but where it runs its own."""
-        key = -threading.get_ident()
-        before = self._watched.get(key)
-        self._watched[key] = Watched(lambda: None, int)
-        try:
-            yield
-        finally:
-            self._watched.pop(key, None)
-            if before is not None:
-                self._watched[key] = Watched(lambda: None, int)
+    def waiting(self) -> AbstractContextManager[None]:
+        """Return a context that counts this thread's client among those that wait behind kernels of others, but where
+        it runs its own.
+        """
+        return _Waiting(self)
 
     def leave_waiting(self) -> bool:
         """Count this thread's client no longer among those that wait; return whether it was."""
         return self._watched.pop(-threading.get_ident(), None) is not None
 
     def wait_again(self) -> None:
-        """Count this thread's client again, which :meth:`leave_waiting` did not count."""
-        self._watched[-threading.get_ident()] = Watched(lambda: None, int)
+        """Count this thread's client among those that wait, from now on."""
+        self._watched[-threading.get_ident()] = Watched(_nothing, int)
 
     def begin(self, place: Place, deadline: float | None, number: int,
               late: Callable[[], Place | None] | None = None, state: int = RUNNING,
@@ -265,6 +258,27 @@ class _Serving:
 
     def __exit__(self, *_: object) -> None:
         _thread.number = 0
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """Context of :meth:`BlackBox.waiting`: a class for the reason of :class:`_Running`."""
+
+    box: BlackBox
+    waited: bool = False
+
+    def __enter__(self) -> None:
+        self.waited = self.box.leave_waiting()
+        self.box.wait_again()
+
+    def __exit__(self, *_: object) -> None:
+        self.box.leave_waiting()
+        if self.waited:
+            self.box.wait_again()
+
+
+def _nothing() -> None:
+    """Return None: a client that waits runs no kernels."""
 
 
 # -- the daemon's side ------------------------------------------------------------------------------------------------

@@ -19,7 +19,6 @@ from pyspark.serializers import Serializer
 from gpu_worker.protocol.messages import FoldByKeyStep, FoldStep
 from vispark._utils.lazy import LazyModule
 from vispark.api import local_rdd
-from vispark.api.boundary import brief_errors
 from vispark.api.explain import IN_DRIVER
 from vispark.api.fallback import tell
 from vispark.api.gpu_profile import with_profile
@@ -57,7 +56,6 @@ _NO_KERNEL = "it has no kernel; what has one: sum, mean, min, max, reduce, fold,
 _UNTRUSTED = "the result may not be Python's: an integer overflows, or floats that are compared are NaN"
 
 
-@brief_errors
 class RecordedRDD(LineageWalk):
     """RDD of recorded operations, some of whose results are kept in GPU workers."""
 
