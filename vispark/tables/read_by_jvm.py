@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from py4j.java_gateway import JavaPackage
 from pyspark import RDD, SparkContext
@@ -147,27 +148,75 @@ class BatchFrame:
     def _read(self, batches: Any) -> DataFrame:
         """Return the DataFrame of the JVM's RDD of messages."""
         java, tag = self.session._jsparkSession, batches.elementClassTag()
-        example = self._example(java)
-        rows = example.queryExecution().logical().rdd()
-        kind = _class(self._jvm, "org.apache.spark.rdd.MapPartitionsRDD")
-        if kind is None or rows.getClass().getSimpleName() != "MapPartitionsRDD":
-            raise PlanError(f"Spark {self.session.version} has no reader of Arrow batches that toDF knows; make rows "
-                            "of the records, as in recv().map(tuple).toDF()")
-        field = rows.getClass().getDeclaredField("f")
-        field.setAccessible(True)
+        kind, reader = _class(self._jvm, "org.apache.spark.rdd.MapPartitionsRDD"), _reader(self.session, self.schema)
         # Between the function and two tags there are flags, all false unless Spark says otherwise.
-        flags = [False] * (rows.getClass().getConstructors()[0].getParameterCount() - 4)
-        made = kind(batches, field.get(rows), *flags, tag, tag)
-        return DataFrame(java.internalCreateDataFrame(made, example.schema(), False), self.session)
+        made = kind(batches, reader.function, *[False] * reader.flags, tag, tag)
+        return DataFrame(java.internalCreateDataFrame(made, reader.schema, False), self.session)
 
-    def _example(self, java: Any) -> Any:
-        """Return Spark's DataFrame of a batch that is never read, as an RDD however small it is."""
-        session = java.newSession()
-        session.conf().set(_THRESHOLD, "0")
-        messages = self._jvm.java.util.ArrayList()
-        messages.add(bytearray(1))
-        return self._jvm.org.apache.spark.sql.api.python.PythonSQLUtils.toDataFrame(
-            self._jvm.PythonUtils.toSeq(messages).iterator(), self.schema.json(), session)
+
+@dataclass(frozen=True)
+class _Reader:
+    """Spark's reader of the batches of a schema.
+
+    Attributes
+    ----------
+    function : JavaObject
+        Its function of a partition.
+    schema : JavaObject
+        The JVM's own of the schema.
+    flags : int
+        The number of flags that the RDD which calls the function is made with.
+    """
+
+    function: Any
+    schema: Any
+    flags: int
+
+
+#: Readers that were used by the schema as JSON, which it takes a session of Spark's to make.
+_readers: WeakKeyDictionary[SparkSession, dict[str, _Reader]] = WeakKeyDictionary()
+
+#: Readers that are kept of a session; of more the oldest one goes.
+_KEPT = 64
+
+
+def _reader(session: SparkSession, schema: StructType) -> _Reader:
+    """Return Spark's reader of the batches of a schema, the one before where it was asked for already.
+
+    Raises
+    ------
+    PlanError
+        If this Spark has no such reader.
+    """
+    kept, key = _readers.setdefault(session, {}), schema.json()
+    if key not in kept:
+        if len(kept) == _KEPT:
+            del kept[next(iter(kept))]
+        kept[key] = _made_reader(session, key)
+    return kept[key]
+
+
+def _made_reader(session: SparkSession, schema: str) -> _Reader:
+    example = _example(session, schema)
+    rows = example.queryExecution().logical().rdd()
+    if rows.getClass().getSimpleName() != "MapPartitionsRDD":
+        raise PlanError(f"Spark {session.version} has no reader of Arrow batches that toDF knows; make rows of the "
+                        "records, as in recv().map(tuple).toDF()")
+    field = rows.getClass().getDeclaredField("f")
+    field.setAccessible(True)
+    return _Reader(field.get(rows), example.schema(),
+                   rows.getClass().getConstructors()[0].getParameterCount() - 4)
+
+
+def _example(session: SparkSession, schema: str) -> Any:
+    """Return Spark's DataFrame of a batch that is never read, as an RDD however small it is."""
+    jvm: Any = session._jvm
+    apart = session._jsparkSession.newSession()
+    apart.conf().set(_THRESHOLD, "0")
+    messages = jvm.java.util.ArrayList()
+    messages.add(bytearray(1))
+    return jvm.org.apache.spark.sql.api.python.PythonSQLUtils.toDataFrame(
+        jvm.PythonUtils.toSeq(messages).iterator(), schema, apart)
 
 
 def _java_rdd(partitions: RDD[FetchedPartition], task: Callable[[Iterable[FetchedPartition]], Iterator[Any]]) -> Any:
