@@ -177,6 +177,19 @@ def test_a_null_and_a_ragged_array_are_named_by_file_and_row(sc: SparkContext, t
     assert read_parquet(sc, path, "x", nulls=0).cache("GPU").sum() == 7
 
 
+def test_a_null_is_named_behind_what_was_sent(sc: SparkContext, tmp_path: Path):
+    x = np.arange(2_200_000.0)      # in pieces
+    whole, hole = tmp_path / "whole", tmp_path / "hole"
+    pq.write_table(pa.table({"x": x, "k": np.int32(x)}), whole, row_group_size=500_000)
+    pq.write_table(pa.table({"x": pa.array(x, mask=x == 2_100_000), "k": np.int32(x)}), hole, row_group_size=500_000)
+    with pytest.raises(RecordError, match=r"'x' is null in row 100000 of row group 4 of .*hole.*partition 0"):
+        read_parquet(sc, hole, minPartitions=1).cache("GPU").count()
+    held = read_parquet(sc, whole, minPartitions=1).cache("GPU")
+    assert held.vmap(lambda x, k: x - k).sum() == 0
+    assert held.vmap(lambda x, k: x).sum() == x.sum()
+    assert read_parquet(sc, hole, minPartitions=1, nulls=-1).cache("GPU").vmap(lambda x, k: x - k).sum() == -2_100_001
+
+
 @pytest.mark.parametrize("read", [read_parquet, read_orc])
 def test_lists_of_several_lengths(sc: SparkContext, tmp_path: Path, read):
     path, lists = tmp_path / "lists", [[float(k) for k in range(n % 5)] for n in range(40)]

@@ -29,15 +29,21 @@ class BatchReader:
         What errors call the rows' source, such as a file.
     is_ragged : bool
         Whether columns of arrays and vectors give rows of several lengths and sparse vectors.
+    rows : int
+        How many rows came before.
+    reuses : bool
+        Whether an array may lie where the one before did, or be the batch's own.
     """
 
     selection: Selection
     place: str = "the partition"
     is_ragged: bool = False
     rows: int = 0
+    reuses: bool = False
 
     def __post_init__(self) -> None:
         self._widths: dict[str, int] = {}
+        self._room: np.ndarray = np.empty(0)
 
     def arrays(self, batch: Any) -> Iterator[Any]:
         """Yield the arrays of a batch's rows, by field, or the record's own where it has no fields.
@@ -64,21 +70,33 @@ class BatchReader:
         if flat is not None:
             return replace(flat, items=self._filled(parts[0], np.empty(parts[0].values.shape, dtype)))
         if not field.is_stacked:
+            if self.reuses and parts[0].missing is None and parts[0].values.dtype == dtype:
+                return parts[0].values
             return self._filled(parts[0], np.empty(parts[0].values.shape, dtype))
         widths = [part.values.shape[1] if part.values.ndim > 1 else 1 for part in parts]
-        out = np.empty((count, sum(widths)), dtype)
-        start = 0
+        out, start = self._rows_of(count, sum(widths), dtype), 0
         for part, width in zip(parts, widths, strict=True):
             self._filled(part, out[:, start:start + width] if part.values.ndim > 1 else out[:, start])
             start += width
         return out
 
+    def _rows_of(self, count: int, width: int, dtype: np.dtype) -> np.ndarray:
+        """Return an array for rows, at the place of the one before where that is allowed."""
+        if not self.reuses:
+            return np.empty((count, width), dtype)
+        if self._room.shape[1:] != (width,) or len(self._room) < count:
+            self._room = np.empty((count, width), dtype)
+        return self._room[:count]
+
     def _filled(self, numbers: _Numbers, out: np.ndarray) -> np.ndarray:
         """Write a column's numbers, with what stands for nulls, to an array of their shape, and return that."""
         spec, values, dtype = numbers.spec, numbers.values, out.dtype
-        self._check_range(spec, values, dtype)
-        with np.errstate(over="ignore"):
-            np.copyto(out, values, casting="unsafe")
+        if values.dtype == dtype:
+            out[...] = values
+        else:
+            self._check_range(spec, values, dtype)
+            with np.errstate(over="ignore"):
+                np.copyto(out, values, casting="unsafe")
         if numbers.missing is not None and self.selection.nulls is not None:
             if not holds(self.selection.nulls, dtype):
                 raise RecordError(f"column {spec.name!r} has a null in row {self._first(numbers.missing)} of "

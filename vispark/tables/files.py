@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from pyspark import RDD, SparkContext
 
 from gpu_worker.protocol.errors import PlanError, RecordError
 from vispark.records.rows import Rows
+from vispark.records.streamed_rows import StreamedRows
 from vispark.records.text.splits import fsspec_of
 from vispark.storage.locality import FileRange, near_blocks
 from vispark.tables.arrow import pa
@@ -30,6 +32,9 @@ FEW = 64
 
 #: Bytes below which a partition is not made smaller, unless more partitions are asked for; as Spark's cost of a file.
 SMALL = 4 << 20
+
+#: Fields up to which each is read by itself, while it is sent.
+_STREAMED = 16
 
 
 @dataclass(frozen=True)
@@ -66,6 +71,11 @@ class FileSlice:
     def rows(self, total: int) -> tuple[int, int]:
         """Return the first row, and the one behind the last, of a part that has ``total`` rows."""
         return total * self.index // self.count, total * (self.index + 1) // self.count
+
+    def count_rows(self) -> int:
+        """Return the number of rows, of a part whose rows are known."""
+        start, stop = self.rows(self.part.rows)
+        return stop - start
 
     @property
     def range(self) -> FileRange:
@@ -104,11 +114,25 @@ class ReadTask:
     is_ragged: bool = False
 
     def __call__(self, given: Iterable[tuple[FileSlice, ...]]) -> Iterable[Any]:
-        arrays = (array for slices in given for array in self._arrays(slices))
-        return Rows(arrays) if not self.blocks else together(list(arrays))
+        slices = [each for share in given for each in share]
+        arrays = self._arrays(slices)
+        if self.blocks:
+            return together(list(arrays))
+        if not self._is_streamed(slices):
+            return Rows(arrays)
+        sources = {field.name: partial(replace(self, selection=self.selection.alone(field))._arrays, slices,
+                                       reuses=True) for field in self.selection.fields}
+        return StreamedRows(arrays, sum(each.count_rows() for each in slices), sources)
 
-    def _arrays(self, slices: Sequence[FileSlice]) -> Iterator[Any]:
-        reader = BatchReader(self.selection, is_ragged=self.is_ragged)
+    def _is_streamed(self, slices: Sequence[FileSlice]) -> bool:
+        """Return whether each field is read by itself, while it is sent: where the number of rows is known before, and
+        files can be opened for each field.
+        """
+        return self.filter is None and not self.is_ragged and len(self.selection.fields) <= _STREAMED \
+            and all(each.part.rows >= 0 and "://" not in each.path for each in slices)
+
+    def _arrays(self, slices: Sequence[FileSlice], *, reuses: bool = False) -> Iterator[Any]:
+        reader = BatchReader(self.selection, is_ragged=self.is_ragged, reuses=reuses)
         before = None
         for each, batch in self._batches(slices):
             if each is not before:

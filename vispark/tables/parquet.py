@@ -107,13 +107,18 @@ class ParquetFormat(FileFormat):
 
     def batches(self, slices: Sequence[FileSlice], selection: Selection,
                 filter: Any) -> Iterator[tuple[FileSlice, Any]]:
-        fragment = _fragment(slices[0].path)
-        files.check_schema(selection, self.footer(slices[0].path, None, None), "the first file")
+        path = slices[0].path
+        fragment = _fragment(path)
+        files.check_schema(selection, self.footer(path, None, None), "the first file")
+        names = _plain_names(fragment, path, selection) if filter is None else None
+        file = None if names is None else pa.parquet.ParquetFile(path, metadata=fragment.metadata)
         for each in slices:
             group = fragment.subset(row_group_ids=[each.part.number])
             if group.metadata.row_group(each.part.number).num_rows != each.part.rows:
                 raise pa.ArrowInvalid(f"row group {each.part.number} has not {each.part.rows} rows any more")
-            for batch in _sliced(group, each, selection, filter):
+            found = _sliced(group, each, selection, filter) if file is None or each.count > 1 else \
+                _whole(file, each.part.number, names)
+            for batch in found:
                 yield each, batch
 
 
@@ -124,6 +129,20 @@ def _fragment(path: str) -> Any:
     if not given:
         return format.make_fragment(inside, system)
     return format.make_fragment(inside, system, functools.reduce(operator.and_, given))
+
+
+def _plain_names(fragment: Any, path: str, selection: Selection) -> list[str] | None:
+    """Return the names of the selected columns where each is a whole column of a local file; else None."""
+    names, own = [spec.path[0] for spec in selection.columns], fragment.physical_schema.names
+    is_plain = "://" not in path and all(len(spec.path) == 1 and "." not in spec.path[0] and spec.type.kind != "vector"
+                                         and own.count(spec.path[0]) == 1 for spec in selection.columns)
+    return names if is_plain else None
+
+
+def _whole(file: Any, number: int, names: Any) -> Iterator[Any]:
+    """Yield the batches of a row group's columns, which together take less time than by a scanner."""
+    for batch in file.read_row_group(number, columns=names, use_threads=False).to_batches():
+        yield batch.select(names)
 
 
 def _schema(path: str, fragment: Any) -> Any:

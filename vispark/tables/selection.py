@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -65,6 +65,11 @@ class Selection:
     columns: tuple[ColumnSpec, ...]
     fields: tuple[FieldSpec, ...]
     nulls: float | int | bool | None
+
+    def alone(self, field: FieldSpec) -> Selection:
+        """Return the selection of a field's columns, which are the whole records then."""
+        columns = tuple(self.columns[number] for number in field.columns)
+        return Selection(columns, (replace(field, name="", columns=tuple(range(len(columns)))),), self.nulls)
 
 
 def select(schema: Sequence[tuple[str, ColumnType]], columns: Columns | None, dtype: DTypes, nulls: Any,

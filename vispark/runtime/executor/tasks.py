@@ -52,6 +52,15 @@ def _packed(credentials: Credentials, chain: LogicalPlan, partition: int, record
         raise error.at(vrdd=ops.name_of(chain), partition=partition, operation="send") from error.__cause__
 
 
+def _run(credentials: Credentials, chain: LogicalPlan, partition: int, invocation: Invocation,
+         packed: Packed) -> tuple[Client, Ran, Data]:
+    """Run a plan on records, some of which may be read while they are sent."""
+    try:
+        return run(credentials, invocation, packed)
+    except RecordError as error:
+        raise error.at(vrdd=ops.name_of(chain), partition=partition, operation="send") from error.__cause__
+
+
 def content_of(packed: Packed) -> PartitionSchema:
     """Return the schema of a packed partition."""
     return PartitionSchema(packed.count, len(packed.keys), packed.layout, tuple(packed.signatures), packed.positions)
@@ -133,7 +142,8 @@ class LoadTask:
         invocation = _lowered(local_client(self.credentials), self.chain, None, KEEP, partition, content_of(packed),
                               self.credentials.gpus.mine())
         spent.lap("python")
-        client, reply, _ = run(self.credentials, replace(invocation, profile=self.profile), packed)
+        client, reply, _ = _run(self.credentials, self.chain, partition, replace(invocation, profile=self.profile),
+                                packed)
         spent.answered(reply.times)
         kept = {number: contents[partition]
                 for number, contents in zip(invocation.vrdds, invocation.prepared.kept, strict=True)}
@@ -236,7 +246,7 @@ class Receive:
                        for node in chain])
         invocation = _lowered(local_client(self.credentials), chain, None, FETCH, partition, content_of(packed),
                               self.credentials.gpus.mine())
-        return self._records(invocation, run(self.credentials, invocation, packed))
+        return self._records(invocation, _run(self.credentials, chain, partition, invocation, packed))
 
     def _elsewhere(self, cached: DatasetId | None, partition: int) -> bool:
         return cached is not None and partition in self.places.get(cached.number, {})
