@@ -191,3 +191,45 @@ def records_of(collected: list[Row], table: list[tuple[str, list[Any]]], found: 
     widths = {name: np.size(value) for name, value in found[0].items()} if found else {}
     return [{f"c{number}": expected(kind, row[number], widths[f"c{number}"])
              for number, (kind, _) in enumerate(table)} for row in collected]
+
+
+# -- there and back ---------------------------------------------------------------------------------------------------
+
+@st.composite
+def regular_tables(draw: st.DrawFn) -> tuple[list[tuple[str, list[Any]]], int]:
+    """Columns that records can be made of, some with nulls, and how many of the last ones are a struct's fields."""
+    count = draw(st.integers(1, 6))
+    table = draw(st.lists(columns(count).filter(lambda column: not is_refused(*column, 1.0)), min_size=1, max_size=4))
+    return table, draw(st.integers(0, len(table)))
+
+
+@pytest.mark.timeout(400)
+@settings(max_examples=max(1, EXAMPLES // 4), deadline=None)
+@given(regular_tables(), st.integers(1, 3))
+def test_a_data_frame_there_and_back(sc: SparkContext, given_table, parts):
+    table, inside = given_table
+    outside, session = len(table) - inside, SparkSession(sc)
+    fields = [spark_types.StructField(f"c{number}", VectorUDT() if kind == "vector" else _parse_datatype_string(kind))
+              for number, (kind, _) in enumerate(table)]
+    rows = [(*row[:outside], Row(*row[outside:]))[:outside + (inside > 0)]
+            for row in zip(*(values for _, values in table), strict=True)]
+    if inside:
+        fields = [*fields[:outside], spark_types.StructField("s", spark_types.StructType(fields[outside:]))]
+    frame = session.createDataFrame(sc.parallelize(rows, parts), spark_types.StructType(fields), verifySchema=False)
+
+    held = from_dataframe(frame, nulls=1).cache("GPU")
+    back = held.toDF()
+    names = [f"c{number}" if number < outside else f"s.c{number}" for number in range(len(table))]
+    assert back.columns == (names if len(table) > 1 else ["value"])
+    assert [field.dataType.simpleString() for field in back.schema.fields] == \
+        [kind if kind != "vector" else "array<double>" for kind, _ in table]
+    wanted = [[_as_spark(kind, _filled_with_one(kind, value, max(map(size_of, values)))) for value in values]
+              for kind, values in table]
+    assert repr([tuple(row) for row in back.collect()]) == repr(list(zip(*wanted, strict=True)))
+    held.uncache()
+
+
+def _as_spark(kind: str, value: Any) -> Any:
+    """A value as Spark collects it: Python's, of the column's type."""
+    dtype = "float64" if kind == "vector" else NUMBERS[kind.removeprefix("array<").removesuffix(">")][0]
+    return np.array(value, dtype).tolist()

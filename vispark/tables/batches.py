@@ -43,7 +43,7 @@ class BatchReader:
 
     def __post_init__(self) -> None:
         self._widths: dict[str, int] = {}
-        self._room: np.ndarray = np.empty(0)
+        self._reused: np.ndarray = np.empty(0)
 
     def arrays(self, batch: Any) -> Iterator[Any]:
         """Yield the arrays of a batch's rows, by field, or the record's own where it has no fields.
@@ -74,19 +74,19 @@ class BatchReader:
                 return parts[0].values
             return self._filled(parts[0], np.empty(parts[0].values.shape, dtype))
         widths = [part.values.shape[1] if part.values.ndim > 1 else 1 for part in parts]
-        out, start = self._rows_of(count, sum(widths), dtype), 0
+        out, start = self._array_for(count, sum(widths), dtype), 0
         for part, width in zip(parts, widths, strict=True):
             self._filled(part, out[:, start:start + width] if part.values.ndim > 1 else out[:, start])
             start += width
         return out
 
-    def _rows_of(self, count: int, width: int, dtype: np.dtype) -> np.ndarray:
+    def _array_for(self, count: int, width: int, dtype: np.dtype) -> np.ndarray:
         """Return an array for rows, at the place of the one before where that is allowed."""
         if not self.reuses:
             return np.empty((count, width), dtype)
-        if self._room.shape[1:] != (width,) or len(self._room) < count:
-            self._room = np.empty((count, width), dtype)
-        return self._room[:count]
+        if self._reused.shape[1:] != (width,) or len(self._reused) < count:
+            self._reused = np.empty((count, width), dtype)
+        return self._reused[:count]
 
     def _filled(self, numbers: _Numbers, out: np.ndarray) -> np.ndarray:
         """Write a column's numbers, with what stands for nulls, to an array of their shape, and return that."""

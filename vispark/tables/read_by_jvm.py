@@ -155,7 +155,7 @@ class BatchFrame:
 
 
 @dataclass(frozen=True)
-class _Reader:
+class _BatchFunction:
     """Spark's reader of the batches of a schema.
 
     Attributes
@@ -174,13 +174,13 @@ class _Reader:
 
 
 #: Readers that were used by the schema as JSON, which it takes a session of Spark's to make.
-_readers: WeakKeyDictionary[SparkSession, dict[str, _Reader]] = WeakKeyDictionary()
+_readers: WeakKeyDictionary[SparkSession, dict[str, _BatchFunction]] = WeakKeyDictionary()
 
 #: Readers that are kept of a session; of more the oldest one goes.
 _KEPT = 64
 
 
-def _reader(session: SparkSession, schema: StructType) -> _Reader:
+def _reader(session: SparkSession, schema: StructType) -> _BatchFunction:
     """Return Spark's reader of the batches of a schema, the one before where it was asked for already.
 
     Raises
@@ -196,7 +196,7 @@ def _reader(session: SparkSession, schema: StructType) -> _Reader:
     return kept[key]
 
 
-def _made_reader(session: SparkSession, schema: str) -> _Reader:
+def _made_reader(session: SparkSession, schema: str) -> _BatchFunction:
     example = _example(session, schema)
     rows = example.queryExecution().logical().rdd()
     if rows.getClass().getSimpleName() != "MapPartitionsRDD":
@@ -204,7 +204,7 @@ def _made_reader(session: SparkSession, schema: str) -> _Reader:
                         "records, as in recv().map(tuple).toDF()")
     field = rows.getClass().getDeclaredField("f")
     field.setAccessible(True)
-    return _Reader(field.get(rows), example.schema(),
+    return _BatchFunction(field.get(rows), example.schema(),
                    rows.getClass().getConstructors()[0].getParameterCount() - 4)
 
 
