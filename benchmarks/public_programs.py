@@ -93,8 +93,8 @@ def programs(path: Path = LIST) -> list[PublicProgram]:
     return [PublicProgram(**each) for each in tomllib.loads(path.read_text(encoding="utf-8"))["program"]]
 
 
-def row(program: PublicProgram, clones: Path, noise: bool = True) -> str:
-    """Return a program's row of the table; one that does not end has the reason there.
+def row(program: PublicProgram, clones: Path, noise: bool = True, timeout: float | None = None) -> str:
+    """Return a program's row of the table; one that does not end, or not in time, has the reason there.
 
     Parameters
     ----------
@@ -103,6 +103,8 @@ def row(program: PublicProgram, clones: Path, noise: bool = True) -> str:
         Folder of the repositories.
     noise : bool
         Whether a program that runs does so once more, with other partitions.
+    timeout : float, optional
+        Seconds for each of its runs.
     """
     path, name = program.path(clones), f"`{program.repository}`: `{Path(program.file).name}`"
     if not path.is_file():
@@ -117,7 +119,7 @@ def row(program: PublicProgram, clones: Path, noise: bool = True) -> str:
             if program.changes:
                 path = program.changed(path, Path(folder))
             arguments = tuple(each.replace("{data}", str(data)) for each in program.arguments)
-            return f"| {name} | {' | '.join(_ran(whole_way(path, arguments, Path(folder), 'host', noise)))} |"
+            return f"| {name} | {' | '.join(_ran(whole_way(path, arguments, Path(folder), 'host', noise, timeout)))} |"
     except VisparkError as error:
         return f"| {name} | {error.message.partition(chr(10))[0]} | | |"
 
@@ -146,11 +148,12 @@ def _ran(way: WholeWay) -> tuple[str, str, str]:
     return what, "done", way.document["verdict"] + (f", {far:.0e}" if far else "")
 
 
-def table(chosen: list[PublicProgram], clones: Path, noise: bool = True) -> Iterator[str]:
+def table(chosen: list[PublicProgram], clones: Path, noise: bool = True,
+          timeout: float | None = None) -> Iterator[str]:
     """Yield the lines of the table, as docs/guide/migrate.md has it."""
     yield "| program | what is said | port | results, pass by pass |"
     yield "|---|---|---|---|"
-    yield from (row(each, clones, noise) for each in chosen)
+    yield from (row(each, clones, noise, timeout) for each in chosen)
 
 
 @click.command()
@@ -160,14 +163,17 @@ def table(chosen: list[PublicProgram], clones: Path, noise: bool = True) -> Iter
 @click.option("--only", default="", help="A part of the path of those that are wanted.")
 @click.option("--run/--no-run", default=True, help="Run those that have arguments. [default: run]")
 @click.option("--noise/--no-noise", default=True, help="Run them once more, with other partitions. [default: noise]")
+@click.option("--timeout", type=click.FloatRange(1), default=600.0, show_default=True, help="Seconds for each run.")
 @click.pass_context
-def main(ctx: click.Context, clones: Path, list_: Path, only: str, run: bool, noise: bool) -> None:
+def main(ctx: click.Context, clones: Path, list_: Path, only: str, run: bool, noise: bool, timeout: float) -> None:
     """Print the table of public programs; CLONES has their repositories, as folders OWNER+NAME."""
     found = [each for each in programs(list_) if only in f"{each.repository}/{each.file}"]
     if not run:
         found = [PublicProgram(each.repository, each.file) for each in found]
-    for line in table(found, clones.resolve(), noise):
+    for line in table(found, clones.resolve(), noise, timeout):
         click.echo(line)
+    if not found:
+        raise click.BadParameter(f"no program of {list_.name} has {only!r} in its path", param_hint="--only")
     ctx.exit(0 if all(each.path(clones).is_file() for each in found) else UNKNOWN)
 
 

@@ -279,13 +279,21 @@ def test_estimators_that_are_named_are_those_that_there_are():
 
 # -- what is no program ----------------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize("command", ["qualify", "port", "record", "run"])
+@pytest.mark.parametrize("command", ["qualify", "port", "record", "run", "profile", "tune", "validate", "submit"])
 def test_what_is_no_python_is_one_message_and_starts_nothing(command: str, tmp_path: Path,
                                                              monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "job.py").write_text("def f(x:\n    return x\n")
-    ended = _vispark(command, "job.py")
+    ended = _vispark(command, "job.py", *(["job.py"] if command == "validate" else []))
     assert (ended.exit_code, ended.exception is None or isinstance(ended.exception, SystemExit)) == (UNKNOWN, True)
     assert ended.output == "vispark: job.py, line 1 is no Python: '(' was never closed\n"
     assert not (tmp_path / "job.capture").exists()
-    assert _vispark(command, "none.py").exit_code == USAGE
+    assert command == "submit" or _vispark(command, "none.py").exit_code == USAGE
+
+
+def test_an_option_behind_the_script_is_named_as_it_is_the_programs(tmp_path: Path):
+    (tmp_path / "job.py").write_text("pass\n")
+    ended = _vispark("submit", "--dry-run", str(tmp_path / "job.py"), "--cluster", "x", "--k=3", "--history")
+    assert ended.exit_code == YES
+    assert "vispark: --cluster, --history behind the script: the program's" in ended.stderr
+    assert ended.stdout.endswith("job.py --cluster x --k=3 --history\n")

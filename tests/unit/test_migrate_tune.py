@@ -139,7 +139,7 @@ def test_the_command_keeps_its_runs(script: Path, monkeypatch: pytest.MonkeyPatc
     def run(self: MeasuredProgram, setting: Setting) -> TuneRun:
         return TuneRun(setting, 9.0 if setting.partitions is None else 3.0, (0.5,), "equal", failed, facts)
     monkeypatch.setattr(MeasuredProgram, "run", run)
-    ended = CliRunner().invoke(main, ["tune", "--json", str(script), "--runs", "9"])
+    ended = CliRunner().invoke(main, ["tune", "--json", "--runs", "9", str(script)])
     assert ended.exit_code == status, ended.output
     document = json.loads(ended.output)
     assert document["recommended"] == ([] if failed else ["line 6: parallelize: 2 partitions, not 64"])

@@ -42,6 +42,9 @@ def qualify_log(path: str, source: Path | None = None, imports: bool = True) -> 
     loops += [each for loop in single_jobs(application) for each in _advised(loop, sources)
               if each.kind != "repeats" and (each.file, each.line) not in {(one.file, one.line) for one in loops}]
     notes = [*application.problems, *sources.notes]
+    if not is_tried(application.version):
+        notes.append(f"Spark {application.version} wrote the log; those of 3.5 and 4 were tried, and others may have "
+                     "their events in other forms")
     if not application.jobs:
         notes.append("the log has no job")
     elif not loops:
@@ -53,6 +56,17 @@ def qualify_log(path: str, source: Path | None = None, imports: bool = True) -> 
     name = f"{application.name or PurePosixPath(path).name} ({application.number or 'no number'})"
     return Qualification(evidence, name, tuple(loops), tuple(notes), application.seconds,
                          known or (application.is_complete and not loops), {"application": _document(application)})
+
+
+def is_tried(version: str) -> bool:
+    """Return whether logs of a version of Spark are among those that were tried; of an unknown one nothing is said.
+
+    Examples
+    --------
+    >>> [is_tried(each) for each in ("4.3.0", "3.5.9", "3.2.0", "")]
+    [True, True, False, True]
+    """
+    return not version or f"{version}.".startswith(("3.5.", "4."))
 
 
 class _Sources:

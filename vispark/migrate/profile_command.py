@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from vispark.migrate import script_argument
 from vispark.migrate.cli import emit, json_option
 from vispark.migrate.errors import NO, YES, ValidationError
 from vispark.migrate.history import History
@@ -34,8 +35,8 @@ _DRIVER = "the driver, beside plans and Spark's jobs"
 @click.option("--timeout", type=click.FloatRange(1), default=None, help="Seconds for the run.")
 @click.option("--history/--no-history", default=True, help="Keep the profile for vispark report.")
 @json_option
-@click.argument("script", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@script_argument.script
+@script_argument.arguments
 @click.pass_context
 def command(ctx: click.Context, script: Path, arguments: tuple[str, ...], trace: Path | None, journal: Path | None,
             device: str, top: int, timeout: float | None, history: bool, as_json: bool) -> None:

@@ -40,7 +40,7 @@ def command(ctx: click.Context, what: str, source: Path | None, imports: bool, t
     if not is_capture(Path(what)):
         if target.devices:
             raise click.UsageError("--on predicts the loops of a recording: vispark record SCRIPT first")
-        if "://" not in what and not Path(what).exists():
+        if what.endswith((".py", ".ipynb")) and not Path(what).exists():
             raise click.BadParameter(f"{what} does not exist", param_hint="SCRIPT|LOG|CAPTURE")
     answer = qualification(what, source, imports, target if target.devices else None)
     if history:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from vispark.migrate import script_argument
 from vispark.migrate.cli import emit, json_option
 from vispark.migrate.errors import YES
 from vispark.migrate.notebooks import SUFFIX, write_script
@@ -22,8 +23,8 @@ from vispark.migrate.recorder import Recorder
 @click.option("--probe", default="", metavar="DEVICE", help="Run each action that would be on the device there, as "
               "spark.vispark.device has it, on few records, for vispark qualify --calibration.")
 @json_option
-@click.argument("script", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@script_argument.script
+@script_argument.arguments
 @click.pass_context
 def command(ctx: click.Context, script: Path, arguments: tuple[str, ...], out: Path | None, no_samples: bool,
             master: str, skip_saves: bool, probe: str, as_json: bool) -> None:

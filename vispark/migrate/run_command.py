@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from vispark.migrate import script_argument
 from vispark.migrate.advice import Qualification
 from vispark.migrate.capture import RunCapture
 from vispark.migrate.cli import emit, json_option
@@ -77,8 +78,8 @@ class WholeWay:
 @click.option("--timeout", type=click.FloatRange(1), default=None, help="Seconds for each run.")
 @prediction_options
 @json_option
-@click.argument("script", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@script_argument.script
+@script_argument.arguments
 @click.pass_context
 def command(ctx: click.Context, script: Path, arguments: tuple[str, ...], out: Path | None, device: str, cluster: str,
             conf: tuple[str, ...], noise: bool, probe: bool, timeout: float | None, target: PredictionTarget,
@@ -140,8 +141,6 @@ def whole_way(script: Path, arguments: tuple[str, ...], folder: Path, device: st
     ------
     ClusterError
         If there is no such cluster, or its drivers are elsewhere.
-    SourceError
-        If the script is no Python.
     ValidationError
         If a run fails; the message has the last line that it wrote. If the program names a master of its own.
     """
@@ -149,7 +148,6 @@ def whole_way(script: Path, arguments: tuple[str, ...], folder: Path, device: st
     asked = _Asked(script, arguments, folder, device, noise, timeout, cluster, settings.master,
                    target)
     way = WholeWay()
-    SourceProgram.read(script)      # what is no Python starts no Spark
     with running_on(settings), surroundings(script.resolve(), os.getcwd(), device), tempfile.TemporaryDirectory(
             prefix="vispark-traces-") as traces:
         _whole_way(way, asked, Path(traces))

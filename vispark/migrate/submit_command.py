@@ -16,11 +16,13 @@ import click
 from gpu_worker.deployment.manager import Clusters
 from gpu_worker.deployment.platforms import SubmitSettings, platform_of
 from vispark.clusters import spark_submit
+from vispark.migrate import script_argument
 from vispark.migrate.cli import emit, json_option
 from vispark.migrate.errors import NO, YES
 from vispark.migrate.history import History
 from vispark.migrate.kept_answers import keep_source
 from vispark.migrate.run_traces import RunFolder, keep_trace
+from vispark.migrate.sites import SourceProgram
 
 
 def _collected(ctx: click.Context, parameter: click.Parameter, value: Any) -> None:
@@ -52,7 +54,7 @@ def passed_on(command: click.Command) -> click.Command:
 @click.option("--dry-run", is_flag=True, help="Print the command line, and run nothing.")
 @json_option
 @click.argument("script")
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@script_argument.arguments
 @click.pass_context
 def command(ctx: click.Context, cluster: str, history: bool, dry_run: bool, as_json: bool, script: str,
             arguments: tuple[str, ...]) -> None:
@@ -61,6 +63,8 @@ def command(ctx: click.Context, cluster: str, history: bool, dry_run: bool, as_j
     Every option of spark-submit is taken and passed on; they come before SCRIPT, and everything behind it is the
     program's. Exit status: 0 if the program ends with 0; 3 if it does not.
     """
+    if script.endswith(".py") and Path(script).is_file():
+        SourceProgram.read(Path(script))
     given = ctx.ensure_object(dict).get("given", [])
     record, settings = Clusters().submission(cluster) if cluster else (None, SubmitSettings(""))
     line = spark_submit.command_line(settings, given, script, arguments)

@@ -14,6 +14,7 @@ from typing import Any
 
 import click
 
+from vispark.migrate import script_argument
 from vispark.migrate.cli import emit, json_option
 from vispark.migrate.compare import Tolerance
 from vispark.migrate.errors import NO, UNKNOWN, YES
@@ -47,8 +48,8 @@ ALLOWED = ("float32", "no-snapshots")
 @click.option("--timeout", type=click.FloatRange(1), default=None, help="Seconds for each run.")
 @click.option("--history/--no-history", default=True, help="Keep the runs for vispark report.")
 @json_option
-@click.argument("script", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@script_argument.script
+@script_argument.arguments
 @click.pass_context
 def command(ctx: click.Context, script: Path, arguments: tuple[str, ...], runs: int, limit: int, passes: int | None,
             allowed: tuple[str, ...], device: str, timeout: float | None, history: bool, as_json: bool) -> None:

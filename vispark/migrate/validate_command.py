@@ -23,12 +23,13 @@ from vispark.migrate.kept_validation import keep_validation
 from vispark.migrate.noise import dealt_anew
 from vispark.migrate.result_recorder import read_results
 from vispark.migrate.run_traces import RunFolder
+from vispark.migrate.script_argument import ScriptPath
 from vispark.migrate.statements import recorded_statements
 from vispark.migrate.validation import StatementResults, Validation, grouped, validated
 from vispark.migrate.values import decoded
 
 STATUSES = {DIFFERS: NO, NOT_KNOWN: UNKNOWN}
-_SCRIPT = click.Path(exists=True, dir_okay=False, path_type=Path)
+_SCRIPT = ScriptPath()
 
 #: What is said where random numbers of tasks were seeded.
 _DRAWS = "its tasks draw at random, seeded by partition: its noise with other partitions is not known"
