@@ -131,6 +131,13 @@ def test_a_name_that_changes_is_read_again(monkeypatch: pytest.MonkeyPatch):
         monkeypatch.setitem(globals(), "SCALE", value)
         assert fold_of(function).label == by
 
+    def joins(a, b):
+        return tuple(x + y for x, y in zip(a, b, strict=True))
+
+    for given, found in ((zip, True), (map, False), (zip, True)):
+        monkeypatch.setitem(globals(), "zip", given)
+        assert [isinstance(fold_of(joins), FoldSpec) for _ in range(2)] == [found] * 2
+
 
 # -- the kernels ------------------------------------------------------------------------------------------------------
 

@@ -39,6 +39,19 @@ def item_join(function: Callable[..., Any]) -> str | Callable[..., Any] | None:
     return _items(body.args[0], names, function)
 
 
+def meanings(function: types.FunctionType) -> list[Any]:
+    """Return what each global name of a function, and of those inside it, stands for; functions of equal code have
+    their names in one order.
+    """
+    surroundings, found, codes = function.__globals__, [], [function.__code__]
+    while codes:
+        code = codes.pop()
+        codes += [each for each in code.co_consts if isinstance(each, types.CodeType)]
+        found += [surroundings.get(name, getattr(builtins, name, None)) for name in code.co_names]
+    cells = function.__closure__ or ()
+    return found + [cell.cell_contents for cell in cells]
+
+
 def _returned(body: list[ast.stmt]) -> ast.expr | None:
     """Return the value of a function whose body is a single return."""
     rest = [each for each in body if not (isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant))]

@@ -19,7 +19,7 @@ from gpu_worker.protocol.messages import FieldFold
 from vispark._utils.hashing import hashed_once
 from vispark._utils.lazy import LazyModule
 from vispark.errors import PlanError
-from vispark.fold.each_item import EACH, item_join
+from vispark.fold.each_item import EACH, item_join, meanings
 from vispark.fold.reading import BINARY, LIBRARY, JoinedPart, Leaf, Unreadable, join_of
 from vispark.translate import TranslationError
 from vispark.translate.ir.nodes import Definition
@@ -149,6 +149,9 @@ def _of_code(function: types.FunctionType) -> FoldSpec | str:
 
 
 def _traced(function: Callable[..., Any]) -> FoldSpec | str:
+    known = _known_join(function)
+    if known is not None:
+        return known
     try:
         definition = reader.trace(function).definition
     except TranslationError as error:
@@ -157,16 +160,37 @@ def _traced(function: Callable[..., Any]) -> FoldSpec | str:
     return _each(function) or found if isinstance(found, str) else found
 
 
+#: By code, the folds of functions that join tuples item by item by an operator, and what names stood for; bounded.
+_joins_by_code: dict[types.CodeType, tuple[FoldSpec, list[Any]]] = {}
+
+
+def _known_join(function: Callable[..., Any]) -> FoldSpec | None:
+    """Return the fold of a function that was seen to join tuples item by item, whose names stand for the same."""
+    if type(function) is not types.FunctionType:
+        return None
+    spec, meant = _joins_by_code.get(function.__code__, (None, []))
+    return spec if spec is not None and all(map(operator.is_, meant, meanings(function))) else None
+
+
 def _each(function: Callable[..., Any]) -> FoldSpec | None:
     """Return the fold of a function that joins tuples item by item, whatever their number."""
     joined = item_join(function)
     if isinstance(joined, str):
-        leaf = Leaf(EACH, BINARY[joined])
-    else:
-        spec = fold_of(joined) if callable(joined) else None
-        if not isinstance(spec, FoldSpec) or spec.whole is None:
-            return None
-        leaf = replace(spec.whole, place=EACH)
+        spec = _of_each(Leaf(EACH, BINARY[joined]))
+        if isinstance(function, types.FunctionType):
+            if len(_joins_by_code) >= _CODES:
+                _joins_by_code.pop(next(iter(_joins_by_code)), None)
+            _joins_by_code[function.__code__] = spec, meanings(function)
+        return spec
+    named = fold_of(joined) if callable(joined) else None
+    if not isinstance(named, FoldSpec) or named.whole is None:
+        return None
+    return _of_each(replace(named.whole, place=EACH))
+
+
+@functools.cache
+def _of_each(leaf: Leaf) -> FoldSpec:
+    """Return the fold of tuples of any length, each item of which is joined alike."""
     return FoldSpec((leaf,), f"({leaf.operator}, ...)")
 
 
