@@ -719,55 +719,6 @@ def test_ratings_of_rdds(sc: SparkContext, spark: SparkSession):
         model.predict(77, 10)
 
 
-WORSE = {"KMeans": (clustering, mllib_clustering, {"k": 2, "seed": 1, "featuresCol": "features"}, "null vector"),
-         "GaussianMixture": (clustering, mllib_clustering, {"k": 2, "seed": 1, "maxIter": 1}, "lengths"),
-         "PCA": (feature, mllib_feature, {"k": 2, "inputCol": "features"}, "lengths"),
-         "StandardScaler": (feature, mllib_feature, {"inputCol": "features"}, "infinity"),
-         "MinMaxScaler": (feature, mllib_feature, {"inputCol": "features"}, "NaN"),
-         "MaxAbsScaler": (feature, mllib_feature, {"inputCol": "features"}, "null vector"),
-         "GeneralizedLinearRegression": (regression, mllib_regression, {"maxIter": 1}, "null label"),
-         "FMRegressor": (regression, mllib_regression, {"maxIter": 1, "seed": 1, "factorSize": 1}, "no rows"),
-         "LinearSVC": (classification, mllib_classification, {"maxIter": 1, "weightCol": "weight"}, "negative weight"),
-         "BisectingKMeans": (clustering, mllib_clustering, {"k": 2, "maxIter": 1, "weightCol": "weight"}, "no weight")}
-
-
-@pytest.mark.parametrize("name", WORSE)
-def test_each_family_ends_as_mllibs_where_the_input_is_bad(spark: SparkSession, name: str):
-    module, theirs, params, bad = WORSE[name]
-    df = spark.createDataFrame(spark.sparkContext.parallelize(BAD[bad], 2), SCHEMA)
-    assert ended(getattr(module, name)(**params), df) == ended(getattr(theirs, name)(**params), df)
-
-
-def ended(estimator, df: DataFrame) -> str:
-    """What a fit ends with: the numbers of its model, or the last line of Java's reasons, without a row's numbers."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            model = estimator.fit(df)
-        except (PySparkException, Py4JError) as error:
-            found = [line.strip().rpartition("Exception: ")[2] for line in str(error).splitlines()
-                     if "Exception: " in line and not line.startswith("\tat")]
-            mine = [line for line in found if "Job aborted" not in line]
-            reason = mine[-1] if mine else str(error).splitlines()[0]
-            return reason.partition(", found")[0].partition("calling o")[0]
-    for one in ("std", "originalMin", "maxAbs", "pc", "coefficients", "factors"):
-        if hasattr(model, one):
-            return str(np.round(getattr(model, one).toArray(), 6).tolist())
-    return str(sorted(np.round(each, 6).tolist() for each in model.clusterCenters()))
-
-
-@pytest.mark.parametrize(("kind", "params"), [
-    ("KMeans", {"k": 1}), ("KMeans", {"tol": -1.0}), ("GaussianMixture", {"k": 1}), ("BisectingKMeans", {"k": 1})],
-    ids=str)
-def test_parameters_that_mllib_refuses_end_with_its_words(groups: DataFrame, kind: str, params):
-    reasons = []
-    for module in (clustering, mllib_clustering):
-        with pytest.raises((PySparkException, Py4JError)) as caught:
-            getattr(module, kind)(**params).fit(groups)
-        reasons.append([part for part in str(caught.value).splitlines()[0].split() if "_" not in part])
-    assert reasons[0] == reasons[1] and "invalid" in reasons[0]
-
-
 def test_a_fold_without_rows_is_pysparks_error(classes: DataFrame):
     df = classes.withColumn("fold", functions.lit(0))
     search = searched(selection_in_workers, classification.LogisticRegression(labelCol="two"), numFolds=2,
