@@ -38,7 +38,7 @@ function show(node) {
     : [each.application || each.session, String(each.pid), count(each.clients),
        each.rates.busy === undefined ? "" : `${Math.round(100 * each.rates.busy)} %`,
        each.memory.map((memory) => `${memory.device} ${size(memory.used)} of ${size(memory.total)}`
-         + share(each.rates.devices[memory.device])).join(", "),
+         + share(each.rates.devices[memory.device])).join("\n"),
        size(each.host), count(each.rates.requests), count(each.rates.plans), count(each.rates.repeated),
        size(each.rates.received), size(each.rates.returned), size(each.rates.sent), count(each.plans),
        count(each.failed)]), "no application has a session here");

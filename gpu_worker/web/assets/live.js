@@ -4,6 +4,8 @@ const SECONDS = 600;
 const LEAST_SECONDS = 60;
 const HEIGHT = 180;
 const COLOURS = ["#2f74c0", "#d9822b", "#2e9e6b", "#a45bc0", "#c0392b", "#7a8699"];
+// Seconds between two times that an axis names.
+const TICKS = [5, 10, 15, 30, 60, 120, 300];
 const points = [];
 const charts = new Map();
 
@@ -73,7 +75,7 @@ function draw(id, names, series, show) {
       width: place.clientWidth, height: HEIGHT, cursor: {drag: {x: false, y: false}}, legend: {markers: {width: 3}},
       scales: {x: {range: shownTime},
                y: {range: (self, low, high) => [0, Math.max(high || 0, 10) * 1.1]}},
-      axes: [{...axis, space: 75, values: (self, ticks, axis, space, step) => ticks.map((each) => clock(each, step < 60))}, {...axis, size: 70, values: (self, ticks) => ticks.map(show)}],
+      axes: [{...axis, space: 75, incrs: TICKS, values: (self, ticks, axis, space, step) => ticks.map((each) => clock(each, step < 60))}, {...axis, size: 70, values: (self, ticks) => ticks.map(show)}],
       series: [{}, ...names.map((name, number) => ({label: name, stroke: COLOURS[number % COLOURS.length], width: 2,
         points: {show: false}, value: (self, value) => value === null ? "" : show(value)}))],
     }, [points.map((point) => point.at), ...series], place);

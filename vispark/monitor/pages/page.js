@@ -33,7 +33,7 @@ function show(said) {
     seconds(each.seconds), seconds(each.worker), seconds(each.compile), size(each.bytes), each.operations]),
     "no plan was answered since the dashboard began");
   fill("workers", said.workers.map((each) => [each.name, each.state, each.transport, count(each.plans),
-    count(each.plans_rate), each.memory.map((memory) => `${memory.device} ${size(memory.used)}${share(memory.share)}`).join(", "),
+    count(each.plans_rate), each.memory.map((memory) => `${memory.device} ${size(memory.used)}${share(memory.share)}`).join("\n"),
     size(each.host), count(each.kernels), count(each.failed), count(each.snapshots), size(each.sent), each.directory, each.machine]),
     "no worker yet");
   fill("vrdds", said.vrdds.map((each) => [String(each.vrdd), each.name, count(each.all), count(each.partitions),
