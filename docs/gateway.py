@@ -1,8 +1,8 @@
 """Runs the notebooks of examples/notebooks in a kernel of a Jupyter Enterprise Gateway, and compares what they show.
 
-``python docs/gateway.py http://127.0.0.1:8888``, by the Python of an environment of the gateway's own, for it pins
-anyio 3 and takes ipykernel 6.29; docs/examples/notebooks.md has the commands. A kernel is started by the gateway's
-REST interface, and cells run over its websocket.
+``python docs/gateway.py http://127.0.0.1:8888 [NOTEBOOK...]``, by the Python of an environment of the gateway's own, for
+it pins anyio 3 and takes ipykernel 6.29; docs/examples/notebooks.md has the commands. A kernel is started by the
+gateway's REST interface, and cells run over its websocket.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import difflib
 import json
 import sys
+import time
 import uuid
 from pathlib import Path
 from typing import Any
@@ -29,20 +30,36 @@ _SECONDS = 300
 
 def main() -> None:
     """Run all cells in one kernel, and end with an error where they show something else than is kept."""
-    url = sys.argv[1]
+    url, *names = sys.argv[1:]
+    notebooks = [path for path in NOTEBOOKS if path.name in names or not names]
+    wait_for(url)
     started = requests.post(f"{url}/api/kernels", json={"name": "python3", "env": _VARIABLES}, timeout=_SECONDS)
     started.raise_for_status()
     kernel = started.json()["id"]
     try:
         socket = websocket.create_connection(f"ws{url.removeprefix('http')}/api/kernels/{kernel}/channels",
                                              timeout=_SECONDS)
-        differences = [line for path in NOTEBOOKS for line in compared(path, socket)]
+        differences = [line for path in notebooks for line in compared(path, socket)]
         socket.close()
     finally:
         requests.delete(f"{url}/api/kernels/{kernel}", timeout=_SECONDS)
     if differences:
         sys.exit("\n".join(differences))
-    print(f"{len(NOTEBOOKS)} notebooks through {url}: as they are kept")
+    print(f"{len(notebooks)} notebooks through {url}: as they are kept")
+
+
+def wait_for(url: str) -> None:
+    """Wait until the gateway answers."""
+    end = time.monotonic() + _SECONDS
+    while True:
+        try:
+            requests.get(f"{url}/api", timeout=_SECONDS).raise_for_status()
+        except requests.ConnectionError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.5)
+        else:
+            return
 
 
 def compared(path: Path, socket: websocket.WebSocket) -> list[str]:

