@@ -1,4 +1,6 @@
-"""A real systemd runs a user's units: the first client starts the service, and a daemon that is killed comes back."""
+"""A real systemd runs the units, those of a user and, as process 1, those of the system: the first client starts the
+service, and a daemon that is killed comes back.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +14,11 @@ from pathlib import Path
 import pytest
 
 from gpu_worker.deployment import templates
+from tests.system.worker_tools import eventually
 
 MANAGER = Path("/usr/lib/systemd/systemd")
 SCRIPT = Path(__file__).with_name("systemd.sh")
+SYSTEM_SCRIPT = Path(__file__).with_name("systemd_system.sh")
 PROGRAM = str(Path(sys.executable).with_name("gpu-worker"))
 #: Where systemd keeps its groups of processes, whichever version of them the machine has.
 GROUPS = [Path("/sys/fs/cgroup/systemd"), Path("/sys/fs/cgroup")]
@@ -35,7 +39,13 @@ def group() -> Iterator[Path]:
         pytest.skip(f"no groups of processes here: {error}")
     yield path
     for inside in sorted((each for each in path.rglob("*") if each.is_dir()), reverse=True):
-        inside.rmdir()
+        _remove(inside)
+    _remove(path)
+
+
+def _remove(path: Path) -> None:
+    """Remove a group, whose last process may just be ending."""
+    assert eventually(lambda: not (path / "cgroup.procs").read_text())
     path.rmdir()
 
 
@@ -51,5 +61,34 @@ def test_units_of_a_user_start_restart_and_stop_the_daemon(group: Path, tmp_path
     assert ran.returncode == 0, f"{ran.stdout}\n{ran.stderr}\n{(tmp_path / 'home' / 'systemd.log').read_text()}"
     assert shown["before"] == "inactive" and shown["stopped"] == "inactive"
     assert shown["started"] == "serves /run/user/0/vispark"
+    assert all(", up " in shown[step] for step in ("status", "restarted", "again"))
+    assert shown["left"] == "daemon.log"
+
+
+@pytest.mark.timeout(120)
+def test_units_of_the_system_serve_a_user_as_process_1_starts_them(group: Path, tmp_path: Path):
+    templates.write("systemd", tmp_path / "units", templates.values(PROGRAM, "vispark"))
+    root = Path(__file__).resolve().parents[2]
+    command = ["unshare", "--mount", "--pid", "--fork", "--uts", "--mount-proc", "--kill-child", "sh", "-c",
+               f'echo 0 > "{group}/cgroup.procs" && exec sh "$@"', "sh", SYSTEM_SCRIPT, tmp_path / "units", PROGRAM,
+               "nobody", sys.base_prefix, root]
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          text=True) as process:
+        try:
+            said = []
+            for line in process.stdout:
+                said.append(line)
+                if line.startswith("end "):
+                    break
+        finally:
+            # Process 1 ends by no other signal, and all of its namespace with it.
+            process.kill()
+    if said[0].startswith("unshare: "):
+        pytest.skip(said[0])
+    shown = dict(line.rstrip().split(" ", 1) for line in said)
+    assert shown["end"] == "0", "".join(said)
+    assert shown["before"] == "inactive" and shown["stopped"] == "inactive"
+    assert shown["directory"] == f"{shown['user']} 700" and shown["owner"] == shown["user"]
+    assert shown["started"] == f"serves /run/vispark/{shown['user']}"
     assert all(", up " in shown[step] for step in ("status", "restarted", "again"))
     assert shown["left"] == "daemon.log"
