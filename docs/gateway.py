@@ -1,7 +1,7 @@
 """Runs the notebooks of examples/notebooks in a kernel of a Jupyter Enterprise Gateway, and compares what they show.
 
-``python docs/gateway.py http://127.0.0.1:8888 [NOTEBOOK...]``, by the Python of an environment of the gateway's own, for
-it pins anyio 3 and takes ipykernel 6.29; docs/examples/notebooks.md has the commands. A kernel is started by the
+``python docs/gateway.py http://127.0.0.1:8888 [NOTEBOOK...]``, by the Python of an environment of the gateway's own,
+for it pins anyio 3 and takes ipykernel 6.29; docs/examples/notebooks.md has the commands. A kernel is started by the
 gateway's REST interface, and cells run over its websocket.
 """
 
