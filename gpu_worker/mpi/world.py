@@ -114,10 +114,7 @@ class MpiWorld(JoinedWorld):
             self._connection.socket.shutdown(socket.SHUT_RDWR)
         launcher, self._launcher = self._launcher, None
         if launcher is not None:
-            try:
-                start_thread(_end, [launcher], name="end of a world")
-            except (OutOfMemory, OutOfResources):
-                _end(launcher)
+            _end_beside(launcher)
 
     def _disconnect(self) -> None:
         self._is_over = True
@@ -148,7 +145,7 @@ def join(wanted: Wanted, deadline: float, is_over: Callable[[], bool] = lambda: 
                 if wanted.rank == 0:
                     check_nodes(wanted.workers)
                     launcher = mpirun(directory, wanted.key, wanted.workers)
-                    undo.callback(_end, launcher)
+                    undo.callback(_end_beside, launcher)
                 failpoint("world-starting")
                 connection, joined = _accepted(listener, wanted, launcher, deadline, is_over)
                 undo.callback(connection.close)
@@ -220,6 +217,14 @@ def _accepted(listener: socket.socket, wanted: Wanted, launcher: subprocess.Pope
     except VisparkError:
         connection.close()
         raise
+
+
+def _end_beside(launcher: subprocess.Popen[bytes]) -> None:
+    """End an mpirun in a thread: it takes seconds, for which no recovery waits."""
+    try:
+        start_thread(_end, [launcher], name="end of a world")
+    except (OutOfMemory, OutOfResources):
+        _end(launcher)
 
 
 def _end(launcher: subprocess.Popen[bytes]) -> None:
