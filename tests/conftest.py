@@ -9,12 +9,12 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests import loggers
+from tests import jvm, loggers
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -67,6 +67,15 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
     if _noted.get("file") != item.path:
         _noted.update(file=item.path, loggers=loggers.state())
     return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Say in the report of a test that fails if the JVM of this process is gone, and why."""
+    report = yield
+    if report.failed and (said := jvm.end_of_ours()):
+        report.sections.append(("The driver's JVM", said))
+    return report
 
 
 @pytest.hookimpl(wrapper=True)
