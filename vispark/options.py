@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -37,33 +38,47 @@ def _choice(*choices: str) -> Callable[[str], str]:
     return parse
 
 
-def _positive(text: str) -> float:
-    value = float(text)
-    if not 0 < value < float("inf"):
-        raise ValueError("a number above 0")
+#: Seconds of the units that Spark's own options take, the longest names first.
+_UNITS = {"min": 60.0, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def _number(text: str) -> float:
+    """Return a number; NaN, which fits no option, for what is none."""
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
+
+
+def _seconds(text: str) -> float:
+    text = text.strip().lower()
+    unit = next((unit for unit in _UNITS if text.endswith(unit)), "")
+    value = _number(text.removesuffix(unit)) * _UNITS.get(unit, 1.0)
+    if not 0 < value < math.inf:
+        raise ValueError("seconds, more than 0, or a number with its unit, as 500ms, 90s, 10m or 2h")
     return value
 
 
 def _share(text: str) -> float:
-    value = float(text)
+    value = _number(text)
     if not 0 <= value < 1:
         raise ValueError("a number from 0 up to, without, 1")
     return value
 
 
 def _count(text: str) -> int:
-    value = int(text)
-    if value < 0:
+    if not text.strip().isdecimal():
         raise ValueError("a whole number, 0 or more")
-    return value
+    return int(text)
 
 
 def _bytes(text: str) -> int:
     factors = {"k": 10, "m": 20, "g": 30, "t": 40}
-    text = text.strip().lower().removesuffix("b")
-    if text[-1:] in factors:
-        return _count(text[:-1]) << factors[text[-1]]
-    return _count(text)
+    short = text.strip().lower().removesuffix("b")
+    digits = short[:-1] if short[-1:] in factors else short
+    if not digits.isdecimal():
+        raise ValueError("bytes, a whole number, 0 or more, or one with its unit, as 512k, 64m or 8g")
+    return int(digits) << factors.get(short[-1:], 0)
 
 
 def _positive_bytes(text: str) -> int:
@@ -151,10 +166,10 @@ OPTIONS = (
     Option("sharedMemory", 0, _shared_limit, "bytes",
            "The most shared memory a session's thread blocks take, as on a smaller GPU; `99k` and the like are "
            "understood. 0: all that the devices have for them."),
-    Option("lease", 10.0, _positive, "s",
+    Option("lease", 10.0, _seconds, "s",
            "How long a worker keeps a session's data after its driver, or its last executor, has gone; and data on "
            "GPUs that Spark schedules after the last executor that had one of them."),
-    Option("deadline", 600.0, _positive, "s",
+    Option("deadline", 600.0, _seconds, "s",
            "How long the kernels of a plan may take, from the first launch on, before the worker's process is ended."),
     Option("transport", "auto", _transport, "", _transports()),
     Option("exchange", "mpi", _exchange, "", _exchanges()),
@@ -163,9 +178,9 @@ OPTIONS = (
     Option("snapshotShare", 0.02, _share, "",
            "The share of the time that snapshots of long loops on grids may cost; 0: none are taken, and what is lost "
            "is computed anew from the RDD that was sent."),
-    Option("timeToLoss", 21600.0, _positive, "s",
+    Option("timeToLoss", 21600.0, _seconds, "s",
            "How long it takes on average until a worker of the application is lost. The shorter, the more snapshots."),
-    Option("startTimeout", 30.0, _positive, "s", "How long to wait for a worker that starts by itself."),
+    Option("startTimeout", 30.0, _seconds, "s", "How long to wait for a worker that starts by itself."),
     Option("cacheDir", "", str, "", "Where compiled kernels are kept; empty: the user's cache directory."),
     Option("udfBytes", 64 << 20, _positive_bytes, "bytes",
            "Up to how many bytes of columns a task joins before `vispark.udf` computes them in one plan; `64m` and the "
