@@ -17,7 +17,7 @@ from vispark.translate.codegen.operands import plain, static
 from vispark.translate.codegen.scalar import numbers, scalars
 from vispark.translate.codegen.scalar.casts import cast, literal, truth
 from vispark.translate.ir.errors import NotConstant, Refusal
-from vispark.translate.ir.types import BOOL, FLOAT, Scalar
+from vispark.translate.ir.types import BOOL, FLOAT, INT, Scalar
 from vispark.translate.ir.values import Array, Named, Nothing, Number, RaggedRow, Selected, Tuple, Value, describe
 from vispark.translate.language.library import TYPES, UFUNC_C, UFUNC_OTHER
 from vispark.translate.language.registry import lowers, register
@@ -108,6 +108,41 @@ def item_method(emit: Emitter, value: Value) -> Value:
         raise Refusal(".item() is of an array of one element; index it")
     return Number(Scalar(_python_type(number.type), weak=True),
                   cast(number, Scalar(_python_type(number.type))).text, atom=False)
+
+
+@lowers("bit_count", "value", method="bit_count")
+def bit_count_method(emit: Emitter, value: Value) -> Number:
+    """Return ``value.bit_count()``, the ones among the bits of a number without its sign."""
+    number = _integer(value, "bit_count")
+    return Number(INT, f"(long long)bits_of<{number.type.c}>({number.text})", atom=False)
+
+
+@lowers("bit_length", "value", method="bit_length")
+def bit_length_method(emit: Emitter, value: Value) -> Number:
+    """Return ``value.bit_length()``, the bits that a number without its sign needs."""
+    number = _integer(value, "bit_length")
+    return Number(INT, f"(long long)length_in_bits<{number.type.c}>({number.text})", atom=False)
+
+
+@lowers("is_integer", "value", method="is_integer")
+def is_integer_method(emit: Emitter, value: Value) -> Value:
+    """Return ``value.is_integer()``: whether a number is finite and whole."""
+    number = scalar_argument("is_integer", value)
+    if number.type.kind in "iu":
+        return literal(True)
+    if number.type.kind != "f":
+        raise Refusal(f".is_integer() is of a float or an int, and this is {describe(value)}")
+    number = emit.fixed(number)
+    whole = scalars.binary("-", number, scalars.ufunc("trunc", number))
+    # An infinity less itself is no number.
+    return Number(BOOL, scalars.binary("==", whole, literal(0.0)).text, atom=False)
+
+
+def _integer(value: Value, name: str) -> Number:
+    number = scalar_argument(name, value)
+    if number.type.kind not in "iub" or (number.type.kind == "b" and not number.type.weak):
+        raise Refusal(f".{name}() is of an int, and this is {describe(value)}")
+    return cast(number, INT) if number.type.kind == "b" else number
 
 
 def _register_families() -> None:

@@ -39,9 +39,11 @@ from vispark.translate.language.unsupported import (
     COMPARE,
     LACKING,
     METHODS_WITH_EFFECT,
+    PYTHON_NUMBERS,
     UNARY,
     attribute_lacks,
     did_you_mean,
+    unbound,
     why_not,
 )
 
@@ -518,6 +520,8 @@ class _Reader:
         return self.static(found, full, place(node), found_at)
 
     def _refuse_attribute(self, node: ast.Attribute, value: Expression) -> None:
+        if isinstance(value, form.Library) and value.name in PYTHON_NUMBERS:
+            raise self.error(node, f"{value.name}.{node.attr} is not supported{unbound(value.name, node.attr)}")
         if isinstance(value, form.Library):
             raise self.error(node, f"{value.name}.{node.attr} is not supported; of the reductions there are np.sum, "
                                    "np.prod, np.min, np.max, np.any, np.all, np.cumsum and np.cumprod")

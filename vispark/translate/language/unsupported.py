@@ -45,7 +45,16 @@ METHODS_WITH_EFFECT = ("append", "extend", "insert", "pop", "remove", "sort", "f
                         "resize", "put", "itemset", "clear", "setdefault", "reverse")
 
 
+#: Types of Python whose methods and attributes users may ask numbers for.
+PYTHON_NUMBERS = {kind.__name__: kind for kind in (bool, int, float, complex)}
+
+_NO_TEXT = "a kernel makes no text or bytes: make them of what collect() gives"
 _INSTEAD_OF = {
+    "hex": _NO_TEXT, "to_bytes": _NO_TEXT, "tobytes": _NO_TEXT, "tostring": _NO_TEXT,
+    "as_integer_ratio": "math.frexp(x) takes a float apart",
+    "numerator": "an int is its own numerator", "denominator": "that of an int is 1",
+    "view": "exec with a kernel reads the bits of a number as another type",
+    "byteswap": "numbers are in the machine's order here, and come back in that of the records",
     "index": "np.argmax(np.array(values) == x) is the first place",
     "count": "np.count_nonzero(p == x) counts",
     "tolist": "a row is gone over as it is",
@@ -58,10 +67,27 @@ def attribute_lacks(name: str, of: str = "") -> str:
     """
     there = ", .".join(library.PROPERTIES) + " and the methods ." + "(), .".join(sorted(registry.methods())) + "()"
     instead = f"{_INSTEAD_OF[name]}; " if name in _INSTEAD_OF else ""
-    if of and not instead:
+    if of and not instead and not _is_of_numbers(name):
         field = "x" if name == "get" else name
         instead = f'where {of} is a record with a field {field}, write {of}["{field}"]; '
     return f"values have no .{name} here; {instead}there are .{there}"
+
+
+def _is_of_numbers(name: str) -> bool:
+    return name.startswith("__") or any(hasattr(kind, name) for kind in (*PYTHON_NUMBERS.values(), np.ndarray))
+
+
+def unbound(kind: str, name: str) -> str:
+    """Return the end of an error's text for a method of a type of Python's that is asked of the type itself.
+
+    Examples
+    --------
+    >>> unbound("int", "bit_count")
+    '; write x.bit_count()'
+    """
+    if name in registry.methods():
+        return f"; write x.{name}()"
+    return f"; {_INSTEAD_OF[name]}" if name in _INSTEAD_OF else ": kernels work on numbers"
 
 
 _INSTEAD_OF_NUMPY = {

@@ -212,6 +212,13 @@ template <class T> __device__ __forceinline__ unsigned char bits_of(T a)
     bits = bits + (bits >> 4) & 0x0f0f0f0f0f0f0f0fULL;
     return (unsigned char)(bits * 0x0101010101010101ULL >> 56);
 }
+template <class T> __device__ __forceinline__ int length_in_bits(T a)
+{
+    int length = 0;
+    for (unsigned long long bits = unsigned_absolute<T>(a); bits != 0; bits >>= 1)
+        ++length;
+    return length;
+}
 template <class T> __device__ __forceinline__ T next_after(T a, T b) { return nextafter(a, b); }
 template <> __device__ __forceinline__ float next_after<float>(float a, float b) { return nextafterf(a, b); }
 // How far the next number away from zero is.

@@ -60,6 +60,8 @@ def operate(emit: Emitter, symbol: str, left: Value, right: Value) -> Value:
         raise Refusal("** of bools has several types in NumPy, by the exponent's value; write .astype(int) before")
     if isinstance(left, Tuple | List) and isinstance(right, Tuple | List) and symbol == "+":
         return type(left)((*left.items, *right.items))
+    if isinstance(left, Number) and isinstance(right, Tuple | List) and symbol == "*":
+        left, right = right, left
     if isinstance(left, Tuple | List) and isinstance(right, Number) and symbol == "*":
         return type(left)(left.items * static(right, "how often a tuple is repeated must be known before the "
                                                           "kernel runs"))
