@@ -356,7 +356,7 @@ def test_vreduce_says_at_the_call_what_it_cannot_do(sc: SparkContext):
 
 def test_vreduce_of_rows_that_a_vmap_made(sc: SparkContext):
     rows = [(key, np.arange(3, dtype="f4") + key) for key in range(5)]
-    sums = sc.parallelize(rows, 2).cache("GPU").vmap(lambda p: 2 * p).vreduce(operator.add)
+    sums = sc.parallelize(rows, 2).cache("GPU").vmap(lambda p: 2 * p, of="value").vreduce(operator.add)
     assert exact(sums.collect()) == exact([(key, np.float32(2 * row.sum())) for key, row in rows])
     assert sums.values().sum() == 90 and "FoldInside" not in sums.explanation()
 

@@ -250,9 +250,9 @@ def test_keys_that_were_sent_as_numbers(sc: SparkContext, key: type):
     assert {type(each) for each, _ in found.collect()} == {key}
     assert held.mapValues(abs).collect() == plain.mapValues(abs).collect()
     assert held.countByKey() == plain.countByKey()
-    sums = dict(held.vmap(lambda x: 2 * x).reduceByKey(operator.add).collect())
+    sums = dict(held.vmap(lambda x: 2 * x, of="value").reduceByKey(operator.add).collect())
     assert sums == pytest.approx({each: 2 * total for each, total in plain.reduceByKey(operator.add).collect()})
-    assert sorted(held.join(held.vmap(lambda x: 2 * x), 2).collect()) == sorted(
+    assert sorted(held.join(held.vmap(lambda x: 2 * x, of="value"), 2).collect()) == sorted(
         plain.join(plain.mapValues(lambda x: 2 * x), 2).collect())
 
 

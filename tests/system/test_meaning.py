@@ -212,9 +212,21 @@ def test_whole_pairs_go_on_in_a_chain(sc):
     kept = made.cache()
     assert kept.vmap(lambda kv: kv[0] + kv[1], of="record").sum() == 27 and kept.count() == 5
     assert pairs.vmap(lambda kv: kv[0], of="record").reduce(operator.add) == 10
-    assert pairs.vmap(lambda v: 2 * v).collect() == [(n, float(n)) for n in range(5)]
+    assert pairs.vmap(lambda v: 2 * v, of="value").collect() == [(n, float(n)) for n in range(5)]
 
 
 def test_of_an_error_in_rows_it_is_said_that_they_are_rows(arrays):
     with pytest.raises(TranslationError, match=r'arrays of shape \(2, 3\), and the function gets their rows'):
         arrays.vmap(lambda m: m[0, 1]).collect()
+
+
+def test_tuples_are_tuples_where_the_record_is_asked_for(sc):
+    tuples = [(n, n / 2, n > 1) for n in range(4)]
+    cached = sc.parallelize(tuples, 2).cache("GPU")
+    for function in (lambda t: t, lambda t: t[1:] + t[:1], lambda t: (t[0] & 1, 2 * t[:2]), lambda t: (t, t[2])):
+        assert [*map(exact, cached.vmap(function, of="record").collect())] == [exact(function(each)) for each in tuples]
+    keyed = sc.parallelize([("a", tuples[2])], 1).cache("GPU")
+    assert exact(keyed.vmap(lambda t: t[1:], of="value").collect()) == exact([("a", (1.0, True))])
+    found, = warnings_of(lambda: cached.vmap(lambda t: t).collect())
+    assert 'of="row"' in found and 'of="record"' in found and "row of float64" in found
+    assert not warnings_of(lambda: cached.vmap(lambda t: t[1] * t[0]).collect())

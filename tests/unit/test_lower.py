@@ -86,8 +86,8 @@ def rows(count: int, width: int, kind: str = "elements", keyed: bool = False) ->
                            (Signature((field,)),))
 
 
-def mapping(function, *arguments) -> plan.Map:
-    return plan.Map(record_map(function, arguments))
+def mapping(function, *arguments, of: str | None = None) -> plan.Map:
+    return plan.Map(record_map(function, arguments, of))
 
 
 def executing(by: float = 2.0) -> plan.Exec:
@@ -274,7 +274,7 @@ def test_of_pairs_only_the_item_that_is_wanted_is_computed(op: plan.Op, dtype: s
 
 
 def test_keys_alone_need_no_kernel():
-    lowering = lowered(chain(mapping(doubled), plan.Keys()), numbers(5, keyed=True))
+    lowering = lowered(chain(mapping(doubled, of="value"), plan.Keys()), numbers(5, keyed=True))
     assert kinds(lowering) == [LoadStep, KeysStep, FetchStep] and lowering.launches == [[]]
     assert lowering.results()[0] == PartitionSchema(5, 8,
                                                     RecordLayout("elements", True, (part("", "<f4"),), only="keys"), ())

@@ -117,10 +117,11 @@ def vmap(vrdd: Recorded, f: Callable[..., Any], *arguments: Any, of: str | None 
     *arguments
         Numbers, NumPy arrays and lists of arrays of one shape, by value and by place.
     of : str, optional
-        What the function is of: ``"record"``, the whole of it, whatever its shape, and of pairs the key, too, which
-        must be a number; ``"value"``, the whole value of a pair; ``"row"``, what lies along the leading axis of a
-        record or value of two dimensions or more. Left out: as above, with a :class:`MeaningWarning` where ``map``
-        would give something else.
+        What the function is of: ``"record"``, the whole of it, whatever its shape, of a tuple each item in its
+        type, and of pairs the key, too, which must be a number; ``"value"``, the whole value of a pair; ``"row"``,
+        what lies along the leading axis of a record or value of two dimensions or more, or the numbers of a tuple as
+        an array of one dtype. Left out: as above, with a :class:`MeaningWarning` where ``map`` would give something
+        else.
 
     Raises
     ------

@@ -21,7 +21,6 @@ from vispark.plan.map_call import (
     MapSpec,
     agrees,
     given,
-    is_pair,
     label_of,
     launch_of,
     not_alike,
@@ -260,7 +259,7 @@ class _Run:
         outputs = [each for each in after.signature.fields if each.name in written]
         # The keys that a record was sent with end where one of the functions makes a pair.
         made = [states[position + 1].mapped for position, _ in calls]
-        paired = any(is_pair(each.kernel) for each in made if each is not None)
+        paired = any(each.paired for each in made if each is not None)
         return launch_of(mapped, calls, outputs, plan.slots, plan.modules, keyless=before.layout.keyed and paired)
 
     def _taken_item(self, last: int, after: OperatorOutput) -> str:

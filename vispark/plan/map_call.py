@@ -6,7 +6,7 @@ import functools
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -35,8 +35,14 @@ from vispark.records.pairs import whole as whole_pairs
 from vispark.translate import ElementField, ElementSpec, Function, KernelParameter
 from vispark.translate.codegen.scalar.interface import SHARED_LIMIT, TableKernel, TracedCall
 from vispark.translate.frontend import index_faults
-from vispark.translate.frontend.meaning import same_by_rows, takes_pair_apart
+from vispark.translate.frontend.meaning import (
+    is_given_to_numpy,
+    is_returned_in_dict,
+    same_by_rows,
+    takes_pair_apart,
+)
 from vispark.translate.frontend.python_numbers import meaning_of_numbers
+from vispark.translate.ir import nodes
 from vispark.translate.ir.errors import TranslationError
 from vispark.translate.ir.folding import Folding
 from vispark.translate.ir.nodes import Constant, Definition
@@ -146,11 +152,14 @@ class Mapped:
         The Python ints, bools and infinities whose values the kernel has compiled in, or does not need.
     whole : bool
         Whether it takes each block as one element.
+    paired : bool
+        Whether what it gives are pairs with keys of their own.
     """
 
     kernel: TableKernel
     settled: frozenset[ArgumentRef]
     whole: bool = False
+    paired: bool = False
 
 
 Call = tuple[int, MapSpec]
@@ -182,7 +191,7 @@ def resolve_maps(calls: Sequence[Call], layout: RecordLayout, signature: Signatu
         leading(calls[0][1], signature)
     try:
         kernel = fusion.fuse([TracedCall(spec.function, spec.values) for _, spec in calls],
-                             _record(layout.kind, signature, whole, _python(layout, signature)), wanted=wanted,
+                             _element(calls[0][1], layout, signature, whole), wanted=wanted,
                              folding=folding, shared_limit=shared_limit)
     except TranslationError as error:
         if hint := _hint(layout, signature, whole):
@@ -194,36 +203,73 @@ def resolve_maps(calls: Sequence[Call], layout: RecordLayout, signature: Signatu
              for kind, values in (("argument", spec.arguments), ("capture", spec.captured))
              for number, value in enumerate(values) if value.weak and (
                  np.dtype(value.dtype).kind in "bi" or (not value.shape and value.number in (math.inf, -math.inf)))}
-    return Mapped(kernel, frozenset(compiled - passed), whole)
+    is_pair = kernel.structure.kind == "tuple" and len(kernel.structure.items) == 2
+    # A value that is a tuple of two keeps its key, as for mapValues().
+    paired = is_pair and not (layout.keyed and all(spec.of == "value" for _, spec in calls))
+    return Mapped(kernel, frozenset(compiled - passed), whole, paired)
 
 
 def _warn(spec: MapSpec, layout: RecordLayout, signature: Signature, whole: bool) -> None:
     """Warn, once a place, of a function that may mean something else for ``map``, which passes it the whole record."""
     definition = spec.function.definition
-    if spec.of or whole or layout.kind == "grid":
-        return
-    if layout.kind == "blocks":
-        axes = {each.name: len(each.shape) - 1 for each in signature.fields}
-        if same_by_rows(spec.function, spec.arguments, axes):
-            return
-        message = (f"{spec.label} gets the rows of arrays of shape {_shapes(signature)}, one at a time, where map() "
-                   'would give it each array as a whole. Write vmap(..., of="row") for rows, or vmap(..., '
-                   f'of="{"value" if layout.keyed else "record"}") for the whole')
-    elif layout.keyed and not layout.named and takes_pair_apart(definition):
-        message = (f"{spec.label} gets the value of each (key, value) pair, and takes items 0 and 1 of it, where map() "
-                   'would give it the pair. Write vmap(..., of="record") for the pair, whose key must be a number, or '
-                   'vmap(..., of="value") if items of the value are meant')
-    else:
-        numbers = {each.name: each.types[0] for each in layout.parts
-                   if each.form == "number" and each.types[0] in ("bool", "int", "float")}
-        said = meaning_of_numbers(spec.function, numbers) if numbers and not layout.tupled else ""
-        if not said:
-            return
-        message = f'{spec.label} {said}, and vmap(..., of="{"value" if layout.keyed else "record"}") to leave it so'
     place = definition.text.file, definition.at.line, layout.kind
-    if place not in _warned:
+    if spec.of or whole or layout.kind == "grid" or place in _warned:
+        return
+    if message := _otherwise(spec, layout, signature):
         warnings.warn_explicit(message, MeaningWarning, definition.text.file, definition.at.line)
         _warned.add(place)
+
+
+def _otherwise(spec: MapSpec, layout: RecordLayout, signature: Signature) -> str:
+    """Return a text of what a function means for ``map`` that it does not mean here; "" if nothing is found."""
+    definition = spec.function.definition
+    if layout.kind == "blocks":
+        axes = {each.name: len(each.shape) - 1 for each in signature.fields}
+        if not same_by_rows(spec.function, spec.arguments, axes):
+            return (f"{spec.label} gets the rows of arrays of shape {_shapes(signature)}, one at a time, where map() "
+                    'would give it each array as a whole. Write vmap(..., of="row") for rows, or vmap(..., '
+                    f'of="{"value" if layout.keyed else "record"}") for the whole')
+    if layout.keyed and not layout.named and (takes_pair_apart(definition) or _means_pair(spec, layout, signature)):
+        return (f"{spec.label} gets the value of each (key, value) pair, where map() would give it the pair. Write "
+                'vmap(..., of="value") for the value, as for mapValues(), or vmap(..., of="record") for the pair, '
+                "whose key must be a number")
+    if layout.parts and layout.parts[0].form == "tuple" and _means_tuple(spec, layout, signature):
+        name, word = ("mapValues", "value") if layout.keyed else ("map", "record")
+        return (f"{spec.label} gets each tuple as a row of {np.dtype(signature.fields[0].dtype)}, where {name}() would "
+                f'give it the tuple. Write vmap(..., of="row") for the row, or vmap(..., of="{word}") for the tuple, '
+                "each item of its type")
+    numbers = {each.name: each.types[0] for each in layout.parts
+               if each.form == "number" and each.types[0] in ("bool", "int", "float")}
+    said = meaning_of_numbers(spec.function, numbers) if numbers and not layout.tupled else ""
+    return said and f'{spec.label} {said}, and vmap(..., of="{"value" if layout.keyed else "record"}") to leave it so'
+
+
+def _means_pair(spec: MapSpec, layout: RecordLayout, signature: Signature) -> bool:
+    """Return whether a function of a pair's value is one of the pair too, and not the one that returns it."""
+    definition = spec.function.definition
+    match definition.body:
+        case (nodes.Return(nodes.Local(name)),) if name == definition.parameters[0].name:
+            return False
+    if is_returned_in_dict(definition) or (layout.key and not any(each.shape[1:] for each in signature.fields)
+                                           and is_given_to_numpy(definition)):
+        return True
+    of_pair = replace(spec, of="record")
+    # Of keys that are no numbers it is enough to know that something is there.
+    opened, fields = whole_pairs(replace(layout, key=layout.key or "int"), signature)
+    whole = takes_whole(of_pair, opened, fields)
+    return _kernel_of(spec, _element(of_pair, opened, fields, whole)) is not None
+
+
+def _means_tuple(spec: MapSpec, layout: RecordLayout, signature: Signature) -> bool:
+    """Return whether a function of rows is one of tuples too, and gives these something of another form or type."""
+    if is_returned_in_dict(spec.function.definition):
+        return True
+    row = _kernel_of(spec, _element(spec, layout, signature, whole=False))
+    of_tuple = replace(spec, of="value" if layout.keyed else "record")
+    other = _kernel_of(spec, _element(of_tuple, layout, signature, whole=False))
+    return row is not None and other is not None and (
+        row.structure != other.structure or [(each.dtype, each.shape) for each in row.outputs]
+        != [(each.dtype, each.shape) for each in other.outputs])
 
 
 def _shapes(signature: Signature) -> str:
@@ -291,7 +337,7 @@ def after_map(mapped: Mapped, layout: RecordLayout, signature: Signature) -> tup
     fields = {each.name: each for each in signature.fields} if kernel.merge else {}
     after = Signature(tuple((fields | {each.name: each for each in outputs}).values()))
     found = layout.mapped(tuple((each.name, each.dtype, bool(each.shape), each.number) for each in kernel.outputs),
-                          tupled=kernel.structure.kind == "tuple", merge=kernel.merge, pair=is_pair(kernel),
+                          tupled=kernel.structure.kind == "tuple", merge=kernel.merge, pair=mapped.paired,
                           whole=mapped.whole)
     return after, found
 
@@ -326,13 +372,8 @@ def remark(spec: MapSpec, layout: RecordLayout, signature: Signature, shared_lim
     none.
     """
     layout, signature = given(spec, layout, signature)
-    record = _record(layout.kind, signature, takes_whole(spec, layout, signature), _python(layout, signature))
+    record = _element(spec, layout, signature, takes_whole(spec, layout, signature))
     return two_pass.why_by_rows(TracedCall(spec.function, spec.values), record, shared_limit)
-
-
-def is_pair(kernel: TableKernel) -> bool:
-    """Return whether a function returns pairs, which have keys of their own."""
-    return kernel.structure.kind == "tuple" and len(kernel.structure.items) == 2
 
 
 def leading(spec: MapSpec, signature: Signature) -> int:
@@ -398,25 +439,29 @@ def _means_whole(spec: MapSpec, signature: Signature) -> bool:
     extents = {each.shape[:1] for each in signature.fields}
     if len(extents) > 1:
         return True
-    call = [TracedCall(spec.function, spec.values)]
-    if _translates(call, signature, whole=False):
-        return False
-    return _translates(call, signature, whole=True)
+    return _kernel_of(spec, _record("blocks", signature, whole=False)) is None \
+        and _kernel_of(spec, _record("blocks", signature, whole=True)) is not None
 
 
-def _translates(calls: Sequence[TracedCall], signature: Signature, *, whole: bool) -> bool:
+def _kernel_of(spec: MapSpec, element: ElementSpec) -> TableKernel | None:
+    """Return the kernel of a call for elements; None if it does not go with them."""
     try:
-        fusion.fuse(calls, _record("blocks", signature, whole))
+        return fusion.fuse([TracedCall(spec.function, spec.values)], element)
     except TranslationError:
-        return False
-    return True
+        return None
 
 
-def _python(layout: RecordLayout, signature: Signature) -> Mapping[str, tuple[tuple[str, bool], ...]]:
-    """Return the fields that are Python's numbers, or tuples, of pairs that a function gets whole, as it would from
-    ``map``: dtype of the number or of each item of the tuple, and whether it is a Python number.
+def _element(spec: MapSpec, layout: RecordLayout, signature: Signature, whole: bool) -> ElementSpec:
+    """Return the element that a call gets of blocks."""
+    return _record(layout.kind, signature, whole, _python(spec, layout, signature))
+
+
+def _python(spec: MapSpec, layout: RecordLayout, signature: Signature) -> Mapping[str, tuple[tuple[str, bool], ...]]:
+    """Return the fields that are tuples, or Python's numbers in a pair, where a function gets these as from ``map``:
+    dtype of the number or of each item of the tuple, and whether it is a Python number.
     """
-    if layout.keyed or not layout.key:
+    is_pair = bool(layout.key) and not layout.keyed
+    if not is_pair and spec.of not in ("record", "value"):
         return {}
     widths = {each.name: each.shape[-1] for each in signature.fields if each.shape}
     found = {}
@@ -424,7 +469,7 @@ def _python(layout: RecordLayout, signature: Signature) -> Mapping[str, tuple[tu
         types = tuple([(held_as(name).name, name in BY_NAME) for name in part.types])
         if part.form == "tuple":
             found[part.name] = types if len(types) > 1 else types * widths[part.name]
-        elif part.form == "number" and types[0][1]:
+        elif is_pair and part.form == "number" and types[0][1]:
             found[part.name] = types
     return found
 

@@ -59,6 +59,28 @@ def takes_pair_apart(definition: Definition) -> bool:
     return bool(uses) and all(uses)
 
 
+def is_returned_in_dict(definition: Definition) -> bool:
+    """Return whether a function returns its element as it is as a field of a dict."""
+    name = definition.parameters[0].name if definition.parameters else ""
+    return any(isinstance(item, nodes.Local) and item.name == name for node in nodes.nodes_of(definition.body)
+               if isinstance(node, nodes.DictOf) for item in node.items)
+
+
+def is_given_to_numpy(definition: Definition) -> bool:
+    """Return whether a function of NumPy's is given the element as it is, of which it makes an array if it is a tuple.
+
+    Examples
+    --------
+    >>> from vispark.translate.frontend.reader import trace
+    >>> [is_given_to_numpy(trace(f).definition) for f in (lambda v: np.sqrt(v) + 1, lambda v: np.sqrt(v[0]))]
+    [True, False]
+    """
+    name = definition.parameters[0].name if definition.parameters else ""
+    return any(_is_one_of(given, frozenset([name])) for node in nodes.nodes_of(definition.body)
+               if isinstance(node, nodes.Call) and isinstance(node.function, nodes.Library)
+               and node.function.name.startswith("numpy.") for given in node.arguments)
+
+
 def _uses(names: frozenset[str], part: object) -> list[bool]:
     """Return, for each use of an element that goes by some names, whether the use is one of a pair."""
     if isinstance(part, tuple):
