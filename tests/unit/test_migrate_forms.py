@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import json
 import textwrap
@@ -15,8 +16,9 @@ from click.testing import CliRunner, Result
 from vispark.migrate import frames
 from vispark.migrate.capture import CapturedCall, RunCapture, digest_of, encoded
 from vispark.migrate.cli import main
-from vispark.migrate.errors import NO, UNKNOWN, USAGE, YES, SourceError
+from vispark.migrate.errors import NO, UNKNOWN, USAGE, YES, OutputError, SourceError
 from vispark.migrate.from_source import qualify_source
+from vispark.migrate.history import History
 from vispark.migrate.notebooks import notebook_with, script_of
 from vispark.migrate.port import PortedProgram, port
 from vispark.migrate.sites import SourceProgram
@@ -25,6 +27,8 @@ from vispark.migrate.typed import as_dicts, is_of_pairs, of_dicts, typed_verdict
 CELLS = ("%matplotlib inline\nimport numpy as np\n!ls\n", "data = sc.textFile('x').map(float).cache()\nw = 1.0\n",
          "%%bash\necho for i in x\n",
          "for _ in range(9):\n    w -= data.map(lambda x: x * w).reduce(lambda a, b: a + b)\nw")
+
+WRITTEN = "data = sc.textFile('x').map(float).cache()\nfor _ in range(9):\n    data.map(lambda x: x + 1).sum()\n"
 
 
 def _notebook(path: Path, *cells: str) -> Path:
@@ -297,3 +301,24 @@ def test_an_option_behind_the_script_is_named_as_it_is_the_programs(tmp_path: Pa
     assert ended.exit_code == YES
     assert "vispark: --cluster, --history behind the script: the program's" in ended.stderr
     assert ended.stdout.endswith("job.py --cluster x --k=3 --history\n")
+
+
+@pytest.mark.parametrize("words", [("port",), ("report", "html", "1", "--out")])
+def test_a_file_that_cannot_be_written_is_as_it_was(words: tuple[str, ...], tmp_path: Path,
+                                                    monkeypatch: pytest.MonkeyPatch):
+    def full(self: Path, *_: object, **__: object) -> None:
+        self.touch()
+        raise OSError(errno.ENOSPC, "No space left on device")
+    monkeypatch.setenv("VISPARK_HISTORY", str(tmp_path / "history.db"))
+    History().job(str(tmp_path / "job.py"))
+    (tmp_path / "job.py").write_text(WRITTEN)
+    monkeypatch.setattr(Path, "write_text", full)
+    if words[0] == "port":
+        program = port(SourceProgram.read(tmp_path / "job.py"))
+        with pytest.raises(OutputError, match=r"job\.py cannot be written: No space left"):
+            program.write(tmp_path / "job.py")
+    else:
+        ended = _vispark(*words, str(tmp_path / "job.py"))
+        assert ended.exit_code == UNKNOWN and "job.py cannot be written: No space left" in ended.output
+    assert (tmp_path / "job.py").read_text() == WRITTEN and sorted(each.name for each in tmp_path.glob("*job*")) == [
+        "job.py"]

@@ -17,6 +17,7 @@ from pyspark import SparkContext
 
 from vispark.migrate.errors import PredictionError
 from vispark.migrate.predict import EXP, PRODUCT
+from vispark.migrate.written_files import write_file
 from vispark.records.rows import Rows
 
 #: Processes that want a core, for each core, from which on nothing is measured.
@@ -243,5 +244,5 @@ def written(path: Path, device: str, name: str, rates: dict[str, float], load: f
     """
     document = {"device": device, "name": name, "runs": runs, "date": time.strftime("%Y-%m-%d"), "load": load,
                 "rates": rates}
-    path.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+    write_file(path, json.dumps(document, indent=2) + "\n")
     return document

@@ -8,7 +8,8 @@ from gpu_worker.deployment.output import NO, UNKNOWN, USAGE, YES
 from vispark.errors import VisparkError
 
 __all__ = ["NO", "UNKNOWN", "USAGE", "YES", "CaptureError", "EventLogError", "HistoryError", "JobMissing",
-           "MasterError", "MissingPackage", "PredictionError", "SourceError", "ValidationError", "last_words"]
+           "MasterError", "MissingPackage", "OutputError", "PredictionError", "SourceError",
+           "ValidationError", "last_words"]
 
 #: Line that names an error, as a traceback ends.
 _ERROR = re.compile(r"[\w.]*(Error|Exception|Interrupt|Exit|Warning)\b.*")
@@ -32,6 +33,10 @@ class MissingPackage(VisparkError):
 
 class MasterError(VisparkError):
     """A program that names a master of its own where another one was asked for."""
+
+
+class OutputError(VisparkError):
+    """A file that a command was to write and could not."""
 
 
 class ValidationError(VisparkError):

@@ -20,6 +20,7 @@ from vispark.migrate.pairs import LISTS, TO_DICTS, function_edits, list_edits, m
 from vispark.migrate.rules import DRAWS, MAPS, LoopRules
 from vispark.migrate.sites import RddCall, SourceProgram
 from vispark.migrate.typed import PAIRS, described, kind_of, schema_of
+from vispark.migrate.written_files import write_file
 
 #: Verdicts with which an operation may be in a loop that is ported.
 _PORTABLE = ON_DEVICE | {"driver", "as it is"}
@@ -58,12 +59,18 @@ class PortedProgram:
                         *(unified(before[file], text, file) for file, text in self.modules.items())])
 
     def write(self, path: Path) -> None:
-        """Write the changed script, and the changed modules beside it, where it finds them before those that were."""
-        path.write_text(self.text, encoding="utf-8")
+        """Write the changed script, and the changed modules beside it, where it finds them before those that were.
+
+        Raises
+        ------
+        OutputError
+            If one cannot be written; it is as it was then.
+        """
+        write_file(path, self.text)
         for file, text in self.modules.items():
             module = path.parent / Path(file).resolve().relative_to(Path(self.program.file).resolve().parent)
             module.parent.mkdir(parents=True, exist_ok=True)
-            module.write_text(text, encoding="utf-8")
+            write_file(module, text)
 
 
 class _NotPorted(Exception):

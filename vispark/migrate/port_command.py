@@ -24,6 +24,7 @@ from vispark.migrate.notebooks import SUFFIX, notebook_with, write_script
 from vispark.migrate.port import PortedProgram, port
 from vispark.migrate.sites import SourceProgram
 from vispark.migrate.validate_command import validate
+from vispark.migrate.written_files import write_file
 
 #: Says of a port that it did not run.
 NOT_EXECUTED = "not executed"
@@ -67,7 +68,7 @@ def command(ctx: click.Context, script: Path, folder: Path | None, write: bool, 
         for path in [*([script] if write else []), *([out] if out else [])]:
             is_notebook = script.suffix == path.suffix == SUFFIX
             if is_notebook:
-                path.write_text(notebook_with(script, found.text), encoding="utf-8")
+                write_file(path, notebook_with(script, found.text))
             else:
                 found.write(path)
     document = {"ported": list(found.loops), "refused": list(found.refused), "verdict": verdict, "diff": found.diff}

@@ -14,6 +14,7 @@ from gpu_worker.web import server
 from vispark.migrate.cli import emit, json_option
 from vispark.migrate.history import History
 from vispark.migrate.report_page import figures, is_validated, page, seconds_text
+from vispark.migrate.written_files import write_file
 
 
 @click.group("report")
@@ -49,7 +50,7 @@ def html(job: int, out: Path | None, as_json: bool) -> None:
     """Write JOB as one HTML file without scripts, which can be mailed."""
     found = History().whole_job(job)
     path = out or Path(f"{Path(found['name']).stem}.html")
-    path.write_text(page(found), encoding="utf-8")
+    write_file(path, page(found))
     emit({"path": str(path)}, as_json, lambda: str(path))
 
 

@@ -36,6 +36,7 @@ from vispark.migrate.report_page import page
 from vispark.migrate.run_traces import RunFolder
 from vispark.migrate.sites import SourceProgram
 from vispark.migrate.validate_command import validate
+from vispark.migrate.written_files import write_file
 
 
 @dataclass
@@ -108,7 +109,7 @@ def command(ctx: click.Context, script: Path, arguments: tuple[str, ...], out: P
 def _write_notebook(way: WholeWay, notebook: Path, port_: Path) -> None:
     """Write the port of a notebook as a notebook beside the script that ran."""
     path = port_.with_suffix(SUFFIX)
-    path.write_text(notebook_with(notebook, port_.read_text(encoding="utf-8")), encoding="utf-8")
+    write_file(path, notebook_with(notebook, port_.read_text(encoding="utf-8")))
     way.document["notebook"] = str(path)
     way.texts.append(f"as a notebook: {path}")
 
@@ -218,7 +219,7 @@ def _report(way: WholeWay, history: History, job: int, folder: Path) -> None:
     """Write the report's page; without Jinja2 the store has it all the same."""
     began, path, text = time.monotonic(), folder / "report.html", f"vispark report job {job}"
     try:
-        path.write_text(page(history.whole_job(job)), encoding="utf-8")
+        write_file(path, page(history.whole_job(job)))
         way.document["report"] = str(path)
         text = f"{path}, or {text}"
     except MissingPackage as error:
