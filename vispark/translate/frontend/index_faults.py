@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterator, Sequence
 
 from vispark._utils.callers import user_line
@@ -27,6 +27,9 @@ _REPORTED = re.compile(r"is out of range for an axis of length \d+(?P<where>, at
 LabelledFunction = tuple[str, nodes.Definition]
 
 _known: OrderedDict[LabelledFunction, None] = OrderedDict()
+
+#: The last functions whose subscripts were counted, by identity; kept, so that no other has theirs.
+_counted: dict[int, tuple[nodes.Definition, dict[int, int]]] = {}
 
 
 def remember(label: str, definition: nodes.Definition) -> None:
@@ -109,14 +112,29 @@ def subscript(definition: nodes.Definition, node: nodes.Index) -> int:
     >>> subscript(function, node) == subscript(function, node) > 0
     True
     """
-    before = 0
-    for each in nodes.nodes_of(definition.body):
-        if each is node:
-            break
-        before += each == node
-    else:
-        before = 0          # one that the translator made of the function's
+    # One that the translator made of the function's is not among these.
+    before = _equal_before(definition).get(id(node), 0)
     return zlib.crc32(f"{definition.name} {node!r}".encode()) << 8 | before % 255 + 1
+
+
+def _equal_before(definition: nodes.Definition) -> dict[int, int]:
+    """Return the count of equal subscripts before each of a function's, by the subscript's identity.
+
+    Loops that are written out ask for the same ones thousands of times.
+    """
+    known = _counted.get(id(definition))
+    if known is not None:
+        return known[1]
+    count: Counter[nodes.Node] = Counter()
+    before: dict[int, int] = {}
+    for each in nodes.nodes_of(definition.body):
+        if isinstance(each, nodes.Index) and id(each) not in before:
+            before[id(each)] = count[each]
+            count[each] += 1
+    _counted[id(definition)] = definition, before
+    for oldest in list(_counted)[:-_FUNCTIONS]:
+        _counted.pop(oldest, None)
+    return before
 
 
 def _at(definition: nodes.Definition, wanted: int) -> str:

@@ -22,6 +22,7 @@ from vispark.translate.ir.types import INT, NUMPY_BOOL, Scalar
 from vispark.translate.ir.values import (
     Array,
     ArrayType,
+    Dict,
     List,
     Nothing,
     Number,
@@ -49,6 +50,8 @@ def lower_index(emit: Emitter, node: nodes.Index) -> Value:
         return value
     if isinstance(value, RaggedRow) and len(node.indices) == 1:
         return item_of_row(emit, value, _index_of(emit, node.indices[0]), _subscript(emit, node))
+    if isinstance(value, Dict):
+        raise Refusal(f"{describe(value)} has no items by number; write the name of a field, as r[\"x\"]")
     if not isinstance(value, Array):
         raise Refusal(f"{describe(value)} has no items")
     if len(node.indices) != 1 or isinstance(node.indices[0], nodes.Slice | nodes.Literal):
