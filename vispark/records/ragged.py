@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -53,12 +54,12 @@ class FlatColumn:
 @dataclass(frozen=True, slots=True, eq=False)
 class FlatRows:
     """Rows of several lengths, or sparse vectors, one behind the other: what :class:`~vispark.records.rows.Rows` takes
-    in place of an array.
+    in place of an array, and what tables are written from.
 
     Attributes
     ----------
-    lengths : ndarray of int64
-        The number of items of each row.
+    offsets : ndarray of int64
+        Where each row's items begin, from 0 on, and behind them where the last ones end.
     items : ndarray
         The items of all rows.
     places : ndarray of int32, optional
@@ -67,17 +68,33 @@ class FlatRows:
         Of sparse vectors their sizes.
     """
 
-    lengths: np.ndarray
+    offsets: np.ndarray
     items: np.ndarray
     places: np.ndarray | None = None
     sizes: np.ndarray | None = None
 
+    @property
+    def lengths(self) -> np.ndarray:
+        """The number of items of each row."""
+        return np.diff(self.offsets)
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row in the mean."""
+        return 8 + (self.items.nbytes + (0 if self.places is None else self.places.nbytes)) // max(1, len(self))
+
     def __len__(self) -> int:
-        return len(self.lengths)
+        return len(self.offsets) - 1
+
+    def __getitem__(self, rows: slice) -> FlatRows:
+        start, stop, _ = rows.indices(len(self))
+        offsets = self.offsets[start:stop + 1]
+        items = slice(offsets[0], offsets[-1])
+        return FlatRows(offsets - offsets[0], self.items[items], None if self.places is None else self.places[items],
+                        None if self.sizes is None else self.sizes[start:stop])
 
     def __iter__(self) -> Iterator[Any]:
-        stops = np.cumsum(self.lengths)
-        for row, (start, stop) in enumerate(zip((stops - self.lengths).tolist(), stops.tolist(), strict=True)):
+        for row, (start, stop) in enumerate(pairwise(self.offsets.tolist())):
             if self.places is None or self.sizes is None:
                 yield self.items[start:stop]
             else:
@@ -87,6 +104,26 @@ class FlatRows:
         """Return whether rows of ``other`` are records like these."""
         return isinstance(other, FlatRows) and self.items.dtype == other.items.dtype \
             and (self.places is None) == (other.places is None)
+
+
+def flat_rows(part: RecordPart, block: Mapping[str, np.ndarray]) -> FlatRows:
+    """Return the rows of one part of a partition's block.
+
+    Examples
+    --------
+    >>> block = {"w#": np.array([[2, 1], [0, 2]]), "w": np.array([1.0, 2.0, 3.0])}
+    >>> list(flat_rows(RecordPart("w", "ragged", ("<f8",)), block))
+    [array([3.]), array([1., 2.])]
+    """
+    starts = block[part.name + STARTS]
+    begins, lengths = starts[:, 0], starts[:, 1]
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    items = np.ascontiguousarray(block[part.name], part.dtype)
+    places = block[part.name + PLACES] if part.form == "sparse" else None
+    if not np.array_equal(begins, offsets[:-1]) or len(items) != offsets[-1]:
+        chosen = np.repeat(begins - offsets[:-1], lengths) + np.arange(offsets[-1])
+        items, places = items[chosen], None if places is None else places[chosen]
+    return FlatRows(offsets, items, places, starts[:, 2] if part.form == "sparse" else None)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -160,22 +160,23 @@ class BatchReader:
             column = column.cast(pa.list_(column.type.value_type))
         vectors = column.flatten() if spec.type.kind == "vector" else []
         lists = vectors[3] if vectors else column
-        offsets = lists.offsets.to_numpy()
-        lengths = np.diff(offsets).astype(np.int64)
-        child = lists.values.slice(offsets[0], offsets[-1] - offsets[0]) if len(lists) else lists.values.slice(0, 0)
+        first, last = lists.offsets[0].as_py(), lists.offsets[-1].as_py()
+        offsets = lists.offsets.to_numpy().astype(np.int64) - first
+        child = lists.values.slice(first, last - first)
         missing = child.is_null().to_numpy(zero_copy_only=False) if child.null_count else None
         if missing is not None:
-            row = int(np.searchsorted(offsets - offsets[0], int(np.argmax(missing)), "right")) - 1
+            row = int(np.searchsorted(offsets, int(np.argmax(missing)), "right")) - 1
             self._refuse_null(spec, row, "an array with a null")
         items = (child if missing is None else _filled(child)).to_numpy(zero_copy_only=False)
         if not vectors:
-            return _Numbers(spec, items, missing, FlatRows(lengths, items))
+            return _Numbers(spec, items, missing, FlatRows(offsets, items))
         kinds, sizes, indices, _ = vectors
         dense = kinds.to_numpy(zero_copy_only=False) == 1
-        places = (np.arange(len(items)) - np.repeat(offsets[:-1] - offsets[0], lengths)).astype(np.int32)
+        lengths = np.diff(offsets)
+        places = (np.arange(len(items)) - np.repeat(offsets[:-1], lengths)).astype(np.int32)
         places[np.repeat(~dense, lengths)] = indices.flatten().to_numpy(zero_copy_only=False)
         widths = np.where(dense, lengths, sizes.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64))
-        return _Numbers(spec, items, missing, FlatRows(lengths, items, places, widths))
+        return _Numbers(spec, items, missing, FlatRows(offsets, items, places, widths))
 
     def _without_null_rows(self, spec: ColumnSpec, column: Any) -> tuple[Any, np.ndarray | None]:
         if not column.null_count:

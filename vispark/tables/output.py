@@ -13,8 +13,9 @@ from gpu_worker.protocol.errors import PlanError, RecordError
 from vispark._utils.lazy import LazyModule
 from vispark.records.layout import RAGGED, RecordLayout, RecordPart, held_as
 from vispark.records.partition_schema import FetchedPartition
+from vispark.records.ragged import FlatRows, flat_rows
 from vispark.tables.arrow import pa
-from vispark.tables.row_lists import RowLists, row_lists
+from vispark.tables.row_lists import arrow_lists
 from vispark.tables.types import VECTOR, ColumnType
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ class OutputColumn:
     ----------
     name : str
         The field's; ``_1`` and so on for places of tuples and pairs.
-    values : ndarray, RowLists, list or tuple of OutputColumn
+    values : ndarray, FlatRows, list or tuple of OutputColumn
         Numbers with rows along the first axis, or those of arrays with a second axis; arrays of several lengths, or
         sparse vectors; a list of keys; the fields of a struct.
     """
@@ -55,13 +56,13 @@ class OutputColumn:
                                               [each.name for each in self.values])
         if isinstance(self.values, list):
             return _keys(self.values)
-        is_ragged = isinstance(self.values, RowLists)
+        is_ragged = isinstance(self.values, FlatRows)
         numbers = self.values.items if is_ragged else self.values
         if numbers.dtype.kind not in "biuf" or numbers.dtype.itemsize > 8:
             raise PlanError(f"column {self.name!r} is {numbers.dtype}, which tables do not have; take .real and "
                             ".imag, or convert it, in a vmap")
         if is_ragged:
-            return self.values.arrow()
+            return arrow_lists(self.values)
         flat = pa.array(np.ascontiguousarray(self.values).reshape(-1))
         if self.values.ndim == 1:
             return flat
@@ -118,11 +119,11 @@ def _values(layout: RecordLayout, block: dict[str, np.ndarray]) -> list[OutputCo
             for number, name in enumerate(types)]
 
 
-def _of_part(part: RecordPart, block: dict[str, np.ndarray]) -> np.ndarray | RowLists:
-    return row_lists(part, block) if part.form in RAGGED else block[part.name]
+def _of_part(part: RecordPart, block: dict[str, np.ndarray]) -> np.ndarray | FlatRows:
+    return flat_rows(part, block) if part.form in RAGGED else block[part.name]
 
 
-def _nested(places: Sequence[tuple[list[str], np.ndarray | RowLists]]) -> list[OutputColumn]:
+def _nested(places: Sequence[tuple[list[str], np.ndarray | FlatRows]]) -> list[OutputColumn]:
     """Return the columns of tuples: ``1.0`` is the first field of the struct that is the second column."""
     found = []
     for first in dict.fromkeys(path[0] for path, _ in places):
@@ -270,7 +271,7 @@ def nbytes_of(columns: Sequence[OutputColumn]) -> int:
 def _row_bytes(column: OutputColumn) -> int:
     if isinstance(column.values, tuple):
         return sum(map(_row_bytes, column.values))
-    if isinstance(column.values, RowLists):
+    if isinstance(column.values, FlatRows):
         return column.values.row_bytes
     return 16 if isinstance(column.values, list) else column.values[:1].nbytes
 
