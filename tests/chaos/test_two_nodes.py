@@ -131,10 +131,10 @@ def test_a_grid_over_nodes_whose_daemons_do_not_know_each_other_fails_before_a_t
     assert blocks.count() == PARTITIONS and len(set(blocks._residency.by_home())) == 2
     names = [place_name(home.machine, home.runtime_dir) for home in blocks._residency.by_home()]
     for _ in range(2):
-        jobs = session.relayed_jobs
+        jobs = session.relay.count
         with pytest.raises(OptionError, match="name the nodes with 'gpu-worker start --hosts'") as failed:
             blocks.iterate(drifting, steps=2).collect()
-        assert session.relayed_jobs == jobs + 1         # which asked one daemon
+        assert session.relay.count == jobs + 1         # which asked one daemon
         assert any(f"is worker {name};" in str(failed.value) for name in names)
     assert blocks.count() == PARTITIONS
 

@@ -115,7 +115,7 @@ def test_plans_go_through_spark_where_tcp_does_not_work(
 
 
 def test_a_worker_without_a_port_is_relayed_to_and_that_is_said(worker: Worker):
-    other = Worker(worker._credentials, worker.home, lambda *_: None, worker.connections._awaited)
+    other = Worker(worker._credentials, worker.home, lambda *_: None, worker.connections._awaited, worker._relay._run)
     other.reached(None)
     assert other.transport == "relay" and "opened no port" in other.refused
 

@@ -44,6 +44,7 @@ from vispark import (
 )
 from vispark.lower.executable import BoundArguments, Executable, Invocation
 from vispark.runtime.driver.session import Session
+from vispark.runtime.driver.way import TokenPlace
 from vispark.runtime.executor import relay_tasks
 from vispark.runtime.executor.client import forget, local_client
 from vispark.runtime.executor.relay_tasks import CollectTask, Deferred, Relay
@@ -109,9 +110,9 @@ def test_what_one_load_brings_is_there_for_tasks_too(local: Topology):
         first = sc.parallelize([1.0, 2.0, 3.0], 2).cache("GPU")
         second = first.vmap(lambda x: x + 1).cache()
         assert second.collect() == [2.0, 3.0, 4.0]
-        jobs = Session.of(sc).relayed_jobs
+        jobs = Session.of(sc).relay.count
         assert first.sum() == 6.0 and first.collect() == [1.0, 2.0, 3.0] == first.map(float).collect()
-        assert Session.of(sc).relayed_jobs == jobs + 2
+        assert Session.of(sc).relay.count == jobs + 2
 
 
 @dataclass(frozen=True)
@@ -133,9 +134,10 @@ def test_a_relayed_task_that_came_to_another_node_is_run_on_an_executor_of_the_r
         points, session = sc.parallelize([1.0, 2.0], 2).cache("GPU"), Session.of(sc)
         assert points.count() == 2
         worker, = session.workers.known()
-        relay = session.relayed(points._residency, 0)
-        assert relay(Astray(worker.home, tmp_path / "came")) == (1, "there", b"")
-        assert relay(Astray(WorkerAddress("/elsewhere", worker.home.machine), tmp_path / "never")) is None
+        token = TokenPlace(points._residency, 0)
+        assert session.relay.run(Astray(worker.home, tmp_path / "came"), token) == (1, "there", b"")
+        elsewhere = WorkerAddress("/elsewhere", worker.home.machine)
+        assert session.relay.run(Astray(elsewhere, tmp_path / "never"), token) is None
 
 
 def test_a_relayed_plan_of_a_world_finds_the_process_that_came_behind_one_that_ended(

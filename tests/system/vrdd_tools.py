@@ -125,7 +125,7 @@ def cost(sc: SparkContext, action: Callable[[], object]) -> Cost:
 
 def _spent(sc: SparkContext) -> Cost:
     session = Session.of(sc)
-    workers, carried = session.workers.known(), session.relayed_jobs + session.collector.jobs
+    workers, carried = session.workers.known(), session.relay.count + session.collector.jobs
     return Cost(sc._jsc.sc().dagScheduler().numTotalJobs() - carried, sum(worker.plans for worker in workers),
                 sum(worker.fetched_bytes for worker in workers), report(sc).requests)
 

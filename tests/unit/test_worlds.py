@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -21,7 +22,7 @@ from vispark.errors import PartitionMissing
 from vispark.lower.executable import BoundArguments, Executable, Invocation
 from vispark.options import Options
 from vispark.runtime.driver.relay import RelayedWay
-from vispark.runtime.driver.way import Carried
+from vispark.runtime.driver.way import Carried, TokenPlace
 from vispark.runtime.driver.worker import as_answered
 from vispark.runtime.executor.relay_tasks import Ask, Relay
 from vispark.runtime.identity import Credentials, WorkerAddress
@@ -82,22 +83,22 @@ def test_a_relayed_plan_that_fails_is_heard_of_and_ends_its_world(answer: Carrie
     """Before the other workers' answers, which wait for this one in the world: it leaves it by a task of its own."""
     heard, asked, other = [], threading.Event(), threading.Event()
 
-    def relay(task: Relay | Ask) -> Carried:
+    def relay(task: Relay | Ask, _: TokenPlace) -> Carried:
         if isinstance(task, Relay):
             return answer
         assert task.request(3) == Abandon(3, b"k" * 16)
         asked.set()
         return 5, Done(3), b""
 
-    def waiting(task: Relay | Ask) -> Carried:
+    def waiting(task: Relay | Ask, _: TokenPlace) -> Carried:
         assert asked.wait(60)
         other.set()
         return 5, WorldLost("the world ended"), b""
 
     ways = [RelayedWay(Credentials("s", b"s" * 32, "", Options.read([])), WorkerAddress("/a", "here"), lambda *_: None,
-                       heard.append) for _ in range(2)]
+                       heard.append, run) for run in (waiting, relay)]
     invocation = Invocation(PREPARED, (7, 8), BoundArguments(()), world=world(1), epoch=4)
-    sent = [way.send(invocation, carried, ()) for way, carried in zip(ways, (waiting, relay), strict=True)]
+    sent = [way.send(invocation, TokenPlace(SimpleNamespace(tokens=None), 0), ()) for way in ways]
     numbers = as_answered(sent)
     assert next(numbers) == 1
     with pytest.raises((PartitionMissing, WorldLost)):

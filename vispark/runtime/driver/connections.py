@@ -18,7 +18,7 @@ from vispark.lower.executable import Invocation
 from vispark.records.partition_schema import PartitionSchema
 from vispark.runtime.driver.awaited_plans import AwaitedPlans
 from vispark.runtime.driver.pipeline import PendingRequest, RequestPipeline
-from vispark.runtime.driver.way import Learn, Relayed, Sent
+from vispark.runtime.driver.way import Learn, Sent, TokenPlace
 from vispark.runtime.executor.client import blame, contents
 from vispark.runtime.identity import Credentials, WorkerAddress
 
@@ -86,7 +86,7 @@ class WorkerConnections:
 
     # -- plans --------------------------------------------------------------------------------------------------------
 
-    def send(self, invocation: Invocation, relay: Relayed, released: tuple[int, ...]) -> Sent:
+    def send(self, invocation: Invocation, token: TokenPlace, released: tuple[int, ...]) -> Sent:
         pipeline = self._own_pipeline()
         try:
             invocation.check(pipeline.client.epoch)
@@ -121,7 +121,7 @@ class WorkerConnections:
 
     # -- small requests -----------------------------------------------------------------------------------------------
 
-    def ask(self, request: Callable[[int], Request], relay: Relayed) -> tuple[int, Any]:
+    def ask(self, request: Callable[[int], Request], token: TokenPlace) -> tuple[int, Any]:
         return self._ask(lambda client: request(client.next_number()))
 
     def held(self, number: int) -> tuple[int, dict[int, PartitionSchema]] | None:

@@ -22,7 +22,7 @@ from vispark.errors import PublicationLost, VisparkError, WorkerUnavailable
 from vispark.plan.operation import AttachedPublication
 from vispark.runtime.driver.executor_gpus import is_local
 from vispark.runtime.driver.residency import Residency
-from vispark.runtime.driver.way import LOST, Relayed
+from vispark.runtime.driver.way import LOST, TokenPlace
 from vispark.runtime.driver.worker import Worker, Workers
 from vispark.runtime.executor.publications import AttachedPart, AttachTask, parts, request
 from vispark.runtime.identity import Credentials, PartitionHandle, WorkerAddress
@@ -34,9 +34,6 @@ class Sharing(Protocol):
     context: SparkContext
     credentials: Credentials
     workers: Workers
-
-    def relayed(self, residency: Residency, partition: int) -> Relayed:
-        """Return a function that runs a task at the place of a partition's token."""
 
     def place(self, token: PartitionHandle) -> None:
         """Record where a partition is."""
@@ -57,22 +54,22 @@ def publish(session: Sharing, residency: Residency, details: PublicationDetails,
         If a worker cannot publish it, or is lost.
     """
     details = replace(details, key=secrets.token_hex(16), place=place, partitions=partitions)
-    done: list[tuple[Worker, Relayed]] = []
+    done: list[tuple[Worker, TokenPlace]] = []
     try:
         # All applications ask nodes in the same order, so that of two at once one has the name on all of them.
         for home, held in sorted(residency.by_home().items(), key=lambda each: _order(each[0])):
-            worker, relay = session.workers.at(home), session.relayed(residency, held[0])
-            worker.ask(_Asking(Publish(0, residency.cached.number, details, replaces)), relay)
-            done.append((worker, relay))
+            worker, token = session.workers.at(home), TokenPlace(residency, held[0])
+            worker.ask(_Asking(Publish(0, residency.cached.number, details, replaces)), token)
+            done.append((worker, token))
     except VisparkError:
-        for worker, relay in done:
-            _retract(worker, relay, details)
+        for worker, token in done:
+            _retract(worker, token, details)
         raise
 
 
-def _retract(worker: Worker, relay: Relayed, details: PublicationDetails) -> None:
+def _retract(worker: Worker, token: TokenPlace, details: PublicationDetails) -> None:
     try:
-        worker.ask(_Asking(Retract(0, details.name, details.key)), relay)
+        worker.ask(_Asking(Retract(0, details.name, details.key)), token)
     except (*LOST, PublicationLost, WorkerUnavailable):
         pass        # it is gone there
 
@@ -154,8 +151,7 @@ def _attached_at(session: Sharing, home: WorkerAddress, wanted: AttachedPublicat
     worker = session.workers.at(home)
     if not worker.direct:
         return None
-    epoch, reply = worker.ask(lambda number: request(number, wanted, residency.cached),
-                              lambda _: None)
+    epoch, reply = worker.ask(lambda number: request(number, wanted, residency.cached), TokenPlace(residency, 0))
     residency.bind(home, epoch, parts(reply))
     return reply.details
 

@@ -22,7 +22,7 @@ from vispark.runtime.driver.loop_pacing import ChunkController
 from vispark.runtime.driver.residency import Residency
 from vispark.runtime.driver.snapshot_replicas import owner
 from vispark.runtime.driver.snapshots import Snapshot, Snapshots
-from vispark.runtime.driver.way import Relayed
+from vispark.runtime.driver.way import TokenPlace
 from vispark.runtime.driver.worker import Workers
 from vispark.runtime.identity import WorkerAddress
 
@@ -61,9 +61,6 @@ class Holding(Protocol):
 
     def computed(self, loader: RDD[Any], chain: LogicalPlan, start: DatasetId, partitions: Sequence[int]) -> None:
         """Compute a chain's cached results from a node that workers hold."""
-
-    def relayed(self, residency: Residency, partition: int) -> Relayed:
-        """Return a function that runs a task at the place of a partition's token."""
 
 
 def enough(session: Holding, wanted: DatasetId, partitions: Sequence[int]) -> Callable[[PlanNode], bool]:
@@ -223,9 +220,9 @@ class Recovery:
         """Restore a worker's part of a snapshot there, or, if that part is lost, at the holder of its replica."""
         worker, holder = self._session.workers.at(home), snapshot.holders.get(home)
         partition = next(partition for partition, place in snapshot.places.items() if place == home)
-        relay = self._session.relayed(snapshot.residency, partition)
+        token = TokenPlace(snapshot.residency, partition)
         try:
-            target.bind(home, *worker.restore(snapshot.number, target.cached, relay))
+            target.bind(home, *worker.restore(snapshot.number, target.cached, token))
             return
         except (PartitionMissing, WorkerUnavailable, WorkerLost) as error:
             if isinstance(error, WorkerLost) and not worker.gone:
@@ -237,7 +234,7 @@ class Recovery:
             log.warning("a node has lost its part of a snapshot, and another one takes its place: %s", error)
         try:
             target.bind(holder, *self._session.workers.at(holder).restore(
-                snapshot.number, target.cached, relay, owner(home)))
+                snapshot.number, target.cached, token, owner(home)))
         except WorkerLost:
             raise
         except VisparkError as error:           # There may be no room for it beside the holder's own part.

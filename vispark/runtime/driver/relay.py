@@ -18,7 +18,7 @@ from vispark.lower.executable import Invocation
 from vispark.records.partition_schema import PartitionSchema
 from vispark.runtime.driver.pipeline import PendingRequest
 from vispark.runtime.driver.spark_errors import CALL_FAILED
-from vispark.runtime.driver.way import Carried, Learn, Relayed, Sent
+from vispark.runtime.driver.way import Carried, Learn, RunTask, Sent, TokenPlace
 from vispark.runtime.executor.relay_tasks import Ask, Deferred, Relay
 from vispark.runtime.identity import Credentials, WorkerAddress
 
@@ -80,6 +80,8 @@ class RelayedWay:
         Told the worker's epoch.
     heard : callable
         Told of each answer to a plan.
+    run : callable
+        Runs a task where a token lies.
 
     Attributes
     ----------
@@ -88,25 +90,27 @@ class RelayedWay:
     """
 
     def __init__(self, credentials: Credentials, home: WorkerAddress, learn: Learn,
-                 heard: Callable[[PendingRequest], None]):
+                 heard: Callable[[PendingRequest], None], run: RunTask):
         self.deferred = DeferredMessages()
         self._credentials = credentials
         self._home = home
         self._learn = learn
         self._heard = heard
+        self._run = run
 
-    def send(self, invocation: Invocation, relay: Relayed, released: tuple[int, ...]) -> Sent:
+    def send(self, invocation: Invocation, token: TokenPlace, released: tuple[int, ...]) -> Sent:
         self.deferred.release(released)
         task = Relay(self._credentials, self._home, invocation, self.deferred.take())
-        carry = partial(self._relay, task, relay, user_call())
+        carry = partial(self._relay, task, token, user_call())
         if invocation.world is None:
             return Sent(self, None, None, carry)
         # The tasks of all workers of a world must run at the same time.
         started = _started(carry)
-        started.add_done_callback(partial(self._end_if_failed, invocation, invocation.world.key, relay))
+        started.add_done_callback(partial(self._end_if_failed, invocation, invocation.world.key, token))
         return Sent(self, None, None, started.result, started)
 
-    def _end_if_failed(self, invocation: Invocation, world: bytes, relay: Relayed, carried: Future[Carried]) -> None:
+    def _end_if_failed(self, invocation: Invocation, world: bytes, token: TokenPlace,
+                       carried: Future[Carried]) -> None:
         """End the world of a plan that failed here, as other workers may wait for this one: it runs in the thread that
         carried the plan, once that is known to have failed.
 
@@ -119,14 +123,14 @@ class RelayedWay:
         self._heard(PendingRequest(0, invocation, error=error, done=True))
         if not error.is_alike:
             with suppress(VisparkError, *CALL_FAILED):
-                relay(Ask(self._credentials, self._home, partial(_abandoned, world)))
+                self._run(Ask(self._credentials, self._home, partial(_abandoned, world)), token)
 
-    def _relay(self, task: Relay, relay: Relayed, call: str) -> Carried:
+    def _relay(self, task: Relay, token: TokenPlace, call: str) -> Carried:
         """Run the task that carries a plan and the deferred messages to the worker, for a call of the user's."""
         answer: Carried = None
         try:
             with called_from(call):
-                answer = relay(task)
+                answer = self._run(task, token)
         finally:
             if answer is None:
                 self.deferred.put_back(task.deferred)
@@ -139,8 +143,8 @@ class RelayedWay:
         self._heard(PendingRequest(reply.number, None, answer=(reply, data), done=True))
         return epoch, reply, data
 
-    def ask(self, request: Callable[[int], Request], relay: Relayed) -> tuple[int, Any]:
-        return self._carried(relay(Ask(self._credentials, self._home, request)))[:2]
+    def ask(self, request: Callable[[int], Request], token: TokenPlace) -> tuple[int, Any]:
+        return self._carried(self._run(Ask(self._credentials, self._home, request), token))[:2]
 
     def _carried(self, answer: Carried) -> tuple[int, Any, bytes]:
         """Return the answer that a task carried; raise the error that it carried, or PartitionMissing if no task

@@ -58,6 +58,7 @@ from vispark.runtime.driver.pipeline import PendingRequest
 from vispark.runtime.driver.plan_cache import DistributedExecutable, PlanCache
 from vispark.runtime.driver.progress import showing
 from vispark.runtime.driver.recovery import Recovery, enough, is_held
+from vispark.runtime.driver.relay_jobs import RelayJobs
 from vispark.runtime.driver.release_queue import Released
 from vispark.runtime.driver.residency import Residency, shared_homes
 from vispark.runtime.driver.result import PartialResult
@@ -65,10 +66,9 @@ from vispark.runtime.driver.retry import STOPPED, check_open, shortened, until_d
 from vispark.runtime.driver.snapshot_replicas import copies
 from vispark.runtime.driver.snapshots import Snapshots
 from vispark.runtime.driver.spark_errors import SPARK_JOB_FAILED, reraise, tasks_done, worker_crashed
-from vispark.runtime.driver.way import LOST, Relayed, Sent
+from vispark.runtime.driver.way import LOST, Sent, TokenPlace
 from vispark.runtime.driver.worker import Worker, Workers, as_answered, await_all, raise_gravest, trying
 from vispark.runtime.driver.worlds import OpenEnd, Worlds
-from vispark.runtime.executor.relay_tasks import Ask, Relay
 from vispark.runtime.executor.task_input import reading_whole
 from vispark.runtime.executor.tasks import HandingBack, LoadTask, checked
 from vispark.runtime.identity import Credentials, PartitionHandle, WorkerAddress
@@ -98,7 +98,10 @@ class Session:
         self.context = weakref.proxy(context)
         self.credentials = Credentials(uuid.uuid4().hex, secrets.token_bytes(32), context.applicationId or "", options,
                                        context.getConf().get("spark.driver.host", ""), machine(), assigned(context))
-        self.workers = Workers(self.credentials, self._heard)
+        #: The tasks that carry plans, or something small, to workers that are relayed to.
+        self.relay = RelayJobs(self.context, lambda rdd, partitions: self.job(lambda: self.run(rdd, partitions)),
+                               lambda home: self.workers.at(home).executor)
+        self.workers = Workers(self.credentials, self._heard, self.relay.run)
         self.worlds = Worlds()
         self.snapshots = Snapshots(options.snapshotShare, options.timeToLoss)
         journal.begin(options.journal)
@@ -116,8 +119,6 @@ class Session:
         #: What computes content anew, until that is done.
         self._replays: weakref.WeakKeyDictionary[Residency, Recovery] = weakref.WeakKeyDictionary()
         self._numbers = itertools.count(1)
-        #: How many Spark jobs carried plans, or something small, to workers that are relayed to.
-        self.relayed_jobs = 0
         self.collector = GarbageCollector(self.context, self.credentials, self.workers, self.released, self.residencies)
         atexit.register(self.close)
 
@@ -582,7 +583,7 @@ class Session:
             invocation = Invocation(prepared, numbers, values.at((home, epochs[home])),
                                     profiling.current() is not None, world, saves.get(home), epochs[home])
             try:
-                sent = worker.send(invocation, self.relayed(residency, next(iter(prepared.results))), released)
+                sent = worker.send(invocation, TokenPlace(residency, next(iter(prepared.results))), released)
                 found.append((worker, prepared, sent))
             except VisparkError as error:
                 if errors is None:
@@ -609,8 +610,8 @@ class Session:
             return None
 
         def open_end(home: WorkerAddress, key: bytes) -> bytes:
-            relay = self.relayed(residency, next(iter(shares[home].results)))
-            epoch, address = self.workers.at(home).open_world(key, exchange.name, relay)
+            token = TokenPlace(residency, next(iter(shares[home].results)))
+            epoch, address = self.workers.at(home).open_world(key, exchange.name, token)
             if epoch != epochs[home]:
                 raise WorldLost(f"the plan is for the worker's process of epoch {epochs[home]}, and {epoch} is there")
             return address
@@ -622,7 +623,7 @@ class Session:
         for (home, prepared), world in zip(ready.shares, worlds, strict=True):
             if world is not None and not world.addresses and (world.rank, world.turn) == (0, 0) and self.relays:
                 try:
-                    self.workers.at(home).meet(world.workers, self.relayed(residency, next(iter(prepared.results))))
+                    self.workers.at(home).meet(world.workers, TokenPlace(residency, next(iter(prepared.results))))
                 except VisparkError:
                     self.worlds.renew()
                     raise
@@ -720,19 +721,6 @@ class Session:
             if profile is None:
                 break
             profile.add_task_seconds(token.stage, token.partition, token.seconds or {})
-
-    def relayed(self, residency: Residency, partition: int) -> Relayed:
-        """Return a function that runs a task at the place of a partition's token; where the partition was loaded on
-        another node since, on an executor of the node of the task's worker.
-        """
-        def relayed(task: Relay | Ask) -> Any:
-            self.relayed_jobs += 1
-            assert residency.tokens is not None
-            carried = residency.tokens.mapPartitionsWithIndex(task)
-            answer = self.job(lambda: self.run(carried, [partition]))[0]
-            there = None if answer else publications.at_executor(self.context, self.workers.at(task.home).executor)
-            return self.job(lambda: self.run(there.mapPartitionsWithIndex(task), [0]))[0] if there else answer
-        return relayed
 
     def place(self, token: PartitionHandle) -> None:
         """Record where a partition is, as its token says."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
+
+from pyspark import RDD
 
 from gpu_worker.protocol.fast_init import filled
 from gpu_worker.protocol.messages import Ran, Request
@@ -21,10 +23,25 @@ LOST = (WorkerLost, Fenced, PartitionMissing, WorldLost)
 
 #: What a task brings from a worker that is relayed to; None where it came to another node.
 Carried = tuple[int, Any, bytes] | None
-#: Runs a task where a partition's token lies, by a Spark job.
-Relayed = Callable[[Relay | Ask], Carried]
 #: Told a worker's epoch, and the shared memory of its thread blocks in bytes, 0 where that is not known.
 Learn = Callable[[int, int], None]
+
+
+class TokenHolder(Protocol):
+    """Interface of a residency for tasks that run where its tokens lie."""
+
+    tokens: RDD[Any] | None
+
+
+class TokenPlace(NamedTuple):
+    """Place of a partition's token, at its worker's node."""
+
+    holder: TokenHolder
+    partition: int
+
+
+#: Runs a task where a partition's token lies, by a Spark job.
+RunTask = Callable[[Relay | Ask, TokenPlace], Carried]
 
 
 @filled
@@ -44,8 +61,8 @@ class WorkerWay(Protocol):
     :class:`~gpu_worker.protocol.transport_kinds.TransportKind`, by whether it ``is_direct``.
     """
 
-    def send(self, invocation: Invocation, relay: Relayed, released: tuple[int, ...]) -> Sent:
-        """Send a plan and the numbers of VRDDs that are released with it; ``relay`` runs a task on the worker's node.
+    def send(self, invocation: Invocation, token: TokenPlace, released: tuple[int, ...]) -> Sent:
+        """Send a plan and the numbers of VRDDs that are released with it; a ``token`` lies on the worker's node.
 
         Raises
         ------
@@ -64,7 +81,7 @@ class WorkerWay(Protocol):
             If it failed.
         """
 
-    def ask(self, request: Callable[[int], Request], relay: Relayed) -> tuple[int, Any]:
+    def ask(self, request: Callable[[int], Request], token: TokenPlace) -> tuple[int, Any]:
         """Send the small request that ``request`` makes of its number; return the worker's epoch and the reply."""
 
     def held(self, number: int) -> tuple[int, dict[int, PartitionSchema]] | None:

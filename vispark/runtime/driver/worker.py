@@ -27,7 +27,7 @@ from vispark.runtime.driver.awaited_plans import AwaitedPlans
 from vispark.runtime.driver.connections import POLL_MS, WorkerConnections
 from vispark.runtime.driver.pipeline import PendingRequest
 from vispark.runtime.driver.relay import DeferredMessages, RelayedWay
-from vispark.runtime.driver.way import LOST, Relayed, Sent, WorkerWay
+from vispark.runtime.driver.way import LOST, RunTask, Sent, TokenPlace, WorkerWay
 from vispark.runtime.executor.client import contents
 from vispark.runtime.identity import Credentials, WorkerAddress
 from vispark.translate.codegen.scalar.interface import SHARED_LIMIT
@@ -63,7 +63,7 @@ class Worker:
 
     def __init__(self, credentials: Credentials, home: WorkerAddress,
                  heard: Callable[[WorkerAddress, PendingRequest], None],
-                 awaited: AwaitedPlans):
+                 awaited: AwaitedPlans, run: RunTask):
         self.home = home
         self.epoch = 0
         self.shared_limit = SHARED_LIMIT
@@ -80,7 +80,7 @@ class Worker:
         heard_here = partial(heard, home)
         kind = choose(credentials.options.transport, is_here=self._here, has_address=False)
         self.connections = WorkerConnections(credentials, home, kind, self.learn, heard_here, awaited)
-        self._relay = RelayedWay(credentials, home, self.learn, heard_here)
+        self._relay = RelayedWay(credentials, home, self.learn, heard_here, run)
 
     def _choose(self) -> None:
         self.connections.kind = choose(self._credentials.options.transport, is_here=self._here,
@@ -174,10 +174,12 @@ class Worker:
     def _way(self) -> WorkerWay:
         return self.connections if self.kind.is_direct else self._relay
 
-    def send(self, invocation: Invocation, relay: Relayed, released: tuple[int, ...] = ()) -> Sent:
-        """Send a plan; ``relay`` is used if the worker cannot be reached from here. Raises as the way's ``send``."""
+    def send(self, invocation: Invocation, token: TokenPlace, released: tuple[int, ...] = ()) -> Sent:
+        """Send a plan, by a task where ``token`` lies if the worker cannot be reached from here. Raises as the way's
+        ``send``.
+        """
         self.plans += 1
-        return self._way.send(invocation, relay, released)
+        return self._way.send(invocation, token, released)
 
     def receive(self, sent: Sent) -> tuple[int, Ran, Data]:
         """Return the answer to a plan, as the ``receive`` of the way that it went."""
@@ -232,7 +234,7 @@ class Worker:
                 self._door = client.reach
         return self.reach or self._door
 
-    def meet(self, workers: tuple[str, ...], relay: Relayed) -> None:
+    def meet(self, workers: tuple[str, ...], token: TokenPlace) -> None:
         """Check that the worker's daemon knows the daemons of all workers of an MPI world.
 
         Raises
@@ -243,20 +245,20 @@ class Worker:
         def request(asking: int) -> Request:
             return messages.Meet(asking, workers)
 
-        self.ask(request, relay)
+        self.ask(request, token)
 
-    def open_world(self, key: bytes, exchange: str, relay: Relayed) -> tuple[int, bytes]:
+    def open_world(self, key: bytes, exchange: str, token: TokenPlace) -> tuple[int, bytes]:
         """Open the worker's end of a world for an exchange; return the worker's epoch and the address of the end."""
-        epoch, reply = self.ask(lambda asking: messages.OpenWorld(asking, key, exchange), relay)
+        epoch, reply = self.ask(lambda asking: messages.OpenWorld(asking, key, exchange), token)
         return epoch, reply.address
 
-    def ask(self, request: Callable[[int], Request], relay: Relayed) -> tuple[int, Any]:
+    def ask(self, request: Callable[[int], Request], token: TokenPlace) -> tuple[int, Any]:
         """Send the small request that ``request`` makes of its number; return the worker's epoch and the reply. What
         goes wrong there is raised here.
         """
-        return self._way.ask(request, relay)
+        return self._way.ask(request, token)
 
-    def restore(self, snapshot: int, target: DatasetId, relay: Relayed,
+    def restore(self, snapshot: int, target: DatasetId, token: TokenPlace,
                 owner: str = "") -> tuple[int, dict[int, PartitionSchema]]:
         """Restore a snapshot under a number: the worker's own, or the replica of a part of ``owner``.
 
@@ -272,7 +274,7 @@ class Worker:
         def request(asking: int) -> Request:
             return messages.Restore(asking, snapshot, number, name, owner)
 
-        epoch, reply = self.ask(request, relay)
+        epoch, reply = self.ask(request, token)
         return epoch, contents(reply)
 
     def close(self) -> None:
@@ -333,9 +335,10 @@ def await_all(under_way: Sequence[tuple[Worker, Executable, Sent]], began: float
 class Workers:
     """Registry of the workers that a session knows."""
 
-    def __init__(self, credentials: Credentials, heard: Callable[[WorkerAddress, PendingRequest], None]):
+    def __init__(self, credentials: Credentials, heard: Callable[[WorkerAddress, PendingRequest], None], run: RunTask):
         self._credentials = credentials
         self._heard = heard
+        self._run = run
         self.awaited = AwaitedPlans(credentials.options.deadline)
         self._known: dict[WorkerAddress, Worker] = {}
         self._lock = threading.Lock()
@@ -345,8 +348,8 @@ class Workers:
         found = self._known.get(home)
         if found is None:
             with self._lock:
-                found = self._known.setdefault(home, Worker(self._credentials, home, self._heard,
-                                                                  self.awaited))
+                found = self._known.setdefault(home, Worker(self._credentials, home, self._heard, self.awaited,
+                                                            self._run))
         return found
 
     def known(self) -> list[Worker]:
