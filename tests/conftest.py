@@ -65,6 +65,8 @@ def pytest_collection_finish() -> None:
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
     """Note how loggers are before a file's first test, for the check after its last."""
     if _noted.get("file") != item.path:
+        # What earlier files imported is left out, too: each test on Spark collects garbage, to see what it leaves.
+        pytest_collection_finish()
         _noted.update(file=item.path, loggers=loggers.state())
     return (yield)
 

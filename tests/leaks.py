@@ -17,7 +17,7 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -80,21 +80,34 @@ class Snapshot:
         ]
 
 
-def processes(wanted: Callable[[Process, str], bool], parent: int | None = None) -> list[Process]:
-    """The living processes but this one for which ``wanted(process, environment)`` holds, of one parent where it is
-    given.
+def processes(wanted: Callable[[Process, str], bool]) -> list[Process]:
+    """The living processes but this one for which ``wanted(process, environment)`` holds.
 
     ``environment`` is what the process was started with, each variable ended by a zero character.
     """
-    found, mine = [], str(os.getpid())
-    # Every test looks twice, at each process of the machine: what pathlib would take for that is seconds of all tests.
-    for pid in os.listdir("/proc"):
-        if not pid.isdigit() or pid == mine:
-            continue
+    mine = str(os.getpid())
+    # What pathlib would take for all processes of the machine is seconds of all tests.
+    return _those([pid for pid in os.listdir("/proc") if pid.isdigit() and pid != mine], wanted)
+
+
+def children() -> list[Process]:
+    """The children of this process."""
+    pids: set[str] = set()
+    # Twice, as a list leaves one out where another child ends meanwhile.
+    for thread in 2 * os.listdir("/proc/self/task"):
+        try:
+            pids.update(_read(f"/proc/self/task/{thread}/children").split())
+        except (FileNotFoundError, ProcessLookupError):  # The thread ended meanwhile, or the kernel has no such lists.
+            if thread == str(os.getpid()):
+                return [process for process in processes(lambda *_: True) if process.parent == os.getpid()]
+    return _those(pids, lambda *_: True)
+
+
+def _those(pids: Iterable[str], wanted: Callable[[Process, str], bool]) -> list[Process]:
+    found = []
+    for pid in pids:
         try:
             state, above = _read(f"/proc/{pid}/stat").rpartition(")")[2].split(maxsplit=2)[:2]
-            if parent not in (None, int(above)):
-                continue
             command = _read(f"/proc/{pid}/cmdline").replace("\0", " ").strip()
             environment = _read(f"/proc/{pid}/environ")
         except OSError:  # It ended meanwhile, or is another user's.
@@ -103,11 +116,6 @@ def processes(wanted: Callable[[Process, str], bool], parent: int | None = None)
         if state != "Z" and wanted(process, environment + "\0"):
             found.append(process)
     return found
-
-
-def children() -> list[Process]:
-    """The children of this process."""
-    return processes(lambda *_: True, os.getpid())
 
 
 def is_alive(pid: int) -> bool:
