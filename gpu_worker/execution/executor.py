@@ -132,7 +132,7 @@ class Execution:
         payload, inline, placed = parted(data, self.request, context.payload)
         iterated = tuple(context.grid.iterated) if context.grid else ()
         return Ran(self.request.number, outputs, folded, context.results.retained, times, inline, iterated,
-                   placed=placed), payload
+                   placed=placed, bounds=context.results.bounds), payload
 
     def _record(self, recording: Recording, outputs: tuple[Output, ...], data: Data | None) -> None:
         """Keep the pass in the recording, and bind the kept results that the recording holds."""

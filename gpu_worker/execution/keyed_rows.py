@@ -104,5 +104,26 @@ def ordered(keys: np.ndarray) -> np.ndarray:
     return np.where(bits & sign, ~bits, bits | sign).astype(np.uint64)
 
 
+def unordered(words: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """Return the keys of a dtype that :func:`ordered` gives numbers for.
+
+    Examples
+    --------
+    >>> keys = np.array([-np.inf, -1.5, 0.0, 2.5])
+    >>> bool((unordered(ordered(keys), keys.dtype) == keys).all())
+    True
+    >>> unordered(ordered(np.array([-128, 127], np.int8)), np.dtype(np.int8)).tolist()
+    [-128, 127]
+    """
+    if dtype.kind == "i":
+        size = 8 if dtype.itemsize == 8 else 4
+        return (words - np.uint64(1 << (8 * size - 1))).view(np.int64).astype(dtype)
+    if dtype.kind != "f":
+        return words.astype(dtype)
+    bits = words.astype(f"u{dtype.itemsize}")
+    sign = bits.dtype.type(1 << (8 * bits.itemsize - 1))
+    return np.where(bits & sign, bits ^ sign, ~bits).view(dtype)
+
+
 def _word_bytes(parts: int) -> int:
     return next(size for size in (1, 2, 4) if parts <= 1 << 8 * size)

@@ -11,6 +11,8 @@ from dataclasses import asdict, dataclass, field
 from enum import Enum
 from typing import Any, Protocol, TypeVar
 
+import numpy as np
+
 from gpu_worker.device.base import Buffer
 from gpu_worker.execution.folds import PartitionFold
 from gpu_worker.execution.grid.steps import Blocks, GridSteps
@@ -25,6 +27,7 @@ from gpu_worker.memory.registry import Registry
 from gpu_worker.protocol.errors import KernelFault, PlanError, VisparkError
 from gpu_worker.protocol.messages import Input, KeepStep, Plan, Run
 from gpu_worker.protocol.payload import Payload
+from gpu_worker.protocol.plans import KeyBounds
 from gpu_worker.system.failpoints import failpoint
 from gpu_worker.worlds.base import JoinedWorld
 
@@ -72,6 +75,8 @@ class PassResults:
         Whether the worker goes on using the request's payload.
     patches : dict of int to list of Block
         The loaded blocks as patches that are to be held in their place, by partition.
+    bounds : tuple of KeyBounds
+        Those of ranges of keys that were drawn.
     """
 
     pending: list[tuple[KeepStep, Partition]] = field(default_factory=list)
@@ -79,6 +84,7 @@ class PassResults:
     partials: list[PartitionFold] = field(default_factory=list)
     retained: bool = False
     patches: dict[int, list[Block]] = field(default_factory=dict)
+    bounds: tuple[KeyBounds, ...] = ()
 
     def close(self) -> None:
         """Give back what was not bound to a name."""
@@ -250,6 +256,17 @@ class RunContext:
             value.device.copy_in(buffer, array.host, stream=stream)
             copies[id(array)] = HeldArray(array.field, host=array.host, buffer=buffer)
         return self.after(value, value.replacing(copies), own=True)
+
+    def copied_out(self, value: Partition) -> Partition:
+        """Return a value with all its arrays in host memory alone, once its device's own stream is waited for."""
+        stream, copies = self.streams.main(value.device), {}
+        for array in value.arrays:
+            host = array.host
+            if host is None:
+                host = np.empty(array.nbytes, np.uint8)
+                value.device.copy_out(host, array.on_device, stream=stream)
+            copies[id(array)] = HeldArray(array.field, host=host)
+        return value.replacing(copies)
 
     def arranged(self, step: LabelledStep, form: BlockForm, values: list[Partition]) -> list[Partition]:
         """Return the values with a grid's blocks in the form that a step takes; as they are where there is no grid."""

@@ -30,6 +30,7 @@ from gpu_worker.protocol.plans import (  # noqa: F401 - plans are messages too
     In,
     Input,
     KeepStep,
+    KeyBounds,
     KeysStep,
     Launch,
     LoadStep,
@@ -343,7 +344,8 @@ class Ran:
 
     What it fetched or folded is in ``data`` where that is small. Else it is in the reply's payload, or, where
     ``placed`` is not 0, so many bytes of it where the request's payload had a place for results. ``iterated`` has one
-    for each :class:`~gpu_worker.protocol.grids.IterateStep`.
+    for each :class:`~gpu_worker.protocol.grids.IterateStep`. ``bounds`` are those of ranges of keys that it drew, by
+    the items of a key.
     """
 
     number: int
@@ -355,6 +357,7 @@ class Ran:
     iterated: tuple[Iterated, ...] = ()
     saved: tuple[Saved, ...] = ()
     placed: int = 0
+    bounds: tuple[KeyBounds, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -208,6 +208,14 @@ class PartitionByKeyStep:
 
 
 @dataclass(frozen=True, slots=True)
+class KeyBounds:
+    """Bounds of the ranges of a :class:`PartitionByKeyStep`, ascending: of one item of a key, numbers of ``dtype``."""
+
+    dtype: str
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class SortByKeyStep:
     """Step that puts the rows of each partition in the order of the field ``key``, stably, and leaves the first
     ``limit`` of them, all if that is below 0. ``layout`` describes what comes out; empty: the rows as they came in.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
@@ -15,7 +15,6 @@ from tests.system.test_fallback import with_fallback
 from tests.system.topology import Topology
 from tests.system.vrdd_tools import host_context
 from vispark import VRDD, FallbackWarning
-from vispark.errors import PlanError
 from vispark.runtime.driver.session import Session
 
 
@@ -262,17 +261,23 @@ def test_keys_beyond_64_bits_stay_objects(sc: SparkContext):
     assert plain.cache("GPU").partitionBy(2).count() == 3
 
 
-def test_ranges_of_spark_do_not_meet_those_that_workers_hold(sc: SparkContext, monkeypatch: pytest.MonkeyPatch):
-    """What was lost of a sort, and cannot be exchanged again, is an error: Spark draws other bounds."""
-    found = numbers(sc).cache("GPU").vmap(int_pairs).sortByKey(numPartitions=4)
-    expected = found.collect()
+@pytest.mark.parametrize("key, ascending", [
+    (lambda x: int(x) % 50 - 25, True), (lambda x: x * x % 17 - 8.0, False), (lambda x: (int(x) % 5, -x), False)],
+    ids=["int", "float", "tuple"])
+def test_spark_sorts_by_the_ranges_that_workers_drew(sc: SparkContext, monkeypatch: pytest.MonkeyPatch,
+                                                     key: Callable[[float], object], ascending: bool):
+    """What was lost of a sort, and cannot be exchanged again, fits what is left, in the same order."""
+    with_fallback(monkeypatch, sc, "silent")
+    calls = []
 
-    def refuse(*_: object) -> None:
+    def refused(*_: object) -> None:
+        calls.append(1)
         raise KeysRefused("the devices do not reach each other")
 
+    found = numbers(sc).cache("GPU").vmap(lambda x: (key(x), x)).sortByKey(ascending, 4)
+    expected = found.glom().collect()
     with monkeypatch.context() as patch:
-        patch.setattr(Session, "exchanged", refuse)
-        found._residency.lose([1])
-        with pytest.raises(PlanError, match=r"some partitions of sortByKey.* were lost.*do not reach each other"):
-            found.collect()
-    assert found.collect() == expected
+        patch.setattr(Session, "exchanged", refused)
+        found._residency.lose([1, 3])
+        assert found.collect() == [pair for part in expected for pair in part] and calls
+        assert found.glom().collect() == expected

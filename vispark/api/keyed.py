@@ -21,7 +21,7 @@ from pyspark import RDD
 from pyspark.rdd import Partitioner, portable_hash
 from pyspark.resultiterable import ResultIterable
 
-from gpu_worker.protocol.errors import KeysRefused, OutOfMemory, PlanError
+from gpu_worker.protocol.errors import KeysRefused, OutOfMemory
 from gpu_worker.protocol.messages import Step
 from gpu_worker.protocol.plans import (
     FoldRunsStep,
@@ -35,6 +35,7 @@ from gpu_worker.protocol.plans import (
 from vispark.api.device_ops import vmap
 from vispark.api.driver_rdd import DriverRDD
 from vispark.api.fallback import tell
+from vispark.api.key_ranges import KeyRanges
 from vispark.api.recorded_rdd import RecordedRDD
 from vispark.fold.lowering import fold_fields, unlike
 from vispark.fold.spec import fold_of
@@ -93,13 +94,13 @@ class KeyedExchange:
     """
 
     def __init__(self, source: RecordedRDD, shuffle: SparkShuffle, requested: RequestedOutput, target: Residency,
-                 others: Sequence[Any] = ()):
+                 others: Sequence[Any] = (), ranges: KeyRanges | None = None):
         self._source: RecordedRDD | None = source
         self._shuffle, self._requested, self._others = shuffle, requested, others
         self._target = weakref.ref(target)
         self._name = source._shown()
         self._anchor = anchor_of(source)
-        self._was_done = False
+        self._ranges = ranges
 
     def __call__(self) -> None:
         target = self._target()
@@ -116,25 +117,17 @@ class KeyedExchange:
             if self._others and _is_of_spark(source):
                 raise KeysRefused("one side of it is Spark's shuffle already")
             session = Session.of(source.ctx)
-            session.exchanged(source._loader, source._recent(), self._requested, range(source.getNumPartitions()),
-                              source._chain, target, self._beside)
-            self._source, self._others, self._was_done = None, (), True
+            bounds = session.exchanged(source._loader, source._recent(), self._requested,
+                                       range(source.getNumPartitions()), source._chain, target, self._beside)
+            if self._ranges is not None:
+                self._ranges.keep(bounds)
+            self._source, self._others = None, ()
         except KeysRefused as error:
-            self._check_ranges(source, target, error)
             target.exchange, self._shuffle.source = None, source
             self._refused(source, error)
         finally:
             if keeps:
                 source.uncache()
-
-    def _check_ranges(self, source: RecordedRDD, target: Residency, error: KeysRefused) -> None:
-        """Raise PlanError where Spark's ranges, whose bounds are others, would meet those that workers still hold."""
-        ranges = any(isinstance(step, PartitionByKeyStep) and step.how != "hash" for step in self._requested.keyed)
-        count = self._shuffle.getNumPartitions()
-        if ranges and self._was_done and len(Session.of(source.ctx).missing(target, range(count))) < count:
-            raise PlanError(f"some partitions of {self._requested.name} of VRDD {self._name} were lost, and workers do "
-                            f"not make them again: {error.message}. Spark's would not fit those that are left; call it "
-                            "anew") from error
 
     def _refused(self, source: RecordedRDD, error: KeysRefused) -> None:
         """Tell of an exchange that is Spark's."""
@@ -217,7 +210,8 @@ def pairs_of(source: RecordedRDD, action: str, not_those: Callable[[RecordLayout
 
 
 def exchanged(source: RecordedRDD, action: str, steps: Sequence[Step], layout: RecordLayout, partitions: int,
-              way: SparkWay, partitioner: Partitioner | None = None, others: Sequence[Any] = ()) -> Any:
+              way: SparkWay, partitioner: Partitioner | None = None, others: Sequence[Any] = (),
+              ranges: KeyRanges | None = None) -> Any:
     """Return the VRDD of what workers make of another by ``steps``.
 
     Parameters
@@ -234,6 +228,8 @@ def exchanged(source: RecordedRDD, action: str, steps: Sequence[Step], layout: R
         Makes the same of an RDD by Spark.
     others : sequence of VRDD
         What the steps read besides.
+    ranges : KeyRanges or None
+        Where the bounds of ranges of keys are kept, for ``way``.
     """
     name = f"{action} {partitions}"
     lineage = source._alone()
@@ -244,7 +240,9 @@ def exchanged(source: RecordedRDD, action: str, steps: Sequence[Step], layout: R
     made._residency = target = Session.of(source.ctx).residency(name)
     made.is_cached = True
     requested = RequestedOutput(fetch=False, keyed=tuple(steps), name=name, others=len(others))
-    target.exchange = KeyedExchange(source, shuffle, requested, target, others)
+    target.exchange = KeyedExchange(source, shuffle, requested, target, others, ranges)
+    if ranges is not None:
+        ranges.of(target)
     return made
 
 
@@ -333,7 +331,8 @@ def ordered_by_key(source: RecordedRDD, action: str, ascending: bool, partitions
     how = "ascending" if ascending else "descending"
     steps = (*found.steps, partition_step(action, "0", partitions, layout, how),
              SortByKeyStep(action, "0", not ascending))
-    return exchanged(source, action, steps, layout, partitions, lambda rdd: RDD.sortByKey(rdd, ascending, partitions))
+    ranges = KeyRanges(ascending, partitions)
+    return exchanged(source, action, steps, layout, partitions, ranges.sorted, ranges=ranges)
 
 
 def ordered_by(source: RecordedRDD, key: Callable[[Any], Any], ascending: bool, partitions: int) -> Any:

@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 
 from gpu_worker.device.base import Buffer, Device
-from gpu_worker.execution.keyed_rows import RowOrder
+from gpu_worker.execution.keyed_rows import RowOrder, unordered
 from gpu_worker.execution.plan_checks import require
 from gpu_worker.execution.radix_sort import MOST_ROWS
 from gpu_worker.execution.row_chunks import row_bytes
@@ -24,7 +24,7 @@ from gpu_worker.execution.steps.node_keys import NodeKeys, check_reach
 from gpu_worker.memory.partition import HeldArray, Partition
 from gpu_worker.protocol.errors import KeysRefused, OutOfMemory, PlanError
 from gpu_worker.protocol.messages import Plan
-from gpu_worker.protocol.plans import PartitionByKeyStep
+from gpu_worker.protocol.plans import KeyBounds, PartitionByKeyStep
 from gpu_worker.system.failpoints import failpoint
 
 _HOW = ("hash", "ascending", "descending")
@@ -60,6 +60,7 @@ class PartitionByKeyHandler(KeyedStep):
         keys = [RowKeys(context, value, self.step.key) for value in values]
         bounds = None if self.step.how == "hash" else self._edges(
             in_order(np.concatenate(self._samples(keys, len(keys)))))
+        self._tell(context, keys, bounds)
         exchanges = self._counted(context, values, keys, bounds, apart=False)
         counts = np.array([exchange.rows for exchange, _ in exchanges]).astype(np.int64)
         failpoint("shuffle-counted")
@@ -90,6 +91,7 @@ class PartitionByKeyHandler(KeyedStep):
             return self._samples(keys, partitions)
 
         bounds = None if self.step.how == "hash" else self._edges(nodes.bounds(samples))
+        self._tell(context, keys, bounds)
 
         def count() -> Sequence[RowExchange | OrderedExchange]:
             check_reach([*values, *[self._empty(context, part) for part in range(min(self.step.parts, 64))]])
@@ -164,6 +166,14 @@ class PartitionByKeyHandler(KeyedStep):
         if not len(words):
             return np.zeros((parts - 1, words.shape[1]), np.uint64)
         return words[[len(words) * (part + 1) // parts for part in range(parts - 1)]]
+
+    @staticmethod
+    def _tell(context: RunContext, keys: Sequence[RowKeys], bounds: np.ndarray | None) -> None:
+        """Have the reply say which bounds were drawn; a node without keys does not know what they look like."""
+        if bounds is not None and keys:
+            columns = zip(keys[0].arrays, bounds.T, strict=False)
+            context.results.bounds = tuple([KeyBounds(array.field.dtype, unordered(
+                words, np.dtype(array.field.dtype)).tobytes()) for array, words in columns])
 
     # -- the new partitions -------------------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from gpu_worker.protocol.messages import FoldByKeyStep, Folded, FoldStep, Ran
 from gpu_worker.protocol.payload import Data
+from gpu_worker.protocol.plans import KeyBounds
 from vispark.lower.executable import Executable
 from vispark.records import Keyring
 from vispark.records.partition_schema import PartitionSchema
@@ -17,7 +18,7 @@ class PartialResult:
     """Partial result of an action: lists of records, or folds, by partition or by the first of a worker's partitions.
 
     ``fold`` is the fold that ran, or why none could. Of one that ``is_columnar`` records are a
-    :class:`FetchedPartition`, with the arrays as they came.
+    :class:`FetchedPartition`, with the arrays as they came. ``bounds`` are those of ranges of keys that workers drew.
     """
 
     is_columnar: bool = False
@@ -25,11 +26,13 @@ class PartialResult:
     folds: dict[int, tuple[Folded, Data, PartitionSchema]] = field(default_factory=dict)
     done: set[int] = field(default_factory=set)
     fold: FoldStep | FoldByKeyStep | str | None = None
+    bounds: tuple[KeyBounds, ...] = ()
 
     def add(self, prepared: Executable, reply: Ran, data: Data, keyring: Keyring) -> None:
         """Add the records or the fold of one worker."""
         contents = prepared.results
         self.done.update(contents)
+        self.bounds = reply.bounds or self.bounds
         if reply.folded is not None:
             # Partitions without records do not say what a record looks like.
             first = next((partition for partition, content in contents.items() if content.count), min(contents))

@@ -28,6 +28,7 @@ from gpu_worker.protocol import exchange_kinds
 from gpu_worker.protocol.errors import KeysRefused
 from gpu_worker.protocol.grids import World
 from gpu_worker.protocol.messages import Save
+from gpu_worker.protocol.plans import KeyBounds
 from vispark._utils.callers import call_site, user_call, user_line
 from vispark.errors import (
     Fenced,
@@ -485,8 +486,10 @@ class Session:
         self._round(loader, chain, start, KEEP, partitions, PartialResult())
 
     def exchanged(self, loader: RDD[Any], chain: LogicalPlan, keyed: RequestedOutput, partitions: Sequence[int],
-                  trail: LineageWalker, target: Residency, others: Callable[[], Sequence[Residency]] = tuple) -> None:
+                  trail: LineageWalker, target: Residency,
+                  others: Callable[[], Sequence[Residency]] = tuple) -> tuple[KeyBounds, ...]:
         """Run a chain, and the steps of ``keyed`` behind it, which make other partitions; ``target`` is what they are.
+        Return the bounds of ranges of keys that workers drew.
 
         ``others`` computes what these read besides, where that is not held, and returns it.
 
@@ -498,7 +501,7 @@ class Session:
             As :meth:`evaluate` does.
         """
         start = next(node.cached for node in reversed(chain) if node.cached)
-        residency = self.residencies[start.number]
+        residency, answer = self.residencies[start.number], PartialResult()
 
         def once() -> None:
             if self.missing(residency, partitions):
@@ -508,7 +511,7 @@ class Session:
             if len(homes) > 1 and not keyed.exchanges:
                 raise KeysRefused(f"the records lie in {len(homes)} workers, and what each folds is joined elsewhere")
             try:
-                self._round(loader, chain, start, keyed, partitions, PartialResult(),
+                self._round(loader, chain, start, keyed, partitions, answer,
                             (*[each.cached.number for each in beside], target.cached.number))
             except (OptionError, WorkerUnavailable) as error:
                 if len(homes) < 2:
@@ -519,6 +522,7 @@ class Session:
                 self._discover(target, self.workers.at(home))
 
         until_done(self, once)
+        return answer.bounds
 
     def missing(self, residency: Residency, partitions: Iterable[int]) -> list[int]:
         """Return the partitions that, as far as is known, no worker holds."""
