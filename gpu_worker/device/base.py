@@ -335,6 +335,9 @@ class Device(ABC):
         The bytes of shared memory that a thread block can have.
     counts : DeviceCounts
         What it has done so far.
+    work_bytes : int
+        The bytes that a thread block of a fold reads, at most, unless it leaves much; 0 for any number. It is for
+        devices with few processors, where a thread block is a large part of what there is.
     asynchronous : bool
         Whether kernels, and copies of memory that is pinned, go on by themselves while their caller does.
     clusters : bool
@@ -343,6 +346,7 @@ class Device(ABC):
 
     kind: ClassVar[str]
     asynchronous: ClassVar[bool] = False
+    work_bytes: ClassVar[int] = 0
 
     def __init__(self, name: str, multiprocessors: int = 1, shared_limit: int = 0):
         self.name = name

@@ -19,12 +19,12 @@ import numpy as np
 
 from gpu_worker.device.base import Buffer, Device, Source, Stream
 from gpu_worker.execution.scratch import Scratch
-from gpu_worker.memory.partition import Block, HeldArray, Partition
+from gpu_worker.memory.partition import Block, HeldArray, Partition, PieceOfPartition
 from gpu_worker.protocol import messages
 from gpu_worker.protocol.errors import PlanError
 from gpu_worker.protocol.fold_operators import is_known, of_bools, operator_of
 from gpu_worker.protocol.messages import Field, FieldFold, FoldInsideStep, FoldStep, Launch, MapFoldStep
-from gpu_worker.protocol.payload import aligned
+from gpu_worker.protocol.payload import aligned, field_bytes
 
 SOURCE = Source((Path(__file__).parent / "fold.cu").read_text(), file="fold.cu")
 
@@ -39,6 +39,8 @@ _ACCUMULATORS = {element: (dtype, 1) for dtype, element in _ELEMENTS.items() if 
 _THREADS = 256
 _MAX_CHUNKS = 256
 _MIN_CHUNK = 4096
+#: Chunks of wide rows are of about so many bytes, and of some rows at least.
+_CHUNK_BYTES, _LEAST_CHUNK = 1 << 20, 32
 #: By key: the shared memory that one block may have, what all partial results may take, and how many there may be.
 _SHARED_BYTES = 46 * 1024
 _PARTIAL_BYTES = 64 << 20
@@ -122,9 +124,9 @@ class PartitionFold:
             self.folder.buffers.pop().close()
 
 
-def enqueue(fold: Callable[[Sequence[Block], PartitionFold], None], value: Partition, stream: Stream,
-            scratch: Scratch) -> PartitionFold | None:
-    """Fold one partition on its device, in memory from ``scratch``; do nothing if it has no records.
+def enqueue(fold: Callable[[Sequence[Block], PartitionFold], None], value: Partition,
+            folder: Folder) -> PartitionFold | None:
+    """Fold one partition on its device, by ``folder``'s launches; do nothing if it has no records.
 
     ``fold`` is :func:`all_records` of a step.
 
@@ -139,7 +141,6 @@ def enqueue(fold: Callable[[Sequence[Block], PartitionFold], None], value: Parti
     signatures = {tuple(array.field for array in block) for block in blocks}
     if len(signatures) > 1:
         raise PlanError("blocks of different shapes or dtypes cannot be folded on the device")
-    folder = Folder(value.device, stream, scratch)
     partial = PartitionFold(value.index, value.count, [], folder)
     fold(blocks, partial)
     return partial
@@ -147,11 +148,12 @@ def enqueue(fold: Callable[[Sequence[Block], PartitionFold], None], value: Parti
 
 def all_records(step: FoldStep, blocks: Sequence[Block], partial: PartitionFold) -> None:
     """Enqueue the fold of all records of a partition's blocks into one."""
-    folder = partial.folder
+    folder, piece = partial.folder, partial.folder.of_partition
+    chunk = chunk_of([array.field for array in blocks[0]], piece.whole if piece else 0) if step.over == "rows" else 0
     for arrays in zip(*blocks, strict=True):
         how, described = field_fold(step.fields, arrays[0].field), arrays[0].field
         shape = described.shape[1:] if step.over == "rows" else described.shape
-        fold = functools.partial(folder.rows, arrays[0]) if step.over == "rows" else \
+        fold = functools.partial(folder.rows, arrays[0], chunk=chunk) if step.over == "rows" else \
             functools.partial(folder.blocks, arrays)
         partial.parts.append(_part(how, replace(described, shape=shape), fold))
 
@@ -394,17 +396,20 @@ class Folder:
     device: Device
     stream: Stream
     scratch: Scratch
+    #: Which piece of the partition it folds, where that comes in pieces.
+    of_partition: PieceOfPartition | None = None
     buffers: list[Buffer] = field(default_factory=list)
     results: list[tuple[np.ndarray, Buffer]] = field(default_factory=list)
 
-    def rows(self, array: HeldArray, operation: ElementFold) -> np.ndarray:
-        """Fold an array along its first axis."""
-        return self.out(*self.rows_on_device(array, operation), operation)
+    def rows(self, array: HeldArray, operation: ElementFold, chunk: int = 0) -> np.ndarray:
+        """Fold an array along its first axis, so many rows by themselves; 0 for as many as :func:`chunk_of` says."""
+        return self.out(*self.rows_on_device(array, operation, chunk), operation)
 
-    def rows_on_device(self, array: HeldArray, operation: ElementFold) -> tuple[Buffer, int]:
+    def rows_on_device(self, array: HeldArray, operation: ElementFold, chunk: int = 0) -> tuple[Buffer, int]:
         """Fold an array along its first axis into accumulators on the device; return these, and how many there are."""
         columns = math.prod(array.field.shape[1:]) * operation.parts
-        return self._fold_rows(array.on_device, array.field.shape[0], columns, operation), columns
+        extents = array.field.shape[0], columns, chunk or chunk_of([array.field])
+        return self._fold_rows(array.on_device, extents, operation), columns
 
     def blocks(self, arrays: Sequence[HeldArray], operation: ElementFold) -> np.ndarray:
         """Fold arrays of one shape, element by element."""
@@ -437,7 +442,8 @@ class Folder:
             np.int32(staged)], shared=across * high * groups * size if staged else 0, stream=self.stream)
         if chunks * high == 1:
             return parts
-        joined = self._fold_rows(parts, chunks * high, groups * columns, operation.onward)
+        extents = chunks * high, groups * columns, _chunk(chunks * high, _MIN_CHUNK)
+        joined = self._fold_rows(parts, extents, operation.onward)
         self._give(parts)
         return joined
 
@@ -475,7 +481,7 @@ class Folder:
         extent, inner = shape[axis], math.prod(shape[axis + 1:]) * operation.parts
         outer = math.prod(shape[:axis])
         if outer == 1 and extent > _MIN_CHUNK:
-            folded = self._fold_rows(array.on_device, extent, inner, operation)
+            folded = self._fold_rows(array.on_device, (extent, inner, _chunk(extent, _MIN_CHUNK)), operation)
             kernel = self.device.compile(SOURCE, f"settle<{operation.carried}, {operation.element}>")
             self.device.launch(kernel, _grid(inner), (_THREADS,), [folded, target, np.int64(inner)],
                                stream=self.stream)
@@ -547,22 +553,30 @@ class Folder:
 
     # -- arrays -------------------------------------------------------------------------------------------------------
 
-    def _fold_rows(self, source: Buffer, rows: int, columns: int, operation: ElementFold) -> Buffer:
-        chunk = max(_MIN_CHUNK, -(-rows // _MAX_CHUNKS))
-        chunks = -(-rows // chunk)
-        parts = self._launch_rows(source, operation, (rows, columns, chunk))
-        return parts if chunks == 1 else self._launch_rows(parts, operation.onward, (chunks, columns, chunks))
+    def _fold_rows(self, source: Buffer, extents: tuple[int, int, int], operation: ElementFold) -> Buffer:
+        rows, columns, chunk = extents
+        parts = self._allocate(-(-rows // chunk) * columns, operation.carried)
+        self._launch_rows(source, parts, operation, extents)
+        return self._fold_chunks(parts, -(-rows // chunk), columns, operation)
 
-    def _launch_rows(self, source: Buffer, operation: ElementFold, extents: tuple[int, int, int]) -> Buffer:
+    def _fold_chunks(self, parts: Buffer, chunks: int, columns: int, operation: ElementFold) -> Buffer:
+        """Fold what was left of each chunk of rows."""
+        if chunks == 1:
+            return parts
+        target = self._allocate(columns, operation.carried)
+        self._launch_rows(parts, target, operation.onward, (chunks, columns, chunks))
+        return target
+
+    def _launch_rows(self, source: Buffer, target: Buffer, operation: ElementFold,
+                     extents: tuple[int, int, int]) -> None:
+        """Fold each chunk of some rows into a row of ``target``."""
         rows, columns, chunk = extents
         chunks = -(-rows // chunk)
-        target = self._allocate(chunks * columns, operation.carried)
         across = _across(columns)
         kernel = self.device.compile(SOURCE, f"fold_rows<{operation.functor}, {operation.of}, {operation.element}, "
                                              f"{operation.carried}, {across}>")
         self.device.launch(kernel, (max(1, -(-columns // across)), chunks), (across, _THREADS // across),
                            [source, target, np.int64(rows), np.int64(columns), np.int64(chunk)], stream=self.stream)
-        return target
 
     def _allocate(self, elements: int, carried: str) -> Buffer:
         return self._take(elements * _itemsize(carried))
@@ -595,6 +609,18 @@ def accumulator_bytes(partial: messages.Accumulators) -> int:
 def joining(partial: messages.Accumulators) -> ElementFold:
     """Return the fold that joins accumulators."""
     return ElementFold(operator_of(partial.operator).functor, "Value", partial.accumulator, partial.accumulator)
+
+
+def chunk_of(fields: Sequence[Field], rows: int = 0) -> int:
+    """Return the number of rows of a block that are folded by themselves, before what they leave is: fewer where they
+    are wide, and more where there are many. Of a piece of a block ``rows`` are the block's.
+    """
+    widest = max([field_bytes(each) // max(each.shape[0], 1) for each in fields], default=0)
+    return _chunk(rows or fields[0].shape[0], max(_LEAST_CHUNK, min(_MIN_CHUNK, _CHUNK_BYTES // max(widest, 1))))
+
+
+def _chunk(rows: int, least: int) -> int:
+    return max(least, -(-rows // _MAX_CHUNKS))
 
 
 def _element_bytes(dtype: str) -> int:

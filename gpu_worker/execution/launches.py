@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from gpu_worker.execution.launch_table import LaunchTable
 from gpu_worker.execution.progress import Progress
 from gpu_worker.execution.scratch import Arguments, Scratch
 from gpu_worker.execution.streams import Streams
-from gpu_worker.execution.wave_deals import WaveDeals, WaveFold, rows_of
+from gpu_worker.execution.wave_deals import WaveDeals, WaveFold, largest_work, most_works, rows_of
 from gpu_worker.memory.partition import Block, HeldArray, Partition
 from gpu_worker.protocol.errors import LaunchError, PlanError
 from gpu_worker.protocol.messages import (
@@ -222,7 +222,7 @@ class Launches:
         for value in values:
             stream = self.streams.main(value.device)
             for place, (block, variant) in enumerate(zip(value.blocks, value.variants, strict=True)):
-                launch = self.launch_table.launch(step, variant)
+                launch = _of_piece(self.launch_table.launch(step, variant), value, block)
                 if not launch.tile:
                     raise PlanError("a step launches on some blocks by themselves and on others together")
                 made = self._results(launch, value.device, stream) if results else {}
@@ -241,13 +241,7 @@ class Launches:
         kernel = self._compile(launch, device)
         failpoint("launching")
         blocks = launch.cluster if device.clusters else 1
-        most = _most_works(launch, device) if most is None else most
-        if self.deals is None:
-            dealt = works.deal([entry.rows for entry in entries], launch.tile, most)
-            first, total = 0, len(dealt)
-        else:
-            dealt, first, total = self.deals.deal(step, device, launch, [
-                (entry.value.index, entry.place) for entry in entries], _variant(entries[0]), most)
+        dealt, first, total = self._dealt(step, device, entries, most)
         ports = [argument for argument in launch.arguments if isinstance(argument, In | Out)]
         addresses = [entry.array(port).on_device.address for entry in entries for port in ports]
         partials = make_partials(first, len(dealt), total)
@@ -269,6 +263,19 @@ class Launches:
             for buffer in (*prepared, *workspaces):
                 self.scratch.recycle(buffer, stream)
         return dealt
+
+    def _dealt(self, step: ExecStep | MapFoldStep, device: Device, entries: Sequence[Entry],
+               most: int | None) -> tuple[np.ndarray, int, int]:
+        """Return a group's works, the number of the first, and of those of all waves."""
+        launch, piece = entries[0].launch, entries[0].value.piece
+        # Without a fold, the works of some rows are nobody's concern.
+        if self.deals is None or (piece is not None and piece.of_rows and not launch.partials):
+            dealt = _works(launch, device, entries) if most is None else \
+                works.deal([entry.rows for entry in entries], launch.tile, most)
+            return dealt, 0, len(dealt)
+        before = 0 if piece is None or piece.of_rows else piece.first
+        return self.deals.deal(step, device, launch, [(entry.value.index, before + entry.place) for entry in entries],
+                               _variant(entries[0]), piece)
 
     def _workspaces(self, launch: Launch, count: int, device: Device, stream: Stream) -> list[Buffer]:
         """Return the memory that the threads of some thread blocks have for arrays of their own, if they have any; on
@@ -404,10 +411,19 @@ class Launches:
                 for described in launch.outputs}
 
 
-def _most_works(launch: Launch, device: Device) -> int:
-    """Return about how many works a launch has, at most; 0 for one each tile."""
-    blocks = launch.cluster if device.clusters else 1
-    return max(1, round(launch.waves * device.multiprocessors / blocks)) if launch.waves > 0 else 0
+def _of_piece(launch: Launch, value: Partition, block: Block) -> Launch:
+    """Return a launch with the outputs of a block's rows, where these are a piece of the partition's only block."""
+    if value.piece is None or not value.piece.of_rows or launch.partials:
+        return launch
+    rows = block[0].field.shape[0]
+    return replace(launch, outputs=tuple(replace(each, shape=(rows, *each.shape[1:])) for each in launch.outputs))
+
+
+def _works(launch: Launch, device: Device, entries: Sequence[Entry]) -> np.ndarray:
+    """Return the works of a launch on the blocks of a group."""
+    inputs = {name: array.field for name, array in entries[0].inputs.items()}
+    return works.deal([entry.rows for entry in entries], launch.tile, most_works(launch, device),
+                      largest_work(launch, inputs, device))
 
 
 def _left_bytes(launch: Launch) -> int:
@@ -417,8 +433,7 @@ def _left_bytes(launch: Launch) -> int:
 
 def _in_rounds(launch: Launch, device: Device, entries: Sequence[Entry]) -> bool:
     """Return whether what all works leave is so large that a fold goes on from block to block."""
-    most = _most_works(launch, device)
-    return len(works.deal([entry.rows for entry in entries], launch.tile, most)) * _left_bytes(launch) > _ROUND_BYTES
+    return len(_works(launch, device, entries)) * _left_bytes(launch) > _ROUND_BYTES
 
 
 def _variant(entry: Entry) -> int:

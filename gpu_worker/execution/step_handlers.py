@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
+import numpy as np
+
 from gpu_worker.execution.run_context import BlockForm, RunContext
 from gpu_worker.memory.partition import Partition
 from gpu_worker.memory.registry import Registry
@@ -19,6 +21,9 @@ from gpu_worker.protocol.plans import KeepKeyedStep, KeepTableStep
 
 StepMessage = TypeVar("StepMessage", bound=Step)
 _Handler = TypeVar("_Handler", bound="StepHandler[Any]")
+
+#: Rows before which a block may be cut, ascending from 0.
+Cuts = Sequence[int]
 
 _HANDLERS: dict[type, type[StepHandler[Any]]] = {}
 
@@ -45,6 +50,8 @@ class StepHandler(Generic[StepMessage]):
     keeps = False
     #: Whether it returns records.
     fetches = False
+    #: The most records of a partition that it returns; below 0 for all.
+    limit = -1
     #: Whether it repeats others, and is likely to come again.
     is_loop = False
     #: Whether it does nothing but copy to the device.
@@ -53,6 +60,8 @@ class StepHandler(Generic[StepMessage]):
     fills_ghosts = False
     #: Whether it has its values copied to their devices.
     on_device = False
+    #: Whether it takes each of a partition's blocks by itself, so that it may be given some of them at a time.
+    by_blocks = False
     #: What its devices' time is counted as in :class:`~gpu_worker.protocol.messages.Times`.
     timed_as = "kernels"
 
@@ -124,6 +133,21 @@ class StepHandler(Generic[StepMessage]):
         """
         return fields
 
+    def cuts(self, fields: Sequence[Field], launch: Launch | None, works: Callable[[], np.ndarray]) -> Cuts:
+        """Return the rows before which a partition's only block may be cut, as the step takes one piece after the other
+        and leaves the same bits; none if it takes the block as a whole.
+
+        Parameters
+        ----------
+        fields : sequence of Field
+            The block's, before the step.
+        launch : Launch or None
+            The step's for the block's variant, if it has any.
+        works : callable
+            Gives the first rows of the works that the block is dealt to (int64).
+        """
+        return ()
+
     # -- what it does -------------------------------------------------------------------------------------------------
 
     def start(self, context: RunContext, part: Input) -> Partition:
@@ -149,6 +173,12 @@ class StepHandler(Generic[StepMessage]):
     def keep_fold(self, context: RunContext) -> bool:
         """Keep what the plan folded, if this step is to; return whether it is, as the reply has none of it then."""
         return False
+
+
+def every_row(fields: Sequence[Field]) -> Cuts:
+    """Return cuts before every row of a block, whose fields have one each; none if they have not."""
+    rows = {each.shape[0] if each.shape else -1 for each in fields}
+    return range(rows.pop()) if len(rows) == 1 and min(rows) >= 0 else ()
 
 
 _Keep = TypeVar("_Keep", KeepStep, KeepKeyedStep, KeepTableStep)

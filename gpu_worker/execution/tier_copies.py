@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
 import numpy as np
 
 from gpu_worker.device.base import Buffer, Stream
 from gpu_worker.memory.partition import HeldArray, Partition
 from gpu_worker.memory.tiers import Tiers
 from gpu_worker.protocol.errors import VisparkError
-from gpu_worker.protocol.payload import aligned
+from gpu_worker.protocol.messages import Field
+from gpu_worker.protocol.payload import aligned, field_bytes
 from gpu_worker.system.failpoints import failpoint
+
+#: Stores content in memory.
+Fill = Callable[[np.ndarray], None]
 
 
 def copied_below(tiers: Tiers, value: Partition, place: str, stream: Stream) -> Partition:
@@ -39,6 +46,44 @@ def copied_below(tiers: Tiers, value: Partition, place: str, stream: Stream) -> 
     copies = iter([HeldArray(array.field, host=memory[offset:offset + array.nbytes])
                    for array, offset in zip(arrays, offsets[:-1].tolist(), strict=True)])
     return _holding(value, [tuple([next(copies) for _ in block]) for block in value.blocks], place)
+
+
+def joined(pieces: Sequence[Partition], keep: Callable[[int, Fill], np.ndarray]) -> Partition:
+    """Return the partition that pieces in host memory are of, in memory that ``keep`` gives; the pieces are closed.
+
+    Raises
+    ------
+    OutOfMemory, SpillError
+        If there is no room.
+    """
+    first = pieces[0]
+    of_rows = first.piece is not None and first.piece.of_rows
+    blocks = [block for piece in pieces for block in piece.blocks]
+    groups = list(zip(*blocks, strict=True)) if of_rows else [(array,) for block in blocks for array in block]
+    fields = [_together(group) if of_rows else group[0].field for group in groups]
+    offsets = np.cumsum([0, *[aligned(field_bytes(field)) for field in fields]]).tolist()
+
+    def fill(memory: np.ndarray) -> None:
+        for group, start in zip(groups, offsets, strict=False):
+            for array in group:
+                assert array.host is not None
+                memory[start:start + array.nbytes] = array.host
+                start += array.nbytes
+
+    memory = keep(offsets[-1], fill)
+    arrays = iter([HeldArray(field, host=memory[start:start + field_bytes(field)])
+                   for field, start in zip(fields, offsets, strict=False)])
+    made = replace(first, blocks=[tuple([next(arrays) for _ in block]) for block in blocks[:1 if of_rows else None]],
+                   keys=None if first.keys is None else first.keys.copy(), piece=None)
+    for piece in pieces:
+        piece.close()
+    return made
+
+
+def _together(arrays: Sequence[HeldArray]) -> Field:
+    """Return the field of the rows of several arrays."""
+    field = arrays[0].field
+    return replace(field, shape=(sum(array.field.shape[0] for array in arrays), *field.shape[1:]))
 
 
 def copied_to_device(value: Partition, stream: Stream) -> Partition:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 
-def deal(rows: Sequence[int], tile: int, most: int = 0) -> np.ndarray:
+def deal(rows: Sequence[int], tile: int, most: int = 0, largest: int = 0) -> np.ndarray:
     """Deal the rows of some blocks to works.
 
     Parameters
@@ -20,6 +20,9 @@ def deal(rows: Sequence[int], tile: int, most: int = 0) -> np.ndarray:
     most : int
         About how many works there are to be, at most: one for each block that has rows where those are more. 0 for one
         work for each tile.
+    largest : int
+        No work has more rows than this, or than a tile where that is more, even if there are more works than ``most``;
+        0 for any number of rows.
 
     Returns
     -------
@@ -33,15 +36,19 @@ def deal(rows: Sequence[int], tile: int, most: int = 0) -> np.ndarray:
     [[0, 0, 2], [0, 2, 2], [0, 4, 2], [0, 6, 2], [0, 8, 2], [2, 0, 2], [2, 2, 1]]
     >>> deal([10, 0, 3], 2, 3).tolist()
     [[0, 0, 4], [0, 4, 6], [2, 0, 3]]
+    >>> deal([10], 2, 1, 6).tolist()
+    [[0, 0, 4], [0, 4, 6]]
     """
-    return _dealt(tuple(rows), tile, most)
+    return _dealt(tuple(rows), tile, most, largest)
 
 
 @functools.lru_cache(maxsize=256)
-def _dealt(rows: tuple[int, ...], tile: int, most: int) -> np.ndarray:
+def _dealt(rows: tuple[int, ...], tile: int, most: int, largest: int) -> np.ndarray:
     extents = np.asarray(rows, np.int64)
     tiles = -(-extents // tile)
     share = _share(tiles, most) if most else 1
+    if largest:
+        share = min(share, max(1, largest // tile))
     counts = -(-tiles // share)
     entries = np.repeat(np.arange(len(extents)), counts)
     place = np.arange(len(entries)) - np.repeat(np.cumsum(counts) - counts, counts)

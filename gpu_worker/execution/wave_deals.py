@@ -14,11 +14,16 @@ import numpy as np
 
 from gpu_worker.device.base import Buffer, Device
 from gpu_worker.execution import tiling as works
-from gpu_worker.execution.folds import Folder
+from gpu_worker.execution.folds import Folder, accumulator_bytes
 from gpu_worker.execution.launch_table import LaunchTable
-from gpu_worker.memory.partition import Partition
+from gpu_worker.execution.piece_folds import PieceFolder
+from gpu_worker.memory.partition import Partition, PieceOfPartition
 from gpu_worker.protocol.errors import LaunchError
 from gpu_worker.protocol.messages import ExecStep, Field, In, Launch, MapFoldStep
+from gpu_worker.protocol.payload import field_bytes
+
+#: The bytes that a work reads for each byte that it leaves, at least, where works are kept small.
+_READ_FOR_LEFT = 16
 
 
 def rows_of(launch: Launch, inputs: Mapping[str, Field]) -> int:
@@ -45,6 +50,25 @@ def rows_of(launch: Launch, inputs: Mapping[str, Field]) -> int:
     return described.shape[0]
 
 
+def most_works(launch: Launch, device: Device) -> int:
+    """Return about how many works a launch on a device deals its rows to, at most; 0 for one for each tile."""
+    blocks = launch.cluster if device.clusters else 1
+    return max(1, round(launch.waves * device.multiprocessors / blocks)) if launch.waves > 0 else 0
+
+
+def largest_work(launch: Launch, inputs: Mapping[str, Field], device: Device) -> int:
+    """Return the most rows of a work of a launch that folds, by the fields of its block; 0 for any number.
+
+    It does not depend on how much memory there is, as the bits of a fold depend on its works.
+    """
+    if not (launch.partials and device.work_bytes):
+        return 0
+    ports = {argument.field for argument in launch.arguments if isinstance(argument, In)} & inputs.keys()
+    each = sum(field_bytes(inputs[name]) // max(inputs[name].shape[0], 1) for name in ports if inputs[name].shape)
+    left = sum(accumulator_bytes(partial) for partial in launch.partials)
+    return max(1, max(device.work_bytes, _READ_FOR_LEFT * left) // max(each, 1))
+
+
 @dataclass
 class WaveFold:
     """Fold whose works' accumulators are collected over the waves, to be joined behind the last one."""
@@ -66,6 +90,7 @@ class _Group:
 
     places: dict[tuple[int, int], int]
     rows: tuple[int, ...]
+    largest: int
 
 
 class WaveDeals:
@@ -88,33 +113,49 @@ class WaveDeals:
         self._groups: dict[tuple[int, Device, int], _Group] = {}
         #: The folds that wait for further waves, in the order in which a plan that runs at once has them.
         self.folds: dict[tuple[Device, int], WaveFold] = {}
+        #: What folds a partition that comes in pieces, by step and partition.
+        self.piece_folders: dict[tuple[int, int], PieceFolder] = {}
+
+    def works(self, step: ExecStep | MapFoldStep, device: Device, block: tuple[int, int], variant: int) -> np.ndarray:
+        """Return the first rows of the works of one block, given by the numbers of partition and block."""
+        launch = self._launch_table.launch(step, variant)
+        group = self._group(step, device, self._launch_table.group(step, variant))
+        dealt = works.deal(group.rows, launch.tile, most_works(launch, device), group.largest)
+        return dealt[dealt[:, 0] == group.places[block], 1]
 
     def deal(self, step: ExecStep | MapFoldStep, device: Device, launch: Launch, blocks: Sequence[tuple[int, int]],
-             variant: int, most: int) -> tuple[np.ndarray, int, int]:
-        """Return the works of some blocks that follow each other, given by the numbers of partition and block, as
-        :func:`~gpu_worker.execution.tiling.deal` does; the number of the first, and of all works of all waves.
+             variant: int, piece: PieceOfPartition | None) -> tuple[np.ndarray, int, int]:
+        """Return the works of some blocks that follow each other, given by the numbers of partition and block, or of a
+        piece of a single one, as :func:`~gpu_worker.execution.tiling.deal` does; the number of the first, and of all
+        works of all waves.
         """
         group = self._group(step, device, self._launch_table.group(step, variant))
-        dealt = works.deal(group.rows, launch.tile, most)
+        dealt = works.deal(group.rows, launch.tile, most_works(launch, device), group.largest)
         places = [group.places[block] for block in blocks]
         assert places == list(range(places[0], places[0] + len(places))), "a wave takes blocks out of their order"
         first, behind = np.searchsorted(dealt[:, 0], [places[0], places[-1] + 1])
-        return dealt[first:behind] - np.array([places[0], 0, 0]), int(first), len(dealt)
+        begins = 0
+        if piece is not None and piece.of_rows:
+            begins = piece.first
+            own = dealt[first:behind, 1]
+            behind = behind if piece.is_last else first + np.searchsorted(own, piece.behind)
+            first += np.searchsorted(own, begins)
+        return dealt[first:behind] - np.array([places[0], begins, 0]), int(first), len(dealt)
 
     def _group(self, step: ExecStep | MapFoldStep, device: Device, number: int) -> _Group:
         key = id(step), device, number
         if key not in self._groups:
             counted = not self._launch_table.is_by_block(step)
             found: dict[tuple[int, int], int] = {}
+            largest = 0
             for index, count, of, variants in self._values:
                 if of is device and (count or not counted):
                     for place, variant in enumerate(variants):
                         if self._launch_table.group(step, variant) == number:
-                            found[index, place] = self._rows(step, variant)
-            self._groups[key] = _Group({block: place for place, block in enumerate(found)}, tuple(found.values()))
+                            launch = self._launch_table.launch(step, variant)
+                            fields = {each.name: each for each in self._fields_before(step, variant)}
+                            found[index, place] = rows_of(launch, fields)
+                            largest = largest or largest_work(launch, fields, device)
+            self._groups[key] = _Group({block: place for place, block in enumerate(found)}, tuple(found.values()),
+                                       largest)
         return self._groups[key]
-
-    def _rows(self, step: ExecStep | MapFoldStep, variant: int) -> int:
-        """Return the rows that a step's launch goes over of a block of a variant."""
-        return rows_of(self._launch_table.launch(step, variant),
-                       {each.name: each for each in self._fields_before(step, variant)})

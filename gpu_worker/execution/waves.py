@@ -2,7 +2,8 @@
 
 The partitions keep their order, in which folds join what they leave. A wave is a run of them that is as large as
 ``budget`` allows: what has to be copied in, and what the plan's kernels write. While the kernels of one wave run, the
-next one's partitions are copied in beside them. What a wave fetched is copied out before the next one begins.
+next one's partitions are copied in beside them. What a wave fetched is copied out before the next one begins. A
+partition that is larger than a wave comes in pieces, each a wave of its own (:mod:`gpu_worker.execution.pieces`).
 """
 
 from __future__ import annotations
@@ -10,9 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from gpu_worker.device.base import Device
+from gpu_worker.execution.pieces import PartitionPieces
 from gpu_worker.execution.plan_cache import DecodedPlan
 from gpu_worker.execution.run_context import RunContext
 from gpu_worker.execution.wave_deals import WaveDeals
@@ -27,10 +27,10 @@ Pass = Callable[[list[Partition]], None]
 
 
 def may_stream(plan: DecodedPlan) -> bool:
-    """Return whether a plan can run in waves: it starts from what is held, and is on no grid, whose blocks need their
-    neighbours, nor takes all partitions together.
+    """Return whether a plan can run in waves: it is on no grid, whose blocks need their neighbours, nor takes all
+    partitions together.
     """
-    return plan.source >= 0 and plan.plan.grid is None and not any(step.needs_all for step in plan.steps)
+    return plan.plan.grid is None and not any(step.needs_all for step in plan.steps)
 
 
 @dataclass(frozen=True)
@@ -40,12 +40,15 @@ class WaveSize:
     Attributes
     ----------
     budget : int
-        The bytes that a wave's partitions copy in and write; one partition may be more.
+        The bytes that a wave's partitions copy in and write; one partition that cannot be cut may be more.
+    piece : int
+        The bytes that a piece of a partition which is larger copies in and writes.
     ahead : bool
         Whether to copy a wave in while the one before it runs, which takes room for both.
     """
 
     budget: int
+    piece: int
     ahead: bool = True
 
 
@@ -66,6 +69,7 @@ class Waves:
         self._plan, self._context, self._size = plan, context, size
         self._streams = context.streams
         self._done = 0
+        self._pieces = PartitionPieces(plan, context)
 
     def run(self, values: list[Partition], work: Pass) -> None:
         """Pass all values through a plan's steps, wave by wave.
@@ -98,6 +102,7 @@ class Waves:
             self._end(others | {id(value) for value in brought})
             ahead = brought if self._size.ahead else self._brought(following)
         context.results.partials.extend(context.launches.finish_folds())
+        self._pieces.join(context)
 
     # -- what is in a wave --------------------------------------------------------------------------------------------
 
@@ -106,7 +111,11 @@ class Waves:
         budget = 0
         for value in values:
             nbytes = missing_bytes(value) + sum(self._written(variant) for variant in value.variants)
-            if waves and nbytes <= budget:
+            pieces = self._pieces.of(value, nbytes, self._size.piece) if nbytes > self._size.budget else []
+            if pieces:
+                waves += [[self._context.use(piece)] for piece in pieces]
+                budget = -1
+            elif waves and nbytes <= budget:
                 waves[-1].append(value)
                 budget -= nbytes
             else:
@@ -164,7 +173,7 @@ class Waves:
         context = self._context
         fetched, copies = context.results.fetched[self._done:], []
         for value in fetched:
-            copies.append(self._fetched(value))
+            copies.append(context.use(context.copied_out(value)))
         partials = [partial for partial in context.results.partials if not partial.is_out]
         for partial in partials:
             partial.copy_out()
@@ -181,19 +190,6 @@ class Waves:
                 value.close()
         context.scratch.close()
         failpoint("wave-done")
-
-    def _fetched(self, value: Partition) -> Partition:
-        """Return a fetched value in host memory alone, once the device's own stream is waited for."""
-        stream, copies = self._streams.main(value.device), {}
-        for array in value.arrays:
-            if array.host is None:
-                assert array.buffer is not None
-                host = np.empty(array.nbytes, np.uint8)
-                value.device.copy_out(host, array.buffer, stream=stream)
-                copies[id(array)] = HeldArray(array.field, host=host)
-            else:
-                copies[id(array)] = HeldArray(array.field, host=array.host)
-        return self._context.use(value.replacing(copies))
 
 
 def _announce(waves: Sequence[Sequence[Partition]]) -> None:

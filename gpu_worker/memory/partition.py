@@ -75,6 +75,13 @@ class HeldArray:
         self.close()
         return found
 
+    def rows(self, first: int, behind: int) -> HeldArray:
+        """Return a new array of the rows from ``first`` to before ``behind``, in this one's host memory."""
+        assert self.host is not None
+        cut = replace(self.field, shape=(behind - first, *self.field.shape[1:]))
+        each = self.nbytes // max(self.field.shape[0], 1)
+        return HeldArray(cut, host=self.host[first * each:behind * each])
+
     def close(self, recycle: Recycle = Buffer.close) -> None:
         """End one use."""
         with _lock:
@@ -91,6 +98,33 @@ Block = tuple[HeldArray, ...]
 def signature_of(block: Block) -> Signature:
     """Return the signature of a block."""
     return Signature(tuple(array.field for array in block))
+
+
+@dataclass(frozen=True)
+class PieceOfPartition:
+    """Piece of a partition that a pass works on by itself: rows of its only block, or some of its blocks.
+
+    Attributes
+    ----------
+    first : int
+        The number of its first row, or of its first block.
+    behind : int
+        The number of the row, or block, behind it.
+    of_rows : bool
+        Whether it is of rows.
+    whole : int
+        How many rows, or blocks, the partition has.
+    """
+
+    first: int
+    behind: int
+    of_rows: bool
+    whole: int
+
+    @property
+    def is_last(self) -> bool:
+        """Whether no other piece comes behind it."""
+        return self.behind == self.whole
 
 
 @dataclass
@@ -115,6 +149,8 @@ class Partition:
         The places of its blocks in their grid, if they have one.
     tier : str
         Where it is kept, as a plan says, if that may change: on its device, or below it.
+    piece : PieceOfPartition or None
+        Which piece of the partition this is, where it is not all of it; keys and ``count`` are the partition's.
     """
 
     index: int
@@ -126,6 +162,7 @@ class Partition:
     variants: Sequence[int] = field(default=())
     positions: Sequence[int] = ()
     tier: str = ""
+    piece: PieceOfPartition | None = None
 
     @property
     def arrays(self) -> list[HeldArray]:
@@ -159,7 +196,19 @@ class Partition:
     def with_blocks(self, blocks: Sequence[Block]) -> Partition:
         """Return a partition like this one with other blocks, which are now its own to close."""
         return Partition(self.index, self.count, self.keys, self.layout, blocks, self.device, self.variants,
-                         self.positions, self.tier)
+                         self.positions, self.tier, self.piece)
+
+    def cut(self, first: int, behind: int) -> Partition:
+        """Return the piece from one row of the partition's only block to before another, or from one to before another
+        of its blocks, if it has several; its content in host memory is the partition's.
+        """
+        of_rows = len(self.blocks) == 1
+        whole = self.blocks[0][0].field.shape[0] if of_rows else len(self.blocks)
+        blocks = [tuple([array.rows(first, behind) for array in self.blocks[0]])] if of_rows else \
+            [tuple([array.only("host") for array in block]) for block in self.blocks[first:behind]]
+        variants = self.variants if of_rows else self.variants[first:behind]
+        return Partition(self.index, self.count, self.keys, self.layout, blocks, self.device, variants,
+                         piece=PieceOfPartition(first, behind, of_rows, whole))
 
     def replacing(self, arrays: Mapping[int, HeldArray]) -> Partition:
         """Return a copy of the partition with some arrays, given by identity, replaced by others; it shares the rest.

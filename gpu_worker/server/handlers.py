@@ -89,6 +89,9 @@ _WORLD_SECONDS = 30.0
 #: How long a partition that comes in pieces may wait for memory that others have, in seconds.
 _ADMISSION_SECONDS = 600.0
 
+#: How much smaller pieces of a partition are where those of a wave's size find no room.
+_SMALLER = 4
+
 #: A reply, and the descriptors that go with it.
 Answer = tuple[Reply, list[int]]
 
@@ -376,7 +379,8 @@ class SessionWorker:
             may_fit = self._plans.forget() or self._has_tried_patches(request, plan) or is_crowded
             sizes: list[WaveSize | None] = [None] if may_fit else []
             if may_stream(plan):
-                sizes += [WaveSize(self._stream_bytes()), WaveSize(0, ahead=False)]
+                stream = self._stream_bytes()
+                sizes += [WaveSize(stream, stream), WaveSize(0, stream // _SMALLER, ahead=False)]
             for size in sizes:
                 try:
                     return self._anew(request, plan, payload, waves=size)
@@ -405,10 +409,11 @@ class SessionWorker:
         """Return the size of the waves that a plan is to run in, as what it has to copy in takes more than half of the
         memory that is free; None where it fits.
         """
-        if not may_stream(plan) or plan.source >= len(request.vrdds):
+        if not may_stream(plan) or not 0 <= plan.source < len(request.vrdds):
             return None
         missing, free = least_free(self._names.held(request.vrdds[plan.source]))
-        return WaveSize(self._stream_bytes()) if 2 * missing > free else None
+        stream = self._stream_bytes()
+        return WaveSize(stream, stream) if 2 * missing > free else None
 
     def _save(self, save: Save, found: tuple[Ran, Payload | None] | Submission) -> None:
         """Take a snapshot of a plan's kept result, once the plan is complete."""
@@ -624,8 +629,8 @@ def _advice(plan: DecodedPlan) -> str:
     if plan.keeps_on_devices:
         return '; persist("GPU_AND_HOST") keeps in host memory what does not fit'
     if may_stream(plan):
-        return "; a plan streams whole partitions, and one of them and what its kernels write find no room together: " \
-            "more and smaller partitions do"
+        return "; a plan streams a partition by rows, or whole where a raw kernel or a step by key takes all of it, " \
+            "and this and what its kernels write find no room together: more and smaller partitions do"
     return ""
 
 

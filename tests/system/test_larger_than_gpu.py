@@ -37,18 +37,16 @@ def rows(sc: SparkContext) -> RDD:
 
 
 def answers(host: VRDD) -> dict[str, object]:
-    """What plans say of the rows: folds, reductions by key, loops, raw kernels and records."""
+    """What plans say of the rows: folds, reductions by key, loops and records."""
     weights = np.zeros(COLUMNS)
     for _ in range(3):
         weights = weights + host.vmap(lambda x, w: x / (1 + abs((x * w).sum())), weights).sum() / 1000
-    halved = host.exec(KERNELS.halved, IN, OUT, IN.shape[0] * IN.shape[1], grid=16, block=64)
     keyed = host.vmap(lambda x: (int(abs(x[0]) * 10) % 7, x.sum()))
     return {
         "sum": exact(host.vmap(lambda x: (x * x).sum()).sum()),
         "vector": exact(host.sum()),
         "max": exact(host.vmap(lambda x: x[1]).max()),
         "inside": exact(host.vreduce(operator.add).sum()),
-        "raw": exact(halved.vmap(lambda x: x[3]).sum()),
         "keys": exact(sorted(keyed.reduceByKey(operator.add, numKeys=7).collect())),
         "loop": exact(weights),
         "take": exact(host.vmap(lambda x: x * 3).take(3)),
@@ -61,7 +59,13 @@ def answers(host: VRDD) -> dict[str, object]:
 def in_memory(local: Topology) -> dict[str, object]:
     """The answers where all fits."""
     with host_context(local) as sc:
-        return answers(rows(sc).send().cache())
+        return answers(rows(sc).send().cache()) | raw(rows(sc).send().cache())
+
+
+def raw(host: VRDD) -> dict[str, object]:
+    """The answer of a kernel that takes each partition as a whole."""
+    halved = host.exec(KERNELS.halved, IN, OUT, IN.shape[0] * IN.shape[1], grid=16, block=64)
+    return {"raw": exact(halved.vmap(lambda x: x[3]).sum())}
 
 
 @pytest.fixture
@@ -72,14 +76,14 @@ def small(local: Topology) -> Iterator[SparkContext]:
 
 def test_what_is_sent_is_streamed(small: SparkContext, in_memory: dict[str, object]):
     host = rows(small).send().cache()
-    found = answers(host)
+    found = answers(host) | raw(host)
     assert [name for name in in_memory if found[name] != in_memory[name]] == []
     assert report(small).memory[0].used < MEMORY
 
 
 def test_what_is_persisted_on_both_is_partly_resident(small: SparkContext, in_memory: dict[str, object]):
     both = rows(small).persist("GPU_AND_HOST")
-    found = answers(both)
+    found = answers(both) | raw(both)
     assert [name for name in in_memory if found[name] != in_memory[name]] == []
     held = report(small)
     assert 16 << 20 <= held.memory[0].used < MEMORY and held.host_bytes >= 64 << 20
@@ -92,7 +96,7 @@ def test_what_finds_no_room_in_host_memory_lies_in_files(local: Topology, in_mem
     options = {"memory": "64m", "hostMemory": "48m", "spillDir": str(tmp_path)}
     with host_context(local, **options) as sc:
         spilled = rows(sc).persist("GPU_HOST_AND_DISK")
-        found = answers(spilled)
+        found = answers(spilled) | raw(spilled)
         assert [name for name in in_memory if found[name] != in_memory[name]] == []
         held = report(sc)
         assert held.host_bytes <= 48 << 20 and "disk" in held.vrdds[0].device
@@ -114,6 +118,36 @@ def test_tasks_that_load_into_room_for_two_all_succeed(local: Topology):
         both.uncache()
         sums = rows(sc).vmap(lambda x: x * 2).vmap(lambda x: x.sum())
         assert np.isfinite(sums.sum())
+
+
+def of_one(sc: SparkContext) -> dict[str, object]:
+    """What plans say of one partition of 8 MB: sent, loaded into a plan, computed and held."""
+    rdd = sc.parallelize([0], 1).mapPartitions(lambda _: np.random.default_rng(9).normal(size=(8 * ROWS, 32)))
+    host = rdd.send().cache()
+    doubled = rdd.vmap(lambda x: x * 2 + 1).persist("GPU_AND_HOST")
+    keyed = host.vmap(lambda x: (int(abs(x[0]) * 10) % 7, x.sum()))
+    return {
+        "sum": exact(host.vmap(lambda x: (x * x).sum()).sum()),
+        "vector": exact(host.sum()),
+        "inside": exact(host.vreduce(operator.add).sum()),
+        "keys": exact(sorted(keyed.reduceByKey(operator.add, numKeys=7).collect())),
+        "take": exact(doubled.take(3)),
+        "collect": exact(host.vmap(lambda x: x[:4]).collect()[::100]),
+        "load": exact(rdd.vmap(lambda x: x[:4]).sum()),
+        "held": exact(doubled.sum()),
+    }
+
+
+def test_a_partition_of_four_times_the_device_is_streamed_by_rows(local: Topology):
+    with host_context(local) as sc:
+        expected = of_one(sc)
+    with host_context(local, memory="2m") as sc:
+        found = of_one(sc)
+        assert [name for name in found if found[name] != expected[name]] == []
+        assert report(sc).memory[0].used < 2 << 20
+        host = rows(sc).send().cache()
+        with pytest.raises(OutOfMemory, match="streams a partition by rows, or whole where a raw kernel"):
+            raw(host)
 
 
 def test_cache_says_what_would_fit(small: SparkContext):

@@ -170,8 +170,8 @@ def folded(device: Device, step: FoldStep | FoldByKeyStep, *parts: dict[str, np.
             partials = [key_totals.enqueue(step, partitions, stream, scratch, alone=alone)] if together else \
                 [key_totals.enqueue(step, [each], stream, scratch, alone=False) for each in partitions]
         else:
-            partials = [folds.enqueue(functools.partial(folds.all_records, step), each, stream, scratch)
-                        for each in partitions]
+            partials = [folds.enqueue(functools.partial(folds.all_records, step), each,
+                                      folds.Folder(each.device, stream, scratch)) for each in partitions]
         for partial in partials:
             partial.copy_out()
         device.synchronize(stream=stream)

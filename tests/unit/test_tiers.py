@@ -17,6 +17,7 @@ from gpu_worker.memory.host_tier import HostTier
 from gpu_worker.memory.spill_files import SpillFiles, spilled
 from gpu_worker.protocol.errors import OutOfMemory, SpillError
 from gpu_worker.protocol.messages import FetchStep, FieldFold, FoldStep, KeepStep, LoadStep, ToDeviceStep
+from gpu_worker.protocol.payload import aligned
 from tests.unit.plans import Bench, bench
 
 #: 12 partitions of 64 KiB; a device with room for 8 has three buffers free for one each, and so 5 of them.
@@ -162,9 +163,47 @@ def test_what_stays_on_devices_alone_is_an_error_where_nothing_can_make_room(sma
 
 def test_a_partition_larger_than_the_device_is_an_error_that_names_smaller_ones(small: Bench):
     small.put(1, [[{"": np.zeros((64, 2000))}]], "host")
-    with pytest.raises(OutOfMemory, match=r"streams whole partitions.*more and smaller partitions do"):
+    with pytest.raises(OutOfMemory, match=r"streams a partition by rows, or whole .*more and smaller partitions do"):
         sums(small)
     assert places(small) == ["host"]
+
+
+#: Partitions of four times the small device: of rows, which are whole chunks of a fold and the rest, and of blocks.
+LARGE = {"rows": [{"": np.random.default_rng(1).normal(size=(32_005, 8)), "b": np.arange(32_005, dtype=np.int16)}],
+         "blocks": [{"": block[0][""]} for block in [*PARTITIONS, *PARTITIONS, *PARTITIONS]]}
+
+
+@pytest.mark.parametrize("kind", LARGE)
+@pytest.mark.parametrize("place", ["host", "tiers+disk"])
+def test_a_partition_larger_than_the_device_comes_in_pieces(small: Bench, kind: str, place: str):
+    """It is fetched, whole or its first records, and kept below, as it was."""
+    small.put(1, [LARGE[kind], LARGE[kind][:1]], place)
+    over = "rows" if kind == "rows" else "blocks"
+    for limit in (-1, 3):
+        fetched = small.plan(1, (ToDeviceStep(), FetchStep(limit, over)), (), "")
+        reply, data = small.run(fetched, (1,))
+        blocks = LARGE[kind][:limit] if limit > 0 and kind == "blocks" else LARGE[kind]
+        rows = limit if limit > 0 and kind == "rows" else None
+        expected = [np.ascontiguousarray(array[:rows]).tobytes() for block in blocks for array in block.values()]
+        offset = reply.outputs[0].offset
+        for array in expected:
+            assert data.view(offset, len(array)).tobytes() == array
+            offset += aligned(len(array))
+    small.run(small.plan(1, (ToDeviceStep(), KeepStep(1, "y", "tiers+disk")), (), "", outputs=1), (1, 9))
+    assert places(small, 9)[0] == "disk"
+    kept = small.fetched(9)[0]
+    assert [{name: array.tobytes() for name, array in block.items()} for block in kept] == \
+        [{name: array.tobytes() for name, array in block.items()} for block in LARGE[kind]]
+
+
+def test_folds_of_pieces_have_the_bits_of_the_whole(small: Bench, tmp_path: Path):
+    fold = ToDeviceStep(), FoldStep((FieldFold("", "add"), FieldFold("b", "maximum", "overflow")), "rows")
+    (tmp_path / "large").mkdir()
+    with bench(tmp_path / "large", DEVICE) as worker:
+        worker.put(1, [LARGE["rows"]] * 2)
+        expected = [each.tobytes() for each in worker.folded(worker.plan(1, fold, (), ""), (1,))]
+    small.put(1, [LARGE["rows"]] * 2, "tiers+disk")
+    assert [each.tobytes() for each in small.folded(small.plan(1, fold, (), ""), (1,))] == expected
 
 
 def test_a_plan_in_waves_leaves_nothing_to_the_collector(small: Bench, expected: bytes):

@@ -160,6 +160,7 @@ class HostDevice(Device):
     """
 
     kind: ClassVar[str] = "host"
+    work_bytes: ClassVar[int] = 1 << 20
 
     def __init__(self, name: str = "host:0", *, memory: int = 0, cache: KernelCache, shared_limit: int = 0,
                  bounds: bool = False):

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
+import numpy as np
+
 from gpu_worker.device.base import Device
 from gpu_worker.execution import folds, key_totals
+from gpu_worker.execution.piece_folds import PieceFolder
 from gpu_worker.execution.plan_checks import check_folds, check_groups, check_over
 from gpu_worker.execution.run_context import RunContext
-from gpu_worker.execution.step_handlers import StepHandler, handles
+from gpu_worker.execution.step_handlers import Cuts, StepHandler, every_row, handles
 from gpu_worker.memory.partition import Partition
 from gpu_worker.protocol.messages import Field, FoldByKeyStep, FoldInsideStep, FoldStep, Launch, Plan
 
@@ -43,13 +46,28 @@ class FoldHandler(_WholeFold[FoldStep]):
     def run(self, context: RunContext, values: list[Partition]) -> list[Partition]:
         return context.each(self, context.each(self, values, context.to_device), partial(self._folded, context))
 
+    def cuts(self, fields: Sequence[Field], launch: Launch | None, works: Callable[[], np.ndarray]) -> Cuts:
+        rows = every_row(fields) if self.step.over == "rows" else ()
+        return range(0, len(rows), folds.chunk_of(fields)) if rows else ()
+
     def _folded(self, context: RunContext, value: Partition) -> Partition:
-        stream = context.streams.main(value.device)
+        folder = self._folder(context, value)
         with context.progress.launching(self.label, (value.index,), value.device):
-            part = folds.enqueue(partial(folds.all_records, self.step), value, stream, context.scratch)
-        if part is not None:
+            part = folds.enqueue(partial(folds.all_records, self.step), value, folder)
+        if part is not None and (value.piece is None or value.piece.is_last):
             context.results.partials.append(part)
         return value
+
+    def _folder(self, context: RunContext, value: Partition) -> folds.Folder:
+        """Return the launches of the folds of a partition, or of the next piece of one."""
+        stream, deals = context.streams.main(value.device), context.launches.deals
+        if value.piece is None or deals is None:
+            return folds.Folder(value.device, stream, context.scratch)
+        key = id(self.step), value.index
+        folder = deals.piece_folders.get(key) or PieceFolder(value.device, stream, context.scratch)
+        deals.piece_folders[key] = folder
+        folder.begin(value.piece)
+        return folder
 
 
 @handles(FoldByKeyStep)
@@ -91,6 +109,10 @@ class FoldInsideHandler(StepHandler[FoldInsideStep]):
     def fields_after(self, fields: Sequence[Field], launch: Launch | None) -> Sequence[Field]:
         axis = 1 if self.step.over == "rows" else 0
         return [replace(each, shape=each.shape[:axis] + each.shape[axis + 1:]) for each in fields]
+
+    def cuts(self, fields: Sequence[Field], launch: Launch | None, works: Callable[[], np.ndarray]) -> Cuts:
+        # A row by itself, and a long one, is folded by parts.
+        return range(0, len(every_row(fields)) - 1, 2) if self.step.over == "rows" else ()
 
     def run(self, context: RunContext, values: list[Partition]) -> list[Partition]:
         return context.each(self, context.each(self, values, context.to_device), partial(self._folded, context))

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
+
+import numpy as np
 
 from gpu_worker.execution.grid.steps import Blocks
 from gpu_worker.execution.plan_checks import check_folds, check_groups, require
 from gpu_worker.execution.run_context import BlockForm, RunContext
-from gpu_worker.execution.step_handlers import StepHandler, handles
+from gpu_worker.execution.step_handlers import Cuts, StepHandler, every_row, handles
 from gpu_worker.memory.partition import Partition
 from gpu_worker.protocol.errors import PlanError
 from gpu_worker.protocol.messages import Accumulators, ExecStep, Field, Launch, MapFoldStep, Plan
@@ -21,6 +23,7 @@ class ExecHandler(StepHandler[ExecStep]):
 
     has_launches = True
     on_device = True
+    by_blocks = True
 
     @property
     def blocks(self) -> BlockForm:
@@ -32,6 +35,10 @@ class ExecHandler(StepHandler[ExecStep]):
         if launch.merge:
             made = {each.name: made.pop(each.name, each) for each in fields} | made
         return tuple(made.values())
+
+    def cuts(self, fields: Sequence[Field], launch: Launch | None, works: Callable[[], np.ndarray]) -> Cuts:
+        made = launch.outputs if launch is not None and launch.tile and not launch.whole else ()
+        return every_row([*fields, *made]) if made else ()
 
     def run(self, context: RunContext, values: list[Partition]) -> list[Partition]:
         launches = context.launches
@@ -55,6 +62,7 @@ class MapFoldHandler(StepHandler[MapFoldStep]):
 
     has_launches = True
     on_device = True
+    by_blocks = True
 
     @property
     def folds_all(self) -> bool:
@@ -88,6 +96,11 @@ class MapFoldHandler(StepHandler[MapFoldStep]):
     def fields_after(self, fields: Sequence[Field], launch: Launch | None) -> Sequence[Field]:
         assert launch is not None
         return launch.outputs if self.step.how == "inside" else fields
+
+    def cuts(self, fields: Sequence[Field], launch: Launch | None, works: Callable[[], np.ndarray]) -> Cuts:
+        if self.step.how == "inside" or launch is None or launch.whole or not every_row(fields):
+            return ()
+        return works().tolist()
 
     def run(self, context: RunContext, values: list[Partition]) -> list[Partition]:
         launches = context.launches

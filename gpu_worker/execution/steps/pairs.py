@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
 from gpu_worker.execution.run_context import BlockForm, RunContext
-from gpu_worker.execution.step_handlers import StepHandler, handles
+from gpu_worker.execution.step_handlers import Cuts, StepHandler, every_row, handles
 from gpu_worker.memory.partition import Partition
-from gpu_worker.protocol.messages import KeysStep, ValuesStep
+from gpu_worker.protocol.messages import Field, KeysStep, Launch, ValuesStep
 
 
 @handles(KeysStep)
@@ -26,9 +30,14 @@ class KeysHandler(StepHandler[KeysStep]):
 class ValuesHandler(StepHandler[ValuesStep]):
     """Handler of a step that drops the keys."""
 
+    by_blocks = True
+
     @property
     def blocks(self) -> BlockForm:
         return BlockForm.ANY
+
+    def cuts(self, fields: Sequence[Field], launch: Launch | None, works: Callable[[], np.ndarray]) -> Cuts:
+        return every_row(fields)
 
     def run(self, context: RunContext, values: list[Partition]) -> list[Partition]:
         for value in values:

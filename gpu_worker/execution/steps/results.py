@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import partial
+
+import numpy as np
 
 from gpu_worker.execution.plan_checks import check_over, require
 from gpu_worker.execution.run_context import BlockForm, RunContext
-from gpu_worker.execution.step_handlers import KeepingHandler, StepHandler, handles
+from gpu_worker.execution.step_handlers import Cuts, KeepingHandler, StepHandler, every_row, handles
 from gpu_worker.execution.tier_copies import copied_below
 from gpu_worker.memory.partition import Partition
 from gpu_worker.memory.tiers import PLACES
 from gpu_worker.protocol.errors import PlanError
-from gpu_worker.protocol.messages import FetchStep, KeepStep, Plan
+from gpu_worker.protocol.messages import FetchStep, Field, KeepStep, Launch, Plan
 
 
 @handles(KeepStep)
@@ -23,6 +26,13 @@ class KeepHandler(KeepingHandler[KeepStep]):
     @property
     def leaves_host_memory(self) -> bool:
         return self.step.place != "device"
+
+    @property
+    def by_blocks(self) -> bool:    # type: ignore[override]
+        return self.step.place != "device"
+
+    def cuts(self, fields: Sequence[Field], launch: Launch | None, works: Callable[[], np.ndarray]) -> Cuts:
+        return () if self.step.place == "device" else every_row(fields)
 
     @property
     def blocks(self) -> BlockForm:
@@ -41,6 +51,8 @@ class KeepHandler(KeepingHandler[KeepStep]):
         if value.positions:
             raise PlanError("the blocks of a grid need their neighbours in each step, and are kept on devices alone: "
                             "cache(\"GPU\"), with more or larger devices where they do not fit")
+        if value.piece is not None:     # which is put with the others where it is to be held, when all are there
+            return self._pending(context, value, context.copied_out(value))
         missing = sum(array.nbytes for array in value.arrays if array.buffer is None)
         tiers = context.names.tiers
         with tiers.placing:
@@ -73,7 +85,15 @@ class FetchHandler(StepHandler[FetchStep]):
     """Handler of a step that returns its value in the reply's payload."""
 
     fetches = True
+    by_blocks = True
     timed_as = "copy_out"
+
+    def cuts(self, fields: Sequence[Field], launch: Launch | None, works: Callable[[], np.ndarray]) -> Cuts:
+        return every_row(fields)
+
+    @property
+    def limit(self) -> int:     # type: ignore[override]
+        return self.step.limit
 
     def verify(self, plan: Plan) -> None:
         if self.step.limit >= 0:
@@ -83,11 +103,11 @@ class FetchHandler(StepHandler[FetchStep]):
         return context.each(self, values, partial(self._fetched, context))
 
     def _fetched(self, context: RunContext, value: Partition) -> Partition:
-        context.results.fetched.append(context.use(_first(self.step, value.share())))
+        context.results.fetched.append(context.use(first_records(self.step, value.share())))
         return value
 
 
-def _first(step: FetchStep, value: Partition) -> Partition:
+def first_records(step: FetchStep, value: Partition) -> Partition:
     """Return the first records of a partition, if the request is limited to these and they have no keys."""
     if step.limit < 0 or value.keys is not None:
         return value

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
+import numpy as np
+
 from gpu_worker.execution.run_context import BlockForm, RunContext
-from gpu_worker.execution.step_handlers import StepHandler, handles
+from gpu_worker.execution.step_handlers import Cuts, StepHandler, every_row, handles
 from gpu_worker.memory.partition import HeldArray, Partition
-from gpu_worker.protocol.messages import ToDeviceStep, ToHostStep
+from gpu_worker.protocol.messages import Field, Launch, ToDeviceStep, ToHostStep
 from gpu_worker.protocol.payload import Payload, aligned
 
 
@@ -18,11 +20,15 @@ class ToDeviceHandler(StepHandler[ToDeviceStep]):
 
     only_moves = True
     on_device = True
+    by_blocks = True
     timed_as = "copy_in"
 
     @property
     def blocks(self) -> BlockForm:
         return BlockForm.ANY
+
+    def cuts(self, fields: Sequence[Field], launch: Launch | None, works: Callable[[], np.ndarray]) -> Cuts:
+        return every_row(fields)
 
     def run(self, context: RunContext, values: list[Partition]) -> list[Partition]:
         return context.each(self, values, context.to_device)
@@ -32,11 +38,15 @@ class ToDeviceHandler(StepHandler[ToDeviceStep]):
 class ToHostHandler(StepHandler[ToHostStep]):
     """Handler of copies to host memory."""
 
+    by_blocks = True
     timed_as = "copy_out"
 
     @property
     def leaves_host_memory(self) -> bool:
         return True
+
+    def cuts(self, fields: Sequence[Field], launch: Launch | None, works: Callable[[], np.ndarray]) -> Cuts:
+        return every_row(fields)
 
     def run(self, context: RunContext, values: list[Partition]) -> list[Partition]:
         return context.together(self, values, partial(copied_out, context))
