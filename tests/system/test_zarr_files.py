@@ -75,6 +75,7 @@ def test_blocks_of_several_lengths_lie_across_chunks(sc: SparkContext, directory
     blocks = grid.scatter(sc, {"u": ARRAY, "v": lambda z, y, x: (z * 40 + y) * 60 + x}, partitions=2)
     Grid.save(blocks, f"{directory}/u.zarr")
     assert Grid.open(f"{directory}/u.zarr") == grid
+    assert not [name for name in located(directory).names() if name.endswith(".pieces")]
     before = len(s3.requests())
     found = Grid.gather(grid.scatter(sc, f"{directory}/u.zarr", partitions=2))
     assert s3.read_since(before) <= 1.1 * 3 * ARRAY.nbytes

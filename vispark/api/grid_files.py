@@ -21,8 +21,9 @@ from vispark.storage.location import Location
 from vispark.storage.opening import located
 
 if TYPE_CHECKING:
-    from vispark.grid import zarr_files
+    from vispark.grid import chunk_pieces, zarr_files
 else:
+    chunk_pieces = LazyModule("vispark.grid.chunk_pieces")
     zarr_files = LazyModule("vispark.grid.zarr_files")
 
 
@@ -135,13 +136,26 @@ def _write(blocks: RDD[Any], place: Location, description: GridSpec, chunks: tup
     """Write the chunks by tasks, and the metadata when all are there."""
     if are_blocks(description, chunks):
         numbers = blocks.mapPartitions(partial(zarr_files.write_blocks, place.path, documents)).collect()
+        description.check_whole(numbers)
     else:
-        pieces = blocks.mapPartitions(partial(zarr_files.cut_blocks, chunks=chunks))
-        join = partial(zarr_files.write_pieces, place.path, documents, description.shape, chunks)
-        numbers = pieces.groupByKey(blocks.getNumPartitions()).mapPartitions(join).collect()
-    description.check_whole(numbers)
+        _write_across(blocks, place, description, chunks, documents)
     for key, document in documents.items():
         (place / key).write([document], len(document))
+
+
+def _write_across(blocks: RDD[Any], place: Location, description: GridSpec, chunks: tuple[int, ...],
+                  documents: Mapping[str, bytes]) -> None:
+    """Write chunks that have cells of several blocks, by way of files of their pieces, which go then."""
+    beside = place.beside(f"{uuid.uuid4().hex[:12]}.pieces")
+    with ExitStack() as undo:
+        undo.callback(beside.remove)
+        placed = blocks.mapPartitions(partial(chunk_pieces.write_pieces, beside.path, chunks=chunks)).collect()
+        description.check_whole([*{piece.number for _, piece in placed}])
+        gathered: dict[tuple[int, ...], list[Any]] = {}
+        for chunk, piece in placed:
+            gathered.setdefault(chunk, []).append(piece)
+        join = partial(chunk_pieces.join_pieces, beside.path, place.path, documents, description.shape, chunks)
+        blocks.context.parallelize(gathered.items(), blocks.getNumPartitions()).mapPartitions(join).collect()
 
 
 def _write_beside(target: Location, write: Callable[[Location], None]) -> None:

@@ -196,7 +196,7 @@ def new_documents(arrays: Mapping[str, tuple[tuple[int, ...], np.dtype, tuple[in
 def write_blocks(path: str, documents: Mapping[str, bytes], records: Iterable[tuple[BlockKey, Any]]) -> list[int]:
     """Write blocks as chunks of a group whose metadata is not there yet, and return their numbers; in a task."""
     numbers = []
-    with _written_group(path, documents) as write:
+    with written_group(path, documents) as write:
         for key, block in records:
             write(key.slices, block)
             numbers.append(key.number)
@@ -204,7 +204,7 @@ def write_blocks(path: str, documents: Mapping[str, bytes], records: Iterable[tu
 
 
 @contextmanager
-def _written_group(path: str, documents: Mapping[str, bytes]) -> Iterator[Callable[[tuple[slice, ...], Any], None]]:
+def written_group(path: str, documents: Mapping[str, bytes]) -> Iterator[Callable[[tuple[slice, ...], Any], None]]:
     """Return a function that writes cells of all fields, which must be whole chunks."""
     store = Chunks(Locations()(path), documents, read_only=False)
 
@@ -215,37 +215,3 @@ def _written_group(path: str, documents: Mapping[str, bytes]) -> Iterator[Callab
     # A chunk of nothing but zeros is written too, so that none is left of an attempt that was lost.
     with zarr.config.set({"array.write_empty_chunks": True}):
         yield write
-
-
-#: Piece of a block: its chunk, the block's number in its first piece and else None, where it is in the grid, and cells.
-Piece = tuple[tuple[int, ...], tuple[int | None, tuple[slice, ...], dict[str, np.ndarray]]]
-
-
-def cut_blocks(records: Iterable[tuple[BlockKey, Any]], chunks: tuple[int, ...]) -> Iterator[Piece]:
-    """Yield the pieces of blocks that lie across chunks, by their chunks; in a task."""
-    for key, block in records:
-        fields = block if isinstance(block, dict) else {attributes.CELLS: block}
-        number: int | None = key.number
-        for chunk, cells in pieces_of(key.slices, chunks):
-            mine = within(cells, [one.start for one in key.slices])
-            yield chunk, (number, cells, {name: np.asarray(array)[mine] for name, array in fields.items()})
-            number = None
-
-
-def write_pieces(path: str, documents: Mapping[str, bytes], shape: tuple[int, ...], chunks: tuple[int, ...],
-                 gathered: Iterable[tuple[tuple[int, ...], Iterable[Any]]]) -> list[int]:
-    """Write chunks out of the pieces of each, and return the numbers of the blocks that begin in them; in a task."""
-    numbers = []
-    with _written_group(path, documents) as write:
-        for chunk, pieces in gathered:
-            corner = [at * edge for at, edge in zip(chunk, chunks, strict=True)]
-            box = tuple(slice(first, min(first + edge, extent))
-                        for first, edge, extent in zip(corner, chunks, shape, strict=True))
-            whole: dict[str, np.ndarray] = {}
-            for number, cells, fields in pieces:
-                numbers += [] if number is None else [number]
-                for name, array in fields.items():
-                    target = whole.setdefault(name, np.zeros([one.stop - one.start for one in box], array.dtype))
-                    target[within(cells, corner)] = array
-            write(box, whole)
-    return numbers
