@@ -1,8 +1,9 @@
-"""Seconds and processor seconds of tables: ``python -m benchmarks.table_costs [frames|files]``.
+"""Seconds and processor seconds of tables: ``python -m benchmarks.table_costs [frames|files|tasks]``.
 
 A DataFrame out of a VRDD by ``toDF`` and by rows, and a Parquet file into one by ``read_parquet`` and by Spark's own
-reader, beside decoding it in this process; in one run. Processor seconds, which other programs on the machine change
-little, are those of the driver, of Spark's JVM, of Spark's Python processes ("tasks"), and of the worker.
+reader, beside decoding it in this process; in one run. ``tasks`` reads the file as tasks do, in this process alone.
+Processor seconds, which other programs on the machine change little, are those of the driver, of Spark's JVM, of
+Spark's Python processes ("tasks"), and of the worker.
 """
 
 from __future__ import annotations
@@ -14,12 +15,13 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
@@ -27,7 +29,13 @@ import vispark
 from benchmarks import machine
 from benchmarks.session import context, environment
 from benchmarks.tables import COLUMNS, DOUBLES, NAMES, SCHEMA, decode, write
+from gpu_worker.protocol.payload import Payload
 from gpu_worker.system.paths import VARIABLE
+from vispark.records import pack
+from vispark.runtime.executor.chunked_upload import PIECE_BYTES
+from vispark.tables.files import FileSlice, ReadTask, partitions
+from vispark.tables.parquet import ParquetFormat
+from vispark.tables.selection import select
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -153,6 +161,42 @@ def files(sc: SparkContext, path: str) -> list[Way]:
                 lambda held: held.unpersist())]
 
 
+def tasks(path: str) -> list[Way]:
+    """Return the ways to read a Parquet file in this process: decoded alone, and as tasks do, into shared memory."""
+    def read(columns: Any, dtype: Any) -> Callable[[], None]:
+        form = ParquetFormat()
+        selection = select(form.footer(path, None, None).schema, columns, dtype, "error", path)
+        parts = [FileSlice(path, part) for part in form.footer(path, selection, None).parts]
+        shares = partitions(parts, 128 << 20, machine.cores(), None)
+
+        def run() -> None:
+            with Payload.create(2 * PIECE_BYTES) as memory:
+                memory.populate()
+                for share in shares:
+                    pack(ReadTask(form, selection, None, False)([share]), seal=bytes).write_blocks(_Ring(memory), 0)
+        return run
+
+    return [Way("decoded", lambda: decode(path)), Way("as rows of float32", read(None, "float32")),
+            Way("as dicts of a number and rows", read({"y": NAMES[0], "x": NAMES[1:]}, None)),
+            Way("as dicts of numbers", read(None, None))]
+
+
+class _Ring:
+    """Shared memory of two pieces, which arrays are written to in turn, as pieces of an upload are."""
+
+    def __init__(self, memory: Payload):
+        self._memory = memory
+
+    def put(self, offset: int, array: np.ndarray) -> None:
+        """Copy an array's bytes."""
+        data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        while data.nbytes:
+            place = offset % (2 * PIECE_BYTES)
+            part = data[:2 * PIECE_BYTES - place]
+            self._memory.put(place, part)
+            data, offset = data[part.nbytes:], offset + part.nbytes
+
+
 def in_turn(ways: list[Way], groups: int) -> dict[str, list[dict[str, float]]]:
     """Return samples of ways that take turns, a group of samples each."""
     processors = Processors()
@@ -181,18 +225,21 @@ def show(found: dict[str, list[dict[str, float]]]) -> None:
 
 
 @click.command(help=__doc__)
-@click.argument("only", type=click.Choice(["all", "frames", "files"]), default="all")
+@click.argument("only", type=click.Choice(["all", "frames", "files", "tasks"]), default="all")
 @click.option("--rows", default=1_000_000, show_default=True, help="Of a DataFrame; files have 4 times as many.")
 @click.option("--groups", default=2, show_default=True, help="Times that the ways take turns.")
 @click.option("--out", type=click.Path(path_type=Path), help="A file for the samples.")
 def main(only: str, rows: int, groups: int, out: Path | None) -> None:
     found = {}
-    with environment(), tempfile.TemporaryDirectory() as directory, context("host", machine.cores()) as sc:
-        if only != "files":
+    with environment(), tempfile.TemporaryDirectory() as directory, ExitStack() as stack:
+        path = str(Path(directory, "points.parquet"))
+        write(path, 4 * rows)
+        if only in ("all", "tasks"):
+            found["tasks"] = in_turn(tasks(path), groups)
+        sc = stack.enter_context(context("host", machine.cores())) if only != "tasks" else None
+        if sc is not None and only in ("all", "frames"):
             found["frames"] = in_turn(frames(sc, rows), groups)
-        if only != "frames":
-            path = str(Path(directory, "points.parquet"))
-            write(path, 4 * rows)
+        if sc is not None and only in ("all", "files"):
             found["files"] = in_turn(files(sc, path), groups)
     for name, each in found.items():
         count = rows if name == "frames" else 4 * rows
