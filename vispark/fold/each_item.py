@@ -40,8 +40,8 @@ def item_join(function: Callable[..., Any]) -> str | Callable[..., Any] | None:
 
 
 def meanings(function: types.FunctionType) -> list[Any]:
-    """Return what each global name of a function, and of those inside it, stands for; functions of equal code have
-    their names in one order.
+    """Return the values of the global names of a function, and of those inside it; functions of equal code have their
+    names in one order.
     """
     surroundings, found, codes = function.__globals__, [], [function.__code__]
     while codes:
