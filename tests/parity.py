@@ -265,7 +265,8 @@ def vector(row: np.ndarray, number: int) -> Any:
 def difference(name: str, params: dict[str, Any], df: DataFrame) -> str:
     """In what the models of both differ, or nothing."""
     sweep = SWEEPS[name]
-    models = [getattr(module, name)(**params).fit(df) for module in (sweep.ours, sweep.theirs)]
+    # Of some parameters, such as the weights of factorization machines, constructors do not know.
+    models = [getattr(module, name)()._set(**params).fit(df) for module in (sweep.ours, sweep.theirs)]
     for place, (found, expected) in enumerate(zip(*(sweep.numbers(model, df) for model in models), strict=True)):
         found, expected = np.asarray(found, float), np.asarray(expected, float)
         if found.shape != expected.shape:

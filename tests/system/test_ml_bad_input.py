@@ -43,10 +43,10 @@ from vispark.ml import (
 from vispark.runtime.driver.session import Session
 
 pytest.importorskip("pyarrow")
-pytestmark = pytest.mark.timeout(300)
 
-#: Whether each fit that is left to MLlib is compared with MLlib's own.
+#: Whether each fit that is left to MLlib is compared with MLlib's own, which takes several times as long.
 WITH_MLLIB = os.environ.get("VISPARK_BAD_INPUT") == "mllib"
+pytestmark = pytest.mark.timeout(3600 if WITH_MLLIB else 300)
 
 #: The families by name: vispark's module, MLlib's, and parameters.
 LABELLED = {"LinearRegression": (regression, mllib_regression, {"weightCol": "w"}),
