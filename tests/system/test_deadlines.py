@@ -33,9 +33,9 @@ def _spins(p: float) -> float:
 
 def test_a_function_that_does_not_end_is_ended_and_named(sc: SparkContext, caplog: pytest.LogCaptureFixture,
                                                          monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(awaited_plans, "FIRST_SECONDS", 0.5)
     held = sc.parallelize([1.0, 2.0], 2).cache("GPU")
     held.count()
+    monkeypatch.setattr(awaited_plans, "FIRST_SECONDS", 0.5)
     began = time.monotonic()
     with caplog.at_level(logging.WARNING, "vispark"), pytest.raises(DeadlineExceeded) as caught:
         held.vmap(_spins).sum()

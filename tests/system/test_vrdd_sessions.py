@@ -257,7 +257,7 @@ def set_to(sc: SparkContext, variables: Mapping[str, object] | None = None, **op
 @pytest.mark.parametrize(("name", "value", "words"), [
     ("divice", "host", ("there is no option spark.vispark.divice", "spark.vispark.device")),
     ("device", "tpu", ("spark.vispark.device = 'tpu'", "auto, cuda, host, null")),
-    ("deadline", "-1", ("spark.vispark.deadline = '-1'", "a number above 0")),
+    ("deadline", "-1", ("spark.vispark.deadline = '-1'", "more than 0")),
     ("memory", "8x", ("spark.vispark.memory = '8x'",)),
     ("attempts", "-2", ("spark.vispark.attempts", "0 or more")),
     ("sharedMemory", "20k", ("spark.vispark.sharedMemory = '20k'", "48k or more")),

@@ -50,7 +50,7 @@ def test_a_local_cluster_is_created_listed_shown_submitted_to_and_deleted():
         "laptop", "local", "ready", "local[2]")
     assert found["id"] in _vispark("cluster", "show", "laptop").output
     line = json.loads(_vispark("submit", "--cluster", "laptop", "--name", "demo", "--verbose", "--conf",
-                               "spark.cores.max=1", "--dry-run", "--json", "job.py", "--name", "x").output)["command"]
+                               "spark.cores.max=1", "--dry-run", "--json", "job.py", "--name", "x").stdout)["command"]
     assert line[1:] == ["--master", "local[2]", "--conf", "spark.vispark.device=host", "--conf", "spark.cores.max=1",
                         "--name", "demo", "--verbose", "job.py", "--name", "x"] or sorted(line[1:-3]) == sorted(
         ["--master", "local[2]", "--conf", "spark.vispark.device=host", "--name", "demo", "--verbose", "--conf",
