@@ -369,7 +369,7 @@ class SessionWorker:
                 # What came in pieces is used up.
                 if request.pieces:
                     raise
-                failed, is_crowded = error, self._admission.is_crowded
+                failed, place, is_crowded = error, error.place, self._admission.is_crowded
         if request.world is not None:
             if not (self._plans.forget() or self._has_tried_patches(request, plan)):
                 raise failed
@@ -392,7 +392,8 @@ class SessionWorker:
                     return self._anew(request, plan, payload, waves=size)
                 except OutOfMemory as error:
                     failed, most = error, 2 * most
-        raise OutOfMemory(failed.message + _advice(plan), failed.place) from failed
+        # What is copied in for a wave belongs to no step; the plan as a whole failed in one.
+        raise OutOfMemory(failed.message + _advice(plan), failed.place if failed.place.operation else place) from failed
 
     def _promoted(self, request: Run, intake: ChunkedInput | None) -> None:
         """Move what has room on devices now back there, where no plan runs that might have to wait for its memory."""
