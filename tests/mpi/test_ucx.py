@@ -105,18 +105,19 @@ class Supervised(Application):
 
     def _abandon(self, key: bytes, lost: int) -> None:
         for client in self.clients:
-            with contextlib.suppress(FileNotFoundError):
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
                 if Path(f"/proc/{client.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T":
                     super()._abandon(key, lost)
                     return
 
 
 class Interrupted(Survivor):
-    """A survivor of a failure that is armed when the first snapshot is complete."""
+    """A survivor of a failure that is armed when the first snapshot is complete, and again if no other rank saw it."""
 
     def __init__(self, app: Application, full: np.ndarray, armed: Path, action: str):
         super().__init__(app, full)
         self._armed, self._action = armed, action
+        self._further = [action] * 2
         self.errors: list[BaseException] = []
 
     def _learn(self, answers: Sequence[Ran]) -> None:
@@ -128,7 +129,11 @@ class Interrupted(Survivor):
             time.sleep(0.05)        # the loop waits for its first snapshot
 
     def _recover(self, error: BaseException) -> tuple[int, int]:
-        self.errors += error.exceptions if isinstance(error, ExceptionGroup) else [error]
+        found = error.exceptions if isinstance(error, ExceptionGroup) else [error]
+        self.errors += found
+        # A rank whose messages have all gone when it is lost may leave the other one nothing to wait for.
+        if self._further and not any(isinstance(each, WorldLost) for each in found):
+            self._action = self._further.pop()
         return super()._recover(error)
 
 
