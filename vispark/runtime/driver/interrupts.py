@@ -52,7 +52,13 @@ def interruptibly(context: SparkContext, job: Callable[[], _Given], look: Callab
     finally:
         if not running.done() and not running.cancel():
             # Its tasks end within two seconds, in which the program may go on.
-            threading.Thread(target=_cancel, args=(context, tag, running), name="vispark job ends", daemon=True).start()
+            cancelling = threading.Thread(target=_cancel, args=(context, tag, running), name="vispark job ends",
+                                          daemon=True)
+            try:
+                cancelling.start()
+            except RuntimeError:    # There is no further thread: the interrupt is what the program is to see.
+                with suppress(*CALL_FAILED):
+                    context.cancelJobsWithTag(tag)
 
 
 def _cancel(context: SparkContext, tag: str, running: Future[_Given]) -> None:
