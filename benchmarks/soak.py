@@ -11,6 +11,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -159,16 +160,19 @@ def figures(directory: Path) -> dict[str, float]:
     return found | {"cache bytes": float(sum(sizes))}
 
 
-def soaked(sc: SparkContext, name: str, iterations: int, directory: Path) -> Iterator[tuple[int, dict[str, float]]]:
-    """Run a leg; what there was after each of some iterations."""
+def soaked(sc: SparkContext, name: str, iterations: int, directory: Path, beside: int,
+           ) -> Iterator[tuple[int, dict[str, float]]]:
+    """Run a leg; what there was after each of some iterations, of which ``beside`` go on at once."""
     leg, share = LEGS[name]
     held = sc.parallelize([np.arange(64, dtype=np.float32)] * 8, 2).cache("GPU")
     held.count()
     most = max(int(iterations * share), _POINTS)
-    for iteration in range(most):
-        leg(sc, held, iteration)
-        if iteration % max(most // _POINTS, 1) == 0:
-            yield iteration, figures(directory)
+    every = max(most // _POINTS // beside, 1) * beside
+    with ThreadPoolExecutor(beside) as pool:
+        for first in range(0, most, beside):
+            list(pool.map(lambda iteration: leg(sc, held, iteration), range(first, first + beside)))
+            if first % every == 0:
+                yield first + beside - 1, figures(directory)
     held.unpersist()
 
 
@@ -176,15 +180,17 @@ def soaked(sc: SparkContext, name: str, iterations: int, directory: Path) -> Ite
 @click.option("--iterations", type=click.IntRange(60), default=10_000, show_default=True)
 @click.option("--device", type=click.Choice(["auto", "host", "cuda"]), default="auto", show_default=True)
 @click.option("--leg", "legs", type=click.Choice(list(LEGS)), multiple=True, help="May be given several times.")
+@click.option("--beside", type=click.IntRange(1), default=1, show_default=True, help="Sessions at once.")
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Where slopes and samples go, as JSON.")
-def main(iterations: int, device: str, legs: tuple[str, ...], out: Path | None) -> None:
-    kept: dict[str, object] = {"machine": machine.description(), **machine.commit(), "iterations": iterations}
+def main(iterations: int, device: str, legs: tuple[str, ...], beside: int, out: Path | None) -> None:
+    kept: dict[str, object] = {"machine": machine.description(), **machine.commit(), "iterations": iterations,
+                               "beside": beside}
     with environment():
         directory = Path(os.environ["VISPARK_RUNTIME_DIR"]) / "kernels"
         for name in legs or LEGS:
             began = time.monotonic()
             with context(device, 2, {"spark.vispark.cacheDir": str(directory)}) as sc:
-                points = list(soaked(sc, name, iterations, directory))
+                points = list(soaked(sc, name, iterations, directory, beside if name == "sessions" else 1))
             found = slopes(points)
             kept[name] = {"slopes": found, "seconds": time.monotonic() - began, "samples": points}
             seconds = time.monotonic() - began
