@@ -173,7 +173,7 @@ def measured(scale: Scale, device: str, partitions: int, only: tuple[str, ...]) 
         yield hiding.run(solver, _kind(device), scale.samples, _progress(f"exchanges of {solver.name}"))
     if "udfs" in only:
         with context(device, cores) as sc:
-            yield udfs.run(sc, min(1_000_000, scale.text // 16), scale.samples, _progress("functions over columns"))
+            yield udfs.run(sc, scale.text // 16, scale.samples, _progress("functions over columns"))
     with tempfile.TemporaryDirectory(prefix="vb-text-") as directory:
         if "text" in only:
             with context(device, cores) as sc:
