@@ -8,7 +8,7 @@ import os
 import numpy as np
 import pytest
 
-from tests.property.differential import campaign, data, verdicts
+from tests.property.differential import campaign, data, report, verdicts
 from tests.property.differential.coverage import nodes
 from tests.property.differential.dealing import Unit
 from tests.property.differential.functions import draw
@@ -78,3 +78,27 @@ def test_a_unit_that_ends_its_process_is_halved_down_to_the_function():
     lost = [one for one in found if isinstance(one, Lost)]
     assert [(one.task.low, one.task.high, one.words) for one in lost] == [(5, 6, "ended with 3")]
     assert sum(one.result for one in found if isinstance(one, Done)) == 8
+
+
+def test_a_report_has_what_the_shortest_template_says_and_reads_each_verdict_a_few_times():
+    """Where each pair read all verdicts, the report of a long campaign took as long as some of its units."""
+    reads = []
+
+    class Counted(dict):
+        def items(self):
+            reads.append(len(self))
+            return super().items()
+
+    def key(text: str, dtype: str) -> verdicts.Key:
+        return verdicts.Key(text, dtype, dtype, 3)
+
+    named = frozenset({"numpy.sin"})
+    found = report.impossible(campaign.Tally(), Counted({
+        key("np.sin({a})", "float32"): verdicts.Verdict(verdicts.RUNS, names=named),
+        key("np.sin({a})", "int8"): verdicts.Verdict(verdicts.RAISES, "short"),
+        key("np.sin({a} + 1)", "float32"): verdicts.Verdict(verdicts.RUNS, names=named),
+        key("np.sin({a} + 1)", "int8"): verdicts.Verdict(verdicts.LACKS, "long"),
+        key("np.sin({a} + 1)", "int16"): verdicts.Verdict(verdicts.LACKS, "long")}))
+    assert f"| `numpy.sin` | int8 | `{verdicts.RAISES}: short` |" in found.splitlines()
+    assert f"| `numpy.sin` | int16 | `{verdicts.LACKS}: long` |" in found.splitlines()
+    assert len(reads) <= 4

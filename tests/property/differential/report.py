@@ -87,20 +87,31 @@ def impossible(tally: Tally, verdicts: Verdicts) -> str:
 
 def _unmet(tally: Tally, verdicts: Verdicts) -> dict[Pair, tuple[str, str]]:
     """The pairs that no function met and no template meets, with the verdict on one and what is said."""
-    having: dict[str, set[str]] = {}
     reached = set(tally.pairs) | set(short_of(tally, verdicts))
-    for key, one in verdicts.items():
-        for name in one.names:
-            having.setdefault(name, set()).add(key.text)
-    names = {*nodes(), *having, *(name for name, _ in tally.pairs)}
-    return {(name, dtype): _why(having.get(name, set()), dtype, verdicts) for name in sorted(names)
+    shortest = _shortest_refused(verdicts)
+    names = {*nodes(), *(name for one in verdicts.values() for name in one.names), *(name for name, _ in tally.pairs)}
+    runs = ("", "its templates run without it")
+    return {(name, dtype): shortest.get((name, dtype), (0, *runs))[1:] for name in sorted(names)
             for dtype in DTYPES if (name, dtype) not in reached}
 
 
-def _why(texts: set[str], dtype: str, verdicts: Verdicts) -> tuple[str, str]:
-    refused = [(len(key.text), one.kind, one.words) for key, one in verdicts.items()
-               if key.text in texts and key.dtype == dtype and one.kind != RUNS]
-    return min(refused)[1:] if refused else ("", "its templates run without it")
+def _shortest_refused(verdicts: Verdicts) -> dict[Pair, tuple[int, str, str]]:
+    """For each name and dtype the shortest template that has the one and does not run with the other: its length, the
+    verdict and what is said.
+
+    One pass over the verdicts for the names of each template, and one for those that do not run, as there are 10^5.
+    """
+    names: dict[str, set[str]] = {}
+    for key, one in verdicts.items():
+        names.setdefault(key.text, set()).update(one.names)
+    shortest: dict[Pair, tuple[int, str, str]] = {}
+    for key, one in verdicts.items():
+        if one.kind != RUNS:
+            told = len(key.text), one.kind, one.words
+            for name in names[key.text]:
+                pair = name, key.dtype
+                shortest[pair] = min(told, shortest.get(pair, told))
+    return shortest
 
 
 def rounding() -> str:
