@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import re
+import struct
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -98,6 +100,36 @@ def test_matrix_folds_compile(width: int, dtype: str, arch: str):
     calls = (TracedCall(trace(lambda p: (p.sum(), np.outer(p, p), np.outer(p[1:], p)))),)
     kernel = fuse(calls, record_of(np.zeros((1, width), dtype)), folding=Folding((FieldFold("", "add"),)))
     assert compile_cubin(Source(kernel.source, "fold.cu"), kernel.name, arch).code.startswith(b"\x7fELF")
+
+
+@pytest.mark.parametrize(("function", "width", "spills"), [
+    (lambda p: np.outer(p, p), 64, False), (lambda p: np.outer(p, p), 512, False),
+    (lambda p: p[:, None] - p, 64, True)], ids=["64", "512", "no matrix fold"])
+def test_a_sum_of_outer_products_needs_no_memory_of_its_threads(function: Callable, width: int, spills: bool):
+    """Where a thread added whole matrices up, these lay in memory of its own: 2.7 KB of 64 columns, and more of more."""
+    kernel = fuse((TracedCall(trace(function)),), record_of(np.zeros((1, width), "f4")),
+                  folding=Folding((FieldFold("", "add"),)))
+    frames = stack_frames(compile_cubin(Source(kernel.source, "fold.cu"), kernel.name, "sm_90").code)
+    assert frames and (max(frames) > 0) == spills
+
+
+def stack_frames(cubin: bytes) -> list[int]:
+    """Return the bytes of local memory that a thread of each function of a cubin takes, as its sections named
+    ``.nv.info`` have them: entries of a format, an attribute (0x11 is EIATTR_FRAME_SIZE) and a size or a value.
+    """
+    start, = struct.unpack_from("<Q", cubin, 0x28)
+    size, count, names = struct.unpack_from("<HHH", cubin, 0x3a)
+    sections = [struct.unpack_from("<IIQQQQ", cubin, start + number * size) for number in range(count)]
+    found = []
+    for name, _, _, _, offset, length in sections:
+        title = sections[names][4] + name
+        at = offset
+        while cubin[title:title + 8] == b".nv.info" and at < offset + length:
+            form, attribute, value = struct.unpack_from("<BBH", cubin, at)
+            if (form, attribute) == (4, 0x11):
+                found.append(struct.unpack_from("<I", cubin, at + 8)[0])
+            at += 4 + (value if form == 4 else 0)
+    return found
 
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -127,3 +128,28 @@ def test_what_rows_are_joined_to_goes_on(sc: SparkContext):
     np.testing.assert_array_equal(joined.vmap(lambda x: -x, of="row").collect(), [-each for each in expected])
     with pytest.raises(PlanError, match=r"vreduce\(\) cannot run on the device: .*not associative"):
         sc.parallelize(blocks, 2).cache("GPU").vreduce(lambda a, b: a - b)
+
+
+def test_tables_of_many_keys_and_the_least_tuple_are_no_spark_jobs_without_a_word(
+        sc: SparkContext, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(local_rdd, "MOST_RECORDS", 0)
+    with_fallback(monkeypatch, sc, "error")
+    numbers = np.random.default_rng(5).normal(size=20_000).round(2)
+    held = sc.parallelize(numbers.tolist(), 2).cache("GPU")
+    keyed = held.vmap(lambda x: (int(abs(x) * 25_000), 1)).reduceByKey(operator.add, numKeys=2**17)
+    assert spark_jobs(sc, lambda: keyed.collect()) == 0
+    keys, counts = np.unique((np.abs(numbers) * 25_000).astype(int), return_counts=True)
+    assert keyed.collect() == list(zip(keys.tolist(), counts.tolist(), strict=True))
+
+    few = sc.parallelize(numbers[:4000].tolist(), 2).cache("GPU").vmap(lambda x: (int(abs(x) * 25_000), 1))
+    long = "numKeys=131072 is many more than the 4000 records"
+    distance = held.vmap(lambda x: (abs(x - 1.5), x))
+    with pytest.raises(PlanError, match=long):
+        few.reduceByKey(operator.add, numKeys=2**17).collect()
+    with pytest.raises(PlanError, match="tuples are joined"):
+        distance.reduce(min)
+    with_fallback(monkeypatch, sc, "warn")
+    with pytest.warns(FallbackWarning, match=long):
+        assert few.reduceByKey(operator.add, numKeys=2**17).count() == len(np.unique(np.abs(numbers[:4000])))
+    with pytest.warns(FallbackWarning, match="tuples are joined"):
+        assert distance.reduce(min) == min((abs(x - 1.5), x) for x in numbers.tolist())
