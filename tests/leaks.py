@@ -14,17 +14,23 @@ import gc
 import os
 import re
 import signal
+import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pyspark import SparkContext
 
 #: The ports of servers to which a library keeps some connections, as it sees fit; who starts such servers adds them.
 POOLED: set[int] = set()
+
+#: The connections to each worker that a session keeps: that of whoever calls, and that of the thread that releases,
+#: where a plan was on its way on the first.
+KEPT_CONNECTIONS = 2
 
 #: Seconds that threads and processes have to end after a test.
 PATIENCE = 5.0
@@ -165,7 +171,7 @@ def kill(found: list[Process]) -> None:
 def _descriptors() -> Counter[str]:
     """The open descriptors by what they lead to; the connections that PySpark and others pool are left out."""
     names: Counter[str] = Counter()
-    pooled = _pooled()
+    pooled = _pooled() | _kept()
     for name in os.listdir("/proc/self/fd"):
         try:
             target = os.readlink(f"/proc/self/fd/{name}")
@@ -188,6 +194,20 @@ def _pooled() -> set[str]:
     ends = re.compile("|".join(f":{port:04X} " for port in ports))
     return {f"socket:[{row.split()[9]}]" for table in ("tcp", "tcp6")
             for row in _read(f"/proc/self/net/{table}").splitlines() if ends.search(row)}
+
+
+def _kept() -> set[str]:
+    """The sockets of connections to workers that the active context's session keeps for what comes next."""
+    module, context = sys.modules.get("vispark.runtime.driver.session"), SparkContext._active_spark_context
+    session: Any = module.Session._sessions.get(context) if module and context else None
+    if session is None:
+        return set()
+    found = set()
+    for worker in session.workers.known():
+        for pipeline in worker.connections._idle[:KEPT_CONNECTIONS]:
+            with contextlib.suppress(OSError):      # It was closed meanwhile.
+                found.add(os.readlink(f"/proc/self/fd/{pipeline.client.fileno()}"))
+    return found
 
 
 def _of_no_other_run(names: frozenset[str]) -> frozenset[str]:

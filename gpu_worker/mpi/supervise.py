@@ -7,7 +7,8 @@ import select
 import subprocess
 import sys
 
-_GRACE_SECONDS = 2.0
+#: How long what was told to end has for it, in seconds.
+GRACE_SECONDS = 2.0
 
 
 def main(command: list[str]) -> int:
@@ -19,7 +20,7 @@ def main(command: list[str]) -> int:
             if select.select([ended], [], [], 0)[0]:
                 break
             end()
-            select.select([ended], [], [], _GRACE_SECONDS)
+            select.select([ended], [], [], GRACE_SECONDS)
         os.close(ended)
     return child.returncode
 

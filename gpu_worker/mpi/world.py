@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import signal
 import socket
 import subprocess
 import time
@@ -14,6 +16,7 @@ from typing import Any
 from gpu_worker.device.base import Device
 from gpu_worker.mpi.messages import Answer, Ended, Forget, Gather, Go, Joined, Order, SharedRange, StagedExchange
 from gpu_worker.mpi.nodes import mpirun, refusals, world_socket
+from gpu_worker.mpi.supervise import GRACE_SECONDS
 from gpu_worker.protocol.errors import NodeSilent, OptionError, OutOfMemory, OutOfResources, VisparkError, WorldLost
 from gpu_worker.protocol.grids import World as Wanted
 from gpu_worker.protocol.messages import StartPrted
@@ -37,6 +40,9 @@ _LAST_WORDS = 10
 
 #: How long to look for what a rank said before it ended, where it cannot be told anything any more.
 _LAST_WORDS_SECONDS = 0.1
+
+#: How long the supervisor of an mpirun may take to end it, in seconds: more than it waits for mpirun twice.
+_END_SECONDS = 3 * GRACE_SECONDS
 
 
 class MpiWorld(JoinedWorld):
@@ -204,8 +210,8 @@ def _accepted(listener: socket.socket, wanted: Wanted, launcher: subprocess.Pope
             if is_over():
                 raise WorldLost(f"a worker of the MPI world of {names} was lost before it came to be") from None
             if time.monotonic() > deadline:
-                raise WorldLost(f"no MPI world of {names} came to be before the plan's deadline; see "
-                                f"{locate().process_log}") from None
+                raise WorldLost(f"no MPI world of {names} came to be in time; a process that it needs may be stopped, "
+                                f"or a node not answer: see {locate().process_log}") from None
     connection = Connection(sock)
     try:
         check_peer(sock, "the rank")
@@ -228,7 +234,12 @@ def _end_beside(launcher: subprocess.Popen[bytes]) -> None:
 
 
 def _end(launcher: subprocess.Popen[bytes]) -> None:
-    """End an mpirun and the processes that it started."""
+    """End an mpirun and the processes that it started; at once what is stopped, and so ends nothing itself."""
     assert launcher.stdin is not None
     launcher.stdin.close()
-    launcher.wait()
+    try:
+        launcher.wait(_END_SECONDS)
+    except subprocess.TimeoutExpired:
+        _log.warning("the supervisor %d of mpirun does not end, and is killed with it", launcher.pid)
+        os.killpg(launcher.pid, signal.SIGKILL)
+        launcher.wait()

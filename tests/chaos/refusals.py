@@ -67,7 +67,8 @@ CALLS = {
     "ftruncate": (4, errno.ENOSPC), "write": (5, errno.ENOSPC), "pwrite": (6, errno.ENOSPC),
     "sendmsg": (7, errno.ENOBUFS), "recvmsg": (8, errno.ENOMEM), "pthread_create": (9, errno.EAGAIN),
     "accept": (10, errno.EMFILE), "open": (11, errno.EMFILE), "dup": (12, errno.EMFILE),
-    "epoll_ctl": (13, errno.ENOMEM),
+    "epoll_ctl": (13, errno.ENOMEM), "socket": (14, errno.EMFILE), "socketpair": (15, errno.EMFILE),
+    "pipe": (16, errno.EMFILE), "malloc": (17, errno.ENOMEM), "fork": (18, errno.EAGAIN),
 }
 
 BLOCK = np.arange(40_000, dtype="<f4").reshape(100, 400)

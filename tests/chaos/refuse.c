@@ -16,7 +16,11 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { MMAP = 1, MEMALIGN, MEMFD, TRUNCATE, WRITE, PWRITE, SENDMSG, RECVMSG, THREAD, ACCEPT, OPEN, DUP, EPOLL, PIDFD };
+enum { MMAP = 1, MEMALIGN, MEMFD, TRUNCATE, WRITE, PWRITE, SENDMSG, RECVMSG, THREAD, ACCEPT, OPEN, DUP, EPOLL, SOCKET, SOCKETPAIR, PIPE,
+       MALLOC, FORK };
+
+// An allocation that counts: what is smaller is found in memory that the process has already.
+#define LARGE ((size_t)32 << 10)
 
 struct control { int role, call, countdown, error, hits; };
 static struct control *control;
@@ -99,3 +103,28 @@ int open64(const char *path, int flags, ...)
     FAIL(OPEN, -1);
     return (int)syscall(SYS_openat, AT_FDCWD, path, flags, mode);
 }
+int socket(int family, int kind, int protocol) { FAIL(SOCKET, -1); return NEXT(socket)(family, kind, protocol); }
+int socketpair(int family, int kind, int protocol, int ends[2])
+{ FAIL(SOCKETPAIR, -1); return NEXT(socketpair)(family, kind, protocol, ends); }
+int pipe2(int ends[2], int flags) { FAIL(PIPE, -1); return NEXT(pipe2)(ends, flags); }
+// Of the C library itself, as dlsym allocates.
+extern void *__libc_malloc(size_t), *__libc_calloc(size_t, size_t), *__libc_realloc(void *, size_t);
+void *malloc(size_t size)
+{ if (size >= LARGE) FAIL(MALLOC, NULL); return __libc_malloc(size); }
+void *calloc(size_t count, size_t size)
+{ if (count && size >= LARGE / count) FAIL(MALLOC, NULL); return __libc_calloc(count, size); }
+void *realloc(void *place, size_t size)
+{ if (size >= LARGE) FAIL(MALLOC, NULL); return __libc_realloc(place, size); }
+#ifdef __x86_64__
+// Python starts programs by vfork, whose caller returns twice: it is jumped to, from a frame that is gone.
+__attribute__((visibility("hidden"))) void *vfork_refused(void)
+{
+    int error = refused(FORK);
+    if (error)
+        errno = error;
+    return error ? NULL : dlsym(RTLD_NEXT, "vfork");
+}
+__asm__(".globl vfork\n.type vfork, @function\nvfork:\n"
+        "subq $8, %rsp\ncall vfork_refused\naddq $8, %rsp\ntestq %rax, %rax\njz 1f\njmp *%rax\n"
+        "1: movq $-1, %rax\nret\n");
+#endif

@@ -106,7 +106,7 @@ def test_matrix_folds_compile(width: int, dtype: str, arch: str):
     (lambda p: np.outer(p, p), 64, False), (lambda p: np.outer(p, p), 512, False),
     (lambda p: p[:, None] - p, 64, True)], ids=["64", "512", "no matrix fold"])
 def test_a_sum_of_outer_products_needs_no_memory_of_its_threads(function: Callable, width: int, spills: bool):
-    """Where a thread added whole matrices up, these lay in memory of its own: 2.7 KB of 64 columns, and more of more."""
+    """Where a thread adds whole matrices up, they lie in memory of its own: 2.7 KB of 64 columns, and more of more."""
     kernel = fuse((TracedCall(trace(function)),), record_of(np.zeros((1, width), "f4")),
                   folding=Folding((FieldFold("", "add"),)))
     frames = stack_frames(compile_cubin(Source(kernel.source, "fold.cu"), kernel.name, "sm_90").code)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -14,10 +15,13 @@ from types import SimpleNamespace
 import pytest
 
 from gpu_worker.execution.grid.state import Grids
+from gpu_worker.mpi import world as mpi_world
 from gpu_worker.protocol.errors import WorldLost
 from gpu_worker.protocol.grids import World
 from gpu_worker.protocol.messages import Abandon, Done
 from gpu_worker.system.paths import machine
+from tests.leaks import is_alive
+from tests.system.worker_tools import eventually
 from vispark.errors import PartitionMissing
 from vispark.lower.executable import BoundArguments, Executable, Invocation
 from vispark.options import Options
@@ -120,3 +124,16 @@ def test_a_container_is_a_machine_of_its_own():
     other = subprocess.run([*apart, sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert other.partition(".")[0] == machine().partition(".")[0]
     assert WorkerAddress(str(Path.cwd()), machine()).here and not WorkerAddress(str(Path.cwd()), other.strip()).here
+
+
+def test_a_supervisor_that_is_stopped_is_ended_with_what_it_supervises(monkeypatch: pytest.MonkeyPatch):
+    """Else the thread that ends a world waited for it without end, and mpirun stayed."""
+    monkeypatch.setattr(mpi_world, "_END_SECONDS", 0.2)
+    with subprocess.Popen([sys.executable, "-P", "-m", "gpu_worker.mpi.supervise", "sleep", "100"],
+                          stdin=subprocess.PIPE, start_new_session=True) as launcher:
+        children = Path(f"/proc/{launcher.pid}/task/{launcher.pid}/children")
+        assert eventually(children.read_text)
+        child = int(children.read_text())
+        launcher.send_signal(signal.SIGSTOP)
+        mpi_world._end(launcher)
+        assert launcher.returncode == -signal.SIGKILL and eventually(lambda: not is_alive(child))

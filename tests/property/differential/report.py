@@ -107,10 +107,10 @@ def _shortest_refused(verdicts: Verdicts) -> dict[Pair, tuple[int, str, str]]:
     shortest: dict[Pair, tuple[int, str, str]] = {}
     for key, one in verdicts.items():
         if one.kind != RUNS:
-            told = len(key.text), one.kind, one.words
+            refused = len(key.text), one.kind, one.words
             for name in names[key.text]:
                 pair = name, key.dtype
-                shortest[pair] = min(told, shortest.get(pair, told))
+                shortest[pair] = min(refused, shortest.get(pair, refused))
     return shortest
 
 
