@@ -28,6 +28,7 @@ SCREEN = 40
 SCRIPT = """\
 import sys
 from pathlib import Path
+import numpy as np
 import vispark
 from pyspark import SparkContext
 sc = SparkContext("local[2]", "errors")
@@ -56,6 +57,8 @@ LINES = {
     'numbers.cache("GPU").vmap(lambda x, p: p[int(x) + 7], [1.0, 2.0]).sum()': "out of range",
     'numbers.cache("GPU").map(wrong).collect()': "return x / 0",
     'numbers.cache("GPU").map(wrong).count()': "raised ZeroDivisionError: float division by zero",
+    'sc.parallelize([[1.0], [1.0, 2.0]], 2).map(np.array).cache("GPU").vmap(lambda p: 2 * p).sum()':
+        "these have the shapes (1,), (2,)",
     'numbers.map(wrong).cache("GPU").vmap(lambda x: x + 1).count()': "return x / 0",
 }
 

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 from py4j.protocol import Py4JJavaError
 
-from vispark.errors import TaskError, WorkerLost
+from vispark.errors import DeviceUnavailable, TaskError, WorkerLost
 from vispark.runtime.executor import tasks
 from vispark.runtime.executor.tasks import HandingBack, RefusedTask, checked
 from vispark.runtime.task_errors import attempts_of_a_task, task_error
@@ -50,9 +50,12 @@ def test_how_often_a_task_is_tried(master: str, attempts: int):
     assert attempts_of_a_task(SimpleNamespace(master=master, getConf=lambda: conf)) == attempts
 
 
+_ERRORS = ValueError("not a number"), WorkerLost("gone"), DeviceUnavailable("there is no usable NVIDIA GPU here")
+
+
 def _fails(partition: int, records: list):
     yield from records
-    raise (WorkerLost("gone") if partition else ValueError("not a number"))
+    raise _ERRORS[partition]
 
 
 def test_errors_of_users_are_handed_back_in_the_last_attempt(monkeypatch):
@@ -69,3 +72,6 @@ def test_errors_of_users_are_handed_back_in_the_last_attempt(monkeypatch):
         checked([1, refused])
     with pytest.raises(WorkerLost):
         list(back(1, [1]))
+    *_, refused = back(2, [1])      # another node may have had one; Spark would log each task's trace
+    with pytest.raises(DeviceUnavailable, match="no usable NVIDIA GPU"):
+        checked([1, refused])

@@ -9,6 +9,7 @@ import threading
 import weakref
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -241,12 +242,12 @@ class RecordedRDD(LineageWalk):
         if self._is_held() and action not in _EXPECTED:
             near = self._near(action, arguments, named)
             if near is not None:
-                try:
+                # What goes wrong is shown as Spark shows it, and once.
+                with suppress(ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
                     found = getattr(RDD, action)(near, *arguments, **named)
                     self._folds[action] = IN_DRIVER
                     return found
-                except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
-                    return Session.of(self.ctx).job(lambda: getattr(RDD, action)(self, *arguments, **named))
+                return Session.of(self.ctx).job(lambda: getattr(RDD, action)(self, *arguments, **named))
             reason = self._folds.get(action, IN_DRIVER)
             tell(self.ctx, action, f"VRDD {self._shown()}",
                  _UNTRUSTED if not isinstance(reason, str) else _NO_KERNEL if reason is IN_DRIVER else reason)

@@ -40,7 +40,7 @@ def folded(vrdd: RecordedRDD, request: FoldRequest[_Fold] | str, action: str) ->
 
 
 def _refuse_blocks(vrdd: RecordedRDD, action: str) -> None:
-    """Refuse sums and extremes of (key, block) pairs, and of a grid's blocks that do not lie over each other."""
+    """Refuse sums and means of (key, block) pairs, and of arrays of several shapes, which cannot be added."""
     if action not in ("sum", "mean") or not vrdd._is_held():
         return
     results = [content for content in vrdd._results() if content.count]
@@ -51,4 +51,13 @@ def _refuse_blocks(vrdd: RecordedRDD, action: str) -> None:
               if signature.fields}
     if len(shapes) > 1 and all(each.layout.kind == "blocks" for each in results):
         raise PlanError(f"{action}() adds the arrays of records over each other, and these have the shapes "
-                        f"{', '.join(map(str, sorted(shapes)))}. Of all cells of a Grid: Grid.sum(blocks)")
+                        f"{_shown(shapes)}. Of all cells of a Grid: Grid.sum(blocks)")
+    rows = {shape[1:] for shape in shapes}
+    if len(rows) > 1 and () not in rows and all(each.layout.kind == "elements" and len(each.layout.parts) == 1
+                                                for each in results):
+        raise PlanError(f"{action}() adds the arrays of records over each other, and these have the shapes "
+                        f"{_shown(rows)}. One number of each: vmap(lambda p: p.sum()).{action}()")
+
+
+def _shown(shapes: set[tuple[int, ...]]) -> str:
+    return ", ".join(map(str, sorted(shapes)[:8])) + (", ..." if len(shapes) > 8 else "")

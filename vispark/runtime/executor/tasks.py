@@ -18,6 +18,7 @@ from gpu_worker.protocol.messages import Ran
 from gpu_worker.protocol.payload import Data
 from vispark.errors import (
     CompileError,
+    DeviceUnavailable,
     NotFinite,
     OptionError,
     OutOfMemory,
@@ -25,6 +26,7 @@ from vispark.errors import (
     PlanError,
     RecordError,
     VisparkError,
+    WorkerUnavailable,
 )
 from vispark.lower.executable import Invocation
 from vispark.lower.grid import lowering
@@ -79,6 +81,9 @@ def _lowered(client: Client, chain: LogicalPlan, start: DatasetId | None, reques
 #: another of its tasks finds that the worker is gone.
 _FINAL = RecordError, PlanError, CompileError, NotFinite, OutOfMemory, OptionError
 
+#: What another attempt mends only where it runs on another node: a missing GPU, a worker that does not start.
+_OF_A_NODE = DeviceUnavailable, WorkerUnavailable
+
 
 @dataclass(frozen=True)
 class RefusedTask:
@@ -108,11 +113,12 @@ class HandingBack:
         except _FINAL as error:
             yield RefusedTask(error, traceback.format_exc())
         except Exception as error:
-            task = TaskContext.get()
-            refusal = None if isinstance(error, VisparkError) else task_error(traceback.format_exc())
+            task, trace = TaskContext.get(), traceback.format_exc()
+            refusal = task_error(trace) if not isinstance(error, VisparkError) else \
+                error if isinstance(error, _OF_A_NODE) else None
             if refusal is None or task is None or task.attemptNumber() + 1 < self.attempts:
                 raise
-            yield RefusedTask(refusal, refusal.full_trace)
+            yield RefusedTask(refusal, refusal.full_trace or trace)
 
 
 def checked(results: list[Any], chain: LogicalPlan | None = None) -> list[Any]:
