@@ -130,7 +130,7 @@ class Daemon:
         time.
         """
         expiry, empty_since = self._supervisor.expire()
-        due = [self._greeters.sweep(), self._supervisor.tcp_listeners.sweep(), expiry]
+        due = [self._greeters.sweep(), self._supervisor.tcp_listeners.sweep(), expiry, self._supervisor.end_stopped()]
         if self._idle is not None and empty_since is not None:
             if time.monotonic() >= empty_since + self._idle:
                 _log.info("no session for %g s", self._idle)

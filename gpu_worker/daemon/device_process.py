@@ -197,12 +197,19 @@ class DeviceProcess:
     def terminate(self) -> None:
         """Ask the process to end, and end it when it does not."""
         for number in (signal.SIGTERM, signal.SIGKILL):
-            if not self.ended():
-                with suppress(ProcessLookupError):
-                    signal.pidfd_send_signal(self.pidfd, number)
+            self._signal(number)
             if self.ended(GRACE_SECONDS):
                 return
         _log.error("process %d does not end", self.found.pid)
+
+    def kill(self) -> None:
+        """End the process at once, without waiting for it."""
+        self._signal(signal.SIGKILL)
+
+    def _signal(self, number: int) -> None:
+        if not self.ended():
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self.pidfd, number)
 
 
 def _controlled(directory: RuntimeDirectory, session: str, seconds: float) -> tuple[Connection, Registration]:

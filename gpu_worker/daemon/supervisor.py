@@ -54,6 +54,7 @@ from gpu_worker.protocol.wire import Connection, close_all, failure_of
 from gpu_worker.system.failpoints import failpoint
 from gpu_worker.system.paths import RuntimeDirectory
 from gpu_worker.system.peer import has_ended
+from gpu_worker.system.stopped_processes import LOOK_SECONDS, STOPPED_SECONDS, StoppedProcesses
 from gpu_worker.system.watcher import Watcher
 
 _log = logging.getLogger(__name__)
@@ -97,6 +98,8 @@ class Supervisor:
         self._lock = threading.Lock()
         self._opening = threading.Lock()
         self._stopped = False
+        self._stops = StoppedProcesses()
+        self._next_look = 0.0
 
     # -- events -------------------------------------------------------------------------------------------------------
 
@@ -295,6 +298,23 @@ class Supervisor:
             again = time.monotonic() + _END_AGAIN_SECONDS
             return again if expiry is None else min(expiry, again), None
         return expiry, empty_since
+
+    def end_stopped(self) -> float | None:
+        """End the device processes that have been stopped for long: clients would wait for them without end, as their
+        deadlines are their own. Return when to look again.
+        """
+        now = time.monotonic()
+        if now < self._next_look:
+            return self._next_look
+        with self._lock:
+            comings = list(self._processes.values())
+        processes = {coming.result().found.pid: coming.result() for coming in comings
+                     if coming.done() and coming.exception() is None}
+        self._next_look = now + LOOK_SECONDS
+        for pid in self._stops.overdue(processes):
+            _log.error("process %d has been stopped for %g s, and is ended", pid, STOPPED_SECONDS)
+            processes[pid].kill()
+        return self._next_look if processes else None
 
     def stop(self) -> None:
         """End all sessions and admit no more; returns when all processes have ended."""

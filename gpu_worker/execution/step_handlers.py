@@ -7,8 +7,8 @@ partitions, what it needs and leaves, and what errors and times call it. There i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Generic, Protocol, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
@@ -26,16 +26,6 @@ _Handler = TypeVar("_Handler", bound="StepHandler[Any]")
 Cuts = Sequence[int]
 
 _HANDLERS: dict[type, type[StepHandler[Any]]] = {}
-
-
-class WavePasses(Protocol):
-    """Interface of a step's passes over all partitions of a plan, wave by wave."""
-
-    def passes(self) -> Iterator[Callable[[list[Partition]], None]]:
-        """Yield a function for each pass, which takes one wave after the other."""
-
-    def made(self) -> list[Partition]:
-        """Return the partitions that the step made, once all passes are done; they are the caller's."""
 
 
 class StepHandler(Generic[StepMessage]):
@@ -108,6 +98,11 @@ class StepHandler(Generic[StepMessage]):
         return False
 
     @property
+    def needs_all(self) -> bool:
+        """Whether it takes all partitions together, so that the plan cannot run in waves."""
+        return False
+
+    @property
     def branches(self) -> bool:
         """Whether it ends where the data says."""
         return False
@@ -152,12 +147,6 @@ class StepHandler(Generic[StepMessage]):
             Gives the first rows of the works that the block is dealt to (int64).
         """
         return ()
-
-    def in_passes(self, context: RunContext, values: Sequence[Partition]) -> WavePasses | None:
-        """Return the passes over all partitions of a plan by which the step makes others of all, wave by wave; None for
-        a step that takes each wave once.
-        """
-        return None
 
     # -- what it does -------------------------------------------------------------------------------------------------
 

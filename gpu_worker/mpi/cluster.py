@@ -29,10 +29,13 @@ from gpu_worker.protocol.system import as_error, is_refusal, refused, start_thre
 from gpu_worker.protocol.wire import Connection, error_of, failure_of
 from gpu_worker.system.admin import administer
 from gpu_worker.system.paths import RuntimeDirectory, machine
+from gpu_worker.system.stopped_processes import LOOK_SECONDS, STOPPED_SECONDS, StoppedProcesses
 
 _log = logging.getLogger(__name__)
 
 _SECONDS = 10.0
+#: How long a prted may take to end before it is killed, in seconds.
+_GRACE_SECONDS = 5.0
 _CAP = 64 << 10
 _NONCE_BYTES = 32
 _LEAST_KEY = 16
@@ -122,8 +125,7 @@ class Cluster:
             self._listener.close()
         for process in list(self._started):
             if process.poll() is None:
-                process.terminate()
-                process.wait()
+                _end(process)
 
     def start(self, request: StartPrted) -> Done:
         """Start prted on a worker's node, or see whether that can be asked for.
@@ -165,8 +167,16 @@ class Cluster:
             detail="\n".join(error.message for error in said))
 
     def _reap(self, process: subprocess.Popen[bytes]) -> None:
-        """Wait in the background for a prted's end, so that it does not stay as a zombie."""
-        process.wait()
+        """Wait in the background for a prted's end, so that it does not stay as a zombie; end it if it is stopped."""
+        stops = StoppedProcesses()
+        while True:
+            try:
+                process.wait(LOOK_SECONDS)
+                break
+            except subprocess.TimeoutExpired:
+                if stops.overdue([process.pid]):
+                    _log.error("prted %d has been stopped for %g s, and is ended", process.pid, STOPPED_SECONDS)
+                    process.kill()
         with suppress(ValueError):      # it was quicker than whoever started it
             self._started.remove(process)
 
@@ -278,3 +288,13 @@ def _read(path: Path) -> bytes:
     if len(key) < _LEAST_KEY:
         raise OptionError(f"the cluster's key in {path} has {len(key)} bytes; it must have {_LEAST_KEY} or more")
     return key
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End a prted, at once if it does not do so itself, as one that is stopped."""
+    process.terminate()
+    try:
+        process.wait(_GRACE_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -17,7 +18,15 @@ from gpu_worker.device.base import Device
 from gpu_worker.mpi.messages import Answer, Ended, Forget, Gather, Go, Joined, Order, SharedRange, StagedExchange
 from gpu_worker.mpi.nodes import mpirun, refusals, world_socket
 from gpu_worker.mpi.supervise import GRACE_SECONDS
-from gpu_worker.protocol.errors import NodeSilent, OptionError, OutOfMemory, OutOfResources, VisparkError, WorldLost
+from gpu_worker.protocol.errors import (
+    NodeSilent,
+    OptionError,
+    OutOfMemory,
+    OutOfResources,
+    VisparkError,
+    WorkerLost,
+    WorldLost,
+)
 from gpu_worker.protocol.grids import World as Wanted
 from gpu_worker.protocol.messages import StartPrted
 from gpu_worker.protocol.payload import Payload
@@ -27,7 +36,8 @@ from gpu_worker.system import log
 from gpu_worker.system.admin import administer
 from gpu_worker.system.failpoints import failpoint
 from gpu_worker.system.paths import locate
-from gpu_worker.system.peer import check_peer
+from gpu_worker.system.peer import check_peer, peer_process
+from gpu_worker.system.stopped_processes import LOOK_SECONDS, STOPPED_SECONDS, StoppedProcesses
 from gpu_worker.worlds.base import JoinedWorld, MessageMemory, MessageSpec, Staged
 
 _log = logging.getLogger(__name__)
@@ -40,6 +50,9 @@ _LAST_WORDS = 10
 
 #: How long to look for what a rank said before it ended, where it cannot be told anything any more.
 _LAST_WORDS_SECONDS = 0.1
+
+#: How long this node's daemon may take to ask another one, in seconds: more than it waits for that.
+_DAEMON_SECONDS = 15.0
 
 #: How long the supervisor of an mpirun may take to end it, in seconds: more than it waits for mpirun twice.
 _END_SECONDS = 3 * GRACE_SECONDS
@@ -92,6 +105,7 @@ class MpiWorld(JoinedWorld):
     def _ask(self, order: Order) -> Any:
         self._send(order, ())
         try:
+            self._await_rank()
             self._connection.socket.settimeout(max(self._deadline - time.monotonic(), 0.001))
             answer, _ = self._connection.receive(Answer)
         except VisparkError as error:
@@ -99,6 +113,16 @@ class MpiWorld(JoinedWorld):
         if isinstance(answer, Ended):
             raise self._fallen(answer)
         return answer
+
+    def _await_rank(self) -> None:
+        """Wait for the rank's answer until the deadline; end a rank that is stopped, of which all ranks learn."""
+        stops, looking, process = StoppedProcesses(), select.poll(), peer_process(self._connection.socket)
+        looking.register(self._connection.socket, select.POLLIN)
+        while not looking.poll(LOOK_SECONDS * 1000) and time.monotonic() < self._deadline:
+            if process in stops.overdue([process]):
+                _log.error("rank %d has been stopped for %g s, and is ended", self.rank, STOPPED_SECONDS)
+                with suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGKILL)
 
     def _fallen(self, ended: Ended) -> WorldLost:
         return WorldLost(f"rank {self.rank} of {self.size} ended, and with it the world: {ended.said}",
@@ -171,15 +195,18 @@ def check_nodes(workers: Sequence[str]) -> None:
     OptionError
         If this node's daemon knows none for some of them.
     NodeSilent
-        If it knows all, and one does not answer.
+        If it knows all, and one does not answer, or it does not answer itself.
     """
     unknown: list[VisparkError] = []
     silent: list[VisparkError] = []
     for worker in workers:
         try:
-            administer(StartPrted(worker, (), asks=True))
+            administer(StartPrted(worker, (), asks=True), timeout=_DAEMON_SECONDS)
         except OptionError as error:
             unknown.append(error)
+        except WorkerLost as error:     # others' daemons are this one's to ask
+            raise NodeSilent(f"the daemon of this node does not answer: {error.message}. Without it no MPI world of "
+                             f"the {len(workers)} workers that hold the grid can come to be") from error
         except VisparkError as error:
             silent.append(error)
     if unknown:

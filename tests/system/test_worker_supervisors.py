@@ -7,6 +7,7 @@ import errno
 import itertools
 import logging
 import os
+import signal
 import socket
 import threading
 from collections.abc import Iterator
@@ -23,9 +24,9 @@ from gpu_worker.daemon.session_state import SessionStateMachine
 from gpu_worker.daemon.snapshot_store import SnapshotStore
 from gpu_worker.daemon.supervisor import Supervisor
 from gpu_worker.daemon.tcp_listener import TcpListeners
-from gpu_worker.protocol.errors import OutOfResources, VisparkError
+from gpu_worker.protocol.errors import OutOfResources, VisparkError, WorkerLost
 from gpu_worker.protocol.messages import Status
-from gpu_worker.system import log
+from gpu_worker.system import log, stopped_processes
 from gpu_worker.system.handshake_limiter import Greeters
 from gpu_worker.system.paths import locate
 from gpu_worker.system.watcher import Watcher
@@ -95,7 +96,8 @@ def tried(session: str) -> None:
 
 
 @pytest.mark.parametrize("where", [
-    (Supervisor, "expire"), (Greeters, "sweep"), (TcpListeners, "sweep"), (Greeters, "add"), (Greeters, "remove"),
+    (Supervisor, "expire"), (Supervisor, "end_stopped"), (Greeters, "sweep"),
+    (TcpListeners, "sweep"), (Greeters, "add"), (Greeters, "remove"),
     (daemon_module, "start_thread"), (daemon_module, "check_peer"), (daemon_module, "check"), (Supervisor, "lease"),
     (Supervisor, "lease_closed"), (Supervisor, "hand_over"), (Supervisor, "status"), (Supervisor, "_admit"),
                                    (Supervisor, "_carry_out"),
@@ -141,6 +143,18 @@ def test_who_waits_for_a_device_process_that_cannot_be_started_hears_why(daemon:
         assert raised
     if defect is EMFILE and where[1] != "pidfd_open":
         assert all("EMFILE" in str(error) for error in errors)
+    serves(session)
+    end(daemon, session)
+
+
+def test_a_device_process_that_is_stopped_is_ended_and_who_waits_for_it_hears_that(daemon: Daemon, monkeypatch):
+    """Else a client would wait without end: the watchdog that keeps a plan's deadline is stopped, too."""
+    monkeypatch.setattr(stopped_processes, "STOPPED_SECONDS", 0.3)
+    session = f"stopped-{next(numbers)}"
+    with connect(hello(session), start=False, timeout=SECONDS) as client:
+        os.kill(client.pid, signal.SIGSTOP)
+        with pytest.raises(WorkerLost):
+            ask(client)
     serves(session)
     end(daemon, session)
 

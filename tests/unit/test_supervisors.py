@@ -9,6 +9,7 @@ import logging
 import os
 import signal
 import socket
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -44,9 +45,10 @@ from gpu_worker.server.chunk_reader import Arrivals
 from gpu_worker.server.device_process import Service
 from gpu_worker.server.handlers import SessionWorker
 from gpu_worker.server.snapshots import ProcessSnapshots
-from gpu_worker.system import crash_record
+from gpu_worker.system import crash_record, stopped_processes
 from gpu_worker.system.crash_record import BlackBox
 from gpu_worker.system.paths import locate
+from gpu_worker.system.stopped_processes import STOPPED_SECONDS, StoppedProcesses, is_stopped
 from gpu_worker.system.watcher import Watcher
 from tests.policy import rules
 from tests.system.worker_tools import eventually
@@ -506,6 +508,41 @@ def test_a_snapshot_for_which_there_is_no_thread_is_taken_later(monkeypatch):
     snapshots._later(second.set)
     assert first.wait(SECONDS) and second.wait(SECONDS)
     snapshots._thread.shutdown()
+
+
+@contextlib.contextmanager
+def stopped_child() -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen(["sleep", "100"]) as child:
+        child.send_signal(signal.SIGSTOP)
+        assert eventually(lambda: is_stopped(child.pid))
+        yield child
+        child.kill()
+
+
+def test_a_process_is_overdue_when_it_was_stopped_for_long_without_a_break():
+    now = [0.0]
+    stops = StoppedProcesses(lambda: now[0])
+    with stopped_child() as child:
+        assert stops.overdue([child.pid, os.getpid(), 2**22]) == []
+        now[0] = STOPPED_SECONDS - 1
+        child.send_signal(signal.SIGCONT)
+        assert eventually(lambda: not is_stopped(child.pid)) and stops.overdue([child.pid]) == []
+        child.send_signal(signal.SIGSTOP)
+        assert eventually(lambda: is_stopped(child.pid)) and stops.overdue([child.pid]) == []
+        now[0] += STOPPED_SECONDS
+        assert stops.overdue([child.pid]) == [child.pid]
+
+
+def test_a_prted_that_is_stopped_is_ended(tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(stopped_processes, "STOPPED_SECONDS", 0.1)
+    monkeypatch.setattr(cluster_module, "LOOK_SECONDS", 0.1)
+    monkeypatch.setattr(cluster_module, "_GRACE_SECONDS", 0.1)
+    with stopped_child() as child:
+        Cluster(locate(str(tmp_path)))._reap(child)
+        assert child.returncode == -signal.SIGKILL
+    with stopped_child() as child:
+        cluster_module._end(child)
+        assert child.returncode == -signal.SIGKILL
 
 
 # -- other daemons, leases, the driver --------------------------------------------------------------------------------
