@@ -168,8 +168,9 @@ template <class T> __device__ __forceinline__ bool sign_bit(T a) { return copysi
 template <class T> __device__ __forceinline__ T log_add_exp(T a, T b)
 {
     if (a == b) return a + T(0.6931471805599453);
-    const double apart = (double)a - b;
-    return apart > 0 ? a + (T)log1p(exp(-apart)) : apart <= 0 ? b + (T)log1p(exp(apart)) : (T)apart;
+    const T apart = a - b, least = apart > 0 ? -apart : apart;
+    if (sizeof(T) == 4) return (apart > 0 ? a : b) + log1pf(expf((float)least));
+    return (T)((apart > 0 ? a : b) + log1p(exp((double)least)));
 }
 template <class T> __device__ __forceinline__ T log_add_exp2(T a, T b)
 {
