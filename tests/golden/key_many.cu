@@ -43,7 +43,7 @@ lambda_key(const float* __restrict__ p, long long& out_0_value)
 }
 #endif
 
-extern "C" __global__ void __launch_bounds__(256, 2)
+extern "C" __global__ void __launch_bounds__(512, 1)
 lambda_fold(const long long* __restrict__ works, void* const* __restrict__ ports, long long* __restrict__ out_0_counts, long long* __restrict__ out_0_least, long long* __restrict__ out_0_greatest, double* __restrict__ out_1_folds_partial)
 {
     const rows::Work work(works, ports, 1);
@@ -77,11 +77,12 @@ lambda_fold(const long long* __restrict__ works, void* const* __restrict__ ports
     unsigned char* const scratch = nullptr;
     rows::Fold<Minimum, Value, long long, long long> least;
     rows::Fold<Maximum, Value, long long, long long> greatest;
-    typedef rows::SortedRows<1000, 256, 16384> Sorted;
+    typedef rows::SortedRows<1000, 512, 32768> Sorted;
     Sorted sorted(memory);
-    for (long long first = 0; first < work.count || first == 0; first += 16384) {
-        const int count = rows::least(work.count - first, 16384);
-        for (int place = threadIdx.x; place < count; place += 256) {
+    for (long long first = 0; first < work.count || first == 0; first += 32768) {
+        const int count = rows::least(work.count - first, 32768);
+        VISPARK_UNROLL_SOME(4)
+        for (int place = threadIdx.x; place < count; place += 512) {
             const long long row = first + place;
             long long out_0_value;
             lambda_key(p_in + row * 65, out_0_value);
@@ -91,10 +92,11 @@ lambda_fold(const long long* __restrict__ works, void* const* __restrict__ ports
             sorted.set(place, key);
         }
         sorted.sort(count);
-        for (int key = group; key < 1000; key += 8) {
+        for (int key = group; key < 1000; key += 16) {
             const int begin = sorted.starts[key], end = sorted.starts[key + 1];
             if (begin == end && first) continue;
             rows::Fold<Add, Value, float, double> out_1_folds[2];
+            VISPARK_UNROLL_SOME(8)
             for (int place = begin; place < end; ++place) {
                 const long long row = first + sorted.order[place];
                 long long out_0_value;
@@ -110,7 +112,7 @@ lambda_fold(const long long* __restrict__ works, void* const* __restrict__ ports
         }
         rows::barrier();
     }
-    rows::leave<1, 1, 256, Minimum>(out_0_least, (long long*)memory, &least);
-    rows::leave<1, 1, 256, Maximum>(out_0_greatest, (long long*)memory, &greatest);
+    rows::leave<1, 1, 512, Minimum>(out_0_least, (long long*)memory, &least);
+    rows::leave<1, 1, 512, Maximum>(out_0_greatest, (long long*)memory, &greatest);
 #endif
 }

@@ -57,7 +57,7 @@ def test_sums_of_each_key(count: int, groups: int, tiles: int, staged: bool):
 
 
 def test_more_rows_than_are_sorted_at_once():
-    check(data_of(20_000, 600), 600, 20)
+    check(data_of(34_000, 600), 600, 40)
 
 
 def test_doubles():

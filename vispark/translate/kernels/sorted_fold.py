@@ -15,24 +15,35 @@ from vispark.translate.kernels.row_function import RowFunction
 from vispark.translate.kernels.row_kernel import IndentedText, at_row, function_of_row, slots_of, unrolled
 from vispark.translate.kernels.schedule import WARP, Table, usable
 
-_THREADS, _ROWS, _TILE = 256, 16384, 1024
-#: The most keys of which a block has counts for each warp, and the most registers of accumulators.
-_MOST_KEYS, _MOST_REGISTERS = 8192, 144
+#: Threads of a block and the most registers of accumulators with so many, the rows that a thread sorts, and a tile's.
+_BLOCKS, _ROWS, _TILE = ((512, 48), (256, 144)), 64, 1024
+#: The most keys of which a block has counts for each warp.
+_MOST_KEYS = 8192
+#: Rows that a thread reads before it goes on, by the accumulators' registers: of keys, and of a key by a warp. Several
+#: are read of functions of few lines alone, which are written out for each.
+_KEYS_AT_ONCE, _AT_ONCE, _FEW_LINES = 4, ((16, 8), (48, 4)), 40
 
 
 def sorted_table(function: RowFunction, groups: int, accumulated: tuple[Accumulated, ...],
                  shared_limit: int) -> Table | None:
     """Return the schedule of a fold of rows that are sorted by key; None if a warp or a block has no room for it."""
-    registers = sum(slots_of(one.width // groups, WARP) * one.registers for one in accumulated)
-    shared = _sorted_bytes(groups) + _THREADS // WARP * function.scratch
-    if groups > _MOST_KEYS or registers > _MOST_REGISTERS or shared > usable(shared_limit) or function.products:
+    if groups > _MOST_KEYS or function.products:
         return None
-    resident = 2 if 2 * (shared + 1024) <= usable(shared_limit) and registers <= 48 else 1
-    return Table("sorted", WARP, _THREADS, _TILE, 1, resident, shared)
+    registers = _registers(groups, accumulated)
+    for threads, most in _BLOCKS:
+        shared = _sorted_bytes(groups, threads) + threads // WARP * function.scratch
+        if registers <= most and shared <= usable(shared_limit):
+            return Table("sorted", WARP, threads, _TILE, 1, 1, shared)
+    return None
 
 
-def _sorted_bytes(groups: int) -> int:
-    nbytes = 4 * (groups + 1 + _THREADS) + 2 * (_THREADS // WARP * groups + 2 * _ROWS)
+def _registers(groups: int, accumulated: tuple[Accumulated, ...]) -> int:
+    """Return the registers of a thread's accumulators of a key."""
+    return sum(slots_of(one.width // groups, WARP) * one.registers for one in accumulated)
+
+
+def _sorted_bytes(groups: int, threads: int) -> int:
+    nbytes = 4 * (groups + 1 + threads) + 2 * (threads // WARP * groups + 2 * _ROWS * threads)
     return -(-nbytes // 16) * 16
 
 
@@ -59,20 +70,29 @@ class SortedFold(KeyedFrame):
     def _sorted(self, text: IndentedText) -> None:
         """Write the loop over some rows at a time: their keys, their order, and the folds of each key."""
         text.add("extern __shared__ __align__(16) unsigned char memory[];")
-        self._place_of_thread(text, _sorted_bytes(self.groups))
+        threads, rows = self.table.block, _ROWS * self.table.block
+        self._place_of_thread(text, _sorted_bytes(self.groups, threads))
         self._declare_range(text)
-        text.add(f"typedef rows::SortedRows<{self.groups}, {_THREADS}, {_ROWS}> Sorted;", "Sorted sorted(memory);",
-                 f"for (long long first = 0; first < work.count || first == 0; first += {_ROWS}) {{",
-                 f"const int count = rows::least(work.count - first, {_ROWS});")
+        text.add(f"typedef rows::SortedRows<{self.groups}, {threads}, {rows}> Sorted;", "Sorted sorted(memory);",
+                 f"for (long long first = 0; first < work.count || first == 0; first += {rows}) {{",
+                 f"const int count = rows::least(work.count - first, {rows});")
         self._keys(text)
-        text.add("sorted.sort(count);", f"for (int key = group; key < {self.groups}; key += {_THREADS // WARP}) {{",
+        text.add("sorted.sort(count);", f"for (int key = group; key < {self.groups}; key += {threads // WARP}) {{",
                  "const int begin = sorted.starts[key], end = sorted.starts[key + 1];",
                  "if (begin == end && first) continue;")
         self._folds_of_key(text)
         text.add("}", "rows::barrier();", "}")
         for one in self.of_keys[1:]:
-            text.add(f"rows::leave<1, 1, {_THREADS}, {one.functor}>({self.key.base}_{one.guard}, "
+            text.add(f"rows::leave<1, 1, {threads}, {one.functor}>({self.key.base}_{one.guard}, "
                      f"(long long*)memory, &{one.guard});")
+
+    @property
+    def _rows_at_once(self) -> int:
+        """Rows of a key that a warp reads before it folds them."""
+        if len(self.function.lines) >= _FEW_LINES:
+            return 1
+        registers = _registers(self.groups, tuple(one for folded in self.folded for one in folded.accumulated))
+        return next((rows for most, rows in _AT_ONCE if registers <= most), 1)
 
     def _flush(self, text: IndentedText, lanes: int) -> None:
         for folded in self.folded:
@@ -81,7 +101,8 @@ class SortedFold(KeyedFrame):
                 text.add(*unrolled(slots), f"for (int j = 0; j < {slots}; ++j) {folded.name(one)}[j].flush();")
 
     def _keys(self, text: IndentedText) -> None:
-        text.add(f"for (int place = threadIdx.x; place < count; place += {_THREADS}) {{",
+        text.add(f"VISPARK_UNROLL_SOME({_KEYS_AT_ONCE if len(self.of_key.lines) < _FEW_LINES else 1})",
+                 f"for (int place = threadIdx.x; place < count; place += {self.table.block}) {{",
                  "const long long row = first + place;", f"{self.key.c} {self.key.local};")
         inputs = {port.local: at_row(port, "row") for port in self.of_key.inputs}
         given = [*(inputs[port.local] for port in self.of_key.inputs), self.key.local,
@@ -95,7 +116,7 @@ class SortedFold(KeyedFrame):
         for folded in self.folded:
             for one in folded.accumulated:
                 text.add(f"{one.fold} {folded.name(one)}[{slots_of(folded.port.count, WARP)}];")
-        text.add("for (int place = begin; place < end; ++place) {",
+        text.add(f"VISPARK_UNROLL_SOME({self._rows_at_once})", "for (int place = begin; place < end; ++place) {",
                  "const long long row = first + sorted.order[place];")
         places = {port.local: at_row(port, "row") for port in self.function.inputs}
         places |= self._declared_results(text, WARP)
