@@ -133,6 +133,14 @@ def stack_frames(cubin: bytes) -> list[int]:
 
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_matrices_in_blocks_compile(arch: str):
+    kernel = fuse((TracedCall(trace(lambda p: np.outer(p, p))),), record_of(np.zeros((1, 256), "f4")),
+                  folding=Folding((FieldFold("", "add"),)))
+    assert "rows::fold_blocks" in kernel.source
+    assert compile_cubin(Source(kernel.source, "blocks.cu"), kernel.name, arch).code.startswith(b"\x7fELF")
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
 @pytest.mark.parametrize("word", [word for word, _ in check_finite._WORDS.values()])
 def test_kernels_beside_a_steps_handler_compile(word: str, arch: str):
     assert compile_cubin(check_finite._SOURCE, f"left_from_first<{word}>", arch).code.startswith(b"\x7fELF")

@@ -10,7 +10,7 @@ import pytest
 
 from gpu_worker.device.base import Device
 from gpu_worker.protocol.messages import FieldFold
-from tests.golden.harness import AS_ON_GPU, launch, record_of
+from tests.golden.harness import AS_ON_GPU, AS_ON_HOPPER, launch, record_of
 from vispark.translate import Folding, TracedCall, fuse, trace
 from vispark.translate.kernels.matrix_fold import is_matrix_fold
 
@@ -23,12 +23,13 @@ def rows(count: int, width: int, dtype: str = "float32", seed: int = 1) -> np.nd
 
 
 def totals(fn: Callable[..., Any], data: Any, *args: Any, staged: bool = False, matrix: bool = True,
-           folding: Folding = ADDED, on: Device | None = None) -> list[np.ndarray]:
+           folding: Folding = ADDED, on: Device | None = None,
+           options: tuple[str, ...] = AS_ON_GPU) -> list[np.ndarray]:
     """What a kernel leaves of all elements, joined, for each output."""
     calls = (TracedCall(trace(fn, args), args),)
     kernel = fuse(calls, record_of(data), folding=folding)
     assert is_matrix_fold(kernel.source) == matrix
-    found = launch(kernel, calls, (data,), options=AS_ON_GPU if staged else (), tiles=2, on=on)
+    found = launch(kernel, calls, (data,), options=options if staged else (), tiles=2, on=on)
     totals = []
     for output in kernel.outputs:
         parts = [work[output.name] for work in found]
@@ -203,6 +204,28 @@ def test_other_folds_are_none():
     assert not is_matrix_fold(fuse(calls, record_of(data), folding=folding).source)
 
 
+def _in_blocks(**where: Any) -> None:
+    """Matrices of more than 128 x 128, of rows of which the last tile has few, and which no thread block ends alone."""
+    data = rows(150, 132)
+    found, = totals(lambda p: np.outer(p, p), data, **where)
+    close(found, data.T.astype("f8") @ data)
+    assert np.array_equal(found, found.T)
+    data = rows(40, 272)
+    other, = totals(lambda p: np.outer(p[4:136], p[140:]), data, **where)
+    close(other, data[:, 4:136].T.astype("f8") @ data[:, 140:])
+
+
+def _not_finite_in_blocks(**where: Any) -> None:
+    data = rows(40, 132)
+    data[3, 4], data[5, 131], data[7, 8] = np.nan, np.inf, 0
+    with np.errstate(invalid="ignore"):
+        wanted = data.T.astype("f8") @ data
+    found, = totals(lambda p: np.outer(p, p), data, **where)
+    np.testing.assert_array_equal(np.isnan(found), np.isnan(wanted))
+    np.testing.assert_array_equal(np.isinf(found), np.isinf(wanted))
+    close(found[np.isfinite(wanted)], wanted[np.isfinite(wanted)])
+
+
 def _several_returns(**where: Any) -> None:
     data = rows(120, 20)
 
@@ -221,10 +244,15 @@ def _types(**where: Any) -> None:
 
 
 check = {"beside": _beside_numbers_and_rows, "sums": _sums_and_differences, "not finite": _what_is_not_finite_stays_so,
-         "returns": _several_returns, "types": _types}
+         "returns": _several_returns, "types": _types, "blocks": _in_blocks, "blocks not finite": _not_finite_in_blocks}
 
 
 @pytest.mark.parametrize("staged", [False, True])
 @pytest.mark.parametrize("check_of", check.values(), ids=check.keys())
 def test_checks(check_of: Callable[..., Any], staged: bool):
     check_of(staged=staged)
+
+
+@pytest.mark.parametrize("check_of", [_in_blocks, _not_finite_in_blocks])
+def test_blocks_as_on_hopper(check_of: Callable[..., Any]):
+    check_of(staged=True, options=AS_ON_HOPPER)
