@@ -17,7 +17,7 @@ from functools import partial
 
 import numpy as np
 
-from gpu_worker.execution import folds
+from gpu_worker.execution import partial_folds
 from gpu_worker.execution.fold_results import again, folded
 from gpu_worker.execution.grid.context import GridContext
 from gpu_worker.execution.grid.state import Grids
@@ -206,13 +206,13 @@ class Execution:
     def _pass_out(self) -> bool:
         """Copy out a large result, directly to the payload in further passes; return whether this was done."""
         passages = self.recording.passages if self.recording is not None else None
-        if passages is None or not folds.needs_no_join(self.context.results.partials):
+        if passages is None or not partial_folds.needs_no_join(self.context.results.partials):
             return False
         left, = self.context.results.partials
         (host, buffer), = left.folder.results
         if host.nbytes <= INLINE_BYTES:
             return False
-        passages.take(buffer, host, folds.looked_at(left), left.folder.stream)
+        passages.take(buffer, host, partial_folds.looked_at(left), left.folder.stream)
         return True
 
     def _result_memory(self, nbytes: int) -> Data:

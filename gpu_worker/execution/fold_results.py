@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from gpu_worker.execution import folds
-from gpu_worker.execution.folds import PartitionFold
+from gpu_worker.execution import partial_folds
+from gpu_worker.execution.partial_folds import PartitionFold
 from gpu_worker.execution.replay import Answer
 from gpu_worker.protocol.messages import Folded, FoldedField, Output
 from gpu_worker.protocol.payload import Data, aligned
@@ -16,7 +16,7 @@ from gpu_worker.protocol.payload import Data, aligned
 
 def folded(partials: Sequence[PartitionFold]) -> tuple[Folded, Data | None]:
     """Join partial results that were copied out; return the result's description and its bytes."""
-    result = folds.join(partials)
+    result = partial_folds.join(partials)
     if result is None:
         return Folded(0, (), -1), None
     offsets, lies = result.offsets, result.lies
@@ -37,19 +37,19 @@ def again(partials: Sequence[PartitionFold]) -> Answer:
 
     Where they are the result as they lie, it is described once, and only their keys and guards are looked at again.
     """
-    if not folds.needs_no_join(partials):
+    if not partial_folds.needs_no_join(partials):
         return lambda: ((), *folded(partials))
     described, data = folded(partials)
     parts = [(place, part) for place, part in enumerate(partials[0].parts) if part.guards is not None]
 
     def answer() -> tuple[tuple[Output, ...], Folded | None, Data | None]:
-        folds.check_keys(partials[0])
+        partial_folds.check_keys(partials[0])
         if not parts:
             return (), described, data
         fields = list(described.fields)
         for place, part in parts:
             one = fields[place]
-            fields[place] = FoldedField(one.field, one.dtype, one.shape, one.offset, *folds.guarded([part]))
+            fields[place] = FoldedField(one.field, one.dtype, one.shape, one.offset, *partial_folds.guarded([part]))
         return (), Folded(described.count, tuple(fields), described.counts), data
 
     return answer

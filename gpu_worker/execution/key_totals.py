@@ -14,16 +14,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gpu_worker.device.base import Buffer, Stream
-from gpu_worker.execution.folds import (
-    ElementFold,
-    FieldTotal,
-    Folder,
-    PartitionFold,
-    element_fold,
-    element_of,
-    field_fold,
-    guard_fold,
-)
+from gpu_worker.execution import work_folds
+from gpu_worker.execution.element_folds import ElementFold, element_fold, element_of, field_fold, guard_fold
+from gpu_worker.execution.folder import Folder
+from gpu_worker.execution.partial_folds import FieldTotal, PartitionFold
 from gpu_worker.execution.scratch import Scratch
 from gpu_worker.memory.partition import Block, HeldArray, Partition
 from gpu_worker.protocol.errors import PlanError
@@ -111,7 +105,7 @@ def _keys(step: FoldByKeyStep, block: Block) -> HeldArray:
 
 def _extremes(folder: Folder, keys: HeldArray) -> list[_KeyTotal]:
     """Return the least and the greatest key."""
-    element = element_of(keys.field)
+    element = element_of(keys.field.dtype)
     operations = [ElementFold(functor, "Value", element, element) for functor in ("Minimum", "Maximum")]
     return [_KeyTotal(operation, *folder.rows_on_device(keys, operation), None, None, is_guard=True)
             for operation in operations]
@@ -121,7 +115,7 @@ def _totals(step: FoldByKeyStep, folder: Folder, keys: HeldArray, block: Block) 
     """Return a partition's accumulators: the number of records of each key, then of each field itself and its guards.
     """
     fold = functools.partial(folder.by_key, keys)
-    counted = ElementFold("Add", "One", element_of(keys.field), "long long")
+    counted = ElementFold("Add", "One", element_of(keys.field.dtype), "long long")
     found = [_KeyTotal(counted, fold(keys, step.groups, counted), step.groups, None, None)]
     for array in block:
         if array is keys:
@@ -141,7 +135,7 @@ def _settled(found: PartitionFold, totals: Sequence[_KeyTotal]) -> list[np.ndarr
     """Leave the totals as elements in one piece of memory, which is the result; return their host parts."""
     folder = found.folder
     described = [Accumulators("", "add", total.operation.carried, total.elements) for total in totals]
-    buffer, left = folder.piece(described, [total.dtype for total in totals])
+    buffer, left = work_folds.piece(folder, described, [total.dtype for total in totals])
     for total, one in zip(totals, left, strict=True):
         target = buffer.part(one.offset, one.values.nbytes)
         if total.dtype:

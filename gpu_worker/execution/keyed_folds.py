@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from gpu_worker.device.base import Buffer, Stream
-from gpu_worker.execution.folds import ElementFold, element_fold
+from gpu_worker.execution.element_folds import ElementFold, element_fold
 from gpu_worker.execution.keyed_rows import RowOrder
 from gpu_worker.execution.row_keys import key_arrays
 from gpu_worker.execution.scratch import Scratch

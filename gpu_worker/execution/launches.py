@@ -10,14 +10,12 @@ from typing import Any
 import numpy as np
 
 from gpu_worker.device.base import Buffer, CompiledKernel, Device, Given, Late, Source, Stream
-from gpu_worker.execution import folds
 from gpu_worker.execution import tiling as works
-from gpu_worker.execution.folds import PartitionFold
 from gpu_worker.execution.launch_table import LaunchTable
 from gpu_worker.execution.progress import Progress
 from gpu_worker.execution.scratch import Arguments, Scratch
 from gpu_worker.execution.streams import Streams
-from gpu_worker.execution.wave_deals import WaveDeals, WaveFold, largest_work, most_works, rows_of
+from gpu_worker.execution.wave_deals import WaveDeals, largest_work, most_works, rows_of
 from gpu_worker.memory.partition import Block, HeldArray, Partition
 from gpu_worker.protocol.errors import LaunchError, PlanError
 from gpu_worker.protocol.messages import (
@@ -37,8 +35,6 @@ from gpu_worker.system.failpoints import failpoint
 
 #: The bytes of an output's initial content that are brought from the host.
 _FILLED = 1 << 16
-#: The bytes that the works of a fold leave at once; where one leaves more, those of one.
-_ROUND_BYTES = 2 << 30
 
 
 @dataclass(frozen=True)
@@ -154,68 +150,13 @@ class Launches:
         and block.
         """
         after = {}
-        for device, entries in self._groups(step, values):
-            self._launch(step, device, entries)
+        for device, entries in self.groups(step, values):
+            self.launch(step, device, entries)
             for entry in entries:
                 after[entry.value.index, entry.place] = _after(entry.launch, entry.inputs, entry.results)
         return after
 
-    def fold_inside(self, step: MapFoldStep, values: Sequence[Partition]) -> dict[tuple[int, int], Block]:
-        """Fold each block of some partitions to a record; as :meth:`table`."""
-        after = {}
-        for device, entries in self._groups(step, values):
-            self._fold(step, device, entries, inside=True)
-            for entry in entries:
-                after[entry.value.index, entry.place] = tuple(entry.results.values())
-        return after
-
-    def fold(self, step: MapFoldStep, values: Sequence[Partition]) -> list[PartitionFold]:
-        """Fold the results of a kernel on some partitions' blocks, on each device; return partial results, to be copied
-        out.
-        """
-        counted = [value for value in values if value.count]
-        groups = self._groups(step, counted, results=False)
-        if self.deals is not None:
-            for device, entries in groups:
-                self._fold_wave(self.deals, step, device, entries)
-            return []
-        found = []
-        for device, entries in groups:
-            folder, left = self._fold(step, device, entries, inside=False, alone=len(groups) == 1)
-            partitions = {entry.value.index: entry.value.count for entry in entries}
-            found.append(_left(step, entries[0].launch, left, folder, partitions))
-        return found
-
-    def _fold_wave(self, deals: WaveDeals, step: MapFoldStep, device: Device, entries: Sequence[Entry]) -> None:
-        """Launch a group's kernel on a wave of its blocks, and keep the accumulators of its works."""
-        launch = entries[0].launch
-        key = device, self.launch_table.group(step, _variant(entries[0]))
-
-        def make_partials(first: int, count: int, total: int) -> Sequence[Buffer]:
-            if key not in deals.folds:
-                folder = folds.Folder(device, self.streams.main(device), self.scratch)
-                deals.folds[key] = WaveFold(step, launch, device, folder, total,
-                                            [folder.accumulators(partial, total) for partial in launch.partials])
-            return [buffer.part(first * buffer.nbytes // max(total, 1), 0) for buffer in deals.folds[key].partials]
-
-        self._launch(step, device, entries, make_partials)
-        deals.folds[key].counts.update((entry.value.index, entry.value.count) for entry in entries)
-
-    def finish_folds(self) -> list[PartitionFold]:
-        """Join what the works of all waves left, as :meth:`fold` does of a plan that runs at once."""
-        waiting = list(self.deals.folds.values()) if self.deals is not None else []
-        found = []
-        for each in waiting:
-            dtypes = folds.results_of(each.launch) if len(waiting) == 1 else [""] * len(each.launch.partials)
-            addresses, left = each.folder.result(each.launch.partials, dtypes)
-            bounds = np.array([0, each.works], np.int64)
-            self._join(each.step, each.device, each.launch, each.folder, each.partials, dtypes, bounds,
-                       [[address] for address in addresses], list(each.counts))
-            self._recycle(each.folder, each.partials, inside=False)
-            found.append(_left(each.step, each.launch, left, each.folder, each.counts))
-        return found
-
-    def _groups(self, step: ExecStep | MapFoldStep, values: Iterable[Partition],
+    def groups(self, step: ExecStep | MapFoldStep, values: Iterable[Partition],
                 results: bool = True) -> list[tuple[Device, list[Entry]]]:
         """Return the blocks that share a launch."""
         groups: dict[tuple[Any, ...], list[Entry]] = {}
@@ -230,7 +171,7 @@ class Launches:
                 groups.setdefault((value.device, self.launch_table.group(step, variant)), []).append(entry)
         return [(device, entries) for (device, _), entries in groups.items()]
 
-    def _launch(self, step: ExecStep | MapFoldStep, device: Device, entries: Sequence[Entry],
+    def launch(self, step: ExecStep | MapFoldStep, device: Device, entries: Sequence[Entry],
                 make_partials: Callable[[int, int, int], Sequence[Buffer]] = lambda first, count, total: (),
                 most: int | None = None) -> np.ndarray:
         """Launch a group's kernel, with partials for its works, given the number of the first, of them and of those of
@@ -270,12 +211,12 @@ class Launches:
         launch, piece = entries[0].launch, entries[0].value.piece
         # Without a fold, the works of some rows are nobody's concern.
         if self.deals is None or (piece is not None and piece.of_rows and not launch.partials):
-            dealt = _works(launch, device, entries) if most is None else \
+            dealt = works_of(launch, device, entries) if most is None else \
                 works.deal([entry.rows for entry in entries], launch.tile, most)
             return dealt, 0, len(dealt)
         before = 0 if piece is None or piece.of_rows else piece.first
         return self.deals.deal(step, device, launch, [(entry.value.index, before + entry.place) for entry in entries],
-                               _variant(entries[0]), piece)
+                               variant_of(entries[0]), piece)
 
     def _workspaces(self, launch: Launch, count: int, device: Device, stream: Stream) -> list[Buffer]:
         """Return the memory that the threads of some thread blocks have for arrays of their own, if they have any; on
@@ -295,91 +236,6 @@ class Launches:
         device.launch(self._compile(launch, device, first.kernel), first.grid, first.block, [buffer, *given],
                       stream=stream)
         return [buffer]
-
-    def _fold(self, step: MapFoldStep, device: Device, entries: Sequence[Entry], inside: bool,
-              alone: bool = False) -> tuple[folds.Folder, list[folds.Left]]:
-        """Launch a group's kernel and join the accumulators of its works: in the entries' results, or in arrays to copy
-        out.
-
-        Of a group that is ``alone`` these are the result, and no accumulators.
-        """
-        launch, stream = entries[0].launch, self.streams.main(device)
-        folder = folds.Folder(device, stream, self.scratch)
-        partials: list[Buffer] = []
-
-        def make_partials(first: int, count: int, total: int) -> Sequence[Buffer]:
-            partials.extend(folder.accumulators(partial, count) for partial in launch.partials)
-            return partials
-
-        if not inside and _in_rounds(launch, device, entries):
-            dealt = self._rounds(step, device, entries, folder, partials)
-        else:
-            dealt = self._launch(step, device, entries, make_partials)
-        left: list[folds.Left] = []
-        dtypes = folds.results_of(launch) if inside or alone else [""] * len(launch.partials)
-        if inside:
-            bounds = works.starts(dealt, len(entries))
-            targets = [[entry.array(Out(partial.field)) for entry in entries] for partial in launch.partials]
-            addresses = [[target.on_device.address for target in each] for each in targets]
-        else:
-            bounds = np.array([0, len(dealt)], np.int64)
-            found, left = folder.result(launch.partials, dtypes)
-            addresses = [[address] for address in found]
-        self._join(step, device, launch, folder, partials, dtypes, bounds, addresses,
-                   [entry.value.index for entry in entries])
-        self._recycle(folder, partials, inside=inside)
-        return folder, left
-
-    def _rounds(self, step: MapFoldStep, device: Device, entries: Sequence[Entry], folder: folds.Folder,
-                totals: list[Buffer]) -> np.ndarray:
-        """Launch a group's kernel on some blocks after others, and add what its works leave to ``totals``, which are
-        of one work then; return that work.
-
-        So a fold by key into a table of several GiB takes no more memory for accumulators than two works leave.
-        """
-        launch = entries[0].launch
-        most = max(1, _ROUND_BYTES // _left_bytes(launch))
-        dealt = np.zeros((1, 3), np.int64)
-        for start in range(0, len(entries), most):
-            together, partials = entries[start:start + most], list[Buffer]()
-
-            def make_partials(first: int, count: int, total: int, made: list[Buffer] = partials) -> Sequence[Buffer]:
-                made.extend(folder.accumulators(partial, count) for partial in launch.partials)
-                return made
-
-            count = len(self._launch(step, device, together, make_partials, most))
-            if count > 1:
-                joined = [folder.accumulators(partial, 1) for partial in launch.partials]
-                self._join(step, device, launch, folder, partials, [""] * len(partials), np.array([0, count], np.int64),
-                           [[buffer.address] for buffer in joined], [entry.value.index for entry in together])
-                self._recycle(folder, partials, inside=False)
-                partials = joined
-            if totals:
-                for total, partial, one in zip(totals, launch.partials, partials, strict=True):
-                    folder.add(total, one, partial.width, folds.joining(partial))
-            elif count:
-                totals.extend(partials)
-        return dealt
-
-    def _join(self, step: MapFoldStep, device: Device, launch: Launch, folder: folds.Folder,
-              partials: Sequence[Buffer], dtypes: Sequence[str], bounds: np.ndarray,
-              addresses: Sequence[Sequence[int]], partitions: Sequence[int]) -> None:
-        """Join accumulators of works, from one of the ``bounds`` to the next, at each array's ``addresses``."""
-        label, stream = step.label, self.streams.main(device)
-        segments = len(bounds) - 1
-        table = self.scratch.upload(np.concatenate([bounds, np.array(addresses, np.int64).reshape(-1)]), device, stream)
-        with self.progress.launching(label, partitions, device):
-            for place, (partial, buffer) in enumerate(zip(launch.partials, partials, strict=True)):
-                at = table.address, table.address + bounds.nbytes + place * segments * bounds.itemsize
-                folder.join(partial, buffer, at, segments, dtypes[place])
-        self.progress.mark(label, partitions, device, stream)
-        self.scratch.forget(table, stream)
-
-    def _recycle(self, folder: folds.Folder, partials: Sequence[Buffer], *, inside: bool) -> None:
-        """Let later work have the accumulators that were joined."""
-        for buffer in folder.buffers if inside else partials:
-            self.scratch.recycle(buffer, folder.stream)
-        folder.buffers = [] if inside else [each for each in folder.buffers if each not in partials]
 
     # -- what kernels are given ---------------------------------------------------------------------------------------
 
@@ -419,34 +275,17 @@ def _of_piece(launch: Launch, value: Partition, block: Block) -> Launch:
     return replace(launch, outputs=tuple(replace(each, shape=(rows, *each.shape[1:])) for each in launch.outputs))
 
 
-def _works(launch: Launch, device: Device, entries: Sequence[Entry]) -> np.ndarray:
+def works_of(launch: Launch, device: Device, entries: Sequence[Entry]) -> np.ndarray:
     """Return the works of a launch on the blocks of a group."""
     inputs = {name: array.field for name, array in entries[0].inputs.items()}
     return works.deal([entry.rows for entry in entries], launch.tile, most_works(launch, device),
                       largest_work(launch, inputs, device))
 
 
-def _left_bytes(launch: Launch) -> int:
-    """Return the bytes that a work of a launch leaves."""
-    return sum(folds.accumulator_bytes(partial) for partial in launch.partials)
-
-
-def _in_rounds(launch: Launch, device: Device, entries: Sequence[Entry]) -> bool:
-    """Return whether what all works leave is so large that a fold goes on from block to block."""
-    return len(_works(launch, device, entries)) * _left_bytes(launch) > _ROUND_BYTES
-
-
-def _variant(entry: Entry) -> int:
+def variant_of(entry: Entry) -> int:
     """Return the variant of an entry's block."""
     assert entry.value is not None
     return entry.value.variants[entry.place]
-
-
-def _left(step: MapFoldStep, launch: Launch, left: Sequence[folds.Left], folder: folds.Folder,
-          counts: Mapping[int, int]) -> PartitionFold:
-    """Return the partial result of a fold of partitions with some numbers of records."""
-    index = next(iter(counts)) if len(counts) == 1 else -1
-    return folds.left_by_works(step, launch, left, folder, index, sum(counts.values()))
 
 
 def _after(launch: Launch, inputs: Mapping[str, HeldArray], results: Mapping[str, HeldArray]) -> Block:

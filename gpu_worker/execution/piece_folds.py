@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from gpu_worker.device.base import Buffer
-from gpu_worker.execution.folds import ElementFold, Folder
+from gpu_worker.execution.element_folds import ElementFold
+from gpu_worker.execution.folder import Folder
 from gpu_worker.memory.partition import HeldArray, PieceOfPartition
 
 
@@ -35,7 +36,7 @@ class PieceFolder(Folder):
         columns = math.prod(array.field.shape[1:]) * operation.parts
         chunks = -(-self.of_partition.whole // chunk)
         if self._number == len(self._left):
-            self._left.append(self._allocate(chunks * columns, operation.carried))
+            self._left.append(self.allocate(chunks * columns, operation.carried))
         left = self._left[self._number]
         self._number += 1
         offset = self.of_partition.first // chunk * (left.nbytes // chunks)

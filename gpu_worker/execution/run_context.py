@@ -14,10 +14,10 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from gpu_worker.device.base import Buffer
-from gpu_worker.execution.folds import PartitionFold
 from gpu_worker.execution.grid.steps import Blocks, GridSteps
 from gpu_worker.execution.launch_table import LaunchTable
 from gpu_worker.execution.launches import Launches
+from gpu_worker.execution.partial_folds import PartitionFold
 from gpu_worker.execution.progress import Progress
 from gpu_worker.execution.replay import Recording
 from gpu_worker.execution.scratch import Arguments, Scratch

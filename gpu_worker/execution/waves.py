@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from gpu_worker.device.base import Device
+from gpu_worker.execution.fold_launches import FoldLaunches
 from gpu_worker.execution.pieces import PartitionPieces
 from gpu_worker.execution.plan_cache import DecodedPlan
 from gpu_worker.execution.run_context import RunContext
@@ -101,7 +102,7 @@ class Waves:
             work(ahead)
             self._end(others | {id(value) for value in brought})
             ahead = brought if self._size.ahead else self._brought(following)
-        context.results.partials.extend(context.launches.finish_folds())
+        context.results.partials.extend(FoldLaunches(context.launches).finish())
         self._pieces.join(context)
 
     # -- what is in a wave --------------------------------------------------------------------------------------------

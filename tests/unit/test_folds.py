@@ -13,7 +13,8 @@ import pytest
 from gpu_worker.device.base import Device, Source
 from gpu_worker.device.cache import KernelCache
 from gpu_worker.device.host.device import HostDevice
-from gpu_worker.execution import folds, key_totals
+from gpu_worker.execution import folds, key_totals, partial_folds
+from gpu_worker.execution.folder import Folder
 from gpu_worker.execution.scratch import Scratch
 from gpu_worker.execution.streams import StreamPool, Streams
 from gpu_worker.memory.partition import HeldArray, Partition
@@ -161,7 +162,7 @@ def resident(device: Device, arrays: dict[str, np.ndarray], kind: str = "element
 
 
 def folded(device: Device, step: FoldStep | FoldByKeyStep, *parts: dict[str, np.ndarray], together: bool = True,
-           alone: bool = True) -> folds.FoldResult:
+           alone: bool = True) -> partial_folds.FoldResult:
     streams = Streams(StreamPool([device]))
     scratch, stream = Scratch(streams), streams.main(device)
     partitions = [resident(device, arrays) for arrays in parts]
@@ -171,11 +172,11 @@ def folded(device: Device, step: FoldStep | FoldByKeyStep, *parts: dict[str, np.
                 [key_totals.enqueue(step, [each], stream, scratch, alone=False) for each in partitions]
         else:
             partials = [folds.enqueue(functools.partial(folds.all_records, step), each,
-                                      folds.Folder(each.device, stream, scratch)) for each in partitions]
+                                      Folder(each.device, stream, scratch)) for each in partitions]
         for partial in partials:
             partial.copy_out()
         device.synchronize(stream=stream)
-        return folds.join(partials)
+        return partial_folds.join(partials)
     finally:
         scratch.discard()
         for each in partitions:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpu_worker.execution import launches
+from gpu_worker.execution import fold_launches
 from gpu_worker.protocol.errors import LaunchError, PlanError, PlanUnknown, ProtocolError
 from gpu_worker.protocol.messages import (
     Accumulators,
@@ -241,7 +241,7 @@ def by_key(bench: Bench) -> Plan:
 @pytest.mark.parametrize("most_bytes", [2 << 30, 3 * 84, 1])
 def test_rows_are_folded_by_key(worker: Bench, most_bytes: int, monkeypatch: pytest.MonkeyPatch):
     """Also where what works leave is large, so that some works are folded after others."""
-    monkeypatch.setattr(launches, "_ROUND_BYTES", most_bytes)
+    monkeypatch.setattr(fold_launches, "_ROUND_BYTES", most_bytes)
     keys = [np.int32([0, 3, 3, 1] * 9), np.int32([1] * 7)]
     values = [np.arange(36) - 10, np.arange(7) * 2**40]
     worker.put(1, [[{"0": key, "1": value}] for key, value in zip(keys, values, strict=True)])

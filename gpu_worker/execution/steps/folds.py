@@ -11,6 +11,7 @@ import numpy as np
 
 from gpu_worker.device.base import Device
 from gpu_worker.execution import folds, key_totals
+from gpu_worker.execution.folder import Folder, chunk_of
 from gpu_worker.execution.piece_folds import PieceFolder
 from gpu_worker.execution.plan_checks import check_folds, check_groups, check_over
 from gpu_worker.execution.run_context import RunContext
@@ -48,7 +49,7 @@ class FoldHandler(_WholeFold[FoldStep]):
 
     def cuts(self, fields: Sequence[Field], launch: Launch | None, works: Callable[[], np.ndarray]) -> Cuts:
         rows = every_row(fields) if self.step.over == "rows" else ()
-        return range(0, len(rows), folds.chunk_of(fields)) if rows else ()
+        return range(0, len(rows), chunk_of(fields)) if rows else ()
 
     def _folded(self, context: RunContext, value: Partition) -> Partition:
         folder = self._folder(context, value)
@@ -58,11 +59,11 @@ class FoldHandler(_WholeFold[FoldStep]):
             context.results.partials.append(part)
         return value
 
-    def _folder(self, context: RunContext, value: Partition) -> folds.Folder:
+    def _folder(self, context: RunContext, value: Partition) -> Folder:
         """Return the launches of the folds of a partition, or of the next piece of one."""
         stream, deals = context.streams.main(value.device), context.launches.deals
         if value.piece is None or deals is None:
-            return folds.Folder(value.device, stream, context.scratch)
+            return Folder(value.device, stream, context.scratch)
         key = id(self.step), value.index
         folder = deals.piece_folders.get(key) or PieceFolder(value.device, stream, context.scratch)
         deals.piece_folders[key] = folder

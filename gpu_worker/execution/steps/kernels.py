@@ -8,6 +8,7 @@ from functools import partial
 
 import numpy as np
 
+from gpu_worker.execution.fold_launches import FoldLaunches
 from gpu_worker.execution.grid.steps import Blocks
 from gpu_worker.execution.plan_checks import check_folds, check_groups, require
 from gpu_worker.execution.run_context import BlockForm, RunContext
@@ -103,7 +104,7 @@ class MapFoldHandler(StepHandler[MapFoldStep]):
         return works().tolist()
 
     def run(self, context: RunContext, values: list[Partition]) -> list[Partition]:
-        launches = context.launches
+        launches = FoldLaunches(context.launches)
         values = context.each(self, values, partial(_to_launch, context))
         if self.step.how == "inside":
             return _replaced(context, self.step, values,

@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 
 from gpu_worker.device.base import Device, Stream
-from gpu_worker.execution import folds
-from gpu_worker.execution.folds import FoldResult, PartitionFold
+from gpu_worker.execution import partial_folds
 from gpu_worker.execution.held_tables import KEYS, TABLE, VALUES
+from gpu_worker.execution.partial_folds import FoldResult, PartitionFold
 from gpu_worker.execution.plan_checks import dtype_of, require
 from gpu_worker.execution.radix_sort import RowKernels
 from gpu_worker.execution.run_context import RunContext
@@ -47,7 +47,7 @@ class KeepTableHandler(KeepingHandler[KeepTableStep]):
         partials = context.results.partials
         device = context.streams.place(context.vrdd(self.step.slot), TABLE, context.plan.devices)
         table = Partition(TABLE, 0, None, self.step.empty, [], device)
-        if folds.needs_no_join(partials) and partials[0].folder.device is device and not partials[0].is_out:
+        if partial_folds.needs_no_join(partials) and partials[0].folder.device is device and not partials[0].is_out:
             block = self._left(context, partials[0])
         else:
             block = self._joined(context, device)
@@ -60,9 +60,9 @@ class KeepTableHandler(KeepingHandler[KeepTableStep]):
         """Return the table's fields, of a fold that lies complete on its device."""
         _bring_checks(partial)
         context.streams.synchronize()
-        folds.check_keys(partial)
+        partial_folds.check_keys(partial)
         for part in partial.parts:
-            _check(*folds.guarded([part]))
+            _check(*partial_folds.guarded([part]))
         counts, folder = partial.counts, partial.folder
         keys = np.zeros(1, np.int64) if counts is None else counts[:, 0].nonzero()[0]
         kernels = RowKernels(folder.device, folder.stream, context.scratch)
@@ -89,7 +89,7 @@ class KeepTableHandler(KeepingHandler[KeepTableStep]):
             if not partial.is_out:
                 partial.copy_out()
         context.streams.synchronize()
-        result = folds.join(context.results.partials)
+        result = partial_folds.join(context.results.partials)
         if result is None:
             return ()
         for each in result.fields:
@@ -117,7 +117,7 @@ def _bring_checks(partial: PartitionFold) -> None:
     """Start copying to the host how many records each key has, and what says whether the fold is exact; no more."""
     (host, buffer), = partial.folder.results
     partial.is_out = True
-    for array in (*folds.looked_at(partial), *([] if partial.counts is None else [partial.counts])):
+    for array in (*partial_folds.looked_at(partial), *([] if partial.counts is None else [partial.counts])):
         place = array.ctypes.data - host.ctypes.data
         partial.folder.device.copy_out(array.reshape(-1).view(np.uint8), buffer.part(place, array.nbytes),
                                        stream=partial.folder.stream)

@@ -1,0 +1,193 @@
+"""Folds by kernels that fold what they make: launches on all blocks of a device, in waves or in rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpu_worker.device.base import Buffer, Device
+from gpu_worker.execution import tiling as works
+from gpu_worker.execution import work_folds
+from gpu_worker.execution.folder import Folder
+from gpu_worker.execution.launches import Entry, Launches, variant_of, works_of
+from gpu_worker.execution.partial_folds import PartitionFold
+from gpu_worker.execution.wave_deals import WaveDeals, WaveFold
+from gpu_worker.execution.work_folds import Left
+from gpu_worker.memory.partition import Block, Partition
+from gpu_worker.protocol.messages import Launch, MapFoldStep, Out
+
+#: The bytes that the works of a fold leave at once; where one leaves more, those of one.
+_ROUND_BYTES = 2 << 30
+
+
+@dataclass(frozen=True)
+class FoldLaunches:
+    """Launcher of those kernels of one plan whose works fold what they make.
+
+    Parameters
+    ----------
+    launches : Launches
+        The launches of the plan's kernels.
+    """
+
+    launches: Launches
+
+    def fold_inside(self, step: MapFoldStep, values: Sequence[Partition]) -> dict[tuple[int, int], Block]:
+        """Fold each block of some partitions to a record; as :meth:`Launches.table`."""
+        after = {}
+        for device, entries in self.launches.groups(step, values):
+            self._fold(step, device, entries, inside=True)
+            for entry in entries:
+                after[entry.value.index, entry.place] = tuple(entry.results.values())
+        return after
+
+    def fold(self, step: MapFoldStep, values: Sequence[Partition]) -> list[PartitionFold]:
+        """Fold the results of a kernel on some partitions' blocks, on each device; return partial results, to be copied
+        out.
+        """
+        counted = [value for value in values if value.count]
+        groups = self.launches.groups(step, counted, results=False)
+        if self.launches.deals is not None:
+            for device, entries in groups:
+                self._fold_wave(self.launches.deals, step, device, entries)
+            return []
+        found = []
+        for device, entries in groups:
+            folder, left = self._fold(step, device, entries, inside=False, alone=len(groups) == 1)
+            partitions = {entry.value.index: entry.value.count for entry in entries}
+            found.append(_left(step, entries[0].launch, left, folder, partitions))
+        return found
+
+    def _fold_wave(self, deals: WaveDeals, step: MapFoldStep, device: Device, entries: Sequence[Entry]) -> None:
+        """Launch a group's kernel on a wave of its blocks, and keep the accumulators of its works."""
+        launch = entries[0].launch
+        key = device, self.launches.launch_table.group(step, variant_of(entries[0]))
+
+        def make_partials(first: int, count: int, total: int) -> Sequence[Buffer]:
+            if key not in deals.folds:
+                folder = Folder(device, self.launches.streams.main(device), self.launches.scratch)
+                partials = [work_folds.accumulators(folder, partial, total) for partial in launch.partials]
+                deals.folds[key] = WaveFold(step, launch, folder, total, partials)
+            return [buffer.part(first * buffer.nbytes // max(total, 1), 0) for buffer in deals.folds[key].partials]
+
+        self.launches.launch(step, device, entries, make_partials)
+        deals.folds[key].counts.update((entry.value.index, entry.value.count) for entry in entries)
+
+    def finish(self) -> list[PartitionFold]:
+        """Join what the works of all waves left, as :meth:`fold` does of a plan that runs at once."""
+        waiting = list(self.launches.deals.folds.values()) if self.launches.deals is not None else []
+        found = []
+        for each in waiting:
+            dtypes = work_folds.results_of(each.launch) if len(waiting) == 1 else [""] * len(each.launch.partials)
+            addresses, left = work_folds.result(each.folder, each.launch.partials, dtypes)
+            bounds = np.array([0, each.works], np.int64)
+            self._join(each.step, each.launch, each.folder, each.partials, dtypes, bounds,
+                       [[address] for address in addresses], list(each.counts))
+            _recycle(each.folder, each.partials, inside=False)
+            found.append(_left(each.step, each.launch, left, each.folder, each.counts))
+        return found
+
+    def _fold(self, step: MapFoldStep, device: Device, entries: Sequence[Entry], inside: bool,
+              alone: bool = False) -> tuple[Folder, list[Left]]:
+        """Launch a group's kernel and join the accumulators of its works: in the entries' results, or in arrays to copy
+        out.
+
+        Of a group that is ``alone`` these are the result, and no accumulators.
+        """
+        launch = entries[0].launch
+        folder = Folder(device, self.launches.streams.main(device), self.launches.scratch)
+        partials: list[Buffer] = []
+
+        def make_partials(first: int, count: int, total: int) -> Sequence[Buffer]:
+            partials.extend(work_folds.accumulators(folder, partial, count) for partial in launch.partials)
+            return partials
+
+        if not inside and _in_rounds(launch, device, entries):
+            dealt = self._rounds(step, device, entries, folder, partials)
+        else:
+            dealt = self.launches.launch(step, device, entries, make_partials)
+        left: list[Left] = []
+        dtypes = work_folds.results_of(launch) if inside or alone else [""] * len(launch.partials)
+        if inside:
+            bounds = works.starts(dealt, len(entries))
+            targets = [[entry.array(Out(partial.field)) for entry in entries] for partial in launch.partials]
+            addresses = [[target.on_device.address for target in each] for each in targets]
+        else:
+            bounds = np.array([0, len(dealt)], np.int64)
+            found, left = work_folds.result(folder, launch.partials, dtypes)
+            addresses = [[address] for address in found]
+        self._join(step, launch, folder, partials, dtypes, bounds, addresses,
+                   [entry.value.index for entry in entries])
+        _recycle(folder, partials, inside=inside)
+        return folder, left
+
+    def _rounds(self, step: MapFoldStep, device: Device, entries: Sequence[Entry], folder: Folder,
+                totals: list[Buffer]) -> np.ndarray:
+        """Launch a group's kernel on some blocks after others, and add what its works leave to ``totals``, which are
+        of one work then; return that work.
+
+        So a fold by key into a table of several GiB takes no more memory for accumulators than two works leave.
+        """
+        launch = entries[0].launch
+        most = max(1, _ROUND_BYTES // _left_bytes(launch))
+        dealt = np.zeros((1, 3), np.int64)
+        for start in range(0, len(entries), most):
+            together, partials = entries[start:start + most], list[Buffer]()
+
+            def make_partials(first: int, count: int, total: int, made: list[Buffer] = partials) -> Sequence[Buffer]:
+                made.extend(work_folds.accumulators(folder, partial, count) for partial in launch.partials)
+                return made
+
+            count = len(self.launches.launch(step, device, together, make_partials, most))
+            if count > 1:
+                joined = [work_folds.accumulators(folder, partial, 1) for partial in launch.partials]
+                self._join(step, launch, folder, partials, [""] * len(partials), np.array([0, count], np.int64),
+                           [[buffer.address] for buffer in joined], [entry.value.index for entry in together])
+                _recycle(folder, partials, inside=False)
+                partials = joined
+            if totals:
+                for total, partial, one in zip(totals, launch.partials, partials, strict=True):
+                    folder.add(total, one, partial.width, work_folds.joining(partial))
+            elif count:
+                totals.extend(partials)
+        return dealt
+
+    def _join(self, step: MapFoldStep, launch: Launch, folder: Folder, partials: Sequence[Buffer],
+              dtypes: Sequence[str], bounds: np.ndarray, addresses: Sequence[Sequence[int]],
+              partitions: Sequence[int]) -> None:
+        """Join accumulators of works, from one of the ``bounds`` to the next, at each array's ``addresses``."""
+        progress, scratch, device, stream = self.launches.progress, folder.scratch, folder.device, folder.stream
+        segments = len(bounds) - 1
+        table = scratch.upload(np.concatenate([bounds, np.array(addresses, np.int64).reshape(-1)]), device, stream)
+        with progress.launching(step.label, partitions, device):
+            for place, (partial, buffer) in enumerate(zip(launch.partials, partials, strict=True)):
+                at = table.address, table.address + bounds.nbytes + place * segments * bounds.itemsize
+                work_folds.join(folder, partial, buffer, at, segments, dtypes[place])
+        progress.mark(step.label, partitions, device, stream)
+        scratch.forget(table, stream)
+
+
+def _recycle(folder: Folder, partials: Sequence[Buffer], *, inside: bool) -> None:
+    """Let later work have the accumulators that were joined."""
+    for buffer in folder.buffers if inside else partials:
+        folder.scratch.recycle(buffer, folder.stream)
+    folder.buffers = [] if inside else [each for each in folder.buffers if each not in partials]
+
+
+def _left_bytes(launch: Launch) -> int:
+    """Return the bytes that a work of a launch leaves."""
+    return sum(work_folds.accumulator_bytes(partial) for partial in launch.partials)
+
+
+def _in_rounds(launch: Launch, device: Device, entries: Sequence[Entry]) -> bool:
+    """Return whether what all works leave is so large that a fold goes on from block to block."""
+    return len(works_of(launch, device, entries)) * _left_bytes(launch) > _ROUND_BYTES
+
+
+def _left(step: MapFoldStep, launch: Launch, left: Sequence[Left], folder: Folder,
+          counts: Mapping[int, int]) -> PartitionFold:
+    """Return the partial result of a fold of partitions with some numbers of records."""
+    index = next(iter(counts)) if len(counts) == 1 else -1
+    return work_folds.left_by_works(step, launch, left, folder, index, sum(counts.values()))
