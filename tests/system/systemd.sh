@@ -12,18 +12,10 @@ chmod 700 "$XDG_RUNTIME_DIR"
 cp "$units"/* "$HOME/.config/systemd/user/"
 
 /usr/lib/systemd/systemd --user --unit=basic.target >"$HOME/systemd.log" 2>&1 &
-manager=$!
+pid=$!
 
-show() { echo "$1 $(systemctl --user show --property "$2" --value gpu-worker.service)"; }
-# Waits for the words of a command, 20 s.
-await() {
-    for _ in $(seq 100); do
-        [ "$(eval "$2" 2>/dev/null)" != "$1" ] || return 0
-        sleep 0.2
-    done
-    echo "waited for $1: $2"
-    exit 1
-}
+manager=--user service=gpu-worker.service
+. "$(dirname "$0")/systemd_steps.sh"
 
 await running "systemctl --user is-system-running"
 systemctl --user --quiet enable --now gpu-worker.socket
@@ -39,5 +31,5 @@ show stopped ActiveState
 echo "again $("$program" status | head -1)"
 systemctl --user --quiet disable --now gpu-worker.socket gpu-worker.service
 echo "left $(ls "$XDG_RUNTIME_DIR/vispark")"
-kill "$manager"
-wait "$manager" || true
+kill "$pid"
+wait "$pid" || true

@@ -34,19 +34,9 @@ if [ "$$" = 1 ]; then
 fi
 
 trap 'echo "end $?"' EXIT
-service=gpu-worker@$user.service runtime=/run/vispark/$user
-show() { echo "$1 $(systemctl show --property "$2" --value "$service")"; }
+manager=--system service=gpu-worker@$user.service runtime=/run/vispark/$user
+. "$(dirname "$0")/systemd_steps.sh"
 as_user() { runuser -u "$user" -- env "VISPARK_RUNTIME_DIR=$runtime" "$@"; }
-# Waits for the words of a command, 20 s.
-await() {
-    for _ in $(seq 100); do
-        [ "$(eval "$2" 2>/dev/null)" != "$1" ] || return 0
-        sleep 0.2
-    done
-    echo "waited for $1: $2"
-    systemctl status "$service" || true
-    exit 1
-}
 
 await running "systemctl is-system-running"
 systemctl --quiet enable --now "gpu-worker@$user.socket"

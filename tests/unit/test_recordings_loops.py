@@ -57,7 +57,7 @@ def plain(device: str, tmp_path: Path) -> Iterator[GridBench]:
     """One that records nothing."""
     (tmp_path / "plain").mkdir()
     with bench(tmp_path / "plain", device) as worker:
-        worker.process._may_record = lambda request, plan: False
+        worker.process._runs._may_record = lambda request, plan: False
         yield GridBench(worker)
 
 

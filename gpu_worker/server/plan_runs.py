@@ -1,0 +1,278 @@
+"""Runs of a device process's plans: beside others or alone, replayed, recorded, in waves, on a world."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack, nullcontext
+from dataclasses import replace
+
+from gpu_worker.execution.chunked_input import ChunkedInput
+from gpu_worker.execution.executor import Execution
+from gpu_worker.execution.grid.state import Grids
+from gpu_worker.execution.in_flight import InFlightQueue, Submission
+from gpu_worker.execution.payload_copies import Passages
+from gpu_worker.execution.plan_cache import DecodedPlan, DecodedPlans
+from gpu_worker.execution.replay import Recording
+from gpu_worker.execution.replay_branches import LoopReplay
+from gpu_worker.execution.scratch import Arguments
+from gpu_worker.execution.streams import SIDE_STREAMS, StreamPool, Streams
+from gpu_worker.execution.tier_moves import TierMoves
+from gpu_worker.execution.waves import WaveSize, least_free, may_stream
+from gpu_worker.memory.admission import Admission
+from gpu_worker.memory.registry import Registry
+from gpu_worker.protocol.errors import OutOfMemory, WorldLost
+from gpu_worker.protocol.messages import Ran, Run
+from gpu_worker.protocol.payload import Payload
+from gpu_worker.system.crash_record import BlackBox
+from gpu_worker.worlds.base import JoinedWorld
+
+#: How long an MPI world may take to come to be, in seconds.
+_WORLD_SECONDS = 30.0
+
+#: How much smaller pieces of a partition are where those of a wave's size find no room.
+_SMALLER = 4
+
+
+class PlanRuns:
+    """Runner of a session's plans.
+
+    Parameters
+    ----------
+    names : Registry
+        The session's partitions on this node.
+    pool : StreamPool
+        Its devices.
+    grids : Grids
+        The worlds of its grids.
+    box : BlackBox
+        Where running kernels are noted.
+    line : InFlightQueue
+        The repeated plans that are under way.
+
+    Attributes
+    ----------
+    plans : DecodedPlans
+        The plans that are known, with their recordings.
+    admission : Admission
+        Which plans have memory beside others.
+    moves : TierMoves
+        Moves of partitions between devices, host and disk.
+    repeated : int
+        How many plans were replayed.
+    """
+
+    def __init__(self, names: Registry, pool: StreamPool, grids: Grids, box: BlackBox, line: InFlightQueue):
+        self._names, self._pool, self._grids, self._box, self._line = names, pool, grids, box, line
+        self.plans = DecodedPlans(self._close_recording)
+        self.admission = Admission()
+        self.moves = TierMoves(names, pool)
+        self.repeated = 0
+
+    def run(self, request: Run, plan: DecodedPlan, payload: Payload | None,
+            intake: ChunkedInput | None) -> tuple[Ran, Payload | None] | Submission:
+        """Run a plan beside others; by itself, with all memory that can be had, where it finds no room beside them."""
+        self._promoted(request, intake)
+        # What came in pieces was admitted with the first of them, and a plan of several nodes never waits for one node.
+        admitted = nullcontext() if intake or request.world else self.admission.among_others(request.seconds)
+        with admitted:
+            try:
+                return self._again(request, plan, payload) or self._anew(
+                    request, plan, payload, intake, self._wave_size(request, plan))
+            except OutOfMemory as error:
+                # What came in pieces is used up.
+                if request.pieces:
+                    raise
+                failed, place, is_crowded = error, error.place, self.admission.is_crowded
+        if request.world is not None:
+            if not (self.plans.forget() or self._has_tried_patches(request, plan)):
+                raise failed
+            raise WorldLost("a plan begins anew on all nodes, as memory that others worked in was given back for it: "
+                            f"{failed.message}", failed.place) from failed
+        with self.admission.alone(request.seconds):
+            may_fit = self.plans.forget() or self._has_tried_patches(request, plan) or is_crowded
+            sizes: list[WaveSize | None] = [None] if may_fit else []
+            if may_stream(plan):
+                stream = self._stream_bytes()
+                sizes += [WaveSize(stream, stream), WaveSize(0, stream // _SMALLER, ahead=False)]
+            for size in sizes:
+                try:
+                    return self._anew(request, plan, payload, waves=size)
+                except OutOfMemory as error:
+                    failed = error
+            size, most = sizes[-1] if sizes else None, 1
+            while self.moves.demote(most):
+                try:
+                    return self._anew(request, plan, payload, waves=size)
+                except OutOfMemory as error:
+                    failed, most = error, 2 * most
+        # What is copied in for a wave belongs to no step; the plan as a whole failed in one.
+        raise OutOfMemory(failed.message + _advice(plan), failed.place if failed.place.operation else place) from failed
+
+    def _promoted(self, request: Run, intake: ChunkedInput | None) -> None:
+        """Move what has room on devices now back there, where no plan runs that might have to wait for its memory."""
+        if not self.moves.may_promote or intake or request.world:
+            return
+        with self.admission.alone(request.seconds):
+            self.moves.promote()
+
+    def _stream_bytes(self) -> int:
+        """Return the bytes of a wave on the smallest device."""
+        return min([self._names.tiers.stream_bytes(device) for device in self._pool.devices], default=0)
+
+    def _wave_size(self, request: Run, plan: DecodedPlan) -> WaveSize | None:
+        """Return the size of the waves that a plan is to run in, as what it has to copy in takes more than half of the
+        memory that is free; None where it fits.
+        """
+        if not may_stream(plan) or not 0 <= plan.source < len(request.vrdds):
+            return None
+        missing, free = least_free(self._names.held(request.vrdds[plan.source]))
+        stream = self._stream_bytes()
+        return WaveSize(stream, stream) if 2 * missing > free else None
+
+    def _again(self, request: Run, plan: DecodedPlan,
+               payload: Payload | None) -> tuple[Ran, Payload | None] | Submission | None:
+        """Replay a recorded plan and return the answer; None if it has no valid recording, or is to be profiled."""
+        if request.profile or not 0 <= plan.source < len(request.vrdds):
+            return None
+        arguments = Arguments(request.values, payload)
+        if not plan.keeps:
+            recording = plan.recordings.find(request, arguments, self._names, plan.source)
+            if recording is None:
+                return None
+            self.repeated += 1
+            try:
+                return recording.run(request, arguments, self._box, self._names, self._line)
+            finally:
+                recording.lock.release()
+        if plan.recordings.is_empty:
+            return None
+        self._grids.await_turn(request.world, time.monotonic() + request.seconds, _WORLD_SECONDS)
+        with self._grids.turns(fills_ghosts=plan.fills_ghosts), self._line.turn(alone=plan.branches):
+            agreed = self._agreed(request, plan)
+            recording = agreed and plan.recordings.find(request, arguments, self._names, plan.source, *agreed)
+            if recording is None:
+                return None
+            started = time.monotonic()
+            try:
+                flight = recording.begin(request, arguments, self._box, self._names, self._line)
+            finally:
+                recording.lock.release()
+            if flight is not None:
+                self._grids.turn_done(request.world)
+                self.repeated += 1
+                return flight
+            for each in plan.recordings.discard(recording):
+                self._close_recording(each)
+        return self._anew(replace(request, seconds=request.seconds - (time.monotonic() - started)), plan, payload)
+
+    def _agreed(self, request: Run, plan: DecodedPlan) -> tuple[JoinedWorld | None, tuple[bytes, ...]] | None:
+        """Return a plan's world, and the messages of its ranks about the plan; (None, ()) if no recording of the plan
+        is of that world.
+
+        One rank may do again what another one does anew: both ask the others once, and then exchange the same cells.
+        """
+        if request.world is None:
+            return None, ()
+        world = self._grids.present(request.world, time.monotonic() + request.seconds)
+        version = self._names.version(request.vrdds[plan.source])
+        exchange = None if world is None else plan.recordings.exchange(version, world)
+        return None if exchange is None else (exchange.world, exchange.world.agree(exchange.said))
+
+    def _anew(self, request: Run, plan: DecodedPlan, payload: Payload | None,
+              intake: ChunkedInput | None = None, waves: WaveSize | None = None) -> tuple[Ran, Payload | None]:
+        with ExitStack() as stack:
+            self._grids.await_turn(request.world, time.monotonic() + request.seconds, _WORLD_SECONDS)
+            stack.enter_context(self._grids.turns(fills_ghosts=plan.fills_ghosts))
+            wanted = waves is None and self._may_record(request, plan)
+            if plan.plan.grid is not None or (wanted and plan.keeps):
+                # It may write ghost cells that those under way read, or where they work.
+                stack.enter_context(self._line.turn(alone=True))
+            recording = self._recording(request, plan) if wanted else None
+            answer = self._done_anew(request, plan, payload, intake, recording, waves)
+            self._grids.turn_done(request.world)
+            return answer
+
+    def _recording(self, request: Run, plan: DecodedPlan) -> Recording:
+        """Return a new recording for a pass of a plan."""
+        if plan.branches:
+            return LoopReplay(request, plan.source, self._names, plan.recordings.free())
+        buffer_set = plan.recordings.free_set()
+        return Recording(request, plan.source, self._names, () if buffer_set is None else (buffer_set,),
+                         plan.recordings.lent(),
+                         None if plan.keeps else Passages())
+
+    def _done_anew(self, request: Run, plan: DecodedPlan, payload: Payload | None, intake: ChunkedInput | None,
+                   recording: Recording | None, waves: WaveSize | None) -> tuple[Ran, Payload | None]:
+        side_streams = 1 if recording else min(SIDE_STREAMS, len(plan.plan.inputs))
+        streams = Streams(self._pool, side_streams, record=recording is not None,
+                          line=self._line if recording and plan.keeps else None, timed=request.profile)
+        try:
+            world = self._joined(request, plan)
+            return Execution(request, plan, payload, self._names, streams, self._box, self._grids, recording,
+                             world, intake, waves).run()
+        finally:
+            streams.close()
+            if recording is not None:
+                self._keep(request, plan, recording)
+
+    def _may_record(self, request: Run, plan: DecodedPlan) -> bool:
+        """Return whether to record a plan, as it is likely to be repeated."""
+        if request.profile or not plan.may_be_recorded or plan.source >= len(request.vrdds):
+            return False
+        if request.world is not None and (plan.branches or not plan.keeps):
+            return False
+        source = request.vrdds[plan.source]
+        # The copies into patches are made once, and never again in a loop.
+        return (plan.plan.grid is None or self._names.is_in_patches(source)) \
+            and plan.recordings.wanted(self._names.version(source)) and (plan.keeps or self.plans.is_not_full)
+
+    def _has_tried_patches(self, request: Run, plan: DecodedPlan) -> bool:
+        """Return whether a plan may have tried, as it does once, to replace the blocks that it read by patches."""
+        return request.world is None and 0 <= plan.source < len(request.vrdds) and \
+            self._names.has_tried_patches(request.vrdds[plan.source])
+
+    def _joined(self, request: Run, plan: DecodedPlan) -> JoinedWorld | None:
+        """Return the MPI world of a plan, joining it if necessary."""
+        wanted = request.world
+        if wanted is not None and not self._grids.is_joined(wanted) and plan.source >= 0:
+            # A process that lacks the data need not come, and the others need not wait until it did.
+            self._names.require(request.vrdds[plan.source], [part.partition for part in plan.plan.inputs])
+        now = time.monotonic()
+        return self._grids.world(wanted, now + request.seconds, now + min(request.seconds, _WORLD_SECONDS))
+
+    def _keep(self, request: Run, plan: DecodedPlan, recording: Recording) -> None:
+        """Keep a recording, if it is complete and valid."""
+        plan.recordings.refused |= recording.refused
+        if recording.has_kept_lent:
+            # Nothing may write again to where a result lies now.
+            for each in plan.recordings.clear():
+                self._close_recording(each)
+        # Where a name changed while the plan ran, nobody knows which content it was recorded with.
+        useful = recording.is_complete and recording.holds(self._names)
+        if useful:
+            self.plans.keep(plan, request.vrdds[plan.source], recording)
+        for buffer_set in recording.buffer_sets:
+            buffer_set.give()
+            if not useful and buffer_set not in plan.recordings.buffer_sets:
+                buffer_set.close()
+        if not useful:
+            self._close_recording(recording)
+
+    def _close_recording(self, recording: Recording) -> None:
+        with recording.lock:
+            if recording.flight is not None:
+                self._line.wait(recording.flight)
+            recording.close(self._pool.give)
+
+
+def _advice(plan: DecodedPlan) -> str:
+    """Return the advice for a plan that found no room by itself and, if it can, in waves; empty if there is none."""
+    if plan.plan.grid is not None:
+        return "; the blocks of a grid are on devices all at once, as each step needs their neighbours: more or " \
+            "larger devices, or a smaller dtype, hold them"
+    if plan.keeps_on_devices:
+        return '; persist("GPU_AND_HOST") keeps in host memory what does not fit'
+    if may_stream(plan):
+        return "; a plan streams a partition by rows, or whole where a raw kernel or a step by key takes all of it, " \
+            "and this and what its kernels write find no room together: more and smaller partitions do"
+    return ""
