@@ -12,10 +12,11 @@ import itertools
 import os
 import secrets
 import statistics
-import sys
 import uuid
 from contextlib import ExitStack, closing
 from pathlib import Path
+
+import click
 
 from benchmarks.transport import Done, Processes, send_block
 from gpu_worker.client.connection import open_lease
@@ -46,7 +47,12 @@ def _send(credentials: Credentials, number: int, how: str) -> Done:
     return send_block(credentials, number, True, how)
 
 
-def main(device: str, count: int, nbytes: int) -> None:
+@click.command(help=__doc__)
+@click.argument("device")
+@click.argument("count", metavar="[PROCESSES]", type=int, default=16)
+@click.argument("megabytes", type=int, default=32)
+def main(device: str, count: int, megabytes: int) -> None:
+    nbytes = megabytes << 20
     credentials = Credentials(uuid.uuid4().hex, secrets.token_bytes(32), "benchmarks",
                               Options.read([("spark.vispark.device", device)]))
     parts, numbers = count * nbytes // _PIECE_BYTES, itertools.count(1)
@@ -67,5 +73,4 @@ def main(device: str, count: int, nbytes: int) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 16,
-         (int(sys.argv[3]) if len(sys.argv) > 3 else 32) << 20)
+    main()

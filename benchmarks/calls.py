@@ -9,7 +9,6 @@ devices' part is taken off, as the worker tells it: from the last thing enqueued
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,13 +17,14 @@ from functools import wraps
 from pathlib import Path
 from typing import Any
 
+import click
 import numpy as np
 from pyspark import SparkContext
 
 from benchmarks import flow, heat, machine
 from benchmarks.session import context, environment
 from vispark import Grid
-from vispark.runtime.driver.pipeline import PendingRequest, Pipeline
+from vispark.runtime.driver.pipeline import PendingRequest, RequestPipeline
 
 #: What ends where a call's stamps are, in their order.
 PHASES = ("recorded", "the loop's message", "sent", "the look's message", "sent too", "the loop's answer",
@@ -81,27 +81,27 @@ def cases(device: str) -> Iterator[Case]:
 @contextmanager
 def stamped(stamps: Stamps) -> Iterator[None]:
     """Take down when plans are sent and their answers are there."""
-    kept_sent, kept_take = Pipeline._sent, Pipeline._take
+    kept_send, kept_take = RequestPipeline.send, RequestPipeline._take
 
-    @wraps(kept_sent)
-    def sent(pipeline: Pipeline, *arguments: Any) -> PendingRequest:
+    @wraps(kept_send)
+    def send(pipeline: RequestPipeline, *arguments: Any) -> PendingRequest:
         stamps.put()
-        pending = kept_sent(pipeline, *arguments)
+        pending = kept_send(pipeline, *arguments)
         stamps.put()
         return pending
 
     @wraps(kept_take)
-    def take(pipeline: Pipeline) -> None:
+    def take(pipeline: RequestPipeline) -> None:
         pending = pipeline._waiting[0]
         kept_take(pipeline)
         stamps.put()
         stamps.devices.append(pending.answer[0].times.total if pending.answer else 0.0)
 
-    Pipeline._sent, Pipeline._take = sent, take                     # type: ignore[method-assign]
+    RequestPipeline.send, RequestPipeline._take = send, take        # type: ignore[method-assign]
     try:
         yield
     finally:
-        Pipeline._sent, Pipeline._take = kept_sent, kept_take       # type: ignore[method-assign]
+        RequestPipeline.send, RequestPipeline._take = kept_send, kept_take      # type: ignore[method-assign]
 
 
 def measure(sc: SparkContext, case: Case, done: Callable[[dict], None]) -> None:
@@ -146,10 +146,10 @@ def show(found: dict) -> None:
         print(f"  {name:36}" + "".join(f"{value:12.0f}" for value in np.quantile(values, (0, 0.25, 0.5))), flush=True)
 
 
-def main() -> None:
-    """Measure on a device."""
-    device = sys.argv[1] if len(sys.argv) > 1 else "null"
-    file = Path(sys.argv[2]) if len(sys.argv) > 2 else None
+@click.command(help=__doc__)
+@click.argument("device", default="null")
+@click.argument("file", type=click.Path(path_type=Path), required=False)
+def main(device: str, file: Path | None) -> None:
     found: list[dict] = []
 
     def done(each: dict) -> None:

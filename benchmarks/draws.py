@@ -6,16 +6,14 @@ all processes, and Spark jobs of one call; what both find is compared.
 
 from __future__ import annotations
 
-import os
-import sys
-import uuid
 from collections.abc import Callable
 from typing import Any
 
+import click
 import numpy as np
 from pyspark import SparkConf, SparkContext
 
-from benchmarks.estimators import MARK, spent
+from benchmarks.estimators import marked, spent
 
 #: Calls of a line: the same of a VRDD and of an RDD.
 CALLS: dict[str, Callable[[Any, int], Any]] = {
@@ -43,14 +41,16 @@ def measured(mark: str, context: SparkContext, rdd: Any, call: Callable[[Any, in
     return f"{wall:.2f}, {cpu:.2f}; {jobs(context) - before}", found[0]
 
 
-def main(device: str = "host", records: str = "2000000") -> None:
-    """Print a table of all calls."""
-    mark = os.environ[MARK]
+@click.command(help=__doc__)
+@click.argument("device", default="host")
+@click.argument("records", type=int, default=2_000_000)
+def main(device: str, records: int) -> None:
+    mark = marked("benchmarks.draws")
     conf = SparkConf().set("spark.vispark.device", device).set("spark.ui.enabled", "false") \
         .set("spark.ui.showConsoleProgress", "false")
     with SparkContext("local[*]", "draws", conf=conf) as context:
         context.setLogLevel("ERROR")
-        numbers = np.random.default_rng(1).normal(size=int(records)).tolist()
+        numbers = np.random.default_rng(1).normal(size=records).tolist()
         plain = context.parallelize(numbers, 4).cache()
         held = context.parallelize(numbers, 4).cache("GPU")
         print(plain.count(), held.count(), "numbers")
@@ -67,7 +67,4 @@ def main(device: str = "host", records: str = "2000000") -> None:
 
 
 if __name__ == "__main__":
-    if MARK not in os.environ:
-        os.execve(sys.executable, [sys.executable, "-m", "benchmarks.draws", *sys.argv[1:]],
-                  {**os.environ, MARK: uuid.uuid4().hex})
-    main(*sys.argv[1:])
+    main()

@@ -21,6 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import click
 import numpy as np
 from pyspark import SparkConf, SparkContext
 from pyspark.ml import classification, clustering, feature, recommendation, regression
@@ -179,33 +180,42 @@ def row(group: Group) -> str:
     return f"| {group.name} | {' | '.join(shown)}; first {first[0]:.2f}, {first[1]:.2f} | {ratio} |"
 
 
-def main(device: str = "host", rows: str = "100000", features: str = "20", file: str = "",
-         seconds: str = "inf") -> None:
-    """Print the table of all estimators, and keep it."""
-    mark = os.environ[MARK]
+def marked(module: str) -> str:
+    """Return the mark of the processes of this run; where it has none, start a module's program anew with one."""
+    if MARK not in os.environ:
+        # Each process that is started from here on has the mark, and this one too, as it is started anew.
+        os.execve(sys.executable, [sys.executable, "-m", module, *sys.argv[1:]],
+                  {"PYSPARK_PYTHON": sys.executable, **os.environ, MARK: uuid.uuid4().hex})
+    return os.environ[MARK]
+
+
+@click.command(help=__doc__)
+@click.argument("device", default="host")
+@click.argument("rows", type=int, default=100_000)
+@click.argument("features", type=int, default=20)
+@click.argument("file", type=click.Path(path_type=Path), required=False)
+@click.argument("seconds", type=float, default=float("inf"))
+def main(device: str, rows: int, features: int, file: Path | None, seconds: float) -> None:
+    mark = marked("benchmarks.estimators")
     conf = SparkConf().set("spark.vispark.device", device).set("spark.ui.enabled", "false") \
         .set("spark.ui.showConsoleProgress", "false").set("spark.driver.memory", "8g")
     groups = []
-    about = {"command": ["python", "-m", "benchmarks.estimators", device, rows, features], "scale": "small",
+    about = {"command": ["python", "-m", "benchmarks.estimators", device, str(rows), str(features)], "scale": "small",
              "device": device, "machine": machine.description(), **machine.commit()}
     with SparkContext("local[*]", "estimators", conf=conf) as sc:
         sc.setLogLevel("ERROR")
-        data, begin = drawn(SparkSession(sc), int(rows), int(features)), time.monotonic()
+        data, begin = drawn(SparkSession(sc), rows, features), time.monotonic()
         print("| estimator | MLlib s, cpu s | scikit-learn s, cpu s | JAX s, cpu s | vispark s, cpu s "
               "| MLlib / vispark s, cpu |\n|---|---|---|---|---|---|", flush=True)
         for make in (*(partial(compared, contest=contest) for contest in CONTESTS), factors):
-            if time.monotonic() - begin > float(seconds):
+            if time.monotonic() - begin > seconds:
                 print("no time is left for the others")
                 break
             groups.append(make(mark, data))
             print(row(groups[-1]), flush=True)
             if file:
-                Path(file).write_text(json.dumps(document(groups, **about), indent=1) + "\n")
+                file.write_text(json.dumps(document(groups, **about), indent=1) + "\n")
 
 
 if __name__ == "__main__":
-    if MARK not in os.environ:
-        # Each process that is started from here on has the mark, and this one too, as it is started anew.
-        os.execve(sys.executable, [sys.executable, "-m", "benchmarks.estimators", *sys.argv[1:]],
-                  {"PYSPARK_PYTHON": sys.executable, **os.environ, MARK: uuid.uuid4().hex})
-    main(*sys.argv[1:])
+    main()

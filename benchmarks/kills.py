@@ -9,13 +9,14 @@ partitions loaded without need, and the seconds that the longer of the disturbed
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
 import sys
 import time
 from collections import Counter
 from pathlib import Path
+
+import click
 
 import tests.conftest  # It sets the environment before Spark is started.
 from benchmarks import machine
@@ -65,24 +66,23 @@ def undisturbed(arena: Arena, times: int) -> dict[str, float]:
     return found
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--kills", type=int, default=20, help="at each fail-point")
-    parser.add_argument("--out", type=Path, help="where the figures go, as JSON")
-    arguments = parser.parse_args()
+@click.command(help=__doc__)
+@click.option("--kills", default=20, show_default=True, help="At each fail-point.")
+@click.option("--out", type=click.Path(path_type=Path), help="Where the figures go, as JSON.")
+def main(kills: int, out: Path | None) -> None:
     with topology.local(2) as running, opened(running) as arena:
         figures = {
             "machine": machine.description(),
             "undisturbed_s": undisturbed(arena, 5),
-            "points": campaign(arena, arguments.kills),
+            "points": campaign(arena, kills),
         }
     topology.shutdown()
-    if arguments.out:
-        arguments.out.write_text(json.dumps(figures, indent=1) + "\n")
+    if out:
+        out.write_text(json.dumps(figures, indent=1) + "\n")
     bad = [point for point, each in figures["points"].items() if each["wrong"] or each["loaded_without_need"]]
     print(f"{sum(each['kills'] for each in figures['points'].values())} kills; wrong or wasteful at: {bad or 'none'}")
-    return 1 if bad else 0
+    sys.exit(bool(bad))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import operator
 import os
-import sys
 import time
 from collections.abc import Callable
 from typing import Any
 
+import click
 import numpy as np
 from pyspark.ml.functions import array_to_vector
 from pyspark.sql import DataFrame, SparkSession, functions
@@ -69,20 +69,24 @@ def evaluation(df: DataFrame, dtype: str, rows: int, features: int) -> None:
     points.unpersist()
 
 
-def main(device: str, rows: str, features: str = "40", cached: str = "no") -> None:
-    """Print the figures of a size."""
+@click.command(help=__doc__)
+@click.argument("device")
+@click.argument("rows", type=int)
+@click.argument("features", type=int, default=40)
+@click.argument("cached", type=bool, default=False)
+def main(device: str, rows: int, features: int, cached: bool) -> None:
     cores = len(os.sched_getaffinity(0))
     with environment(), context(device, cores) as sc:
-        df = made(SparkSession(sc), int(rows), int(features), cores)
-        if cached == "yes":
+        df = made(SparkSession(sc), rows, features, cores)
+        if cached:
             df = df.cache()
             print(f"cached by Spark in {seconds(df.count)[0]:.2f} s", flush=True)
-        print(f"{int(rows):,} x {features} on {device}, {cores} cores", flush=True)
+        print(f"{rows:,} x {features} on {device}, {cores} cores", flush=True)
         fits(df)
         loads.unload()
         for dtype in ("float64", "float32"):
-            evaluation(df, dtype, int(rows), int(features))
+            evaluation(df, dtype, rows, features)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()

@@ -15,7 +15,6 @@ The record has a line for each run, which is added to it at once: a campaign tha
 
 from __future__ import annotations
 
-import argparse
 import json
 import random
 import statistics
@@ -26,7 +25,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import click
 import numpy as np
 
 import tests.conftest  # It sets the environment before Spark is started.
@@ -111,24 +112,39 @@ def campaign(track: Track, loop: Loop, kills: int, until: float, choice: random.
         print(loop, ended.kills, f"{ended.seconds:.1f} s, {ended.replayed} steps again", flush=True)
 
 
-def run(arguments: argparse.Namespace) -> None:
+@dataclass(frozen=True)
+class Asked:
+    """Campaigns that are asked for, by the options of the program."""
+
+    kills: int
+    only: tuple[str, ...]
+    seconds: float
+    loop_seconds: float
+    device: str
+    memory: str
+    exchange: str
+    seed: int
+    out: Path | None
+
+
+def run(asked: Asked) -> None:
     """Campaigns of the loops that are asked for, each with its share of the kills and of the time."""
-    options = OPTIONS | {"spark.vispark.device": arguments.device, "spark.vispark.memory": arguments.memory,
-                         "spark.vispark.exchange": arguments.exchange}
-    record = Record(arguments.out, uuid.uuid4().hex[:8])
-    record.add(machine=machine.description(), **machine.commit(), seed=arguments.seed,
+    options = OPTIONS | {"spark.vispark.device": asked.device, "spark.vispark.memory": asked.memory,
+                         "spark.vispark.exchange": asked.exchange}
+    record = Record(asked.out, uuid.uuid4().hex[:8])
+    record.add(machine=machine.description(), **machine.commit(), seed=asked.seed,
                options={name: str(value) for name, value in options.items()})
-    choice, until = random.Random(arguments.seed), time.monotonic() + arguments.seconds
-    cases = [case for case in CASES if not arguments.only or f"{case[1]} on {case[0]}" in arguments.only]
+    choice, until = random.Random(asked.seed), time.monotonic() + asked.seconds
+    cases = [case for case in CASES if not asked.only or f"{case[1]} on {case[0]}" in asked.only]
     shares = [case[-1] for case in cases]
     for nodes in dict.fromkeys(nodes for nodes, *_ in cases):
         with tracks(nodes, options) as track:
             for index, (on, name, steps, share) in enumerate(cases):
                 if on != nodes:
                     continue
-                kills = max(1, round(arguments.kills * share / sum(shares)))
+                kills = max(1, round(asked.kills * share / sum(shares)))
                 now = time.monotonic()
-                campaign(track, Loop(nodes, name, steps, arguments.loop_seconds, arguments.exchange), kills,
+                campaign(track, Loop(nodes, name, steps, asked.loop_seconds, asked.exchange), kills,
                          now + (until - now) * share / sum(shares[index:]), choice, record)
     topology.shutdown()
 
@@ -179,24 +195,26 @@ def _outcome(paths: Iterable[Path]) -> int:
     return 1 if bad else 0
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--kills", type=int, default=60, help="in all")
-    parser.add_argument("--only", action="append", help="a loop and its nodes, as 'iterate on 1'; again for more")
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="after which no run begins")
-    parser.add_argument("--loop-seconds", type=float, default=3.0, help="of an undisturbed run")
-    parser.add_argument("--device", default="host")
-    parser.add_argument("--memory", default="0", help="of a device, at most")
-    parser.add_argument("--exchange", choices=exchange_kinds.names(), default="mpi")
-    parser.add_argument("--seed", type=int, default=time.time_ns() % 10**6)
-    parser.add_argument("--out", type=Path, help="the record that is added to")
-    parser.add_argument("--summary", type=Path, nargs="+", help="say what these records have, and run nothing")
-    arguments = parser.parse_args()
-    if arguments.summary:
-        return _outcome(arguments.summary)
-    run(arguments)
-    return _outcome([arguments.out]) if arguments.out else 0
+@click.command(help=__doc__)
+@click.argument("records", type=click.Path(exists=True, path_type=Path), nargs=-1)
+@click.option("--summary", is_flag=True, help="Say what the records have, and run nothing.")
+@click.option("--kills", default=60, show_default=True, help="In all.")
+@click.option("--only", multiple=True, help="A loop and its nodes, as 'iterate on 1'; may be given several times.")
+@click.option("--seconds", default=float("inf"), help="After which no run begins.")
+@click.option("--loop-seconds", default=3.0, show_default=True, help="Of an undisturbed run.")
+@click.option("--device", default="host", show_default=True)
+@click.option("--memory", default="0", help="Of a device, at most.")
+@click.option("--exchange", type=click.Choice(exchange_kinds.names()), default="mpi", show_default=True)
+@click.option("--seed", type=int, default=lambda: time.time_ns() % 10**6, help="Another one each time if left out.")
+@click.option("--out", type=click.Path(path_type=Path), help="The record that is added to.")
+def main(records: tuple[Path, ...], summary: bool, out: Path | None, **asked: Any) -> None:
+    if bool(records) != summary:
+        raise click.UsageError("--summary takes records, and a campaign takes none")
+    if not summary:
+        run(Asked(**asked, out=out))
+        records = (out,) if out else ()
+    sys.exit(_outcome(records))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

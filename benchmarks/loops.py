@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
+import click
 import numpy as np
 
 from benchmarks.worker import GRID, HALO, HEAT, PARTITIONS, STENCIL, fill_grid, grid_plan
@@ -145,8 +146,8 @@ def show(name: str, seconds: Sequence[float], steps: int) -> None:
     print(f"{name:46} {least:10.0f} {median:10.0f} {least / steps:12.2f} {median / steps:12.2f}", flush=True)
 
 
+@click.command(help=__doc__)
 def main() -> None:
-    """Measure calls that come again, calls of long loops, and a loop between nodes."""
     workers.open_devices = lambda *_, **__: [Blank()]       # type: ignore[assignment]
     print(f"{'':46} {'us a call':>21} {'us a step':>25}\n{'':46} " + f"{'least':>10} {'median':>10}   " * 2)
     numbers = itertools.count(100_000, 100_000)

@@ -25,6 +25,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import click
 import numpy as np
 
 import vispark
@@ -41,7 +42,7 @@ SAMPLE_SECONDS = 3.0
 #: How often the daemon is asked for its report.
 POLLS = 500
 
-_SERVE = "serve"
+_SERVE = "--serve"
 
 
 @contextmanager
@@ -143,9 +144,13 @@ def pairs(rows: vispark.VRDD, viewer: Viewer, count: int) -> Iterator[tuple[tupl
         yield found[False], found[True]
 
 
-def main() -> None:
-    """Print the cost of a page."""
-    seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 60.0
+@click.command(help=__doc__)
+@click.argument("seconds", type=float, default=60.0)
+@click.option(_SERVE, "is_viewer", is_flag=True, hidden=True)
+def main(seconds: float, is_viewer: bool) -> None:
+    if is_viewer:
+        serve()
+        return
     with environment(), context("host", 2) as sc:
         rows = sc.parallelize(list(np.ones((20_000, 2), "f4")), 2).cache("GPU")
         rows.count()
@@ -166,7 +171,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] == [_SERVE]:
-        serve()
-    else:
-        main()
+    main()

@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import click
 import numpy as np
 from pyspark import SparkConf, SparkContext
 
@@ -97,8 +98,8 @@ def grid(context: SparkContext, steps: int) -> tuple[tuple[float, float], tuple[
     return whole, measured(1, once, steps // 2)
 
 
+@click.command(help=__doc__)
 def main() -> None:
-    """Print the times of all loops."""
     conf = SparkConf().setMaster("local[1]").set("spark.ui.enabled", "false").set("spark.vispark.device", "host")
     context = SparkContext(conf=conf)
     context.setLogLevel("ERROR")

@@ -7,7 +7,6 @@ float32 in three TF32 products.
 
 from __future__ import annotations
 
-import argparse
 import operator
 import os
 import time
@@ -15,6 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import click
 import numpy as np
 from pyspark import SparkContext
 
@@ -206,20 +206,19 @@ def copy_rate() -> float:
     return 2 * data.nbytes / (1e-3 * least(lambda: run(data).block_until_ready(), 5))
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--device", default="host")
-    parser.add_argument("--scale", type=float, default=1.0, help="share of the rows")
-    parser.add_argument("--samples", type=int, default=7)
-    parser.add_argument("--only", default="")
-    given = parser.parse_args()
+@click.command(help=__doc__)
+@click.option("--device", default="host", show_default=True)
+@click.option("--scale", default=1.0, show_default=True, help="Share of the rows.")
+@click.option("--samples", default=7, show_default=True)
+@click.option("--only", default="", help="Part of a sum's name.")
+def main(device: str, scale: float, samples: int, only: str) -> None:
     cores = min(8, os.cpu_count() or 1)
-    with environment(), context(given.device, cores) as sc:
-        rate = copy_rate() if given.device == "cuda" else 1e10
+    with environment(), context(device, cores) as sc:
+        rate = copy_rate() if device == "cuda" else 1e10
         print(f"copy {rate / 1e12:.2f} TB/s", flush=True)
-        for one in sums(given.scale):
-            if given.only in one.name:
-                print(measure(sc, one, given.samples, cores, rate), flush=True)
+        for one in sums(scale):
+            if only in one.name:
+                print(measure(sc, one, samples, cores, rate), flush=True)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable
 
+import click
 import numpy as np
 from pyspark import RDD, SparkContext
 
@@ -84,8 +85,11 @@ def _loaded(records: RDD[np.ndarray]) -> float:
     return seconds
 
 
-def main() -> None:
-    count, device, partitions = int(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+@click.command(help=__doc__)
+@click.argument("count", type=int)
+@click.argument("device")
+@click.argument("partitions", type=int)
+def main(count: int, device: str, partitions: int) -> None:
     with context(device, partitions) as sc:
         held = rows(sc, count, partitions).cache("GPU").publish(NAME, lease="10s")
         print("published", flush=True)

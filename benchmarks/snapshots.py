@@ -8,14 +8,13 @@ session; the first snapshots, for which workers make memory, are told apart from
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
-import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import click
 from pyspark import SparkContext
 
 from benchmarks import machine
@@ -64,18 +63,17 @@ def sample(session: Session, way: Way, steps: int, share: float, seconds_per_byt
             "snapshots_s": round(pace.spent, 4)}
 
 
-def measured(session: Session, way: Way, arguments: argparse.Namespace, found: dict,
-             done: Callable[[], None]) -> None:
-    """Find a way's figures; ``done`` is called whenever there are more."""
+def measured(session: Session, way: Way, seconds: float, samples: int, found: dict, done: Callable[[], None]) -> None:
+    """Find a way's figures by samples of some seconds; ``done`` is called whenever there are more."""
     session.snapshots.pace = SnapshotSchedule(0.0, _TIME_TO_LOSS)
-    steps = lasting(way, arguments.seconds)
+    steps = lasting(way, seconds)
     for _ in range(_FIRST):
         found["first"].append(sample(session, way, steps, SHARES[1], 0.0))
     latest = session.snapshots.latest()
     if latest is None:
         raise RuntimeError("no snapshot is complete")
     found["latest"] = {"bytes": latest.nbytes, "seconds": latest.seconds}
-    for _ in range(arguments.samples):
+    for _ in range(samples):
         for share in SHARES:
             found["samples"].append(sample(session, way, steps, share, latest.seconds / latest.nbytes))
             found["slower"] = _slower(found["samples"])
@@ -89,33 +87,30 @@ def _slower(samples: Sequence[dict]) -> dict[str, float]:
     return {str(share): round(statistics.median(found) / calm - 1, 5) for share, found in steps.items() if found}
 
 
-def run(sc: SparkContext, arguments: argparse.Namespace, figures: dict) -> None:
+def run(sc: SparkContext, cube: Cube, seconds: float, samples: int, figures: dict, out: Path) -> None:
     """Measure both ways; the figures are written after every sample."""
     def write() -> None:
-        arguments.out.write_text(json.dumps(figures, indent=1) + "\n")
+        out.write_text(json.dumps(figures, indent=1) + "\n")
 
-    cube = Cube((arguments.cells,) * 3, (arguments.splits,) * 3, 1)
     for name, way in ours(sc, cube).items():
         found = figures["ways"][name] = {"first": [], "samples": []}
-        measured(Session.of(sc), way, arguments, found, write)
+        measured(Session.of(sc), way, seconds, samples, found, write)
         print(name, {"first": found["first"], "slower": found["slower"]}, flush=True)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--cells", type=int, default=1000, help="of each axis")
-    parser.add_argument("--splits", type=int, default=4, help="of each axis")
-    parser.add_argument("--device", default="cuda")
-    parser.add_argument("--seconds", type=float, default=4.0, help="of a sample")
-    parser.add_argument("--samples", type=int, default=3, help="with each share")
-    parser.add_argument("--out", type=Path, default=Path("snapshots.json"))
-    arguments = parser.parse_args()
-    figures = {"machine": machine.description(), **machine.commit(), "cells": arguments.cells,
-               "splits": arguments.splits, "device": arguments.device, "dtype": "float32", "ways": {}}
-    with environment(), context(arguments.device, machine.cores()) as sc:
-        run(sc, arguments, figures)
-    return 0
+@click.command(help=__doc__)
+@click.option("--cells", default=1000, show_default=True, help="Of each axis.")
+@click.option("--splits", default=4, show_default=True, help="Of each axis.")
+@click.option("--device", default="cuda", show_default=True)
+@click.option("--seconds", default=4.0, show_default=True, help="Of a sample.")
+@click.option("--samples", default=3, show_default=True, help="With each share.")
+@click.option("--out", type=click.Path(path_type=Path), default=Path("snapshots.json"), show_default=True)
+def main(cells: int, splits: int, device: str, seconds: float, samples: int, out: Path) -> None:
+    figures = {"machine": machine.description(), **machine.commit(), "cells": cells, "splits": splits,
+               "device": device, "dtype": "float32", "ways": {}}
+    with environment(), context(device, machine.cores()) as sc:
+        run(sc, Cube((cells,) * 3, (splits,) * 3, 1), seconds, samples, figures, out)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -13,11 +13,11 @@ from __future__ import annotations
 import json
 import os
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable
 
+import click
 import numpy as np
 
 from tests.system.object_store import ObjectStore, serving
@@ -81,8 +81,10 @@ def measured(grid: Grid, directory: str, array: np.ndarray, samples: int, store:
             for name, each in times.items()]
 
 
-def main(mib: int = 64, samples: int = 5) -> None:
-    """Print a table, and the samples as JSON."""
+@click.command(help=__doc__)
+@click.argument("mib", type=int, default=64)
+@click.argument("samples", type=int, default=5)
+def main(mib: int, samples: int) -> None:
     grid = Grid((8 * mib, 256, 128), (8, 1, 1))
     array = np.random.default_rng(1).random(grid.shape, "f4")
     with tempfile.TemporaryDirectory() as directory:
@@ -101,4 +103,4 @@ def main(mib: int = 64, samples: int = 5) -> None:
 
 
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:]))
+    main()

@@ -5,13 +5,13 @@ from __future__ import annotations
 import cProfile
 import itertools
 import pstats
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
+import click
 import numpy as np
 
 from gpu_worker.protocol.codec import decode, encode
@@ -178,9 +178,10 @@ def looped(worker: SessionWorker, numbers: Iterator[int]) -> Passes:
     return Passes(worker, fill_grid(worker, first), loop=first)
 
 
-def main() -> None:
-    """Measure on a device."""
-    device = sys.argv[1] if len(sys.argv) > 1 else "null"
+@click.command(help=__doc__)
+@click.argument("device", default="null")
+@click.option("--profile", "is_profiled", is_flag=True, help="Say which functions take the time.")
+def main(device: str, is_profiled: bool) -> None:
     with tempfile.TemporaryDirectory() as directory:
         box = BlackBox(Path(directory, "box"), epoch=1)
         worker = SessionWorker(SessionOptions(device, 0, 30.0, "", "info"), epoch=1, box=box)
@@ -197,7 +198,7 @@ def main() -> None:
         ]
         for name, make in cases:
             measure(name, make())
-            if "--profile" in sys.argv:
+            if is_profiled:
                 profile, once = cProfile.Profile(), make()
                 for _ in range(5):
                     once()

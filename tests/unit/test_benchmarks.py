@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -12,6 +14,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+import benchmarks
 from benchmarks import (
     flow,
     flow_peers,
@@ -46,6 +49,23 @@ from vispark.translate import ElementField, specialise_stencil, trace
 pytestmark = pytest.mark.slow
 
 RESULTS = sorted((Path(__file__).resolve().parents[2] / "benchmarks" / "results").glob("*.json"))
+
+
+#: Imports the modules that it is given, and asks each program among them, which starts nothing, for its help.
+_HELP = """
+import importlib, sys
+from click.testing import CliRunner
+for name in sys.argv[1:]:
+    said = CliRunner().invoke(importlib.import_module(name).main, ["--help"])
+    assert said.exit_code == 0 and said.output.startswith("Usage: "), (name, said.output, said.exception)
+"""
+
+
+def test_programs_say_what_they_take():
+    programs = [f"benchmarks.{path.stem}" for path in sorted(Path(benchmarks.__path__[0]).glob("*.py"))
+                if '__name__ == "__main__"' in path.read_text() and not path.stem.endswith(("__", "_rank"))]
+    ended = subprocess.run([sys.executable, "-c", _HELP, *programs], capture_output=True, text=True)
+    assert ended.returncode == 0 and len(programs) > 20, ended.stderr
 
 
 @pytest.fixture
