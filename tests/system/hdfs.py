@@ -100,12 +100,6 @@ class Hdfs:
         self._start("namenode", _NAMENODE)
         self._wait_for("namenode", _REGISTERED, len(self.hosts))
 
-    def restart(self, host: str) -> None:
-        """Start a DataNode that was killed, with the blocks that it had."""
-        before = self._log("namenode").count(_REGISTERED)
-        self._start(host, _DATANODE)
-        self._wait_for("namenode", _REGISTERED, before + 1)
-
     def kill(self, name: str) -> None:
         """Kill a DataNode, by its host, or "namenode"."""
         process = self._processes.pop(name)

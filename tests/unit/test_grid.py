@@ -97,10 +97,6 @@ def test_a_grid_is_hashable_equal_by_content_and_pickles_with_its_functions():
     np.testing.assert_array_equal(values[0], np.float32([9, 0, 3, 6, 9, 0]))
 
 
-RULES = ("periodic", "mirrored", -1.5, lambda *position: sum((at + 1) * 100 ** place
-                                                             for place, at in enumerate(position)))
-
-
 @given(st.data())
 def test_what_a_function_gives_outside_is_what_padding_one_axis_after_the_other_gives(data):
     grid = data.draw(grids())

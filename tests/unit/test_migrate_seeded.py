@@ -16,9 +16,6 @@ def helper(x):
     return x + gauss(0, 1)
 
 
-GENERATOR = np.random.default_rng(1)
-
-
 @pytest.mark.parametrize(("function", "is_found"), [
     (lambda r: np.random.ranf(size=3), True), (lambda r: random.random(), True), (lambda r: rand(3), True),
     (lambda r: helper(r), True), (lambda r: [random.choice(r) for _ in r], True), (lambda r: r + 1, False),
