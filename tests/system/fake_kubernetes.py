@@ -24,6 +24,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import kubernetes_validate
+import platformdirs
 
 from gpu_worker.deployment import templates
 from tests.system.topology import jvm_options
@@ -191,6 +192,8 @@ class FakeKubernetes:
         (container, *_), spec = pod["spec"]["containers"], pod["spec"]
         mounts = self._mounted(collection, place, container, spec)
         environment = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "HOME": str(place),
+                       # Kernels are compiled once for all pods of all tests.
+                       "XDG_CACHE_HOME": platformdirs.user_cache_dir(),
                        "JAVA_TOOL_OPTIONS": f"{jvm_options()} -Djdk.net.hosts.file={self.folder}/hosts",
                        "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "ignore"}
         for each in container.get("env", []):
