@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
+from tests.system.command_tools import here
 from tests.system.topology import jvm_options
 from tests.system.worker_tools import eventually
 from vispark.clusters import tagged_processes
-from vispark.migrate.cli import main
 
 pytestmark = pytest.mark.timeout(400)
 
@@ -69,11 +69,7 @@ def _vispark(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 def _here(folder: Path, *words: str) -> Result:
-    """Run a command that starts nothing in this process, which need not begin for it."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in _environment(folder).items():
-            patch.setenv(name, value)
-        return CliRunner().invoke(main, list(words))
+    return here(_environment(folder), *words)
 
 
 def _listed(folder: Path) -> list[dict]:
@@ -108,7 +104,6 @@ def test_a_standalone_cluster_runs_programs_and_leaves_nothing(folder: Path):
 _KILLED = """
 import os, signal, sys
 from vispark.clusters import standalone
-from vispark.migrate.cli import main
 start = standalone._start
 def dies(*given):
     if sys.argv[1] == "sent":

@@ -9,13 +9,18 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+from click.testing import Result
 
 from gpu_worker.deployment.scheduled_gpus import DISCOVERY_SCRIPT
+from tests import leaks
+from tests.system.command_tools import here
 from tests.system.fake_kubernetes import FakeKubernetes
 from tests.system.topology import jvm_options
+from vispark.clusters import kubernetes_api
 
 pytestmark = [pytest.mark.timeout(400), pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 
@@ -53,6 +58,16 @@ def folder() -> Iterator[Path]:
         yield Path(place)
 
 
+@pytest.fixture(autouse=True, scope="module")
+def shared_client() -> Iterator[None]:
+    """One JVM with Spark's client for all commands that run in this process; those of other processes start their own.
+    """
+    with kubernetes_api.client_jvm() as jvm, pytest.MonkeyPatch.context() as patch:
+        leaks.POOLED.add(jvm._gateway_client.port)
+        patch.setattr(kubernetes_api, "client_jvm", lambda: nullcontext(jvm))
+        yield
+
+
 @pytest.fixture
 def kubernetes(folder: Path) -> Iterator[FakeKubernetes]:
     (folder / "pods").mkdir()
@@ -71,15 +86,19 @@ def _vispark(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
         "PYTHONPATH": os.getcwd()}, capture_output=True, text=True, timeout=300)
 
 
-def _create(folder: Path, api: str, executors: int = 2) -> subprocess.CompletedProcess[str]:
-    return _vispark(folder, "cluster", "create", "pods", "--platform", "kubernetes", "-p", f"api={api}", "-p",
+def _here(folder: Path, *words: str) -> Result:
+    return here(_environment(folder), *words)
+
+
+def _create(folder: Path, api: str, executors: int = 2) -> Result:
+    return _here(folder, "cluster", "create", "pods", "--platform", "kubernetes", "-p", f"api={api}", "-p",
                     "device=host:2", "-p", "gpus=2", "-p", "cores=1", "-p", "memory=512m", "-p",
                     f"executors={executors}", "-p", f"discovery={DISCOVERY_SCRIPT}", "--json")
 
 
 def test_a_cluster_runs_programs_whose_executors_are_pods(folder: Path, kubernetes: FakeKubernetes):
     created = _create(folder, kubernetes.address)
-    assert created.returncode == 0, created.stderr
+    assert created.exit_code == 0, created.stderr
     identity = json.loads(created.stdout)["id"]
     namespace = kubernetes.objects["/api/v1/namespaces"]["vispark-pods"]
     assert namespace["metadata"]["labels"]["vispark/id"] == identity
@@ -90,13 +109,13 @@ def test_a_cluster_runs_programs_whose_executors_are_pods(folder: Path, kubernet
     assert "answer 90.0 ['x']" in ran.stdout, ran.stderr[-3000:] + logs
     assert kubernetes.problems == []
     assert sum(each.startswith("POST") and "/pods" in each for each in kubernetes.requests) >= 2
-    assert _vispark(folder, "cluster", "delete", "pods").returncode == 0
+    assert _here(folder, "cluster", "delete", "pods").exit_code == 0
     assert kubernetes.objects["/api/v1/namespaces"] == {}
-    assert json.loads(_vispark(folder, "cluster", "list", "--json").stdout)["clusters"] == []
+    assert json.loads(_here(folder, "cluster", "list", "--json").stdout)["clusters"] == []
 
 
 def test_a_program_is_taken_the_whole_way_on_a_cluster(folder: Path, kubernetes: FakeKubernetes):
-    assert _create(folder, kubernetes.address, executors=1).returncode == 0
+    assert _create(folder, kubernetes.address, executors=1).exit_code == 0
     (folder / "loop.py").write_text(LOOP)
     ran = _vispark(folder, "run", "--json", "--cluster", "pods", "--no-noise", *CLIENT, "loop.py")
     record = folder / "loop.vispark" / "record.log"
@@ -107,11 +126,11 @@ def test_a_program_is_taken_the_whole_way_on_a_cluster(folder: Path, kubernetes:
     # The recorded run and the port's have executors of their own.
     applications = {each["metadata"]["labels"]["spark-app-selector"] for each in kubernetes.made["pods"]}
     assert len(applications) == 2
-    assert _vispark(folder, "cluster", "delete", "pods").returncode == 0
+    assert _here(folder, "cluster", "delete", "pods").exit_code == 0
 
 
 def test_a_driver_in_a_pod_starts_its_executors(folder: Path, kubernetes: FakeKubernetes):
-    assert _create(folder, kubernetes.address, executors=1).returncode == 0
+    assert _create(folder, kubernetes.address, executors=1).exit_code == 0
     (folder / "job.py").write_text(SCRIPT)
     ran = _vispark(folder, "submit", "--cluster", "pods", "--deploy-mode", "cluster", "--conf",
                    f"spark.kubernetes.driver.master={kubernetes.address}", "--conf", "spark.driver.memory=512m",
@@ -124,7 +143,7 @@ def test_a_driver_in_a_pod_starts_its_executors(folder: Path, kubernetes: FakeKu
     assert "answer 90.0 ['x']" in logs and kubernetes.problems == []
     roles = [each["metadata"]["labels"]["spark-role"] for each in kubernetes.made["pods"]]
     assert roles[0] == "driver" and "executor" in roles[1:]
-    assert _vispark(folder, "cluster", "delete", "pods").returncode == 0
+    assert _here(folder, "cluster", "delete", "pods").exit_code == 0
 
 
 # The process dies with the namespace not asked for yet, or asked for and not noted.
@@ -152,20 +171,20 @@ def _killed(folder: Path, when: str, api: str) -> None:
 
 def test_a_creation_that_was_killed_is_found_again_goes_on_and_is_deleted(folder: Path, kubernetes: FakeKubernetes):
     _killed(folder, "sent", kubernetes.address)
-    (found,) = json.loads(_vispark(folder, "cluster", "list", "--json").stdout)["clusters"]
+    (found,) = json.loads(_here(folder, "cluster", "list", "--json").stdout)["clusters"]
     assert (found["name"], found["state"], found["is_recorded"]) == ("pods", "ready", True)
-    created = _vispark(folder, "cluster", "create", "pods", "--platform", "kubernetes", "-p",
+    created = _here(folder, "cluster", "create", "pods", "--platform", "kubernetes", "-p",
                        f"api={kubernetes.address}", "--json")
-    assert created.returncode == 0 and json.loads(created.stdout)["id"] == found["id"]
+    assert created.exit_code == 0 and json.loads(created.stdout)["id"] == found["id"]
     assert sum(each == "POST /api/v1/namespaces" for each in kubernetes.requests) == 1
     record = folder / "state" / "vispark" / "clusters" / "pods.json"
     hidden = record.read_text()
     record.write_text(hidden.replace(found["id"], "0" * 32))
-    refused = _vispark(folder, "cluster", "delete", "pods")
-    assert refused.returncode == 3 and "others created it" in refused.stderr
+    refused = _here(folder, "cluster", "delete", "pods")
+    assert refused.exit_code == 3 and "others created it" in refused.stderr
     assert "vispark-pods" in kubernetes.objects["/api/v1/namespaces"]
     record.write_text(hidden)
-    assert _vispark(folder, "cluster", "delete", "pods").returncode == 0
+    assert _here(folder, "cluster", "delete", "pods").exit_code == 0
     assert kubernetes.objects["/api/v1/namespaces"] == {} and not record.exists()
 
 
@@ -174,17 +193,17 @@ def test_an_api_that_refuses_half_answers_or_is_not_there(folder: Path, kubernet
     kubernetes.create("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace",
                                              "metadata": {"name": "vispark-pods"}})
     theirs = _create(folder, kubernetes.address)
-    assert theirs.returncode == 3 and "choose another name" in theirs.stderr and not list(records.glob("*.json"))
+    assert theirs.exit_code == 3 and "choose another name" in theirs.stderr and not list(records.glob("*.json"))
     kubernetes.delete("/api/v1/namespaces", ["vispark-pods"])
     kubernetes.answers = [403]
     refused = _create(folder, kubernetes.address)
-    assert refused.returncode == 3 and "refuses" in refused.stderr and not list(records.glob("*.json"))
+    assert refused.exit_code == 3 and "refuses" in refused.stderr and not list(records.glob("*.json"))
     kubernetes.answers = [b'{"kind": "Names']
     half = _create(folder, kubernetes.address)
-    assert half.returncode == 4 and "no JSON" in half.stderr and list(records.glob("*.json"))
+    assert half.exit_code == 4 and "no JSON" in half.stderr and list(records.glob("*.json"))
     kubernetes.answers = [None]
-    cut = _vispark(folder, "cluster", "show", "pods")
-    assert cut.returncode == 4 and "does not answer" in cut.stderr
-    assert _vispark(folder, "cluster", "delete", "pods").returncode == 0
+    cut = _here(folder, "cluster", "show", "pods")
+    assert cut.exit_code == 4 and "does not answer" in cut.stderr
+    assert _here(folder, "cluster", "delete", "pods").exit_code == 0
     gone = _create(folder, "http://127.0.0.1:9")
-    assert gone.returncode == 4 and "does not answer" in gone.stderr
+    assert gone.exit_code == 4 and "does not answer" in gone.stderr

@@ -341,7 +341,7 @@ def test_a_recording_that_is_closed_meanwhile_is_not_done_again(worker: Bench):
         worker.run(plan, (1,), values)
     recordings = worker.process._plans._known[sealed(plan)[0]].recordings
     recording, = recordings.of_actions
-    worker.process._close_recording(recording)
+    worker.process._runs._close_recording(recording)
     assert recordings.of_actions == [recording]
     assert worker.folded(plan, (1,), values)[0] == ROWS.sum() + ROWS[:9].sum()
     assert recordings.of_actions != [recording]
