@@ -6,11 +6,14 @@ import ast
 import re
 from pathlib import Path
 
+import click
 import pytest
 from pyspark import RDD
 
 import vispark
 from docs import generate
+from gpu_worker.cli import main as gpu_worker
+from vispark.migrate.cli import main as vispark_command
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -43,6 +46,37 @@ def test_links_lead_somewhere(page: Path):
 def test_files_and_tests_are_there(page: Path):
     missing = [f"{path}::{name}" if name else path for path, name in _PATH.findall(page.read_text(encoding="utf-8"))
                if not (ROOT / path).exists() or (name and name not in _defined(ROOT / path))]
+    assert not missing, missing
+
+
+#: Groups of commands, and a line of a page, or code in it, that calls one.
+_GROUPS: dict[str, click.Group] = {"gpu-worker": gpu_worker, "vispark": vispark_command}
+_CALL = re.compile(r"(?:`|^    |^\$ |^    \$ |\$\()(?:[\w./-]+/)?(gpu-worker|vispark) ((?:[^`\n#>|)]|\\\n)+)",
+                   re.MULTILINE)
+
+
+def _what_is_missing(group: str, words: list[str]) -> str:
+    """Return the command or option of a call that is not there, or ""."""
+    command: click.Command = _GROUPS[group]
+    while isinstance(command, click.Group) and words and not words[0].startswith("-"):
+        name, *words = words
+        if (inner := command.get_command(click.Context(command), name)) is None:
+            return name
+        command = inner
+    known = {"--help"}.union(*([*each.opts, *each.secondary_opts] for each in command.params))
+    given = [word.partition("=")[0] for word in words if re.match("--?[a-z]", word)]
+    # What follows the script of a program is the program's own or Spark's.
+    return "" if command.ignore_unknown_options else next((each for each in given if each not in known), "")
+
+
+@pages
+def test_commands_and_their_options_are_there(page: Path):
+    if page.parent.name == "decisions":
+        return
+    found = _CALL.findall(page.read_text(encoding="utf-8"))
+    calls = [(group, rest.replace("\\\n", " ").split()) for group, rest in found]
+    missing = [f"{group} {' '.join(words)}: {lack}" for group, words in calls
+               if (lack := _what_is_missing(group, words))]
     assert not missing, missing
 
 

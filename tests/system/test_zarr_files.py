@@ -6,6 +6,8 @@ import json
 import re
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +20,7 @@ from tests.system.topology import Topology
 from tests.system.vrdd_tools import warm_up
 from vispark import Grid
 from vispark.errors import PlanError
+from vispark.grid import chunk_pieces, zarr_files
 from vispark.runtime.driver.spark_errors import SPARK_JOB_FAILED
 from vispark.storage.opening import located
 
@@ -45,7 +48,9 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
 @pytest.fixture(scope="module")
 def sc(s3: ObjectStore, local: Topology) -> Iterator[SparkContext]:
     """A context whose tasks find S3 too."""
-    with local.context({f"spark.executorEnv.{name}": value for name, value in s3.environment.items()}) as context:
+    # A task that fails runs once more.
+    settings = {f"spark.executorEnv.{name}": value for name, value in s3.environment.items()}
+    with replace(local, master="local[2,2]").context(settings) as context:
         warm_up(context)
         yield context
 
@@ -125,6 +130,28 @@ def test_a_group_is_replaced_as_a_whole(sc: SparkContext, directory: str):
         assert Grid.gather(grid.scatter(sc, path)).max() == 2
         with pytest.raises(SPARK_JOB_FAILED, match=r"u\.zarr has been replaced since it was first looked at"):
             blocks.collect()
+
+
+@pytest.mark.parametrize("dies", ["write_blocks", "write_pieces", "join_pieces"])
+def test_a_task_that_dies_is_done_again_or_leaves_nothing(sc: SparkContext, directory: str, dies: str, tmp_path: Path,
+                                                          monkeypatch: pytest.MonkeyPatch):
+    """A process is killed when it has written a part: once, and as often as a task is tried."""
+    grid = Grid(ARRAY.shape, (5, 1, 7) if "pieces" in dies else (2, 2, 3))
+    blocks = grid.scatter(sc, ARRAY, partitions=1)
+    for times in (1, 2):
+        (marks := tmp_path / f"deaths{times}").mkdir()
+        module = zarr_files if dies == "write_blocks" else chunk_pieces
+        monkeypatch.setattr(module, dies, partial(zarr_tools.dying, str(marks), times, getattr(module, dies)))
+        if times == 1:
+            Grid.save(blocks, f"{directory}/u.zarr")
+            np.testing.assert_array_equal(Grid.gather(grid.scatter(sc, f"{directory}/u.zarr")), ARRAY)
+        else:
+            with pytest.raises(Exception, match="Python worker exited unexpectedly"):
+                Grid.save(blocks, f"{directory}/v.zarr")
+            assert located(f"{directory}/v.zarr").names() == {}
+        assert len(list(marks.iterdir())) == times
+        assert {each for each in located(directory).names() if "deaths" not in each} == {"u.zarr"}
+        monkeypatch.undo()
 
 
 def test_what_others_saved(sc: SparkContext, tmp_path: Path):

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import zarr
 
@@ -13,3 +17,20 @@ def start_threads(folder: Path) -> None:
     """
     zarr.config.set({"threading.max_workers": 1})
     zarr.create_group(folder / "first_use.zarr")
+
+
+def dying(marks: str, times: int, function: Any, *arguments: Any, **named: Any) -> Any:
+    """Call a function of a task with records of which the process, so many times, does not get the second; in a task.
+
+    ``marks`` is a folder that has a file for each death.
+    """
+    *given, records = arguments
+    return function(*given, _until_death(Path(marks), times, records), **named)
+
+
+def _until_death(marks: Path, times: int, records: Iterable[Any]) -> Iterator[Any]:
+    for number, each in enumerate(records):
+        if number == 1 and len(deaths := list(marks.iterdir())) < times:
+            (marks / f"{len(deaths)}-{os.getpid()}").touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        yield each

@@ -129,10 +129,19 @@ def test_sockets_of_units_are_those_that_clients_look_for(written: Path):
 def test_scripts_that_leave_dependencies_out_name_all_but_those_of_the_platform(written: Path):
     setup = configparser.ConfigParser()
     setup.read(ROOT / "setup.cfg")
-    needed = [line.replace(" ", "") for line in setup["options"]["install_requires"].splitlines()
+    packages = setup["options"]["install_requires"] + setup["options.extras_require"]["cuda"]
+    needed = [line.replace(" ", "") for line in packages.splitlines()
               if line and not line.startswith(("pyspark", "numpy"))]
     for platform in ("databricks", "dataproc"):
-        assert re.findall(r"'([a-z]+>=[\d.]+)'", (written / platform / "init.sh").read_text()) == needed
+        installed = (written / platform / "init.sh").read_text().partition("--no-deps")[2]
+        assert re.findall(r"'([a-z][^' ]+)'", installed) == needed
+
+
+def test_what_installs_for_gpus_has_what_they_need(written: Path):
+    assert "ARG EXTRAS=cuda," in (written / "docker/Dockerfile").read_text()
+    assert "extras=${2:-cuda," in (written / "emr/bootstrap.sh").read_text()
+    parameters = json.loads((written / "emr/cluster.json").read_text())["Parameters"]
+    assert parameters["Extras"]["Default"].startswith("cuda,")
 
 
 @pytest.mark.parametrize("platform", ["emr", "dataproc", "databricks"])

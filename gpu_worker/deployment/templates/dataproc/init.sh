@@ -24,6 +24,6 @@ gsutil cp "$wheel" "$folder/"
 python=$(command -v /opt/conda/default/bin/python || command -v python3.11 || command -v python3)
 "$python" -m pip install --no-cache-dir --no-deps "$folder/$(basename "$wheel")"
 "$python" -m pip install --no-cache-dir 'msgpack>=1.0.8' 'click>=8.1' 'rich>=13' 'platformdirs>=4' 'tenacity>=8.2' \
-    'cryptography>=42'
+    'cryptography>=42' 'cuda-core[cu13]' 'cuda-bindings[all]==13.*'
 [ -z "$extras" ] || "$python" -m pip install --no-cache-dir "$folder/$(basename "$wheel")[$extras]"
 "$python" -m gpu_worker gpus

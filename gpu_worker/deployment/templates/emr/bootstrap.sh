@@ -4,7 +4,7 @@
 set -euo pipefail
 
 wheel=${1:?bootstrap.sh: which wheel? s3://bucket/vispark-VERSION-py3-none-any.whl}
-extras=${2:-dataframe}
+extras=${2:-cuda,dataframe}
 case $wheel in
 s3://*.whl) ;;
 *)
