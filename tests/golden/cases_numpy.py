@@ -99,6 +99,8 @@ case("np.column_stack", P)(
     lambda p: np.column_stack((p, p * 2)))
 case("np.column_stack of two axes", BLOCKS)(
     lambda m: np.column_stack((m, m[:, 0])))
+case("np.percentile at several places", P, tolerance=2)(
+    lambda p: np.percentile(p, [25, 50]))
 case("np.ediff1d", P)(
     lambda p: np.ediff1d(p))
 case("np.ediff1d with a beginning", P)(

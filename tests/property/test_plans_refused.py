@@ -248,6 +248,14 @@ def test_what_is_changed_here_runs_as_it_is(worker: Bench, name: str):
             assert "numKeys=3 promises" in str(error)
 
 
+def test_a_plan_that_has_a_partition_twice_is_refused(worker: Bench):
+    """Nobody could give back the memory of the first."""
+    put = ASKED["put"]
+    inputs = tuple(replace(each, partition=0) for each in put.plan.inputs)
+    with pytest.raises(PlanError, match="a plan has a partition twice"):
+        run(worker, replace(put, plan=replace(put.plan, inputs=inputs)))
+
+
 def tried(worker: Bench, name: str, seed: int, count: int) -> dict[str, int]:
     """Run a plan changed at random places; how many ran, and how many were refused by which error."""
     source, outcomes = random.Random(f"{name} {seed}"), dict[str, int]()

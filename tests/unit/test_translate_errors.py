@@ -617,3 +617,8 @@ def test_what_is_typed_at_a_prompt_without_a_source():
 def test_a_product_of_numbers_says_what_a_record_is():
     with pytest.raises(TranslationError, match=r"float32 array \(4,\) @ float32; .* of=\"record\""):
         translate(lambda p: p @ p[0], schema=((4,), "float32"))
+
+
+def test_a_record_with_names_has_no_items_by_number():
+    with pytest.raises(TranslationError, match=r'no items by number; write the name of a field, as r\["x"\]'):
+        translate(lambda r: r["x"] + r[0], schema={"x": ((), "f4"), "y": ((), "f4")})
