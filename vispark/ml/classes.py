@@ -148,8 +148,10 @@ class StandardizedModel:
 def logistic(x: Any, y: Any, w: Any, coefficients: Any, intercept: Any) -> Any:
     """Return the logistic loss of a row of class 0 or 1, and its derivatives by coefficients and margin."""
     margin = np.dot(coefficients, x) + intercept
-    rest = w * (1 / (1 + np.exp(-margin)) - y)
-    return w * np.logaddexp(0, margin if y == 0 else -margin), rest * x, rest
+    # One exponential is enough for both, and does not overflow.
+    least = np.exp(-np.abs(margin))
+    rest = w * ((1 if margin >= 0 else least) / (1 + least) - y)
+    return w * (np.maximum(margin if y == 0 else -margin, 0) + np.log1p(least)), rest * x, rest
 
 
 def hinge(x: Any, y: Any, w: Any, coefficients: Any, intercept: Any) -> Any:

@@ -42,9 +42,11 @@ _NARROW = 64
 _PER_LANE = 16
 #: The most registers that a thread's accumulators may take.
 _ACCUMULATOR_REGISTERS = 144
-#: Bytes of rows that a thread block has on their way at once, at most, and the part of its shared memory that they are.
+#: Bytes of rows that a thread block has on their way at once, at most, and the part of its shared memory that they are;
+#: and those of folds whose lanes have two rows each of a tile, and wait for others half as often.
 _STAGE_BYTES = 20 * 1024
 _STAGE_PART = 6
+_TWO_ROWS_BYTES = 24 * 1024
 #: Bytes that a multiprocessor must have on their way for the memory's full speed.
 _AHEAD_BYTES = 64 * 1024
 _MOST_ROWS = 1024
@@ -376,6 +378,9 @@ def _tiled(function: RowFunction, lanes: int, accumulated: Sequence[Accumulated]
     groups = block // lanes
     tile = min(groups, _MULTIPLIED_ROWS) if function.products else min(WARP, most) if most else groups
     tile = min(tile, most) if most else tile
+    two = 2 * groups * row
+    if folds and accumulated and lanes > 1 and two <= min(_TWO_ROWS_BYTES, usable(shared_limit) // _STAGE_PART):
+        nbytes = max(nbytes, two)
     while tile < (most or _MOST_ROWS) and 2 * tile * row <= nbytes and tile < FLUSHED * groups:
         tile *= 2
     while any(tile * port.nbytes % 16 for port in (*function.inputs, *function.outputs)):
