@@ -17,6 +17,8 @@ OWN = ("ClusterName", "VisparkId")
 
 _SECTIONS = frozenset(["AWSTemplateFormatVersion", "Conditions", "Description", "Mappings", "Metadata", "Outputs",
                        "Parameters", "Resources", "Rules", "Transform"])
+_RULES = frozenset(["AllowedPattern", "AllowedValues", "ConstraintDescription", "Default", "Description", "MaxLength",
+                    "MaxValue", "MinLength", "MinValue", "NoEcho", "Type"])
 
 
 @dataclass(frozen=True)
@@ -51,9 +53,13 @@ def load(path: str) -> ClusterTemplate:
     if not isinstance(document, dict) or not isinstance(document.get("Resources"), dict):
         raise OptionError(f"the template {path} has no Resources; gpu-worker clusters templates emr --out DIR "
                           "writes one")
-    if unknown := sorted(document.keys() - _SECTIONS):
-        raise OptionError(f"the template {path} has {', '.join(unknown)}; known are {', '.join(sorted(_SECTIONS))}")
     parameters = document.get("Parameters", {})
+    # A limit whose name is misspelt would be none.
+    for place, part, known in [("", document, _SECTIONS), *(
+            (f" in the parameter {name}", rules, _RULES) for name, rules in parameters.items())]:
+        if unknown := sorted(part.keys() - known):
+            raise OptionError(f"the template {path} has {', '.join(unknown)}{place}; known are "
+                              f"{', '.join(sorted(known))}")
     if missing := [name for name in OWN if name not in parameters]:
         raise OptionError(f"the template {path} has no parameter {' and none '.join(missing)}, by which the cluster is "
                           "named and found again")

@@ -242,6 +242,8 @@ def test_templates_of_ones_own_are_looked_at(tmp_path: Path):
     path = tmp_path / "cluster.json"
     for text, said in [("{", "cannot be read as JSON"), ("{}", "has no Resources"),
                        ('{"Resources": {}, "Parameter": {}}', "has Parameter; known are"),
+                       ('{"Resources": {}, "Parameters": {"N": {"Type": "Number", "MaxValu": 3}}}',
+                        "has MaxValu in the parameter N; known are"),
                        ('{"Resources": {}}', "has no parameter ClusterName and none VisparkId")]:
         path.write_text(text)
         result = _create("night", "-p", f"template={path}")

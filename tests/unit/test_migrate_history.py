@@ -85,6 +85,21 @@ def test_a_newer_store_is_refused(history: History):
     assert ended.exit_code == UNKNOWN and ended.output.count("\n") == 1
 
 
+def test_a_notebook_under_another_name_is_named(tmp_path: Path):
+    (tmp_path / "job.py").write_text('{"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}')
+    said = CliRunner().invoke(main, ["qualify", "--no-history", str(tmp_path / "job.py")])
+    assert said.exit_code == UNKNOWN and "is a notebook by what it holds: name it job.ipynb" in said.output
+
+
+def test_an_answer_is_printed_where_the_store_does_not_take_it(tmp_path: Path, history: History):
+    with contextlib.closing(sqlite3.connect(history.path)) as connection:
+        connection.execute("PRAGMA user_version = 99")
+    (tmp_path / "job.py").write_text(SOURCE)
+    said = CliRunner().invoke(main, ["qualify", "--json", str(tmp_path / "job.py")])
+    assert said.exit_code == UNKNOWN and "a newer vispark wrote" in said.stderr
+    assert len(json.loads(said.stdout)["loops"]) == 1
+
+
 @pytest.mark.parametrize("content", [b"no store" * 200, b"SQLite format 3\0" + b"\1" * 4000])
 def test_another_file_is_refused(tmp_path: Path, content: bytes):
     (tmp_path / "x.db").write_bytes(content)

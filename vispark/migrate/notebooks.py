@@ -41,6 +41,22 @@ def script_of(path: Path) -> str:
     return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
 
 
+def is_notebook(text: str) -> bool:
+    """Return whether a text is that of a notebook's file.
+
+    Examples
+    --------
+    >>> is_notebook('{"cells": [], "nbformat": 4}'), is_notebook("{'cells': []}")
+    (True, False)
+    """
+    if not text.lstrip().startswith("{"):
+        return False
+    try:
+        return "nbformat" in json.loads(text)
+    except ValueError:
+        return False
+
+
 def cell_lines(script: str) -> dict[int, int]:
     """Return the first line of each cell of a script that :func:`script_of` gave, by the cell's number.
 

@@ -47,9 +47,9 @@ def command(ctx: click.Context, script: Path, arguments: tuple[str, ...], trace:
     """
     path = (trace or Path(f"{script.stem}.trace.json")).resolve()
     answer = profiled(script, arguments, path, journal, device, timeout)
+    emit(answer | {"trace": str(path)}, as_json, lambda: text_of(script, answer, path, top))
     if history:
         _keep(History(), script, answer, path)
-    emit(answer | {"trace": str(path)}, as_json, lambda: text_of(script, answer, path, top))
     ctx.exit(NO if answer["failed"] else YES)
 
 

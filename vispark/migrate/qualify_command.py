@@ -43,9 +43,9 @@ def command(ctx: click.Context, what: str, source: Path | None, imports: bool, t
         if what.endswith((".py", ".ipynb")) and not Path(what).exists():
             raise click.BadParameter(f"{what} does not exist", param_hint="SCRIPT|LOG|CAPTURE")
     answer = qualification(what, source, imports, target if target.devices else None)
+    emit(answer.document(), as_json, answer.text)
     if history:
         keep(what, answer)
-    emit(answer.document(), as_json, answer.text)
     ctx.exit(status_of(answer))
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from vispark.migrate.class_members import ClassMembers, is_place
 from vispark.migrate.edits import Edit, SourceBytes
 from vispark.migrate.errors import SourceError
-from vispark.migrate.notebooks import SUFFIX, script_of
+from vispark.migrate.notebooks import SUFFIX, is_notebook, script_of
 
 #: Methods of a SparkContext that make an RDD.
 SOURCES = frozenset([
@@ -143,9 +143,12 @@ class SourceProgram:
         except OSError as error:
             raise SourceError(f"{path} cannot be read: {error.strerror}") from error
         try:
-            return cls(str(path), data.decode("utf-8-sig"))
+            text = data.decode("utf-8-sig")
         except UnicodeDecodeError as error:
             raise SourceError(f"{path} is not UTF-8: byte {error.start}") from error
+        if is_notebook(text):
+            raise SourceError(f"{path} is a notebook by what it holds: name it {path.with_suffix(SUFFIX).name}")
+        return cls(str(path), text)
 
     # -- the tree -----------------------------------------------------------------------------------------------------
 

@@ -62,10 +62,10 @@ def command(ctx: click.Context, script: Path, arguments: tuple[str, ...], runs: 
     with tempfile.TemporaryDirectory(prefix="vispark-tune-") as folder:
         measured = MeasuredProgram(script.resolve(), arguments, Path(folder), limit, device, timeout)
         answer = TuneSearch(measured.run, runs, passes).run(lambda facts: knobs_of(facts, frozenset(allowed)))
-    if history:
-        _keep(History(), script, answer)
     has_plans = bool(answer.base.facts.operations)
     emit(_document(answer, passes), as_json, lambda: _text(script, answer, passes, has_plans))
+    if history:
+        _keep(History(), script, answer)
     ctx.exit(UNKNOWN if answer.base.failed or answer.again.failed else YES if has_plans else NO)
 
 

@@ -186,7 +186,7 @@ def command(cpu: Path, gpu: Path, args: tuple[str, ...], noise: bool, allow_narr
     with tempfile.TemporaryDirectory(prefix="vispark-traces-") as folder:
         traces = Path(folder) if history else None
         found = validate(cpu, gpu, args, Tolerance(0.0, terms, allow_narrower), noise, timeout, traces)
+        emit(found.as_json(), as_json, found.as_text)
         if history:
             keep_validation(History(), cpu, gpu, found, traces=traces)
-    emit(found.as_json(), as_json, found.as_text)
     click.get_current_context().exit(STATUSES.get(found.verdict, YES))
