@@ -37,7 +37,7 @@ RATIOS = (1.25, 2.0, 4.0)
 
 def block(index: int, rows: int) -> np.ndarray:
     """Return the points of a partition: float32 of shape (rows, FEATURES), the label before the others."""
-    points = np.random.default_rng(index).normal(size=(rows, FEATURES)).astype("f4")
+    points = np.random.default_rng(index).standard_normal((rows, FEATURES), "f4")
     points[:, 0] = np.sign(points[:, 1] + points[:, 2])
     return points
 

@@ -13,7 +13,7 @@ from gpu_worker.execution import work_folds
 from gpu_worker.execution.folder import Folder
 from gpu_worker.execution.launches import Entry, Launches, variant_of, works_of
 from gpu_worker.execution.partial_folds import PartitionFold
-from gpu_worker.execution.wave_deals import WaveDeals, WaveFold
+from gpu_worker.execution.wave_deals import Runs, WaveDeals, WaveFold, works_in
 from gpu_worker.execution.work_folds import Left
 from gpu_worker.memory.partition import Block, Partition
 from gpu_worker.protocol.messages import Launch, MapFoldStep, Out
@@ -65,19 +65,40 @@ class FoldLaunches:
         launch = entries[0].launch
         key = device, self.launches.launch_table.group(step, variant_of(entries[0]))
 
-        def make_partials(first: int, count: int, total: int) -> Sequence[Buffer]:
+        runs, made = Runs(), list[Buffer]()
+
+        def make_partials(found: Runs, total: int) -> Sequence[Buffer]:
+            runs.extend(found)
+            scratch, stream = self.launches.scratch, self.launches.streams.main(device)
             if key not in deals.folds:
-                folder = Folder(device, self.launches.streams.main(device), self.launches.scratch)
+                folder = Folder(device, stream, scratch)
                 partials = [work_folds.accumulators(folder, partial, total) for partial in launch.partials]
-                deals.folds[key] = WaveFold(step, launch, folder, total, partials)
-            return [buffer.part(first * buffer.nbytes // max(total, 1), 0) for buffer in deals.folds[key].partials]
+                place = deals.place(step, device, variant_of(entries[0]))
+                deals.folds[key] = WaveFold(step, launch, folder, total, partials, place)
+            if len(runs) < 2:
+                return [_of_works(buffer, runs[0] if runs else (0, 0), total) for buffer in deals.folds[key].partials]
+            made.extend(scratch.allocate(works_in(runs) * buffer.nbytes // total, device, stream)
+                        for buffer in deals.folds[key].partials)
+            return made
 
         self.launches.launch(step, device, entries, make_partials)
+        for whole, part in zip(deals.folds[key].partials, made, strict=False):
+            self._spread(whole, part, runs, deals.folds[key].works)
         deals.folds[key].counts.update((entry.value.index, entry.value.count) for entry in entries)
+
+    def _spread(self, whole: Buffer, part: Buffer, runs: Runs, total: int) -> None:
+        """Copy what some works left to its places among those of all works, and let later work have the memory."""
+        stream, start = self.launches.streams.main(whole.device), 0
+        for run in runs:
+            target = _of_works(whole, run, total)
+            whole.device.copy_across(target, part.part(start, target.nbytes), stream=stream)
+            start += target.nbytes
+        self.launches.scratch.recycle(part, stream)
 
     def finish(self) -> list[PartitionFold]:
         """Join what the works of all waves left, as :meth:`fold` does of a plan that runs at once."""
-        waiting = list(self.launches.deals.folds.values()) if self.launches.deals is not None else []
+        deals = self.launches.deals
+        waiting = sorted(deals.folds.values(), key=lambda each: each.place) if deals is not None else []
         found = []
         for each in waiting:
             dtypes = work_folds.results_of(each.launch) if len(waiting) == 1 else [""] * len(each.launch.partials)
@@ -100,8 +121,8 @@ class FoldLaunches:
         folder = Folder(device, self.launches.streams.main(device), self.launches.scratch)
         partials: list[Buffer] = []
 
-        def make_partials(first: int, count: int, total: int) -> Sequence[Buffer]:
-            partials.extend(work_folds.accumulators(folder, partial, count) for partial in launch.partials)
+        def make_partials(runs: Runs, total: int) -> Sequence[Buffer]:
+            partials.extend(work_folds.accumulators(folder, partial, works_in(runs)) for partial in launch.partials)
             return partials
 
         if not inside and _in_rounds(launch, device, entries):
@@ -136,8 +157,8 @@ class FoldLaunches:
         for start in range(0, len(entries), most):
             together, partials = entries[start:start + most], list[Buffer]()
 
-            def make_partials(first: int, count: int, total: int, made: list[Buffer] = partials) -> Sequence[Buffer]:
-                made.extend(work_folds.accumulators(folder, partial, count) for partial in launch.partials)
+            def make_partials(runs: Runs, total: int, made: list[Buffer] = partials) -> Sequence[Buffer]:
+                made.extend(work_folds.accumulators(folder, partial, works_in(runs)) for partial in launch.partials)
                 return made
 
             count = len(self.launches.launch(step, device, together, make_partials, most))
@@ -174,6 +195,12 @@ def _recycle(folder: Folder, partials: Sequence[Buffer], *, inside: bool) -> Non
     for buffer in folder.buffers if inside else partials:
         folder.scratch.recycle(buffer, folder.stream)
     folder.buffers = [] if inside else [each for each in folder.buffers if each not in partials]
+
+
+def _of_works(buffer: Buffer, run: tuple[int, int], total: int) -> Buffer:
+    """Return the part of a buffer that works from one on to before another leave, of as many as it is for."""
+    each = buffer.nbytes // max(total, 1)
+    return buffer.part(run[0] * each, (run[1] - run[0]) * each)
 
 
 def _left_bytes(launch: Launch) -> int:

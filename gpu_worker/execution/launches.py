@@ -15,7 +15,7 @@ from gpu_worker.execution.launch_table import LaunchTable
 from gpu_worker.execution.progress import Progress
 from gpu_worker.execution.scratch import Arguments, Scratch
 from gpu_worker.execution.streams import Streams
-from gpu_worker.execution.wave_deals import WaveDeals, largest_work, most_works, rows_of
+from gpu_worker.execution.wave_deals import Runs, WaveDeals, largest_work, most_works, rows_of
 from gpu_worker.memory.partition import Block, HeldArray, Partition
 from gpu_worker.protocol.errors import LaunchError, PlanError
 from gpu_worker.protocol.messages import (
@@ -172,20 +172,20 @@ class Launches:
         return [(device, entries) for (device, _), entries in groups.items()]
 
     def launch(self, step: ExecStep | MapFoldStep, device: Device, entries: Sequence[Entry],
-                make_partials: Callable[[int, int, int], Sequence[Buffer]] = lambda first, count, total: (),
+                make_partials: Callable[[Runs, int], Sequence[Buffer]] = lambda runs, total: (),
                 most: int | None = None) -> np.ndarray:
-        """Launch a group's kernel, with partials for its works, given the number of the first, of them and of those of
-        all waves; return the works. These are about as many as a launch of the kernel has, or ``most``.
+        """Launch a group's kernel, with partials for its works, given where they are among those of all waves, and how
+        many those are; return the works. These are about as many as a launch of the kernel has, or ``most``.
         """
         label = step.label
         launch, stream = entries[0].launch, self.streams.main(device)
         kernel = self._compile(launch, device)
         failpoint("launching")
         blocks = launch.cluster if device.clusters else 1
-        dealt, first, total = self._dealt(step, device, entries, most)
+        dealt, runs, total = self._dealt(step, device, entries, most)
         ports = [argument for argument in launch.arguments if isinstance(argument, In | Out)]
         addresses = [entry.array(port).on_device.address for entry in entries for port in ports]
-        partials = make_partials(first, len(dealt), total)
+        partials = make_partials(runs, total)
         if len(dealt):
             table = self.scratch.upload(np.concatenate([dealt.reshape(-1), np.array(addresses, np.int64)]), device,
                                         stream)
@@ -206,14 +206,14 @@ class Launches:
         return dealt
 
     def _dealt(self, step: ExecStep | MapFoldStep, device: Device, entries: Sequence[Entry],
-               most: int | None) -> tuple[np.ndarray, int, int]:
-        """Return a group's works, the number of the first, and of those of all waves."""
+               most: int | None) -> tuple[np.ndarray, Runs, int]:
+        """Return a group's works, where they are among those of all waves, and how many those are."""
         launch, piece = entries[0].launch, entries[0].value.piece
         # Without a fold, the works of some rows are nobody's concern.
         if self.deals is None or (piece is not None and piece.of_rows and not launch.partials):
             dealt = works_of(launch, device, entries) if most is None else \
                 works.deal([entry.rows for entry in entries], launch.tile, most)
-            return dealt, 0, len(dealt)
+            return dealt, [(0, len(dealt))], len(dealt)
         before = 0 if piece is None or piece.of_rows else piece.first
         return self.deals.deal(step, device, launch, [(entry.value.index, before + entry.place) for entry in entries],
                                variant_of(entries[0]), piece)

@@ -103,6 +103,11 @@ class StepHandler(Generic[StepMessage]):
         return False
 
     @property
+    def in_any_order(self) -> bool:
+        """Whether partitions may come to it in another order, and what it leaves is the same to the bit."""
+        return False
+
+    @property
     def branches(self) -> bool:
         """Whether it ends where the data says."""
         return False

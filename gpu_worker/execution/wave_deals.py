@@ -7,7 +7,7 @@ each wave do its own works, and joins when the last wave is done: the bits are t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -22,6 +22,9 @@ from gpu_worker.memory.partition import Partition, PieceOfPartition
 from gpu_worker.protocol.errors import LaunchError
 from gpu_worker.protocol.messages import ExecStep, Field, In, Launch, MapFoldStep
 from gpu_worker.protocol.payload import field_bytes
+
+#: Runs of works that follow each other: the number of the first, and that behind the last.
+Runs = list[tuple[int, int]]
 
 #: The bytes that a work reads for each byte that it leaves, at least, where works are kept small.
 _READ_FOR_LEFT = 16
@@ -80,6 +83,8 @@ class WaveFold:
     #: How many works there are in all waves.
     works: int
     partials: list[Buffer]
+    #: Its place among the plan's launches.
+    place: int
     #: The records of each partition so far.
     counts: dict[int, int] = field(default_factory=dict)
 
@@ -124,23 +129,31 @@ class WaveDeals:
         return dealt[dealt[:, 0] == group.places[block], 1]
 
     def deal(self, step: ExecStep | MapFoldStep, device: Device, launch: Launch, blocks: Sequence[tuple[int, int]],
-             variant: int, piece: PieceOfPartition | None) -> tuple[np.ndarray, int, int]:
-        """Return the works of some blocks that follow each other, given by the numbers of partition and block, or of a
-        piece of a single one, as :func:`~gpu_worker.execution.tiling.deal` does; the number of the first, and of all
-        works of all waves.
+             variant: int, piece: PieceOfPartition | None) -> tuple[np.ndarray, Runs, int]:
+        """Return the works of some blocks in their order, given by the numbers of partition and block, or of a piece of
+        a single one, as :func:`~gpu_worker.execution.tiling.deal` does; where they are among all works of all waves,
+        and how many those are.
         """
         group = self._group(step, device, self._launch_table.group(step, variant))
         dealt = works.deal(group.rows, launch.tile, most_works(launch, device), group.largest)
         places = [group.places[block] for block in blocks]
-        assert places == list(range(places[0], places[0] + len(places))), "a wave takes blocks out of their order"
-        first, behind = np.searchsorted(dealt[:, 0], [places[0], places[-1] + 1])
-        begins = 0
+        assert places == sorted(places), "a wave takes blocks out of their order"
         if piece is not None and piece.of_rows:
-            begins = piece.first
+            first, behind = np.searchsorted(dealt[:, 0], [places[0], places[0] + 1])
             own = dealt[first:behind, 1]
             behind = behind if piece.is_last else first + np.searchsorted(own, piece.behind)
-            first += np.searchsorted(own, begins)
-        return dealt[first:behind] - np.array([places[0], begins, 0]), int(first), len(dealt)
+            first += np.searchsorted(own, piece.first)
+            return dealt[first:behind] - np.array([places[0], piece.first, 0]), [(int(first), int(behind))], len(dealt)
+        bounds = np.searchsorted(dealt[:, 0], places), np.searchsorted(dealt[:, 0], places, side="right")
+        parts = [dealt[first:behind] - np.array([place - number, 0, 0])
+                 for number, (place, first, behind) in enumerate(zip(places, *bounds, strict=True))]
+        return np.concatenate(parts), _runs(zip(*(each.tolist() for each in bounds), strict=True)), len(dealt)
+
+    def place(self, step: ExecStep | MapFoldStep, device: Device, variant: int) -> int:
+        """Return the place of a launch among those of a step, in the order of their first blocks."""
+        blocks = self._group(step, device, self._launch_table.group(step, variant)).places
+        order = [(index, place) for index, _, _, variants in self._values for place in range(len(variants))]
+        return order.index(next(iter(blocks)))
 
     def _group(self, step: ExecStep | MapFoldStep, device: Device, number: int) -> _Group:
         key = id(step), device, number
@@ -159,3 +172,25 @@ class WaveDeals:
             self._groups[key] = _Group({block: place for place, block in enumerate(found)}, tuple(found.values()),
                                        largest)
         return self._groups[key]
+
+
+def works_in(runs: Runs) -> int:
+    """Return the number of works in runs.
+
+    Examples
+    --------
+    >>> works_in([(0, 3), (5, 6)])
+    4
+    """
+    return sum(behind - first for first, behind in runs)
+
+
+def _runs(bounds: Iterable[tuple[int, int]]) -> Runs:
+    """Return ascending runs, of which those that touch are one, and empty ones none."""
+    found: Runs = []
+    for first, behind in bounds:
+        if found and found[-1][1] == first:
+            found[-1] = found[-1][0], behind
+        elif first < behind:
+            found.append((first, behind))
+    return found

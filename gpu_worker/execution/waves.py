@@ -23,6 +23,9 @@ from gpu_worker.protocol.messages import ExecStep, Field, MapFoldStep
 from gpu_worker.protocol.payload import field_bytes
 from gpu_worker.system.failpoints import failpoint
 
+#: The part of a wave by which it may be larger before a partition is cut.
+_SLACK = 32
+
 #: Passes values through the steps of a plan.
 Pass = Callable[[list[Partition]], None]
 
@@ -108,11 +111,20 @@ class Waves:
     # -- what is in a wave --------------------------------------------------------------------------------------------
 
     def _divided(self, values: Sequence[Partition]) -> list[list[Partition]]:
+        """Return the waves: what is on devices comes first where the order does not matter, as there is much work to do
+        while the first of the others are copied in, and kernels with little to do leave most of a device idle.
+        """
         waves: list[list[Partition]] = []
         budget = 0
+        if self._plan.folds_all and all(step.in_any_order or step.only_moves for step in self._plan.steps[1:]):
+            there = [value for value in values if not missing_bytes(value)]
+            waves = [there] if there else waves
+            values = [value for value in values if missing_bytes(value)]
         for value in values:
             nbytes = missing_bytes(value) + sum(self._written(variant) for variant in value.variants)
-            pieces = self._pieces.of(value, nbytes, self._size.piece) if nbytes > self._size.budget else []
+            # Results of a few bytes are no reason to cut a partition.
+            is_larger = nbytes > self._size.budget + self._size.budget // _SLACK
+            pieces = self._pieces.of(value, nbytes, self._size.piece) if is_larger else []
             if pieces:
                 waves += [[self._context.use(piece)] for piece in pieces]
                 budget = -1

@@ -92,6 +92,22 @@ def test_what_is_persisted_on_both_is_partly_resident(small: SparkContext, in_me
     assert "else on host" in doubled.explanation()
 
 
+def test_what_is_resident_between_others_is_folded_in_its_place(small: SparkContext):
+    """Small partitions find room on the device, and large ones between them are streamed."""
+    uneven = small.parallelize(range(8), 8).mapPartitionsWithIndex(lambda index, _: np.random.default_rng(index).normal(
+        size=(2 if index % 2 else ROWS, COLUMNS)))
+    both, sent = uneven.persist("GPU_AND_HOST"), uneven.send().cache()
+    found = []
+    for each in (both, sent):
+        keyed = each.vmap(lambda x: (int(abs(x[0]) * 10) % 7, x))
+        found.append([exact(each.vmap(lambda x: x / (1 + abs(x.sum()))).sum()),
+                      exact(each.vmap(lambda x: x * 3).vmap(lambda x: (x, x.sum())).reduce(
+                          lambda a, b: (a[0] + b[0], max(a[1], b[1])))),
+                      exact(sorted(keyed.reduceByKey(operator.add, numKeys=7).collect(), key=lambda pair: pair[0]))])
+    assert found[0] == found[1]
+    assert re.search(r"[45] of 8 partitions on \w+:0, [34] on host", both.explanation())
+
+
 def test_what_finds_no_room_in_host_memory_lies_in_files(local: Topology, in_memory: dict[str, object], tmp_path: Path):
     options = {"memory": "64m", "hostMemory": "48m", "spillDir": str(tmp_path)}
     with host_context(local, **options) as sc:

@@ -69,6 +69,10 @@ class MapFoldHandler(StepHandler[MapFoldStep]):
     def folds_all(self) -> bool:
         return self.step.how != "inside"
 
+    @property
+    def in_any_order(self) -> bool:
+        return self.folds_all
+
     def verify(self, plan: Plan) -> None:
         check_folds(self.step.fields)
         require(self.step.how in ("inside", "all", "key"),
