@@ -22,6 +22,9 @@ class Pushed:
 
     __slots__ = ("_context", "_device")
 
+    #: It is nobody's outside of it.
+    is_here = False
+
     def __init__(self, device: Any, context: Any):
         self._device = device
         self._context = context
@@ -66,6 +69,11 @@ class Current:
     def __init__(self, device: Any, context: Any):
         self._device = device
         self._context = context
+
+    @property
+    def is_here(self) -> bool:
+        """Whether the CUDA context is this thread's, so that a call of CUDA needs nothing else."""
+        return _THREAD.context is self._context
 
     def __enter__(self) -> None:
         self._device.check_usable()

@@ -42,10 +42,11 @@ from gpu_worker.device.base import (
     Stream,
 )
 from gpu_worker.device.cache import KernelCache
+from gpu_worker.device.clock import UNTIMED
 from gpu_worker.device.cuda import shared_memory
 from gpu_worker.device.cuda.clock import EventClock, wait_asleep
 from gpu_worker.device.cuda.current import Current, Pushed
-from gpu_worker.device.cuda.driver import PINNED, bindings, check, parameter_layout
+from gpu_worker.device.cuda.driver import PINNED, DriverError, bindings, check, parameter_layout
 from gpu_worker.device.cuda.graph import Graph
 from gpu_worker.device.cuda.layer import cuda_driver, missing
 from gpu_worker.device.cuda.module_globals import variables
@@ -474,10 +475,18 @@ class CudaDevice(Device):
         return kernel.parameters.pack(arguments)
 
     def start(self, call: PackedLaunch, *, stream: Any) -> None:
+        # The entry below PyCUDA's prepared calls: those format the arguments once more and set the block's shape by a
+        # call that CUDA has deprecated.
+        launch = call.kernel.function._launch_kernel
+        # There are many launches, and entering two contexts takes as long as one of them.
+        if self._active.is_here and stream.clock is UNTIMED and not (self._fault or self._closed):
+            try:
+                launch(call.grid, call.block, call.packed, call.shared, stream.native)
+            except DriverError as error:
+                raise self.translated(error) from error
+            return
         with self._active, stream.clock:
-            # The entry below PyCUDA's prepared calls: those format the arguments once more and set the block's shape
-            # by a call that CUDA has deprecated.
-            call.kernel.function._launch_kernel(call.grid, call.block, call.packed, call.shared, stream.native)
+            launch(call.grid, call.block, call.packed, call.shared, stream.native)
 
     def side_by_side(self, kernel: Any, threads: int, shared: int) -> int:
         return self.multiprocessors * self._multiprocessor.resident(threads, kernel.registers,

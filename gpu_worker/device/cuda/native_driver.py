@@ -7,8 +7,8 @@ holds the object any more, as PyCUDA's do; a call that fails is a :class:`Driver
 from __future__ import annotations
 
 import ctypes
-import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -181,6 +181,8 @@ class DriverStream(DriverHandle):
 
     def __init__(self, flags: int):
         super().__init__(check(bindings.cuStreamCreate(flags)), bindings.cuStreamDestroy)
+        #: Where the arguments of its launches lie, by their size in bytes; a stream is one thread's at a time.
+        self.arguments = PackedArguments()
 
     def synchronize(self) -> None:
         check(bindings.cuStreamSynchronize(self.raw))
@@ -224,6 +226,8 @@ class DriverFunction:
 
     def __init__(self, raw: Any):
         self.raw = raw
+        #: Launches of it by their extents, which the driver's call then need not be given one by one.
+        self._launches: dict[tuple[Any, ...], Callable[..., tuple[Any, ...]]] = {}
 
     def get_attribute(self, attribute: Any) -> int:
         return int(check(bindings.cuFuncGetAttribute(attribute, self.raw)))
@@ -234,49 +238,53 @@ class DriverFunction:
     def _launch_kernel(self, grid: tuple[int, ...], block: tuple[int, ...], packed: bytes, shared: int,
                        stream: DriverStream) -> None:
         """Launch with packed arguments, which the driver has copied when this returns."""
-        extra = 0
-        if packed:
-            values, extra = _PACKED.blocks[len(packed)]
-            values.address = packed
-        columns, rows, layers = grid + _ONES[len(grid)]
-        width, height, depth = block + _ONES[len(block)]
-        status, = bindings.cuLaunchKernel(self.raw, columns, rows, layers, width, height, depth, shared, stream.raw, 0,
-                                          extra)
+        launch = self._launches.get((grid, block, shared)) or self._prepared(grid, block, shared)
+        memory, place = stream.arguments[len(packed)]
+        memory[:] = packed
+        status, = launch(stream.raw, 0, place)
         if status:
             check((status,))
+
+    def _prepared(self, grid: tuple[int, ...], block: tuple[int, ...], shared: int) -> Callable[..., tuple[Any, ...]]:
+        """Return the launch of some extents, which is given stream and arguments."""
+        if len(self._launches) == _MOST_LAUNCHES:
+            self._launches.clear()
+        extents = (*grid, *_ONES[len(grid)], *block, *_ONES[len(block)])
+        launch = partial(bindings.cuLaunchKernel, self.raw, *extents, shared)
+        return self._launches.setdefault((grid, block, shared), launch)
 
 
 #: Extents that a grid, or a block, of so many lacks.
 _ONES = ((1, 1, 1), (1, 1), (1,), ())
 
+#: The most extents that a kernel's launches are kept for.
+_MOST_LAUNCHES = 64
+
 
 class PackedValues(ctypes.Structure):
     """Arguments of a launch as one block of bytes: CU_LAUNCH_PARAM_BUFFER_POINTER, _BUFFER_SIZE, _END, and the size."""
 
-    _fields_ = (("pointer_key", ctypes.c_size_t), ("address", ctypes.c_char_p), ("size_key", ctypes.c_size_t),
+    _fields_ = (("pointer_key", ctypes.c_size_t), ("address", ctypes.c_size_t), ("size_key", ctypes.c_size_t),
                 ("size", ctypes.c_size_t), ("end", ctypes.c_size_t), ("nbytes", ctypes.c_size_t))
 
 
-class _PackedBlocks(dict[int, tuple[PackedValues, int]]):
-    """Blocks of values and their addresses by the size of the values, made once for each, as making one takes longer
-    than the launch.
+class PackedArguments(dict[int, tuple[memoryview, int]]):
+    """Memory for the arguments of a launch, and the address of what the driver is given for it, by their size.
+
+    They are made once for each size, as making them takes longer than the launch.
     """
 
-    def __missing__(self, nbytes: int) -> tuple[PackedValues, int]:
-        values = PackedValues(1, None, 2, 0, 0, nbytes)
+    def __init__(self) -> None:
+        super().__init__()
+        self._kept: list[PackedValues] = []
+
+    def __missing__(self, nbytes: int) -> tuple[memoryview, int]:
+        memory = (ctypes.c_char * nbytes)()
+        values = PackedValues(1, ctypes.addressof(memory), 2, 0, 0, nbytes)
         place = ctypes.addressof(values)
         values.size = place + PackedValues.nbytes.offset
-        return self.setdefault(nbytes, (values, place))
-
-
-class _PackedByThread(threading.local):
-    """A thread's blocks of values, which no other one fills while it launches."""
-
-    def __init__(self) -> None:
-        self.blocks = _PackedBlocks()
-
-
-_PACKED = _PackedByThread()
+        self._kept.append(values)
+        return self.setdefault(nbytes, (memoryview(memory).cast("B"), place if nbytes else 0))
 
 
 class PageLocked(DriverHandle):
