@@ -68,6 +68,7 @@ def test_a_probe_goes_before_operations_on_its_device_and_not_before_bytes():
     kernel = KernelWork(1e6, {"float64": 1e9}, results=1e9, records=1e5, probes={"host": ProbedRate(2e-3, 1e-7)})
     middle = 0.8 * 1.5
     for work, seconds in [(kernel, 2e-3 + 1e-2), (replace(kernel, bytes=1e9), 2e-3 + 1.0),
+                          (replace(kernel, probes={"host": ProbedRate(2e-3, None)}), 2.002),
                           (kernel.part(2), 2e-3 + 5e-3), (replace(kernel, probes={"cuda": ProbedRate(0, 0)}), 2.001)]:
         found = predict_pass(PassWork([work]), device)
         assert (found.low * found.high / middle) ** 0.5 == pytest.approx(seconds)

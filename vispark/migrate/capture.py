@@ -57,7 +57,7 @@ class CapturedCall:
     traffic : list of float
         Bytes that the kernels of these read and write for one record, and those of the result.
     probes : dict
-        Seconds that an action took on devices, by :func:`.probe.probe`: at once, and for one record.
+        Seconds that an action took on devices, by :func:`.probe.probe`: at once, and for one record, or None.
     """
 
     number: int
@@ -84,7 +84,7 @@ class CapturedCall:
     operations: dict[str, float] = field(default_factory=dict)
     traffic: list[float] = field(default_factory=list)
     pairs: bool = False
-    probes: dict[str, list[float]] = field(default_factory=dict)
+    probes: dict[str, list[float | None]] = field(default_factory=dict)
 
 
 @dataclass

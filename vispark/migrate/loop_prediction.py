@@ -177,7 +177,7 @@ def kernel_work(size: float, count: int, mapped: CapturedCall | None,
     # What a fold takes is not written, and what it gives is little.
     if any(call.method in FOLDS or call.method in _OF_WORKERS for call in chain):
         written = result = 0.0
-    probes = {device: ProbedRate(*seconds) for device, seconds in chain[0].probes.items()}
+    probes = {device: ProbedRate(plan or 0.0, record) for device, (plan, record) in chain[0].probes.items()}
     return KernelWork(read + written, operations, 2 if many else 1, result, count, probes)
 
 

@@ -137,10 +137,12 @@ class DeviceRates:
 
 @dataclass(frozen=True)
 class ProbedRate:
-    """Seconds of an action that was run on few records: of its plan, and of each record beyond that."""
+    """Seconds of an action that was run on few records: of its plan, and of each record beyond that; None where the
+    plan's own seconds hide those.
+    """
 
     plan: float
-    record: float
+    record: float | None
 
 
 @dataclass(frozen=True)
@@ -160,7 +162,8 @@ class KernelWork:
     records : float
         Records that it goes over.
     probes : mapping
-        What was seen of it on few records, by ``spark.vispark.device``; it goes before operations and results.
+        What was seen of it on few records, by ``spark.vispark.device``: its plan goes before the device's, and its
+        seconds a record before operations and results.
     """
 
     bytes: float | None
@@ -291,15 +294,17 @@ def predict_pass(work: PassWork, device: DeviceRates) -> Answer:
 
 def _kernel_seconds(kernel: KernelWork, device: DeviceRates) -> float | UnknownTime:
     probe = kernel.probes.get(device.runs)
-    if kernel.bytes is None and (probe is None or device.memory is not None):
+    record = None if probe is None else probe.record
+    if kernel.bytes is None and (record is None or device.memory is not None):
         return UnknownTime("the bytes of a kernel (a recording has them)")
-    if device.memory is None and probe is None:
+    if device.memory is None and record is None:
         return UnknownTime(f"the bandwidth of {device.name}, of which no probe told either")
     moving = (kernel.bytes or 0.0) * kernel.readings / (device.memory or math.inf)
-    if probe is not None:
-        return probe.plan + max(moving, probe.record * kernel.records)
-    if device.plan is None:
+    plan = device.plan if probe is None else probe.plan
+    if plan is None:
         return UnknownTime(f"the latency of a plan on {device.name}")
+    if record is not None:
+        return plan + max(moving, record * kernel.records)
     computing = 0.0
     for kind, operations in kernel.operations.items():
         rate = device.rate(kind)
@@ -308,7 +313,7 @@ def _kernel_seconds(kernel: KernelWork, device: DeviceRates) -> float | UnknownT
         computing += operations / rate
     if kernel.results and device.link is None:
         return UnknownTime(f"the link of {device.name}")
-    return device.plan + max(moving, computing) + kernel.results / (device.link or 1.0)
+    return plan + max(moving, computing) + kernel.results / (device.link or 1.0)
 
 
 @dataclass(frozen=True)
