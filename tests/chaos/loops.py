@@ -23,6 +23,7 @@ from pyspark import SparkContext
 from tests.chaos.arena import Arena, eventually
 from tests.system import topology
 from tests.system.topology import Node, Topology
+from tests.system.worker_tools import stop_worker
 from vispark import VRDD, Grid, stencil
 from vispark.runtime.driver.session import Session
 
@@ -206,8 +207,7 @@ def clustered(running: Topology) -> Iterator[Topology]:
         yield running
     finally:
         for node in running.nodes:
-            with contextlib.suppress(subprocess.CalledProcessError):
-                gpu_worker(node, "stop")
+            stop_worker(node.runtime_dir)
 
 
 @contextlib.contextmanager

@@ -53,7 +53,7 @@ from gpu_worker.protocol.messages import (
 from gpu_worker.protocol.payload import Data, Payload, aligned, results
 from gpu_worker.protocol.plans import sealed
 from tests import leaks
-from tests.system.worker_tools import hello
+from tests.system.worker_tools import hello, stop_worker
 from tests.unit.grids import Case
 from tests.unit.test_patches_steps import SOURCE, GridShape, halo, launch
 
@@ -97,8 +97,7 @@ def nodes(base: Path, count: int, hosts: Sequence[Sequence[str]] | None = None,
     finally:
         for node in found:
             if node.path.exists():
-                subprocess.run([sys.executable, "-m", "gpu_worker", "stop", "--runtime-dir", str(node.path)],
-                               capture_output=True, timeout=60)
+                stop_worker(node.path)
         left = [process for node in found
                 for process in leaks.wait_until_gone(lambda node=node: leaks.processes_of(node.path))]
         leaks.kill(left)

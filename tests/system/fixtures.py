@@ -8,10 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import io
-import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 
 import pytest
@@ -19,6 +16,7 @@ from pyspark import SparkContext
 
 from tests import leaks
 from tests.system import archive, topology
+from tests.system.worker_tools import stop_worker
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell's background jobs ignore interrupts; what is tested here, and Arrow, expects Python's own.
@@ -100,10 +98,9 @@ def _use(starting: contextlib.AbstractContextManager[topology.Topology]) -> Iter
 
 
 def _end_workers(node: topology.Node) -> list[leaks.Process]:
-    """Stop a node's GPU worker as a user would; gives, and kills, what is there after that."""
+    """Stop a node's GPU worker; gives, and kills, what is there after that."""
     if leaks.processes_of(node.runtime_dir):
-        subprocess.run([sys.executable, "-m", "gpu_worker", "stop"], timeout=30, check=False,
-                       env=os.environ | {"VISPARK_RUNTIME_DIR": str(node.runtime_dir)})
+        stop_worker(node.runtime_dir)
     left = leaks.wait_until_gone(lambda: leaks.processes_of(node.runtime_dir))
     leaks.kill(left)
     return left

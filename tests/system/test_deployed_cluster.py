@@ -16,6 +16,7 @@ from tests.grid_reference import applied
 from tests.system.gpu_tools import gpu_context, warm_up
 from tests.system.test_grid_nodes import gpu_worker
 from tests.system.topology import Topology
+from tests.system.worker_tools import stop_worker
 from vispark import Grid, stencil
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(300)]
@@ -36,7 +37,7 @@ def cluster(gpu_cluster: Topology) -> Iterator[Topology]:
         gpu_worker(node, "start", "--hosts", others)
     yield gpu_cluster
     for node in gpu_cluster.nodes:
-        gpu_worker(node, "stop")
+        stop_worker(node.runtime_dir)
 
 
 @pytest.fixture(scope="module")

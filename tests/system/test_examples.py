@@ -15,6 +15,7 @@ from pyspark import SparkContext
 
 from tests.system import topology
 from tests.system.topology import TRANSPORT, jvm_options
+from tests.system.worker_tools import stop_worker
 
 pytest.importorskip("sklearn")
 pytest.importorskip("matplotlib")
@@ -55,7 +56,7 @@ def test_example(name: str, tmp_path: Path):
             environment = os.environ | {"VISPARK_RUNTIME_DIR": runtime} | variables
             result = subprocess.run([sys.executable, EXAMPLES / name, *arguments], cwd=tmp_path, env=environment,
                                     timeout=110, capture_output=True, text=True, check=False)
-        subprocess.run([sys.executable, "-m", "gpu_worker", "stop"], env=environment, timeout=30, check=False)
+        stop_worker(Path(runtime))
     assert result.returncode == 0, result.stderr[-4000:]
     assert said in result.stdout
 

@@ -17,6 +17,7 @@ from gpu_worker.client.connection import administer
 from gpu_worker.protocol.messages import Status
 from tests.grid_reference import applied
 from tests.system.topology import Node, Topology
+from tests.system.worker_tools import stop_worker
 from vispark import Grid, stencil
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(300)]
@@ -58,7 +59,7 @@ def cluster(standalone: Topology) -> Iterator[Topology]:
         gpu_worker(node, "start", "--hosts", others)
     yield standalone
     for node in standalone.nodes:
-        gpu_worker(node, "stop")
+        stop_worker(node.runtime_dir)
 
 
 @pytest.fixture(scope="module")

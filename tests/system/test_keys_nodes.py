@@ -22,6 +22,7 @@ from gpu_worker.protocol.messages import Status
 from gpu_worker.system.failpoints import VARIABLE
 from tests.system.test_grid_nodes import gpu_worker, sessions
 from tests.system.topology import Topology
+from tests.system.worker_tools import stop_worker
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(300)]
 
@@ -44,7 +45,7 @@ def cluster(standalone: Topology, points: Path) -> Iterator[Topology]:
             gpu_worker(node, "start", "--hosts", others)
     yield standalone
     for node in standalone.nodes:
-        gpu_worker(node, "stop")
+        stop_worker(node.runtime_dir)
 
 
 @pytest.fixture(scope="module")

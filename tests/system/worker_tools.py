@@ -15,7 +15,9 @@ from pathlib import Path
 import pytest
 
 from gpu_worker.client.connection import Client, Lease, administer, connect, open_lease
+from gpu_worker.protocol.errors import VisparkError
 from gpu_worker.protocol.messages import VERSION, Hello, Report, Reported, SessionOptions, Status, StatusReport
+from gpu_worker.system.admin import stop
 from tests import leaks
 
 SECRET = b"s" * 32
@@ -44,6 +46,12 @@ def eventually(holds: Callable[[], bool], seconds: float = 10.0) -> bool:
             return True
         time.sleep(0.02)
     return holds()
+
+
+def stop_worker(directory: Path) -> None:
+    """Stop the worker of a runtime directory, as ``gpu-worker stop`` does, which takes an interpreter of its own."""
+    with contextlib.suppress(VisparkError):
+        stop(runtime_dir=str(directory), timeout=SECONDS)
 
 
 class Runtime:
@@ -124,7 +132,7 @@ def new_runtime(base: Path) -> Iterator[Runtime]:
         runtime = Runtime(base / "rt", base / "failpoints")
         yield runtime
         if runtime.daemons():
-            runtime.run("stop")
+            stop_worker(runtime.path)
     left = leaks.wait_until_gone(lambda: leaks.processes_of(runtime.path))
     leaks.kill(left)
     print(runtime.logs())
