@@ -43,6 +43,12 @@ def test_what_has_no_trace_is_no_tasks_error():
     assert task_error("Job aborted: the disk is full\n\tat org.apache.spark.Job") is None
 
 
+def test_a_module_that_workers_lack_is_told_with_the_python_that_they_run():
+    text = SPARK.format(end="").replace("ValueError: not a number", "ModuleNotFoundError: No module named 'x'")
+    error = task_error(text)
+    assert str(error).splitlines()[-1].startswith("  Spark's Python workers run PYSPARK_PYTHON")
+
+
 @pytest.mark.parametrize(("master", "attempts"), [("local", 1), ("local[*]", 1), ("local[2, 3]", 3), ("local[*,5]", 5),
                                                   ("local-cluster[2,1,512]", 7), ("spark://a:7077", 7)])
 def test_how_often_a_task_is_tried(master: str, attempts: int):

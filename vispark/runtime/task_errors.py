@@ -11,6 +11,9 @@ from vispark.errors import TaskError
 _TRACE = "Traceback (most recent call last):\n"
 _FRAME = re.compile(r'^  File "(?P<path>[^"]*)", line \d+.*\n(?:    .*\n)*', re.MULTILINE)
 _MOST_FRAMES = 8
+#: What is behind an error of a module that workers lack.
+_OTHER_PYTHON = ("  Spark's Python workers run PYSPARK_PYTHON, or python3 of the PATH where that is not set: set it to "
+                 "a Python that has the module, as the driver's own")
 #: Modules whose frames say nothing to who wrote the function.
 _FOREIGN = re.compile(r"/(pyspark|py4j|vispark|gpu_worker)/|pyspark\.zip/")
 #: Where Spark's words begin behind a trace of Python's.
@@ -46,6 +49,8 @@ def task_error(text: str) -> TaskError | None:
     words = trace[frames[-1].end():] if frames else trace
     shown = [frame.group() for frame in frames if not _FOREIGN.search(frame["path"])][-_MOST_FRAMES:]
     shown = shown or [frame.group() for frame in frames[-1:]]
+    if words.lstrip().startswith("ModuleNotFoundError"):
+        shown.append(_OTHER_PYTHON)
     error = TaskError(f"a function that Spark ran raised {words.strip()}", detail="".join(shown).rstrip())
     error.full_trace = text
     return error
