@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gpu_worker.device.base import Buffer, Stream
+from gpu_worker.device.base import Buffer, Device, Stream
 from gpu_worker.execution import work_folds
 from gpu_worker.execution.element_folds import ElementFold, element_fold, element_of, field_fold, guard_fold
 from gpu_worker.execution.folder import Folder
@@ -166,4 +166,32 @@ def _note(found: PartitionFold, total: _KeyTotal, values: np.ndarray, offset: in
     else:
         field = replace(total.field, dtype=total.dtype) if offset >= 0 else total.field
         values = values.view(total.dtype).reshape(field.shape) if offset >= 0 else values
-        found.parts.append(FieldTotal(total.how, field, values, None, offset))
+        found.parts.append(FieldTotal(total.how, field, values, None, offset, total.operation.carried))
+
+
+def together(partials: Sequence[PartitionFold], device: Device, stream: Stream, scratch: Scratch) -> PartitionFold:
+    """Join folds by key of several devices on one of them, in order; their streams are synchronized.
+
+    What guards them, and how many records each key has, was copied to the host and is not joined here.
+
+    Raises
+    ------
+    PlanError
+        If the devices' records differ in shape or dtype.
+    """
+    if any([part.field for part in each.parts] != [part.field for part in partials[0].parts] for each in partials):
+        raise PlanError("partitions whose records differ in shape or dtype cannot be folded on the device")
+    folder = Folder(device, stream, scratch)
+    found = PartitionFold(-1, sum(partial.count for partial in partials), [], folder, groups=partials[0].groups)
+    found.counts = np.sum([partial.counts for partial in partials if partial.counts is not None], axis=0)
+    totals = list[_KeyTotal]()
+    for parts in zip(*[partial.parts for partial in partials], strict=True):
+        described = Accumulators("", parts[0].how.operator, parts[0].carried, len(parts[0].values))
+        buffers = [work_folds.accumulators(folder, described, 1) for _ in parts]
+        for partial, part, buffer in zip(partials, parts, buffers, strict=True):
+            device.copy_across(buffer, partial.on_device(part.values), stream=stream)
+        for buffer in buffers[1:]:
+            folder.add(buffers[0], buffer, described.width, work_folds.joining(described))
+        totals.append(_KeyTotal(work_folds.joining(described), buffers[0], described.width, parts[0].how, parts[0].field))
+    _settled(found, totals)
+    return found

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from gpu_worker.device.base import Buffer
 from gpu_worker.execution.folder import Folder
 from gpu_worker.protocol.errors import PlanError
 from gpu_worker.protocol.fold_operators import operator_of
@@ -49,7 +50,7 @@ class FieldTotal:
     """Fold of one field of one partition; ``values`` are accumulators, of shape (elements, 1 or 2).
 
     Those that nothing is joined with are of the field's own dtype and shape, and lie at ``offset`` of what is copied
-    out; below 0 they are accumulators.
+    out; below 0 they are accumulators, of the type ``carried`` where they may be joined on a device.
     """
 
     how: FieldFold
@@ -57,6 +58,7 @@ class FieldTotal:
     values: np.ndarray
     guards: np.ndarray | None
     offset: int = -1
+    carried: str = ""
 
 
 @dataclass
@@ -85,6 +87,14 @@ class PartitionFold:
         self.is_out = True
         for target, source in self.folder.results:
             self.folder.device.copy_out(target.reshape(-1).view(np.uint8), source, stream=self.folder.stream)
+
+    def on_device(self, array: np.ndarray) -> Buffer:
+        """Return the device memory of an array that :meth:`copy_out` brings to the host."""
+        for host, buffer in self.folder.results:
+            place = array.ctypes.data - host.ctypes.data
+            if 0 <= place <= host.nbytes - array.nbytes:
+                return buffer.part(place, array.nbytes)
+        raise AssertionError("the array is none of this fold's")
 
     def close(self) -> None:
         while self.folder.buffers:

@@ -42,7 +42,7 @@ def left_by_works(step: MapFoldStep, launch: Launch, left: Sequence[Left], folde
         how = FieldFold(described.name, each.operator, guard)
         values = one.values.reshape(described.shape) if one.is_result else one.values
         found.parts.append(FieldTotal(how, described, values, named[described.name, guard][1].values if guard else None,
-                                      one.offset if one.is_result else -1))
+                                      one.offset if one.is_result else -1, each.accumulator))
     if step.how == "key":
         counts = named[step.key, ""][1]
         found.counts, found.counts_at = counts.values, counts.offset

@@ -18,6 +18,7 @@ from pyspark.ml import feature as mllib_feature
 from pyspark.ml import recommendation as mllib_recommendation
 from pyspark.ml import regression as mllib_regression
 from pyspark.ml.linalg import Matrices, Vectors, VectorUDT
+from pyspark.mllib import clustering as rdd_clustering
 from pyspark.mllib.classification import LogisticRegressionWithLBFGS
 from pyspark.mllib.regression import LabeledPoint
 from pyspark.sql import DataFrame, SparkSession, functions
@@ -701,6 +702,15 @@ def test_rdds_are_fitted_as_by_mllib(sc: SparkContext):
     np.testing.assert_allclose(sorted(map(tuple, model.clusterCenters)), [x.mean(axis=0) - 9, x.mean(axis=0) + 9])
     with pytest.raises(RecordError, match="the records cannot be fitted: there are no rows"):
         clustering.KMeans.train(sc.parallelize([], 2), 2)
+    directions = sc.parallelize([[9.0, 1.0], [8.0, 0.0], [1.0, 3.0], [0.0, 2.0], [2.0, 5.0]], 2)
+    for first in ([[10.0, 0.0], [0.0, 1.0]], [[10.0, 0.0], [0.0, 0.0]]):
+        given = {"initialModel": rdd_clustering.KMeansModel(list(map(np.array, first))), "distanceMeasure": "cosine"}
+        if not all(map(any, first)):
+            with pytest.raises(RecordError, match="not defined for centres of length 0"):
+                clustering.KMeans.train(directions, 2, **given)
+            continue
+        ours, theirs = (learner.train(directions, 2, **given) for learner in (clustering.KMeans, rdd_clustering.KMeans))
+        np.testing.assert_allclose(ours.clusterCenters, theirs.clusterCenters, rtol=1e-12)
 
 
 def test_ratings_of_rdds(sc: SparkContext, spark: SparkSession):

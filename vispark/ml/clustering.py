@@ -54,7 +54,11 @@ class KMeans(DeviceFit, clustering.KMeans):
         """Return the centres of records of fields x, w and i, their cost, and the number of steps to them."""
         by_cosine = self.getDistanceMeasure() == "cosine"
         _checked_sums(points, by_cosine=by_cosine)
-        return self._moved(points, self._first(points, by_cosine) if start is None else start, by_cosine)
+        if start is None:
+            start = self._first(points, by_cosine)
+        elif by_cosine:
+            start = _of_length_one(start)
+        return self._moved(points, start, by_cosine)
 
     @classmethod
     def train(cls, rdd: Any, k: int, maxIterations: int = 100, initializationMode: str = "k-means||", *,
@@ -255,6 +259,13 @@ def _checked_sums(points: VRDD, *, by_cosine: bool = False) -> tuple[float, np.n
     if by_cosine and zero:
         raise Unsuited("cosine distance is not defined for vectors of length 0")
     return float(weight), np.asarray(total)
+
+
+def _of_length_one(centers: np.ndarray) -> np.ndarray:
+    lengths = np.linalg.norm(centers, axis=1, keepdims=True)
+    if not lengths.all():
+        raise Unsuited("cosine distance is not defined for centres of length 0")
+    return centers / lengths
 
 
 def _sums(x: Any, w: Any) -> Any:

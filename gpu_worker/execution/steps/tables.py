@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from gpu_worker.device.base import Device, Stream
-from gpu_worker.execution import partial_folds
+from gpu_worker.execution import key_totals, partial_folds
 from gpu_worker.execution.held_tables import KEYS, TABLE, VALUES
 from gpu_worker.execution.partial_folds import FoldResult, PartitionFold
 from gpu_worker.execution.plan_checks import dtype_of, require
@@ -37,7 +38,8 @@ class KeepTableHandler(KeepingHandler[KeepTableStep]):
     def keep_fold(self, context: RunContext) -> bool:
         """Set the table aside, to be bound.
 
-        Of one device's fold the rows stay on it; what several gave is joined on the host.
+        Of one device's fold the rows stay on it; what several gave by key is joined on one of them, and what waves of
+        partitions gave, or folds without keys, on the host.
 
         Raises
         ------
@@ -48,7 +50,13 @@ class KeepTableHandler(KeepingHandler[KeepTableStep]):
         device = context.streams.place(context.vrdd(self.step.slot), TABLE, context.plan.devices)
         table = Partition(TABLE, 0, None, self.step.empty, [], device)
         if partial_folds.needs_no_join(partials) and partials[0].folder.device is device and not partials[0].is_out:
-            block = self._left(context, partials[0])
+            block = self._left(context, _checked(context, partials))
+        elif partials and all(each.counts is not None and not each.is_out and all(part.carried for part in each.parts)
+                              for each in partials):
+            _checked(context, partials)
+            stream = context.streams.main(device)
+            partials.append(key_totals.together(partials, device, stream, context.scratch))
+            block = self._left(context, partials[-1])
         else:
             block = self._joined(context, device)
         if block:
@@ -57,12 +65,7 @@ class KeepTableHandler(KeepingHandler[KeepTableStep]):
         return True
 
     def _left(self, context: RunContext, partial: PartitionFold) -> Block:
-        """Return the table's fields, of a fold that lies complete on its device."""
-        _bring_checks(partial)
-        context.streams.synchronize()
-        partial_folds.check_keys(partial)
-        for part in partial.parts:
-            _check(*partial_folds.guarded([part]))
+        """Return the table's fields, of a fold that lies complete on its device, and was checked."""
         counts, folder = partial.counts, partial.folder
         keys = np.zeros(1, np.int64) if counts is None else counts[:, 0].nonzero()[0]
         kernels = RowKernels(folder.device, folder.stream, context.scratch)
@@ -113,14 +116,26 @@ class KeepTableHandler(KeepingHandler[KeepTableStep]):
         return {KEYS: keys.astype(dtype)} | {name: np.ascontiguousarray(array) for name, array in values.items()}
 
 
-def _bring_checks(partial: PartitionFold) -> None:
-    """Start copying to the host how many records each key has, and what says whether the fold is exact; no more."""
-    (host, buffer), = partial.folder.results
-    partial.is_out = True
-    for array in (*partial_folds.looked_at(partial), *([] if partial.counts is None else [partial.counts])):
-        place = array.ctypes.data - host.ctypes.data
-        partial.folder.device.copy_out(array.reshape(-1).view(np.uint8), buffer.part(place, array.nbytes),
-                                       stream=partial.folder.stream)
+def _checked(context: RunContext, partials: Sequence[PartitionFold]) -> PartitionFold:
+    """Bring to the host how many records each key has, and what says whether the folds are exact, and check it; return
+    the first of the folds, whose values stay on their devices.
+
+    Raises
+    ------
+    KeysRefused
+        If a fold may not be what Python's is.
+    """
+    for partial in partials:
+        partial.is_out = True
+        for array in (*partial_folds.looked_at(partial), *([] if partial.counts is None else [partial.counts])):
+            partial.folder.device.copy_out(array.reshape(-1).view(np.uint8), partial.on_device(array),
+                                           stream=partial.folder.stream)
+    context.streams.synchronize()
+    for partial in partials:
+        partial_folds.check_keys(partial)
+    for parts in zip(*[partial.parts for partial in partials], strict=True):
+        _check(*partial_folds.guarded(parts))
+    return partials[0]
 
 
 def _by_key(described: Field, partial: PartitionFold) -> Field:
