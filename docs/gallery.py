@@ -36,7 +36,8 @@ class Example:
 #: A program for each family of estimators, and its title.
 FAMILIES = {"classification": "Classification", "regression": "Regression", "clustering": "Clustering",
             "decomposition": "Decomposition", "recommendation": "Recommendation", "features": "Features",
-            "similarity": "Similarity", "tuning": "Tuning"}
+            "similarity": "Similarity", "tuning": "Tuning", "machines": "Factorization machines",
+            "consensus": "Consensus"}
 GALLERY = (
     Example("kmeans", "K-means, ported", picture="kmeans.png"),
     Example("logistic_regression", "Logistic regression, ported", picture="logistic_regression.png"),

@@ -187,11 +187,12 @@ def together(partials: Sequence[PartitionFold], device: Device, stream: Stream, 
     totals = list[_KeyTotal]()
     for parts in zip(*[partial.parts for partial in partials], strict=True):
         described = Accumulators("", parts[0].how.operator, parts[0].carried, len(parts[0].values))
+        operation = work_folds.joining(described)
         buffers = [work_folds.accumulators(folder, described, 1) for _ in parts]
         for partial, part, buffer in zip(partials, parts, buffers, strict=True):
             device.copy_across(buffer, partial.on_device(part.values), stream=stream)
         for buffer in buffers[1:]:
-            folder.add(buffers[0], buffer, described.width, work_folds.joining(described))
-        totals.append(_KeyTotal(work_folds.joining(described), buffers[0], described.width, parts[0].how, parts[0].field))
+            folder.add(buffers[0], buffer, described.width, operation)
+        totals.append(_KeyTotal(operation, buffers[0], described.width, parts[0].how, parts[0].field))
     _settled(found, totals)
     return found

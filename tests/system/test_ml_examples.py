@@ -22,7 +22,9 @@ pyplot = pytest.importorskip("tests.system.figures").pyplot
 SAID = {"classification": "the coefficients are MLlib's", "regression": "the lasso's coefficients are scikit-learn's",
         "clustering": "the groups of K-means are the cultivars", "decomposition": "as scikit-learn's do",
         "recommendation": "for user 7: film", "features": "near to 'cancer'", "similarity": "the distances are NumPy's",
-        "tuning": "fits and 18 evaluations took"}
+        "tuning": "fits and 18 evaluations took",
+        "machines": "the factors are those that the points were made with",
+        "consensus": "the consensus is scikit-learn's regression of all tumours"}
 PROGRAMS = Path(__file__).resolve().parents[2] / "examples/ml"
 
 
