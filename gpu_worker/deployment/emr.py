@@ -28,6 +28,8 @@ from gpu_worker.protocol.extras import install
 _PREFIX = "vispark-"
 _NAME_TAG, _ID_TAG = "vispark:cluster", "vispark:id"
 _GONE = "DELETE_COMPLETE"
+#: Seconds for a connection, and for an answer; how often a request is sent.
+CONNECT, ANSWER, ATTEMPTS = 10.0, 60.0, 3
 
 _OWN = (
     ClusterParameter("region", "", matches(r"[a-z0-9-]*", "a region, or empty"),
@@ -139,14 +141,15 @@ class EmrStacks:
     def __init__(self, region: str = ""):
         try:
             boto3, self._errors = import_module("boto3"), import_module("botocore.exceptions")
+            self._half_answer = import_module("botocore.parsers").ResponseParserError
         except ModuleNotFoundError as error:
             raise ClusterError(f"clusters of EMR need boto3: {install('aws')}") from error
         session = boto3.session.Session(region_name=region or None)
         if not session.region_name:
             raise ClusterError("no region is known; name one by --region or AWS_DEFAULT_REGION")
         self.region: str = session.region_name
-        config = import_module("botocore.config").Config(connect_timeout=10, read_timeout=60,
-                                                         retries={"mode": "standard", "total_max_attempts": 3})
+        config = import_module("botocore.config").Config(
+            connect_timeout=CONNECT, read_timeout=ANSWER, retries={"mode": "standard", "total_max_attempts": ATTEMPTS})
         self._stacks = session.client("cloudformation", config=config)
         self._emr = session.client("emr", config=config)
 
@@ -164,27 +167,27 @@ class EmrStacks:
             return
         values = {"ClusterName": record.name, "VisparkId": record.id, **values}
         try:
-            self._create_stack(
-                StackName=_PREFIX + record.name, TemplateBody=template, OnFailure="DELETE",
-                ClientRequestToken=record.id,
-                Parameters=[{"ParameterKey": key, "ParameterValue": value} for key, value in values.items()],
-                Tags=[{"Key": _NAME_TAG, "Value": record.name}, {"Key": _ID_TAG, "Value": record.id}])
-        except (self._errors.ClientError, self._errors.BotoCoreError) as error:
-            if self._is_refusal(error):
-                raise ClusterRefused(f"cluster {record.name} was not created: {error}") from error
+            self._call("create_stack", self._create_stack, "StackId",
+                       StackName=_PREFIX + record.name, TemplateBody=template, OnFailure="DELETE",
+                       ClientRequestToken=record.id,
+                       Parameters=[{"ParameterKey": key, "ParameterValue": value} for key, value in values.items()],
+                       Tags=[{"Key": _NAME_TAG, "Value": record.name}, {"Key": _ID_TAG, "Value": record.id}])
+        except ClusterError as error:
+            if error.__cause__ is not None and self._is_refusal(error.__cause__):
+                raise ClusterRefused(f"cluster {record.name} was not created: {error.message}") from error
             raise ClusterError(
-                f"AWS did not answer, and it is not known whether cluster {record.name} was created: {error}; "
-                "the command list shows it if it was, and create with the same parameters goes on") from error
+                f"it is not known whether cluster {record.name} was created: {error.message}; the command list shows "
+                "it if it was, and create with the same parameters goes on") from error
 
-    def _create_stack(self, **request: Any) -> None:
-        self._stacks.create_stack(**request)
+    def _create_stack(self, **request: Any) -> Any:
+        return self._stacks.create_stack(**request)
 
-    def _is_refusal(self, error: Exception) -> bool:
+    def _is_refusal(self, error: BaseException) -> bool:
         """Return whether an error says that nothing was created, as one does that AWS answered with, or that came
-        before anything was sent.
+        before anything was sent. That there is a stack of that name may come of a request that was sent twice.
         """
         if isinstance(error, self._errors.ClientError):
-            return 400 <= error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 500) < 500
+            return self._status_of(error) < 500 and error.response["Error"].get("Code") != "AlreadyExistsException"
         return isinstance(error, (self._errors.NoCredentialsError, self._errors.PartialCredentialsError,
                                   self._errors.ParamValidationError, self._errors.EndpointConnectionError))
 
@@ -219,7 +222,7 @@ class EmrStacks:
         step = {"Name": title, "ActionOnFailure": "CONTINUE",
                 "HadoopJarStep": {"Jar": "command-runner.jar", "Args": words}}
         ids: list[str] = self._call("add_job_flow_steps", self._emr.add_job_flow_steps,
-                                    JobFlowId=self.reachable(record)["cluster"], Steps=[step])["StepIds"]
+                                    "StepIds", JobFlowId=self.reachable(record)["cluster"], Steps=[step])["StepIds"]
         return ids[0]
 
     def delete(self, record: Record) -> bool:
@@ -233,7 +236,7 @@ class EmrStacks:
         stack = self._own_stack(record, "it is left as it is")
         if stack is None:
             return True
-        self._call("delete_stack", self._stacks.delete_stack, StackName=stack["StackId"])
+        self._call("delete_stack", self._stacks.delete_stack, "", StackName=stack["StackId"])
         return self._stack(stack["StackId"]) is None
 
     def _own_stack(self, record: Record, advice: str) -> dict[str, Any] | None:
@@ -256,7 +259,8 @@ class EmrStacks:
         cluster = outputs.get("ClusterId", "")
         answer: dict[str, Any] = {}
         if cluster:
-            answer = self._call("describe_cluster", self._emr.describe_cluster, ClusterId=cluster)["Cluster"]
+            answer = self._call("describe_cluster", self._emr.describe_cluster, "Cluster",
+                                ClusterId=cluster)["Cluster"]
         word = answer.get("Status", {}).get("State", "")
         details = {"region": self.region, "stack": stack["StackStatus"], "cluster": cluster, "state": word,
                    "master": answer.get("MasterPublicDnsName", "")}
@@ -268,7 +272,7 @@ class EmrStacks:
         found: list[dict[str, Any]] = []
         token: dict[str, str] = {}
         while True:
-            page = self._call("describe_stacks", self._stacks.describe_stacks, **token)
+            page = self._call("describe_stacks", self._stacks.describe_stacks, "Stacks", **token)
             found += page["Stacks"]
             if not page.get("NextToken"):
                 return found
@@ -277,22 +281,41 @@ class EmrStacks:
     def _stack(self, name: str) -> dict[str, Any] | None:
         """Return a stack by its name or id; ``None`` where there is none, or none any more."""
         try:
-            found = self._stacks.describe_stacks(StackName=name)["Stacks"]
-        except self._errors.ClientError as error:
-            if error.response["Error"]["Code"] == "ValidationError" and "does not exist" in str(error):
+            found = self._call("describe_stacks", self._stacks.describe_stacks, "Stacks", StackName=name)["Stacks"]
+        except ClusterError as error:
+            cause = error.__cause__
+            if isinstance(cause, self._errors.ClientError) and "does not exist" in str(cause) \
+                    and cause.response["Error"]["Code"] == "ValidationError":
                 return None
-            raise ClusterError(f"AWS refuses describe_stacks: {error}") from error
-        except self._errors.BotoCoreError as error:
-            raise ClusterError(f"AWS does not answer describe_stacks: {error}") from error
+            raise
         return next((stack for stack in found if stack["StackStatus"] != _GONE), None)
 
-    def _call(self, name: str, function: Any, **request: Any) -> Any:
+    def _call(self, name: str, function: Any, part: str, **request: Any) -> Any:
+        """Return the answer to a request, which has a part of that name where one is given.
+
+        Raises
+        ------
+        ClusterError
+            If AWS refuses, which botocore's error, its cause, tells; if it does not answer, or not with that part.
+        """
         try:
-            return function(**request)
+            found = function(**request)
         except self._errors.ClientError as error:
-            raise ClusterError(f"AWS refuses {name}: {error}") from error
+            does = "refuses" if self._status_of(error) < 500 else "fails at"
+            raise ClusterError(f"AWS {does} {name}: {error}") from error
         except self._errors.BotoCoreError as error:
             raise ClusterError(f"AWS does not answer {name}: {error}") from error
+        except (self._half_answer, KeyError) as error:
+            # botocore's own lookup fails where the outermost part of an answer is not the operation's.
+            said = str(error).partition("\n")[0].rstrip(":")
+            raise ClusterError(f"AWS answers {name} by what cannot be read: {said}") from error
+        if part and part not in found:
+            raise ClusterError(f"AWS answers {name} without {part}")
+        return found
+
+    def _status_of(self, error: Any) -> int:
+        """Return the HTTP status of an answer of AWS that is an error."""
+        return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 500))
 
 
 def _tags(stack: dict[str, Any]) -> dict[str, str]:

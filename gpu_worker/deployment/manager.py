@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from gpu_worker.deployment.errors import ClusterError, ClusterRefused
-from gpu_worker.deployment.platforms import ABSENT, PLATFORMS, ClusterStatus, Platform, SubmitSettings, platform_of
+from gpu_worker.deployment.platforms import ABSENT, PLATFORMS, ClusterStatus, SubmitSettings, platform_of
 from gpu_worker.deployment.records import Record, RecordStore, checked_name
 from gpu_worker.protocol.errors import OptionError
 
@@ -75,25 +75,25 @@ class Clusters:
         OptionError
             If a name, a platform or a parameter is none.
         ClusterRefused
-            If nothing was created; there is no record then.
+            If nothing was created; there is no record then, unless there was one before.
         ClusterError
             If it is not known whether something was; the record stays.
         """
         kind = platform_of(platform)
         values = kind.checked(given)
-        record = self._recorded(name, platform, values, kind)
-        try:
-            details = kind.create(record)
-        except ClusterRefused:
-            self._records.remove(record)
-            raise
-        return self._records.set_state(record, REQUESTED, details)
-
-    def _recorded(self, name: str, platform: str, values: dict[str, str], kind: Platform) -> Record:
-        """Return the record of a cluster, a new one or that of a creation that was cut short."""
         identity = secrets.token_hex(16)
         place = kind.place(identity, values)
-        return self._records.create(name, place.get("region", ""), values, platform, place, identity)
+        record = self._records.create(name, place.get("region", ""), values, platform, place, identity)
+        try:
+            details = kind.create(record)
+        except ClusterRefused as error:
+            if record.id == identity:
+                self._records.remove(record)
+                raise
+            # The creation that was cut short may have made something.
+            raise ClusterRefused(f"{error.message}; what an earlier try of {record.created} may have left is deleted "
+                                 f"by: {self._command} delete {name}") from error
+        return self._records.set_state(record, REQUESTED, details)
 
     def statuses(self, ask: bool = True, region: str = "") -> list[ClusterStatus]:
         """Return the clusters that are recorded, and those with vispark's tags that are not.
@@ -168,7 +168,7 @@ class Clusters:
         Returns
         -------
         ClusterStatus
-            As it was before.
+            As it was before; "not known" where its platform does not say.
 
         Raises
         ------
@@ -187,7 +187,8 @@ class Clusters:
         elif identity and identity != record.id:
             raise ClusterRefused(f"cluster {name} has the id {record.id}, not {identity}; it is left as it is")
         platform = platform_of(record.platform)
-        status = platform.status(record)
+        # What is not known of a cluster does not keep it from being deleted.
+        status = platform.status(record) if dry_run else self._status(record)
         if not dry_run:
             if platform.delete(record):
                 self._records.remove(record)

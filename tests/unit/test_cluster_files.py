@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
+from gpu_worker.deployment.errors import ClusterError
 from gpu_worker.deployment.platforms import checked, platform_of
-from gpu_worker.deployment.records import Record
+from gpu_worker.deployment.records import Record, RecordStore
 from vispark.clusters import kubernetes, spark_submit, yarn
+from vispark.clusters.kubernetes_api import KubernetesRefusal
 from vispark.migrate.cli import main
 from vispark.migrate.errors import NO, UNKNOWN, YES
 
@@ -76,3 +79,64 @@ def test_the_command_line_for_kubernetes():
 def test_a_name_that_is_too_long_for_a_namespace_is_named():
     ended = CliRunner().invoke(main, ["cluster", "create", "n" * 60, "--platform", "kubernetes", "--dry-run"])
     assert ended.exit_code == 2 and "55 at most" in ended.output
+
+
+class _StubApi:
+    """API with a namespace, whose answers to some requests are others.
+
+    ``instead`` has, by method and last part of the path, an answer or an error.
+    """
+
+    address = "http://api"
+
+    def __init__(self, instead: dict[tuple[str, str], object]):
+        self.instead, self.namespaces = instead, {}
+
+    def call(self, method: str, path: str, body: dict | None = None) -> object:
+        found = self.instead.get((method, path.rpartition("/")[2]), self)
+        if isinstance(found, Exception):
+            raise found
+        if found is not self:
+            return found
+        if path == "/api/v1/namespaces":
+            self.namespaces[body["metadata"]["name"]] = body
+        elif method == "DELETE":
+            self.namespaces.pop(path.rpartition("/")[2])
+        return self.namespaces.get(path.rpartition("/")[2])
+
+
+@pytest.fixture
+def api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> _StubApi:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    stub = _StubApi({})
+    monkeypatch.setattr(kubernetes, "connected", lambda *_: nullcontext(stub))
+    return stub
+
+
+_NAMESPACE = "vispark-night"
+_REFUSED = KubernetesRefusal("not you", 403)
+_SILENT = ClusterError("no answer in 20 s")
+
+
+@pytest.mark.parametrize(("instead", "status", "is_there", "is_recorded"), [
+    ({("POST", "serviceaccounts"): _REFUSED}, NO, False, False),
+    ({("POST", "serviceaccounts"): _REFUSED, ("DELETE", _NAMESPACE): _REFUSED}, UNKNOWN, True, True),
+    ({("POST", "serviceaccounts"): _REFUSED, ("DELETE", _NAMESPACE): _SILENT}, UNKNOWN, True, True),
+    ({("POST", "resourcequotas"): _SILENT}, UNKNOWN, True, True),
+    ({("POST", "namespaces"): _REFUSED}, NO, False, False),
+    ({("GET", _NAMESPACE): {}}, UNKNOWN, False, True),
+])
+def test_what_an_api_may_have_created_stays_recorded(api: _StubApi, instead: dict, status: int, is_there: bool,
+                                                     is_recorded: bool):
+    api.instead = instead
+    words = ["cluster", "create", "night", "--platform", "kubernetes"]
+    assert CliRunner().invoke(main, words).exit_code == status
+    assert ((_NAMESPACE in api.namespaces), bool(RecordStore().all())) == (is_there, is_recorded)
+    if is_recorded:
+        # A refusal of the next try does not say that the first one made nothing.
+        api.instead = {("GET", _NAMESPACE): _REFUSED}
+        again = CliRunner().invoke(main, words)
+        assert again.exit_code == NO and "earlier try" in again.output and RecordStore().all()
+        api.instead = {}
+        assert CliRunner().invoke(main, ["cluster", "delete", "night"]).exit_code == YES
+    assert api.namespaces == {} and RecordStore().all() == []

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -19,9 +20,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from gpu_worker import cli
-from gpu_worker.deployment import cluster_template
+from gpu_worker.deployment import cluster_template, emr
 from gpu_worker.deployment.emr import EmrStacks
 from gpu_worker.deployment.records import RecordStore
+from tests.unit.faulty_server import EMPTY, FAILED, HALF, REFUSED, SILENT, FaultyServer, faulty_server
 from vispark.migrate.cli import main as vispark
 from vispark.migrate.errors import NO, UNKNOWN, USAGE, YES
 
@@ -219,6 +221,60 @@ def test_an_api_that_does_not_answer_leaves_a_record_and_one_that_refuses_none(m
     monkeypatch.setattr(EmrStacks, "_create_stack", refused)
     said = _create()
     assert said.exit_code == 1 and "not you" in said.output and RecordStore().all() == []
+
+
+@pytest.fixture
+def faulty(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyServer]:
+    """AWS behind a server that fails as a test says; requests are sent once."""
+    monkeypatch.setattr(emr, "ATTEMPTS", 1)
+    with faulty_server(endpoint) as (address, server):
+        monkeypatch.setenv("AWS_ENDPOINT_URL", address)
+        yield server
+
+
+@pytest.mark.parametrize(("fault", "said"), [
+    (SILENT, "AWS does not answer create_stack: Read timeout"),
+    (HALF, "AWS answers create_stack by what cannot be read")])
+def test_a_creation_whose_answer_is_lost_is_found_again_and_deleted(faulty: FaultyServer, fault: str, said: str,
+                                                                    monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(emr, "ANSWER", 3.0)
+    faulty.faults = {"CreateStack": [fault]}
+    ended = _vispark("cluster", "create", "night", "--platform", "emr", *BUCKET, "--yes")
+    assert ended.exit_code == UNKNOWN and ended.output.count("\n") == 1
+    assert "it is not known whether cluster night was created" in ended.output and said in ended.output
+    assert [each.state for each in RecordStore().all()] == ["recorded"]
+    assert [each["state"] for each in _listed()] == ["ready"]
+    # The machines are not known, and the stack is deleted all the same.
+    faulty.faults = {"DescribeCluster": [HALF]}
+    assert _vispark("cluster", "delete", "night").exit_code == YES
+    assert _listed() == [] and RecordStore().all() == []
+    assert boto3.client("cloudformation").describe_stacks()["Stacks"] == []
+
+
+def test_a_request_that_was_sent_twice_is_no_refusal(faulty: FaultyServer, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(emr, "ATTEMPTS", 2)
+    faulty.faults = {"CreateStack": [FAILED]}
+    ended = _vispark("cluster", "create", "night", "--platform", "emr", *BUCKET, "--yes")
+    assert ended.exit_code == UNKNOWN and "AlreadyExists" in ended.output
+    assert _vispark("cluster", "create", "night", "--platform", "emr", *BUCKET, "--yes").exit_code == YES
+    assert _vispark("cluster", "delete", "night").exit_code == YES and _listed() == []
+
+
+@pytest.mark.parametrize(("fault", "said"), [
+    (REFUSED, "AWS refuses describe_stacks: .*not you"), (EMPTY, "AWS answers describe_stacks without Stacks")])
+def test_an_answer_that_says_nothing_of_a_cluster_deletes_no_record(faulty: FaultyServer, fault: str, said: str):
+    assert _create().exit_code == 0
+    for words in (("show", "night"), ("delete", "night")):
+        faulty.faults = {"DescribeStacks": [fault] * 2}
+        ended = _vispark("cluster", *words)
+        assert ended.exit_code == UNKNOWN and re.search(said, ended.output)
+    faulty.faults = {"DescribeStacks": [fault]}
+    (found,) = json.loads(_vispark("cluster", "list", "--json").output)["clusters"]
+    assert found["state"] == "not known" and re.search(said, found["details"]["error"])
+    faulty.faults = {"DeleteStack": [fault]}
+    assert _vispark("cluster", "delete", "night").exit_code == (YES if fault == EMPTY else UNKNOWN)
+    assert len(RecordStore().all()) == (0 if fault == EMPTY else 1)
+    assert _listed() == [] or _vispark("cluster", "delete", "night").exit_code == YES
 
 
 @pytest.mark.parametrize(("given", "said"), [

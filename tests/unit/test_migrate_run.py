@@ -37,7 +37,7 @@ def history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> History:
     return History()
 
 
-def _recording(script: Path, monkeypatch: pytest.MonkeyPatch, saves: bool = False) -> None:
+def _recording(script: Path, monkeypatch: pytest.MonkeyPatch, saves: bool = False, failed: str = "") -> None:
     """Have the recording of a script be one in which all its functions are read."""
     text = script.read_text()
     calls = [CapturedCall(number, str(script), call.line, call.node.end_lineno, call.node.end_col_offset, call.method,
@@ -45,7 +45,7 @@ def _recording(script: Path, monkeypatch: pytest.MonkeyPatch, saves: bool = Fals
              for number, call in enumerate(run_command.SourceProgram(str(script), text).calls)]
     calls += [CapturedCall(99, str(script), 1, 1, 1, "saveAsTextFile", times=1)] if saves else []
     capture = RunCapture(str(script.resolve()), [], digest_of(text), calls=calls, sources={str(script): text})
-    first = FirstRun(script.parent / "cpu.results", None)
+    first = FirstRun(script.parent / "cpu.results", None, failed)
     monkeypatch.setattr(run_command, "recorded", lambda *_: nullcontext((capture, first)))
 
 
@@ -93,6 +93,36 @@ def test_it_does_not_run_a_program_that_writes_again(script: Path, monkeypatch: 
     ended = _run(script, PORTED)
     assert ended.exit_code == UNKNOWN and "not to happen again" in ended.output
     assert "data.vmap(" in History().whole_job(1)["diff"]
+
+
+def test_what_a_program_did_until_it_failed_is_qualified_and_ported(script: Path, monkeypatch: pytest.MonkeyPatch):
+    _recording(script, monkeypatch, failed="job.py ended with status 3: no points")
+    ended = _run(script, PORTED, "--json")
+    answer = json.loads(ended.output)
+    assert (ended.exit_code, answer["ported"], "verdict" in answer) == (UNKNOWN, [3], False)
+    assert answer["failed"] == "job.py ended with status 3: no points" and answer["failed"] in answer["stopped"]
+    assert answer["recording"] == str(script.parent / "out" / "capture") and Path(answer["report"]).exists()
+    assert "data.vmap(" in History().whole_job(1)["diff"]
+
+
+FAILS = """
+from pyspark import SparkContext
+SparkContext("local[1]", "fails").parallelize([1]).map(abs)
+raise SystemExit(3)
+"""
+
+
+@pytest.mark.slow
+def test_the_recording_of_a_program_that_exits_is_there(script: Path, tmp_path: Path):
+    script.write_text(FAILS)
+    with run_command.recorded(script, (), tmp_path / "capture", tmp_path) as (capture, first):
+        assert [each.method for each in capture.calls] == ["map"] and capture.failed == "SystemExit: 3"
+        assert "ended with status 3" in first.failed and "[Stage" not in first.failed
+    # The one that is there is none of the next run, which ends before it records.
+    script.write_text("import os\nos._exit(4)\n")
+    with pytest.raises(ValidationError, match="status 4"), \
+            run_command.recorded(script, (), tmp_path / "capture", tmp_path):
+        pass
 
 
 @pytest.mark.slow

@@ -62,15 +62,15 @@ class KubernetesPlatform(executors.ExecutorFiles):
             try:
                 for each in others:
                     _create(api, each)
-            except KubernetesRefusal:
-                api.call("DELETE", _path(record))
+            except KubernetesRefusal as error:
+                _take_back(api, record, error)
                 raise
             return {"api": api.address, "namespace": _namespace(record)}
 
     def status(self, record: Record) -> ClusterStatus:
         """Return the status by the namespace and its pods."""
         with _api(record) as api:
-            found = api.call("GET", _path(record))
+            found = _found(api, record)
             if found is None:
                 return _status(record, ABSENT, {})
             if not _is_own(found, record):
@@ -96,7 +96,7 @@ class KubernetesPlatform(executors.ExecutorFiles):
     def delete(self, record: Record) -> bool:
         """Delete the namespace, and with it all that is in it."""
         with _api(record) as api:
-            found = api.call("GET", _path(record))
+            found = _found(api, record)
             if found is not None and not _is_own(found, record):
                 raise ClusterRefused(f"the namespace {_namespace(record)} does not have the label {ID}={record.id}: "
                                      "others created it; it is left as it is")
@@ -159,6 +159,21 @@ def _create(api: KubernetesApi, made: dict[str, Any]) -> None:
             raise
 
 
+def _take_back(api: KubernetesApi, record: Record, refusal: KubernetesRefusal) -> None:
+    """Delete the namespace of a creation that was refused later on.
+
+    Raises
+    ------
+    ClusterError
+        If that fails; it is no refusal, so that the record stays.
+    """
+    try:
+        api.call("DELETE", _path(record))
+    except ClusterError as error:
+        raise ClusterError(f"{refusal.message}; its namespace {_namespace(record)} is still there, as {error.message}; "
+                           f"vispark cluster delete {record.name} deletes it when that works") from error
+
+
 def _own_namespace(api: KubernetesApi, record: Record) -> bool:
     """Return whether the namespace is there already, by a creation that was cut short.
 
@@ -167,11 +182,26 @@ def _own_namespace(api: KubernetesApi, record: Record) -> bool:
     ClusterRefused
         If others created it.
     """
-    found = api.call("GET", _path(record))
+    found = _found(api, record)
     if found is not None and not _is_own(found, record):
         raise ClusterRefused(f"there is a namespace {_namespace(record)} already, which this command did not create; "
                              "choose another name")
     return found is not None
+
+
+def _found(api: KubernetesApi, record: Record) -> dict[str, Any] | None:
+    """Return the namespace of a cluster's name, whoever created it; None where there is none.
+
+    Raises
+    ------
+    ClusterError
+        If the answer is no namespace.
+    """
+    found = api.call("GET", _path(record))
+    if found is not None and found.get("metadata", {}).get("name") != _namespace(record):
+        raise ClusterError(f"the Kubernetes API {api.address} answers GET {_path(record)} by what is no namespace: "
+                           f"{str(found)[:80]}")
+    return found
 
 
 def _is_own(namespace: dict[str, Any], record: Record) -> bool:

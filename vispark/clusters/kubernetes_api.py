@@ -6,6 +6,7 @@ So kubeconfig, contexts, certificates and login commands mean here what they mea
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -86,7 +87,7 @@ class KubernetesApi:
         status = java.getCode() if java.getClass().getSimpleName() == "KubernetesClientException" else -1
         if status == 404:
             return
-        said = " ".join(str(java.getMessage()).split())[:300]
+        said = _message(" ".join(str(java.getMessage()).split()))[:300]
         if 400 <= status < 500:
             raise KubernetesRefusal(f"the Kubernetes API {self.address} refuses {method} {path}: {said}",
                                     status) from error
@@ -95,11 +96,24 @@ class KubernetesApi:
             cause = deeper
         # The last one names the certificate, where that is what is wrong.
         said += f" {cause.toString()}"[:200] if cause is not java else ""
-        raise ClusterError(f"the Kubernetes API {self.address} does not answer {method} {path}: {said}") from error
+        does = "fails at" if status >= 500 else "does not answer"
+        raise ClusterError(f"the Kubernetes API {self.address} {does} {method} {path}: {said}") from error
 
     def close(self) -> None:
         """Close the connection."""
         self._client.close()
+
+
+def _message(text: str) -> str:
+    """Return the API's own message of an error of the client, which has it between the request and the status.
+
+    Examples
+    --------
+    >>> _message("Failure executing: GET at: http://api/x. Message: etcd is down. Received status: Status(code=500).")
+    'etcd is down'
+    """
+    found = re.search(r"\bMessage: (.*?)\.? Received status:", text)
+    return found[1] if found else text
 
 
 @contextmanager

@@ -177,6 +177,12 @@ def is_capture(path: Path) -> bool:
     return (path / _JSON).is_file()
 
 
+def remove_capture(folder: Path) -> None:
+    """Remove the files of a capture, if they are there."""
+    (folder / _JSON).unlink(missing_ok=True)
+    (folder / _ARRAYS).unlink(missing_ok=True)
+
+
 def _opened(path: Path) -> int:
     path.unlink(missing_ok=True)
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

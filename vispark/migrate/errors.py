@@ -58,12 +58,14 @@ class PredictionError(VisparkError):
 def last_words(output: str) -> str:
     """Return the last line of a program's output that names an error, or the last line where none does.
 
+    Lines of Spark's bar of progress are none.
+
     Examples
     --------
     >>> last_words("Traceback\\n  File job.py\\nKeyError: 3\\n    w = p[3]\\n        ^^^^")
     'KeyError: 3'
     """
-    lines = [line for line in output.splitlines() if line.strip(" ^~")]
+    lines = [line for line in output.splitlines() if line.strip(" ^~") and not line.startswith("[Stage ")]
     named = [line for line in lines if _ERROR.match(line)]
     # Of what the JVM logs of a task, Python's own error is the part that says something.
     own = [line for line in named if not line.startswith(("org.apache.", "java.", "py4j."))]

@@ -43,10 +43,21 @@ class JvmGateway:
 
 @dataclass(frozen=True)
 class FirstRun:
-    """First run of a program: the file of its results, and the JVM that it left, if it started one."""
+    """First run of a program.
+
+    Attributes
+    ----------
+    results : Path
+        File of its results.
+    jvm : JvmGateway or None
+        The JVM that it left, if it started one.
+    failed : str
+        How it ended, unless it did so well.
+    """
 
     results: Path
     jvm: JvmGateway | None
+    failed: str = ""
 
 
 @contextmanager

@@ -6,7 +6,7 @@ import os
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,10 +15,10 @@ import click
 
 from vispark.migrate import script_argument
 from vispark.migrate.advice import Qualification
-from vispark.migrate.capture import RunCapture
+from vispark.migrate.capture import RunCapture, is_capture, remove_capture
 from vispark.migrate.cli import emit, json_option
 from vispark.migrate.compare import DIFFERS, NOT_KNOWN
-from vispark.migrate.errors import NO, UNKNOWN, YES, MissingPackage
+from vispark.migrate.errors import NO, UNKNOWN, YES, MissingPackage, ValidationError
 from vispark.migrate.from_capture import qualify_capture
 from vispark.migrate.history import History
 from vispark.migrate.joined import with_modules
@@ -89,7 +89,8 @@ def command(ctx: click.Context, script: Path, arguments: tuple[str, ...], out: P
 
     Options of vispark come before SCRIPT; everything behind it is the program's. It runs twice, once
     recorded and once ported, and once more with --noise. Exit status: 0 if the port computes the same;
-    3 if nothing is ported, or it differs; 4 if that is not known.
+    3 if nothing is ported, or it differs; 4 if that is not known, as of a program that fails: what it
+    did until then is qualified and ported, and the port is not run.
     """
     if cluster and device != "auto":
         raise click.UsageError(f"--device is that of the cluster: vispark cluster show {cluster}")
@@ -143,7 +144,8 @@ def whole_way(script: Path, arguments: tuple[str, ...], folder: Path, device: st
     ClusterError
         If there is no such cluster, or its drivers are elsewhere.
     ValidationError
-        If a run fails; the message has the last line that it wrote. If the program names a master of its own.
+        If the port's run fails; the message has the last line that it wrote. If the program's run does before any
+        operation. If the program names a master of its own.
     """
     settings = settings_of(cluster, conf)
     asked = _Asked(script, arguments, folder, device, noise, timeout, cluster, settings.master,
@@ -174,7 +176,9 @@ def _whole_way(way: WholeWay, asked: _Asked, traces: Path) -> None:
     history, began = History(), time.monotonic()
     with recorded(asked.script, asked.arguments, asked.folder / "capture", traces, asked.timeout,
                   asked.master, asked.target.probed if asked.target else "") as (capture, first):
-        way.say("record", f"{len(capture.calls)} operations: {asked.folder / 'capture'}", began)
+        way.say("record", "\n".join([f"{len(capture.calls)} operations: {asked.folder / 'capture'}", *(
+            [first.failed] if first.failed else [])]), began)
+        way.document |= {"recording": str(asked.folder / "capture"), "failed": first.failed}
         began = time.monotonic()
         program, answer = with_modules(SourceProgram.read(asked.script)), qualify_capture(capture, asked.target)
         source = program.parts[-1].source
@@ -185,7 +189,10 @@ def _whole_way(way: WholeWay, asked: _Asked, traces: Path) -> None:
         ported = port(program, capture)
         way.document |= {"ported": list(ported.loops), "refused": list(ported.refused), "diff": ported.diff}
         way.say("port", "\n".join([*([ported.diff.rstrip("\n")] if ported.loops else []), *ported.refused]), began)
-        if not ported.loops:
+        if first.failed:
+            keep_port(history, asked.script, source, ported.diff)
+            way.stopped = f"{first.failed}; what it did until then is recorded, and no port was run"
+        elif not ported.loops:
             way.status, way.stopped = NO, "nothing is ported"
         elif writes(capture):
             keep_port(history, asked.script, source, ported.diff)
@@ -250,10 +257,18 @@ def recorded(script: Path, arguments: tuple[str, ...], folder: Path, traces: Pat
     Raises
     ------
     ValidationError
-        If the script fails, or does not end in time.
+        If the script does not end in time, or fails before it did anything that is recorded.
     """
     log, trace, results = folder.parent / "record.log", RunFolder(traces / "cpu"), traces / "cpu.results"
     command_line = ["vispark.migrate.first_run", *map(str, (folder, results, trace.path, master, probed, script)),
                     *arguments]
-    with process_with_jvm(script, command_line, with_python(trace.environment()), log, timeout) as jvm:
-        yield RunCapture.read(folder), FirstRun(results, jvm)
+    remove_capture(folder)
+    with ExitStack() as stack:
+        try:
+            jvm, failed = stack.enter_context(process_with_jvm(
+                script, command_line, with_python(trace.environment()), log, timeout)), ""
+        except ValidationError as error:
+            jvm, failed = None, error.message
+            if not is_capture(folder) or not RunCapture.read(folder).calls:
+                raise
+        yield RunCapture.read(folder), FirstRun(results, jvm, failed)
