@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from gpu_worker.execution.launch_table import LaunchTable
-from gpu_worker.execution.replay import Recording, Recordings
+from gpu_worker.execution.recordings import Recordings
+from gpu_worker.execution.replay import Recording
 from gpu_worker.execution.step_handlers import StepHandler
 from gpu_worker.execution.steps import handlers_of
 from gpu_worker.execution.verification import slots_of, verify

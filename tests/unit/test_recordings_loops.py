@@ -12,7 +12,7 @@ import pytest
 
 from gpu_worker.device.base import Buffer, Stream
 from gpu_worker.device.null import TOTAL, NullDevice
-from gpu_worker.execution.replay import Recordings
+from gpu_worker.execution.recordings import Recordings
 from gpu_worker.execution.replay_branches import LoopReplay
 from gpu_worker.memory.registry import Registry
 from gpu_worker.protocol.errors import NotFinite
