@@ -28,6 +28,7 @@ import platformdirs
 
 from gpu_worker.deployment import templates
 from tests.system.topology import jvm_options
+from tests.system.worker_tools import stop_worker
 
 ROOT = Path(__file__).resolve().parents[2]
 _SCHEMAS = kubernetes_validate.latest_version()
@@ -84,6 +85,9 @@ class FakeKubernetes:
         self._thread.join()
         for process in self._processes.values():
             _kill(process)
+        # A daemon has a session of its own, and outlives its pod's processes here.
+        for number in range(1, self._pods + 1):
+            stop_worker(self.folder / f"r{number}")
 
     # -- objects --
 
