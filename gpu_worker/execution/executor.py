@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -30,7 +32,7 @@ from gpu_worker.execution.run_context import BroughtBlocks, RunContext
 from gpu_worker.execution.step_handlers import StepHandler
 from gpu_worker.execution.streams import Streams
 from gpu_worker.execution.timing import Stopwatch
-from gpu_worker.execution.waves import Waves, WaveSize
+from gpu_worker.execution.waves import WaveSize, run_in_waves
 from gpu_worker.memory.partition import Partition
 from gpu_worker.memory.registry import Registry
 from gpu_worker.protocol.errors import KernelFault
@@ -155,20 +157,21 @@ class Execution:
     def _run(self) -> None:
         context = self.context
         first = next(iter(self.plan.steps), StepHandler(KeysStep()))
-        values = context.each(first, self.plan.plan.inputs, partial(first.start, context))
+        start = partial(context.each, first, self.plan.plan.inputs, partial(first.start, context))
         if self.waves is None:
-            self._pass(values)
+            self._pass(self.plan.steps[1:], start())
         else:
-            Waves(self.plan, context, self.waves).run(values, self._pass)
+            run_in_waves(self.plan, context, self.waves, start, self._pass)
 
-    def _pass(self, values: list[Partition]) -> None:
-        """Pass values through the steps after the first."""
+    def _pass(self, steps: Sequence[StepHandler[Any]], values: list[Partition]) -> list[Partition]:
+        """Pass values through steps."""
         context = self.context
-        for step in self.plan.steps[1:]:
+        for step in steps:
             values = step.run(context, context.arranged(step, step.blocks, values))
             if self.request.profile:
                 self.streams.synchronize()
                 self.stopwatch.lap(step)
+        return values
 
     def _undo(self) -> None:
         """Free the allocations of a failed plan."""

@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -36,25 +36,27 @@ class PartitionPieces:
     ----------
     plan : DecodedPlan
         The plan.
+    steps : sequence of StepHandler
+        Those of its steps that the pieces pass.
     context : RunContext
         The pass.
     """
 
-    def __init__(self, plan: DecodedPlan, context: RunContext):
-        self._plan, self._context = plan, context
+    def __init__(self, plan: DecodedPlan, steps: Sequence[StepHandler[Any]], context: RunContext):
+        self._plan, self._steps, self._context = plan, steps, context
 
     def of(self, value: Partition, nbytes: int, budget: int) -> list[Partition]:
         """Return the pieces of a partition of which a pass copies in and writes ``nbytes`` bytes: as few as are of
         ``budget`` bytes each, as far as it can be cut so; none if it cannot be cut.
         """
-        fetches = sum(step.fetches for step in self._plan.steps)
+        fetches = sum(step.fetches for step in self._steps)
         if not value.blocks or fetches > 1 or any(array.host is None for array in value.arrays) \
-                or not any(step.on_device for step in self._plan.steps):
+                or not any(step.on_device for step in self._steps):
             return []
         is_rows = len(value.blocks) == 1
         whole = value.blocks[0][0].field.shape[0] if is_rows and value.blocks[0][0].field.shape else len(value.blocks)
         cuts = self._row_cuts(value) if is_rows else \
-            range(whole) if all(step.by_blocks for step in self._plan.steps[1:]) else ()
+            range(whole) if all(step.by_blocks for step in self._steps) else ()
         if len(cuts) < 2:
             return []
         bounds = _bounds(cuts, whole, max(1, budget * whole // max(nbytes, 1)))
@@ -63,7 +65,7 @@ class PartitionPieces:
 
     def _is_wanted(self, value: Partition, first: int) -> bool:
         """Return whether a plan looks at the rows from one on, and not at those before alone."""
-        limit = self._plan.steps[-1].limit if value.keys is None else -1
+        limit = self._steps[-1].limit if value.keys is None else -1
         return limit < 0 or first < max(limit, 1) or self._plan.keeps or self._plan.folds_all
 
     def _row_cuts(self, value: Partition) -> Cuts:
@@ -73,7 +75,7 @@ class PartitionPieces:
         variant = value.variants[0]
         cuts: Cuts = range(value.blocks[0][0].field.shape[0] if value.blocks[0][0].field.shape else 0)
         fields: Sequence[Field] = self._plan.plan.variants[variant].signature.fields
-        for handler in self._plan.steps[1:]:
+        for handler in self._steps:
             launch = self._context.launch_table.launch(handler.step, variant) if handler.has_launches else None
             cuts = _common(cuts, handler.cuts(fields, launch, partial(self._works, handler, value)))
             fields = handler.fields_after(fields, launch)
@@ -95,7 +97,7 @@ class PartitionPieces:
             If there is no room.
         """
         results = context.results
-        fetch = next((step.step for step in self._plan.steps if step.fetches), None)
+        fetch = next((step.step for step in self._steps if step.fetches), None)
         fetched = _runs([(fetch, value) for value in results.fetched])
         results.fetched = []
         for step, values in fetched:
@@ -130,9 +132,9 @@ def _anywhere(nbytes: int, fill: Fill) -> np.ndarray:
 
 def _runs(values: Sequence[tuple[_Step, Partition]]) -> list[tuple[_Step, list[Partition]]]:
     """Return the partitions of each step and number, in the order in which the first of each came."""
-    found: dict[tuple[int, int], tuple[_Step, list[Partition]]] = {}
+    found: dict[tuple[_Step, int], tuple[_Step, list[Partition]]] = {}
     for step, value in values:
-        found.setdefault((id(step), value.index), (step, []))[1].append(value)
+        found.setdefault((step, value.index), (step, []))[1].append(value)
     return list(found.values())
 
 

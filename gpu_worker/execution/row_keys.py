@@ -56,19 +56,24 @@ class RowKeys(RowKernels):
 
     def __init__(self, context: RunContext, value: Partition, key: str):
         super().__init__(value.device, context.streams.main(value.device), context.scratch)
-        self.arrays, self.rows = key_arrays(value, key), value.count
+        self.arrays, self.rows = key_arrays(value, key), value.rows
+        self._whole, self._first = (value.count, 0) if value.piece is None else (value.piece.whole, value.piece.first)
         #: The number of keys that have NaN, where they are tuples, once the stream is synchronized.
         self.wrong = np.zeros(1, np.uint64)
 
     def sampled(self, most: int) -> list[np.ndarray]:
-        """Return keys at equal distances, an array for each item, once the stream is synchronized."""
-        chosen = np.linspace(0, self.rows - 1, min(most, self.rows)).astype(np.uint32)
+        """Return keys at equal distances in their partition, ``most`` of it, an array for each item, once the stream is
+        synchronized; of a piece of it those that it has.
+        """
+        chosen = np.linspace(0, self._whole - 1, min(most, self._whole)).astype(np.int64) - self._first
+        chosen = chosen[(chosen >= 0) & (chosen < self.rows)].astype(np.uint32)
         places, found = self.written(chosen), []
         for array in self.arrays:
             found.append(np.zeros(len(chosen), array.field.dtype))
-            taken = self.take(found[-1].nbytes)
-            self.take_places(array, taken, len(chosen), places)
-            self.copy_out(found[-1], taken)
+            if len(chosen):
+                taken = self.take(found[-1].nbytes)
+                self.take_places(array, taken, len(chosen), places)
+                self.copy_out(found[-1], taken)
         return found
 
     def numbers(self, parts: int, how: str, bounds: np.ndarray | None) -> HeldArray:

@@ -27,7 +27,7 @@ from gpu_worker.memory.registry import Registry
 from gpu_worker.protocol.errors import KernelFault, PlanError, VisparkError
 from gpu_worker.protocol.messages import Input, KeepStep, Plan, Run
 from gpu_worker.protocol.payload import Payload
-from gpu_worker.protocol.plans import KeyBounds
+from gpu_worker.protocol.plans import DISK_TIERS, TIERS, KeyBounds
 from gpu_worker.system.failpoints import failpoint
 from gpu_worker.worlds.base import JoinedWorld
 
@@ -107,10 +107,13 @@ class PassValues:
         Every value that the plan uses, by identity.
     loaded : list of Partition
         What the plan starts from, if that is held.
+    drawn : dict of int to ndarray
+        The places of the rows that were drawn of a partition which comes in pieces, by its number.
     """
 
     used: dict[int, Partition] = field(default_factory=dict)
     loaded: list[Partition] = field(default_factory=list)
+    drawn: dict[int, np.ndarray] = field(default_factory=dict)
 
 
 class RunContext:
@@ -181,6 +184,18 @@ class RunContext:
         if self.grid is None:
             raise PlanError("the plan has a step on a grid, and no grid")
         return self.grid
+
+    @property
+    def is_in_waves(self) -> bool:
+        """Whether the pass takes some partitions, or pieces of them, after the others."""
+        return self.launches.deals is not None
+
+    @property
+    def place_below(self) -> str:
+        """The placement of what devices have no room for, when the plan does not say it: that of what it starts from.
+        """
+        held = self.names.held(self.vrdd(self.source))
+        return DISK_TIERS if any(each.tier == DISK_TIERS for each in held) else TIERS
 
     # -- over the partitions ------------------------------------------------------------------------------------------
 

@@ -7,8 +7,8 @@ partitions, what it needs and leaves, and what errors and times call it. There i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
@@ -26,6 +26,16 @@ _Handler = TypeVar("_Handler", bound="StepHandler[Any]")
 Cuts = Sequence[int]
 
 _HANDLERS: dict[type, type[StepHandler[Any]]] = {}
+
+
+class WavePasses(Protocol):
+    """Interface of a step's passes over all partitions of a plan, wave by wave."""
+
+    def passes(self) -> Iterator[Callable[[list[Partition]], None]]:
+        """Yield what takes each wave, in one pass after the other."""
+
+    def made(self) -> list[Partition]:
+        """Return the partitions that the step made, once all passes are done; they are the caller's."""
 
 
 class StepHandler(Generic[StepMessage]):
@@ -98,11 +108,6 @@ class StepHandler(Generic[StepMessage]):
         return False
 
     @property
-    def needs_all(self) -> bool:
-        """Whether it takes all partitions together, so that the plan cannot run in waves."""
-        return False
-
-    @property
     def in_any_order(self) -> bool:
         """Whether partitions may come to it in another order, and what it leaves is the same to the bit."""
         return False
@@ -152,6 +157,12 @@ class StepHandler(Generic[StepMessage]):
             Gives the first rows of the works that the block is dealt to (int64).
         """
         return ()
+
+    def in_passes(self, context: RunContext, values: Sequence[Partition]) -> WavePasses | None:
+        """Return what takes the waves of a plan's partitions in several passes, and makes others of all; None for a
+        step that takes each wave once.
+        """
+        return None
 
     # -- what it does -------------------------------------------------------------------------------------------------
 

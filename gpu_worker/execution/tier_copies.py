@@ -58,6 +58,8 @@ def joined(pieces: Sequence[Partition], keep: Callable[[int, Fill], np.ndarray])
     """
     first = pieces[0]
     of_rows = first.piece is not None and first.piece.of_rows
+    described = next((piece for piece in pieces if piece.blocks), first)
+    count = sum(piece.count for piece in pieces) if first.piece is not None and first.piece.is_counted else first.count
     blocks = [block for piece in pieces for block in piece.blocks]
     groups = list(zip(*blocks, strict=True)) if of_rows else [(array,) for block in blocks for array in block]
     fields = [_together(group) if of_rows else group[0].field for group in groups]
@@ -74,7 +76,8 @@ def joined(pieces: Sequence[Partition], keep: Callable[[int, Fill], np.ndarray])
     arrays = iter([HeldArray(field, host=memory[start:start + field_bytes(field)])
                    for field, start in zip(fields, offsets, strict=False)])
     made = replace(first, blocks=[tuple([next(arrays) for _ in block]) for block in blocks[:1 if of_rows else None]],
-                   keys=None if first.keys is None else first.keys.copy(), piece=None)
+                   keys=None if first.keys is None else first.keys.copy(), piece=None, count=count,
+                   layout=described.layout)
     for piece in pieces:
         piece.close()
     return made

@@ -8,14 +8,18 @@ partition that is larger than a wave comes in pieces, each a wave of its own (:m
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 from gpu_worker.device.base import Device
 from gpu_worker.execution.fold_launches import FoldLaunches
 from gpu_worker.execution.pieces import PartitionPieces
 from gpu_worker.execution.plan_cache import DecodedPlan
 from gpu_worker.execution.run_context import RunContext
+from gpu_worker.execution.step_handlers import StepHandler
 from gpu_worker.execution.wave_deals import WaveDeals
 from gpu_worker.memory.partition import HeldArray, Partition
 from gpu_worker.memory.spill_files import spilled
@@ -26,15 +30,15 @@ from gpu_worker.system.failpoints import failpoint
 #: The part of a wave by which it may be larger before a partition is cut.
 _SLACK = 32
 
-#: Passes values through the steps of a plan.
-Pass = Callable[[list[Partition]], None]
+#: Steps of a plan.
+Steps = Sequence[StepHandler[Any]]
+#: Passes values through some of the steps.
+Work = Callable[[Steps, list[Partition]], list[Partition]]
 
 
 def may_stream(plan: DecodedPlan) -> bool:
-    """Return whether a plan can run in waves: it is on no grid, whose blocks need their neighbours, nor takes all
-    partitions together.
-    """
-    return plan.plan.grid is None and not any(step.needs_all for step in plan.steps)
+    """Return whether a plan can run in waves: it is on no grid, whose blocks need their neighbours."""
+    return plan.plan.grid is None
 
 
 @dataclass(frozen=True)
@@ -56,27 +60,62 @@ class WaveSize:
     ahead: bool = True
 
 
+def run_in_waves(plan: DecodedPlan, context: RunContext, size: WaveSize, start: Callable[[], list[Partition]],
+                 work: Work) -> None:
+    """Run a plan in waves; all partitions that ``start`` gives, from the first step on, pass the others.
+
+    Where a step makes new partitions of the rows of all, those before it run in each of its passes, and those behind it
+    on what it made.
+
+    Raises
+    ------
+    VisparkError
+        As the steps do; OutOfMemory if a single wave does not fit.
+    """
+    steps: Steps = plan.steps[1:]
+    values = start()
+    for place, step in enumerate(steps):
+        exchange = step.in_passes(context, values)
+        if exchange is not None:
+            before: Steps = steps[:place + 1]
+            for each in exchange.passes():
+                Waves(plan, before, context, size).run(values or start(), partial(_before, work, each))
+                before = [step for step in before if not step.keeps]    # what the first pass kept
+            steps, values = steps[place + 1:], exchange.made()
+            break
+    Waves(plan, steps, context, size).run(values, work)
+
+
+def _before(work: Work, then: Callable[[list[Partition]], None], steps: Steps,
+            values: list[Partition]) -> list[Partition]:
+    """Pass values through all steps but the last, in whose place ``then`` takes them."""
+    then(work(steps[:-1], values))
+    return []
+
+
 class Waves:
-    """Waves of one pass of a plan.
+    """Waves of partitions that pass steps of a plan.
 
     Parameters
     ----------
     plan : DecodedPlan
         The plan.
+    steps : sequence of StepHandler
+        The steps.
     context : RunContext
         The pass.
     size : WaveSize
         How large the waves are.
     """
 
-    def __init__(self, plan: DecodedPlan, context: RunContext, size: WaveSize):
-        self._plan, self._context, self._size = plan, context, size
+    def __init__(self, plan: DecodedPlan, steps: Steps, context: RunContext, size: WaveSize):
+        self._plan, self._steps, self._context, self._size = plan, steps, context, size
         self._streams = context.streams
-        self._done = 0
-        self._pieces = PartitionPieces(plan, context)
+        self._done = len(context.results.fetched)
+        self._pieces = PartitionPieces(plan, steps, context)
 
-    def run(self, values: list[Partition], work: Pass) -> None:
-        """Pass all values through a plan's steps, wave by wave.
+    def run(self, values: list[Partition], work: Work) -> None:
+        """Pass all values through the steps, wave by wave; the list is emptied, so that none outlasts its wave.
 
         Raises
         ------
@@ -90,19 +129,20 @@ class Waves:
         finally:
             launches.deals = None       # whose cycle of references would keep the partitions
 
-    def _run(self, values: list[Partition], work: Pass) -> None:
+    def _run(self, values: list[Partition], work: Work) -> None:
         context = self._context
-        waves = list(self._divided(values))
-        ahead = self._brought(waves[0]) if waves else []
-        for number, wave in enumerate(waves):
-            following = waves[number + 1] if number + 1 < len(waves) else []
-            for device in {value.device for value in wave}:
+        waves = deque(self._divided(values))
+        values.clear()
+        ahead = self._brought(waves.popleft()) if waves else []
+        while ahead:
+            following = waves.popleft() if waves else []
+            for device in {value.device for value in ahead}:
                 device.wait(self._streams.beside(device), stream=self._streams.main(device))
             # Before the work, so that the link is not idle while the work is enqueued.
             brought = self._brought(following) if self._size.ahead else following
-            _announce(waves[number + 2:number + 3])
+            _announce([waves[0]] if waves else [])
             others = {id(value) for value in context.values.used.values()} - {id(value) for value in ahead}
-            work(ahead)
+            work(self._steps, ahead)
             self._end(others | {id(value) for value in brought})
             ahead = brought if self._size.ahead else self._brought(following)
         context.results.partials.extend(FoldLaunches(context.launches).finish())
@@ -160,7 +200,7 @@ class Waves:
         context, found = self._context, []
         for value in values:
             missing = [array for array in value.arrays if array.buffer is None]
-            if missing and any(step.on_device for step in self._plan.steps):
+            if missing and any(step.on_device for step in self._steps):
                 failpoint("copying-in")
                 value = self._copied(value, missing)
             found.append(context.use(value))
@@ -187,13 +227,13 @@ class Waves:
         fetched, copies = context.results.fetched[self._done:], []
         for value in fetched:
             copies.append(context.use(context.copied_out(value)))
-        partials = [partial for partial in context.results.partials if not partial.is_out]
-        for partial in partials:
-            partial.copy_out()
+        partials = [each for each in context.results.partials if not each.is_out]
+        for left in partials:
+            left.copy_out()
         for device in self._streams.devices:
             device.synchronize(stream=self._streams.main(device))
-        for partial in partials:
-            partial.close()
+        for left in partials:
+            left.close()
         context.results.fetched[self._done:] = copies
         self._done = len(context.results.fetched)
         kept = {id(value) for value in copies} | others

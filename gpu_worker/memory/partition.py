@@ -114,12 +114,15 @@ class PieceOfPartition:
         Whether it is of rows.
     whole : int
         How many rows, or blocks, the partition has.
+    is_counted : bool
+        Whether a step left some of its rows, so that the partition's ``count`` is that of these.
     """
 
     first: int
     behind: int
     of_rows: bool
     whole: int
+    is_counted: bool = False
 
     @property
     def is_last(self) -> bool:
@@ -167,6 +170,11 @@ class Partition:
     @property
     def arrays(self) -> list[HeldArray]:
         return [array for block in self.blocks for array in block]
+
+    @property
+    def rows(self) -> int:
+        """How many rows its only block has."""
+        return self.count if self.piece is None or self.piece.is_counted else self.piece.behind - self.piece.first
 
     @property
     def place(self) -> str:

@@ -48,15 +48,29 @@ class SpillFiles:
         SpillError
             If the directory is not there, or cannot be written.
         """
-        if not content.nbytes:
+        return self._made(content.nbytes, content)
+
+    def reserve(self, nbytes: int) -> np.ndarray:
+        """Return ``nbytes`` bytes (uint8) to be written, that lie in a file as those of :meth:`write` do.
+
+        Raises
+        ------
+        OutOfMemory, SpillError
+            As :meth:`write` does.
+        """
+        return self._made(nbytes, None)
+
+    def _made(self, nbytes: int, content: np.ndarray | None) -> np.ndarray:
+        if not nbytes:
             return np.empty(0, np.uint8)
         directory = self.directory or tempfile.gettempdir()
-        asked = f"a file of {content.nbytes:,} bytes in {directory}, for what finds no room in memory"
+        asked = f"a file of {nbytes:,} bytes in {directory}, for what finds no room in memory"
         try:
             with system_call(asked, SpillError), tempfile.TemporaryFile(dir=directory, buffering=0) as file:
-                os.posix_fallocate(file.fileno(), 0, content.nbytes)
-                _write(file.fileno(), content)
-                return np.asarray(SpilledContent(file.fileno(), content.nbytes))
+                os.posix_fallocate(file.fileno(), 0, nbytes)
+                if content is not None:
+                    _write(file.fileno(), content)
+                return np.asarray(SpilledContent(file.fileno(), nbytes, is_written=content is not None))
         except VisparkError as error:
             raise type(error)(f"{error.message}: spark.vispark.spillDir names another directory") from error
 
@@ -64,8 +78,8 @@ class SpillFiles:
 class SpilledContent:
     """Bytes in a file, mapped; numpy's views of it keep it."""
 
-    def __init__(self, descriptor: int, nbytes: int):
-        self._memory = mmap.mmap(descriptor, nbytes, access=mmap.ACCESS_READ)
+    def __init__(self, descriptor: int, nbytes: int, *, is_written: bool = True):
+        self._memory = mmap.mmap(descriptor, nbytes, access=mmap.ACCESS_READ if is_written else mmap.ACCESS_WRITE)
         with suppress(OSError):
             self._memory.madvise(mmap.MADV_SEQUENTIAL)
         self._array: np.ndarray = np.frombuffer(self._memory, np.uint8)

@@ -100,3 +100,19 @@ class Tiers:
             return self.files.write(memory)
         fill(memory)
         return memory
+
+    def reserve(self, nbytes: int, *, place: str) -> np.ndarray:
+        """Return ``nbytes`` bytes (uint8) to be written bit by bit, where :meth:`keep` keeps what is there at once.
+
+        Raises
+        ------
+        OutOfMemory, SpillError
+            As :meth:`keep` does.
+        """
+        self.is_used = True
+        try:
+            return self.host.take(nbytes)
+        except OutOfMemory:
+            if place != DISK_TIERS:
+                raise
+            return self.files.reserve(nbytes)

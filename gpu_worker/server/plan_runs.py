@@ -123,7 +123,7 @@ class PlanRuns:
         """Return the size of the waves that a plan is to run in, as what it has to copy in takes more than half of the
         memory that is free; None where it fits.
         """
-        if not may_stream(plan) or not 0 <= plan.source < len(request.vrdds):
+        if not may_stream(plan) or request.world is not None or not 0 <= plan.source < len(request.vrdds):
             return None
         missing, free = least_free(self._names.held(request.vrdds[plan.source]))
         stream = self._stream_bytes()
@@ -273,6 +273,6 @@ def _advice(plan: DecodedPlan) -> str:
     if plan.keeps_on_devices:
         return '; persist("GPU_AND_HOST") keeps in host memory what does not fit'
     if may_stream(plan):
-        return "; a plan streams a partition by rows, or whole where a raw kernel or a step by key takes all of it, " \
-            "and this and what its kernels write find no room together: more and smaller partitions do"
+        return "; a plan streams a partition by rows, or whole where a raw kernel sees all of it, as a sort does of " \
+            "one that keys made, and this and what is written find no room together: more and smaller partitions do"
     return ""

@@ -9,7 +9,7 @@ import pytest
 from tests.chaos.arena import Arena, opened
 from tests.system.test_larger_than_gpu import PARTITIONS, ROWS, rows
 from tests.system.topology import Topology
-from tests.system.vrdd_tools import exact
+from tests.system.vrdd_tools import exact, report
 
 pytestmark = pytest.mark.chaos
 
@@ -31,6 +31,20 @@ def test_a_process_that_is_killed_in_a_wave_leaves_the_same_bits(arena: Arena):
     assert exact(squares.sum()) == expected
     assert not passed.exists()
     del host, squares
+    arena.check_empty()
+
+
+def test_a_process_that_is_killed_in_an_exchange_by_waves_leaves_the_same_bits(arena: Arena):
+    """Between two waves, when rows are counted, and when they lie in host memory and files."""
+    held = rows(arena.sc).persist("GPU_HOST_AND_DISK")
+    pairs = held.vmap(lambda x: (int(abs(x[0]) * 10) % 17, x[:256]))
+    expected = [exact(part[::500]) for part in pairs.partitionBy(5).glom().collect()]
+    assert "disk" in {line.device for line in report(arena.sc).vrdds} or report(arena.sc).host_bytes
+    for point in ("wave-done", "shuffle-counted", "shuffle-moved"):
+        passed = arena.arm(point)
+        assert [exact(part[::500]) for part in pairs.partitionBy(5).glom().collect()] == expected, point
+        assert not passed.exists(), point
+    del held, pairs
     arena.check_empty()
 
 

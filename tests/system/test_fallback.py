@@ -119,7 +119,7 @@ def test_sums_of_float32_are_float64_by_request(sc: SparkContext):
 
 
 TRANSFORMATIONS: dict[str, Callable[[RDD], RDD]] = {
-    "cartesian": lambda rdd: rdd.cartesian(rdd), "distinct": lambda rdd: rdd.distinct(),
+    "cartesian": lambda rdd: rdd.cartesian(rdd),
     "filter": lambda rdd: rdd.filter(lambda x: str(x) > "3"), "intersection": lambda rdd: rdd.intersection(rdd),
     "randomSplit": lambda rdd: rdd.randomSplit([1, 1], 2**70)[0], "sample": lambda rdd: rdd.sample(False, 0.5, 2**70),
     "subtract": lambda rdd: rdd.subtract(rdd.ctx.parallelize([1.0])), "union": lambda rdd: rdd.union(rdd),

@@ -154,6 +154,41 @@ def of_one(sc: SparkContext) -> dict[str, object]:
     }
 
 
+def by_keys(sc: SparkContext) -> dict[str, object]:
+    """What is left, drawn and exchanged of the rows of one partition of 8 MB."""
+    host = sc.parallelize([0], 1).mapPartitions(lambda _: np.random.default_rng(9).normal(size=(8 * ROWS, 32))).send()
+    host = host.cache()
+    pairs = host.vmap(lambda x: (int(abs(x[0]) * 10) % 37, x[1]))
+    sent = sc.parallelize([0], 1).mapPartitions(
+        lambda _: [(k, float(k)) for k in np.random.default_rng(8).integers(0, 99, 50_000).tolist()]).send().cache()
+    names = host.vmap(lambda x: (int(x[3] * 1e4), x[4]))
+    return {
+        "filter": exact(host.filter(lambda x: x[0] > 0).collect()),
+        "none": host.filter(lambda x: x[0] > 1e9).collect(),
+        "sample": exact(host.sample(False, 0.1, 3).collect()),
+        "repeated": exact(host.sample(True, 0.3, 3).collect()),
+        "sent": exact(sent.sample(False, 0.1, 3).collect()),
+        "numbered": exact(host.vmap(lambda x: x[2]).zipWithIndex().collect()[::1000]),
+        "partitioned": exact([exact(part) for part in pairs.partitionBy(5).glom().collect()]),
+        "sent keys": exact(sent.partitionBy(3).collect()),
+        "reduced": exact(pairs.reduceByKey(operator.add).collect()),
+        "sorted": exact([exact(part) for part in
+                         host.vmap(lambda x: (x[0], x[1:5])).sortByKey(False, 6).glom().collect()]),
+        "distinct": exact(host.vmap(lambda x: int(x[0] * 100)).distinct(4).collect()),
+        "counted": exact(sorted(pairs.countByKey().items())),
+        "joined": exact(sorted(names.join(names.vmap(lambda kv: (kv[0] + 1, kv[1])), 8).collect())),
+    }
+
+
+def test_keys_of_a_partition_of_four_times_the_device_are_exchanged_by_pieces(local: Topology):
+    with host_context(local, fallback="error") as sc:
+        expected = by_keys(sc)
+    with host_context(local, memory="2m", fallback="error") as sc:
+        found = by_keys(sc)
+        assert [name for name in found if found[name] != expected[name]] == []
+        assert report(sc).memory[0].used < 2 << 20
+
+
 def test_a_partition_of_four_times_the_device_is_streamed_by_rows(local: Topology):
     with host_context(local) as sc:
         expected = of_one(sc)
@@ -202,15 +237,17 @@ def test_fits_of_what_is_larger_than_the_device(local: Topology):
         fitted(sc)
 
 
-def test_one_key_of_all_records_needs_room_for_them(small: SparkContext):
-    """What all rows become is counted before a row is moved, and what is held stays."""
-    held = small.parallelize(range(2), 2).mapPartitionsWithIndex(
-        lambda index, _: np.random.default_rng(index).normal(size=(3072, COLUMNS))).cache("GPU")
-    assert held.count() == 6144
-    pairs = held.vmap(lambda x: (0, x))
-    with pytest.raises(OutOfMemory, match=r"largest .*6,144"):
-        pairs.partitionBy(4).count()
-    assert [len(part) for part in held.vmap(lambda x: (0, x[0])).partitionBy(4).glom().collect()] == [6144, 0, 0, 0]
+def test_one_key_of_all_records_needs_room_for_them(local: Topology):
+    """What all rows become is counted before a row is moved, to the device or below it, and what is held stays."""
+    with host_context(local, memory="64m", hostMemory="20m") as sc:
+        held = sc.parallelize(range(2), 2).mapPartitionsWithIndex(
+            lambda index, _: np.random.default_rng(index).normal(size=(3072, COLUMNS))).cache("GPU")
+        assert held.count() == 6144
+        pairs = held.vmap(lambda x: (0, x))
+        with pytest.raises(OutOfMemory, match=r"largest is partition 0 with 6,144 of 6,144 .*vispark\.hostMemory"):
+            pairs.partitionBy(4).count()
+        few = held.vmap(lambda x: (0, x[0]))
+        assert [len(part) for part in few.partitionBy(4).glom().collect()] == [6144, 0, 0, 0]
 
 
 def test_a_budget_of_a_byte_is_said(local: Topology):

@@ -61,6 +61,9 @@ log = logging.getLogger(__name__)
 #: What becomes of records that a transformation gives to Spark.
 IN_PYTHON = "brings the records back to Python, where an action on the result is a Spark job"
 
+#: The partitions in which keys are counted where those that there are do not fit their devices.
+_MORE_PARTITIONS = 64
+
 #: What Spark does instead, of an RDD of the same records.
 SparkWay = Callable[[RDD[Any]], RDD[Any]]
 
@@ -292,12 +295,23 @@ def counted(source: RecordedRDD, action: str = "countByKey") -> dict[Any, int] |
     if keyed is None:
         return None
     after, partitions = with_counts(keyed.layout), source.getNumPartitions()
-    steps = (*keyed.steps, SortByKeyStep(action, "0", False),
-             FoldRunsStep(action, key_names(keyed.layout), (), "1", after.encode()))
-    made = exchanged(source, action, steps, after, partitions,
-                     lambda rdd: rdd.map(_one).reduceByKey(_added).coalesce(partitions))
+    counting = (SortByKeyStep(action, "0", False),
+                FoldRunsStep(action, key_names(keyed.layout), (), "1", after.encode()))
+
+    def pairs(steps: tuple[Step, ...], parts: int) -> list[Any]:
+        made = exchanged(source, action, steps, after, parts,
+                         lambda rdd: rdd.map(_one).reduceByKey(_added).coalesce(parts))
+        return list(made.collect())
+
+    try:
+        counts = pairs((*keyed.steps, *counting), partitions)
+    except OutOfMemory as error:
+        # A partition that is larger than a device is sorted as a whole, and exchanged in pieces.
+        log.info("countByKey() of VRDD %s exchanges its keys: %s", source._shown(), error)
+        parts = max(partitions, _MORE_PARTITIONS)
+        counts = pairs((*keyed.steps, partition_step(action, "0", parts, keyed.layout), *counting), parts)
     found: dict[Any, int] = defaultdict(int)
-    for key, count in made.collect():
+    for key, count in counts:
         found[key] += count
     return found
 

@@ -22,7 +22,6 @@ _COMPARED = "records are compared in Python; do it before they are sent"
 #: Why each is not done in the workers, and what is written instead where the data is to stay there.
 _REASONS = {
     "cartesian": _MEETS + "give the smaller one to vmap as an argument, as an array",
-    "distinct": _COMPARED,
     "intersection": _COMPARED,
     "subtract": _COMPARED,
     "union": _MEETS + 'send their union: a.union(b).cache("GPU")',

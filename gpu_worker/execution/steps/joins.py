@@ -34,10 +34,6 @@ class JoinByKeyHandler(StepHandler[JoinByKeyStep]):
     def leaves_host_memory(self) -> bool:
         return True         # the host looks at how many pairs there are
 
-    @property
-    def needs_all(self) -> bool:
-        return True
-
     def verify(self, plan: Plan) -> None:
         require(len(self.step.names) == len(self.step.left) + len(self.step.right),
                 f"a join leaves {len(self.step.left) + len(self.step.right)} fields, and names {len(self.step.names)}")

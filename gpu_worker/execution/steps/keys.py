@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Protocol
@@ -14,7 +14,8 @@ from gpu_worker.execution.keyed_rows import RowOrder
 from gpu_worker.execution.plan_checks import check_folds, dtype_of
 from gpu_worker.execution.row_keys import key_arrays
 from gpu_worker.execution.run_context import RunContext
-from gpu_worker.execution.step_handlers import KeepingHandler, StepHandler, handles
+from gpu_worker.execution.step_handlers import Cuts, KeepingHandler, StepHandler, every_row, handles
+from gpu_worker.execution.steps.results import placed
 from gpu_worker.memory.partition import HeldArray, Partition
 from gpu_worker.protocol.errors import KeysRefused, PlanError
 from gpu_worker.protocol.keys import NUMBERS, of_value
@@ -67,10 +68,6 @@ class KeyedStep(StepHandler[PartitionByKeyStep | SortByKeyStep | FoldRunsStep | 
     def leaves_host_memory(self) -> bool:
         return True         # the host looks at what a replay would not bring
 
-    @property
-    def needs_all(self) -> bool:
-        return True
-
 
 @handles(OpenKeysStep)
 class OpenKeysHandler(StepHandler[OpenKeysStep]):
@@ -88,6 +85,9 @@ class OpenKeysHandler(StepHandler[OpenKeysStep]):
         return (Field("0", self.step.dtype, shape),
                 *[replace(each, name=of_value(each.name)) for each in fields])
 
+    def cuts(self, fields: Sequence[Field], launch: Launch | None, works: Callable[[], np.ndarray]) -> Cuts:
+        return () if self.step.by_block else every_row(fields)
+
     def run(self, context: RunContext, values: list[Partition]) -> list[Partition]:
         return context.each(self, values, partial(self._opened, context))
 
@@ -100,15 +100,18 @@ class OpenKeysHandler(StepHandler[OpenKeysStep]):
         data = np.empty(0, np.uint8) if value.keys is None else value.keys[TAG_BYTES + len(name) + 1:]
         if not name.startswith(NUMBERS) or not semicolon or data.nbytes != value.count * dtype.itemsize:
             raise PlanError(f"the keys of partition {value.index} are not {value.count} numbers of {dtype}")
+        first, rows = (0 if value.piece is None else value.piece.first), value.rows
         if self.step.by_block and len(value.blocks) != value.count:
             raise PlanError(f"partition {value.index} has {len(value.blocks)} blocks for {value.count} records")
-        of_each = dtype.itemsize if self.step.by_block else data.nbytes
-        shape = () if self.step.by_block else (value.count,)
+        data = data[first * dtype.itemsize:]
+        of_each = dtype.itemsize if self.step.by_block else rows * dtype.itemsize
+        shape = () if self.step.by_block else (rows,)
         blocks = [(HeldArray(Field("0", dtype.str, shape), host=data[at * of_each:(at + 1) * of_each]),
                    *[HeldArray(replace(array.field, name=of_value(array.field.name)), array.host,
                                array.buffer.share() if array.buffer else None) for array in block])
                   for at, block in enumerate(value.blocks)]
-        made = Partition(value.index, value.count, None, self.step.layout, blocks, value.device, value.variants)
+        made = Partition(value.index, value.count, None, self.step.layout, blocks, value.device, value.variants,
+                         piece=value.piece)
         return context.after(value, made, own=True)
 
 
@@ -158,10 +161,23 @@ class GroupRowsHandler(KeyedStep):
 
 @handles(KeepKeyedStep)
 class KeepKeyedHandler(KeepingHandler[KeepKeyedStep]):
-    """Handler of a step that makes new partitions resident."""
+    """Handler of a step that makes new partitions resident: on their devices, or, where a plan runs in waves because
+    these have no room for all, below them too.
+    """
+
+    def cuts(self, fields: Sequence[Field], launch: Launch | None, works: Callable[[], np.ndarray]) -> Cuts:
+        return every_row(fields)
 
     def run(self, context: RunContext, values: list[Partition]) -> list[Partition]:
+        if context.is_in_waves:
+            return context.each(self, values, partial(self._placed, context, context.place_below))
         keep = KeepStep(self.step.slot, self.step.name, "device")
         for value in values:
             context.results.pending.append((keep, value.kept_at("device", value.layout, value.count)))
         return values
+
+    def _placed(self, context: RunContext, place: str, value: Partition) -> Partition:
+        value, kept = placed(context, place, value, is_below=value.tier == place)
+        kept.tier = place
+        context.results.pending.append((KeepStep(self.step.slot, self.step.name, place), kept))
+        return value

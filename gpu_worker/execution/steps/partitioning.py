@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
@@ -18,12 +18,13 @@ from gpu_worker.execution.row_exchange import OrderedExchange, RowExchange
 from gpu_worker.execution.row_keys import RowKeys, in_order, words_of
 from gpu_worker.execution.row_memory import arrays_of_rows
 from gpu_worker.execution.run_context import RunContext
-from gpu_worker.execution.step_handlers import handles
+from gpu_worker.execution.step_handlers import Cuts, every_row, handles
 from gpu_worker.execution.steps.keys import KeyedStep, refuse_nan
 from gpu_worker.execution.steps.node_keys import NodeKeys, check_reach
+from gpu_worker.execution.steps.wave_exchange import Moved, WaveExchange
 from gpu_worker.memory.partition import HeldArray, Partition
 from gpu_worker.protocol.errors import KeysRefused, OutOfMemory, PlanError
-from gpu_worker.protocol.messages import Plan
+from gpu_worker.protocol.messages import Field, Launch, Plan
 from gpu_worker.protocol.plans import KeyBounds, PartitionByKeyStep
 from gpu_worker.system.failpoints import failpoint
 
@@ -32,9 +33,6 @@ _HOW = ("hash", "ascending", "descending")
 MOST_PARTS = 1 << 20
 #: Keys that are looked at for the bounds of ranges: for each partition that is to come, and in all.
 _SAMPLES, _MOST_SAMPLES = 64, 1 << 16
-
-#: An exchange, and the partitions that it takes.
-_Moved = tuple[RowExchange | OrderedExchange, Sequence[Partition]]
 
 
 @handles(PartitionByKeyStep)
@@ -48,20 +46,26 @@ class PartitionByKeyHandler(KeyedStep):
         require(1 <= self.step.parts <= MOST_PARTS,
                 f"rows are dealt to 1 to {MOST_PARTS:,} partitions, not to {self.step.parts:,}")
 
+    def cuts(self, fields: Sequence[Field], launch: Launch | None, works: Callable[[], np.ndarray]) -> Cuts:
+        return every_row(fields)
+
+    def in_passes(self, context: RunContext, values: Sequence[Partition]) -> WaveExchange:
+        return WaveExchange(self, context, values)
+
     def run(self, context: RunContext, values: list[Partition]) -> list[Partition]:
         values = [value for value in context.each(self, values, context.to_device) if value.count and value.blocks]
         if context.world is not None:
             return self._among_nodes(context, values)
         return context.together(self, values, partial(self._dealt, context)) if values else \
-            [self._empty(context, part) for part in range(self.step.parts)]
+            [self.empty(context, part) for part in range(self.step.parts)]
 
     def _dealt(self, context: RunContext, values: Sequence[Partition]) -> list[Partition]:
         fields = _alike(values)
         keys = [RowKeys(context, value, self.step.key) for value in values]
-        bounds = None if self.step.how == "hash" else self._edges(
-            in_order(np.concatenate(self._samples(keys, len(keys)))))
-        self._tell(context, keys, bounds)
-        exchanges = self._counted(context, values, keys, bounds, apart=False)
+        bounds = None if self.step.how == "hash" else self.edges(
+            in_order(np.concatenate(self.samples(keys, len(keys)))))
+        self.tell(context, keys, bounds)
+        exchanges = self.counted(context, values, keys, bounds, apart=False)
         counts = np.array([exchange.rows for exchange, _ in exchanges]).astype(np.int64)
         failpoint("shuffle-counted")
         made = self._allocated(context, fields, counts.sum(axis=0))
@@ -88,16 +92,16 @@ class PartitionByKeyHandler(KeyedStep):
 
         def samples(partitions: int) -> Sequence[np.ndarray]:
             keys.extend(RowKeys(context, value, self.step.key) for value in values)
-            return self._samples(keys, partitions)
+            return self.samples(keys, partitions)
 
-        bounds = None if self.step.how == "hash" else self._edges(nodes.bounds(samples))
-        self._tell(context, keys, bounds)
+        bounds = None if self.step.how == "hash" else self.edges(nodes.bounds(samples))
+        self.tell(context, keys, bounds)
 
         def count() -> Sequence[RowExchange | OrderedExchange]:
-            check_reach([*values, *[self._empty(context, part) for part in range(min(self.step.parts, 64))]])
+            check_reach([*values, *[self.empty(context, part) for part in range(min(self.step.parts, 64))]])
             _alike(values) if values else ()
             keys[:] = keys or [RowKeys(context, value, self.step.key) for value in values]
-            return [exchange for exchange, _ in self._counted(context, values, keys, bounds, apart=True)]
+            return [exchange for exchange, _ in self.counted(context, values, keys, bounds, apart=True)]
 
         plan, exchanges = nodes.agreed(count)
         failpoint("shuffle-counted")
@@ -106,8 +110,8 @@ class PartitionByKeyHandler(KeyedStep):
         self._close(context, values, [*exchanges, *keys])
         return made
 
-    def _counted(self, context: RunContext, values: Sequence[Partition], keys: Sequence[RowKeys],
-                 bounds: np.ndarray | None, *, apart: bool) -> list[_Moved]:
+    def counted(self, context: RunContext, values: Sequence[Partition], keys: Sequence[RowKeys],
+                 bounds: np.ndarray | None, *, apart: bool) -> list[Moved]:
         """Return exchanges of all rows, which are counted, each with the partitions that it takes: neighbours on one
         device, or each partition by itself.
 
@@ -132,7 +136,7 @@ class PartitionByKeyHandler(KeyedStep):
         return exchanges
 
     def _exchanges(self, context: RunContext, values: Sequence[Partition], keys: Sequence[HeldArray], *,
-                   apart: bool) -> list[_Moved]:
+                   apart: bool) -> list[Moved]:
         """Return exchanges of all rows by arrays of keys, which are not counted yet."""
         if self.step.parts > MOST_AT_ONCE:
             return [(OrderedExchange(value.blocks[0], RowOrder(array, value.device, context.streams.main(value.device),
@@ -140,7 +144,7 @@ class PartitionByKeyHandler(KeyedStep):
                     for value, array in zip(values, keys, strict=True)]
         by_place = enumerate(zip(values, keys, strict=True))
         groups = itertools.groupby(by_place, lambda each: (each[1][0].device.name, each[0] if apart else 0))
-        found: list[_Moved] = []
+        found: list[Moved] = []
         for group in [[each for _, each in group] for _, group in groups]:
             device = group[0][0].device
             found.append((RowExchange([value.blocks[0] for value, _ in group], [array for _, array in group],
@@ -150,7 +154,7 @@ class PartitionByKeyHandler(KeyedStep):
 
     # -- ranges -------------------------------------------------------------------------------------------------------
 
-    def _samples(self, keys: Sequence[RowKeys], partitions: int) -> list[np.ndarray]:
+    def samples(self, keys: Sequence[RowKeys], partitions: int) -> list[np.ndarray]:
         """Return words of keys of each partition that are numbers, at equal distances, where there are as many
         ``partitions`` in all; waits for them.
         """
@@ -160,7 +164,7 @@ class PartitionByKeyHandler(KeyedStep):
             each.device.synchronize(stream=each.stream)
         return [words_of(each) for each in samples]
 
-    def _edges(self, words: np.ndarray) -> np.ndarray:
+    def edges(self, words: np.ndarray) -> np.ndarray:
         """Return the bounds of the ranges, of sorted words of a sample of keys."""
         parts = self.step.parts
         if not len(words):
@@ -168,7 +172,7 @@ class PartitionByKeyHandler(KeyedStep):
         return words[[len(words) * (part + 1) // parts for part in range(parts - 1)]]
 
     @staticmethod
-    def _tell(context: RunContext, keys: Sequence[RowKeys], bounds: np.ndarray | None) -> None:
+    def tell(context: RunContext, keys: Sequence[RowKeys], bounds: np.ndarray | None) -> None:
         """Have the reply say which bounds were drawn; a node without keys does not know what they look like."""
         if bounds is not None and keys:
             columns = zip(keys[0].arrays, bounds.T, strict=False)
@@ -177,7 +181,7 @@ class PartitionByKeyHandler(KeyedStep):
 
     # -- the new partitions -------------------------------------------------------------------------------------------
 
-    def _empty(self, context: RunContext, part: int) -> Partition:
+    def empty(self, context: RunContext, part: int) -> Partition:
         device = context.streams.place(context.request.vrdds[-1], part, context.plan.devices)
         return context.use(Partition(part, 0, None, self.step.empty, [], device))
 
@@ -191,7 +195,7 @@ class PartitionByKeyHandler(KeyedStep):
         OutOfMemory
             If they do not fit; before any row has been moved.
         """
-        made = [self._empty(context, part) for part in (range(self.step.parts) if parts is None else parts)]
+        made = [self.empty(context, part) for part in (range(self.step.parts) if parts is None else parts)]
         self._check_rows(made, rows, sum(map(row_bytes, fields)))
         blocks: dict[int, list[HeldArray]] = {partition.index: [] for partition in made}
         for device in dict.fromkeys([partition.device for partition in made]):

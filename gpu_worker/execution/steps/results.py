@@ -51,15 +51,7 @@ class KeepHandler(KeepingHandler[KeepStep]):
         if value.positions:
             raise PlanError("the blocks of a grid need their neighbours in each step, and are kept on devices alone: "
                             "cache(\"GPU\"), with more or larger devices where they do not fit")
-        if value.piece is not None:     # which is put with the others where it is to be held, when all are there
-            return self._pending(context, value, context.copied_out(value))
-        missing = sum(array.nbytes for array in value.arrays if array.buffer is None)
-        tiers = context.names.tiers
-        with tiers.placing:
-            if tiers.fits_on(value.device, sum(array.nbytes for array in value.arrays), missing):
-                return self._kept(context, context.to_device(value), "device")
-        below = copied_below(tiers, value, self.step.place, context.streams.main(value.device))
-        return self._pending(context, value, below)
+        return self._pending(context, *placed(context, self.step.place, value))
 
     def _kept(self, context: RunContext, value: Partition, place: str) -> Partition:
         missing = "buffer" if place == "device" else "host"
@@ -78,6 +70,30 @@ class KeepHandler(KeepingHandler[KeepStep]):
             kept.tier = self.step.place
         context.results.pending.append((self.step, kept))
         return value
+
+
+def placed(context: RunContext, place: str, value: Partition, *, is_below: bool = False) -> tuple[Partition, Partition]:
+    """Return a value, and a copy of it where a tier is to hold it: on its device while that has room, else below.
+
+    A piece of a value is in host memory, until it is put with the others. ``is_below`` says that the value's host
+    memory is the tier's already, and no other partition's.
+
+    Raises
+    ------
+    OutOfMemory, SpillError
+        If there is no room below either.
+    """
+    if value.piece is not None:
+        return value, context.copied_out(value)
+    tiers = context.names.tiers
+    with tiers.placing:
+        missing = sum(array.nbytes for array in value.arrays if array.buffer is None)
+        if tiers.fits_on(value.device, sum(array.nbytes for array in value.arrays), missing):
+            value = context.to_device(value)
+            return value, value.kept_at("device", value.layout, value.count)
+    if is_below:
+        return value, value.kept_at("host", value.layout, value.count)
+    return value, copied_below(tiers, value, place, context.streams.main(value.device))
 
 
 @handles(FetchStep)

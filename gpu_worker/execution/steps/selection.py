@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -15,11 +15,11 @@ from gpu_worker.execution.keyed_rows import RowOrder, ordered
 from gpu_worker.execution.plan_checks import require
 from gpu_worker.execution.radix_sort import MOST_ROWS
 from gpu_worker.execution.run_context import RunContext
-from gpu_worker.execution.step_handlers import StepHandler, handles
+from gpu_worker.execution.step_handlers import Cuts, StepHandler, every_row, handles
 from gpu_worker.execution.steps.keys import order_of
 from gpu_worker.memory.partition import HeldArray, Partition
 from gpu_worker.protocol.errors import PlanError
-from gpu_worker.protocol.messages import Field, Plan
+from gpu_worker.protocol.messages import Field, Launch, Plan
 from gpu_worker.protocol.plans import NumberRowsStep, SampleRowsStep, SelectRowsStep
 
 
@@ -31,6 +31,9 @@ class _RowsStep(StepHandler[SelectRowsStep | SampleRowsStep | NumberRowsStep]):
     @property
     def leaves_host_memory(self) -> bool:
         return True         # what a replay would not bring
+
+    def cuts(self, fields: Sequence[Field], launch: Launch | None, works: Callable[[], np.ndarray]) -> Cuts:
+        return every_row(fields)
 
     def run(self, context: RunContext, values: list[Partition]) -> list[Partition]:
         values = context.each(self, values, context.to_device)
@@ -53,8 +56,9 @@ class _ChosenRows(_RowsStep):
         for array, held in zip(value.blocks[0], block, strict=False):
             assert held.buffer is not None
             take(array, held.buffer)
+        piece = None if value.piece is None else replace(value.piece, is_counted=True)
         return Partition(value.index, count, None, self.step.layout if count else self.step.empty,
-                         [tuple(block)] if count else [], value.device)
+                         [tuple(block)] if count else [], value.device, piece=piece)
 
 
 @handles(SelectRowsStep)
@@ -94,7 +98,7 @@ class SampleRowsHandler(_ChosenRows):
         if not value.count or not value.blocks:
             return value
         _check_rows(value)
-        places = self._places(value)
+        places = self._places(context, value)
         order = _rows_of(context, value)
         with context.progress.launching(self.label, (value.index,), value.device):
             chosen = order.take(places.nbytes)
@@ -106,7 +110,18 @@ class SampleRowsHandler(_ChosenRows):
         context.progress.mark(self.label, (value.index,), value.device, order.stream)
         return context.after(value, made, own=False)
 
-    def _places(self, value: Partition) -> np.ndarray:
+    def _places(self, context: RunContext, value: Partition) -> np.ndarray:
+        """Return the places of the rows that were drawn of a partition, or of a piece of it."""
+        if value.piece is None:
+            return self._drawn(value)
+        known = context.values.drawn
+        if value.index not in known:
+            known.clear()       # one partition's pieces come after another's
+            known[value.index] = self._drawn(value)
+        first, behind = np.searchsorted(known[value.index], [value.piece.first, value.piece.behind])
+        return known[value.index][first:behind] - np.uint32(value.piece.first)
+
+    def _drawn(self, value: Partition) -> np.ndarray:
         draws, step = sampling.generator(self.step.seed, value.index), self.step
         return sampling.drawn_with_replacement(draws, value.count, step.upper) if step.replaces \
             else sampling.drawn_between(draws, value.count, step.lower, step.upper)
@@ -124,14 +139,17 @@ class NumberRowsHandler(_RowsStep):
         if len(value.blocks[0]) != len(self.step.names) or value.index >= len(self.step.starts):
             raise PlanError(f"{self.label} names {len(self.step.names)} fields of {len(self.step.starts)} partitions, "
                             f"and partition {value.index} has {len(value.blocks[0])}")
-        numbers = np.arange(value.count, dtype=np.int64) * self.step.stride + self.step.starts[value.index]
+        first = 0 if value.piece is None else value.piece.first
+        numbers = np.arange(first, first + value.rows, dtype=np.int64) * self.step.stride
+        numbers += self.step.starts[value.index]
         stream = context.streams.main(value.device)
         field = HeldArray(Field(self.step.number, numbers.dtype.str, numbers.shape))
         field.buffer = context.scratch.allocate(numbers.nbytes, value.device, stream)
         context.scratch.write(field.buffer, numbers, value.device, stream)
         block = [HeldArray(replace(array.field, name=name), array.host, array.buffer.share() if array.buffer else None)
                  for array, name in zip(value.blocks[0], self.step.names, strict=True)]
-        made = Partition(value.index, value.count, None, self.step.layout, [(*block, field)], value.device)
+        made = Partition(value.index, value.count, None, self.step.layout, [(*block, field)], value.device,
+                         piece=value.piece)
         context.progress.mark(self.label, (value.index,), value.device, stream)
         return context.after(value, made, own=True)
 

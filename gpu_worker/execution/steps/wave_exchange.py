@@ -1,0 +1,225 @@
+"""Exchange of rows by their keys, of partitions that come to their devices in waves, or in pieces."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Protocol
+
+import numpy as np
+
+from gpu_worker.device.base import Device
+from gpu_worker.execution.radix_sort import MOST_ROWS
+from gpu_worker.execution.row_chunks import row_bytes
+from gpu_worker.execution.row_exchange import OrderedExchange, RowExchange
+from gpu_worker.execution.row_keys import RowKeys, in_order
+from gpu_worker.execution.run_context import RunContext
+from gpu_worker.memory.partition import Block, HeldArray, Partition
+from gpu_worker.protocol.errors import OutOfMemory, PlanError
+from gpu_worker.protocol.payload import aligned
+from gpu_worker.protocol.plans import PartitionByKeyStep
+from gpu_worker.system.failpoints import failpoint
+
+#: The least memory below devices that is taken at once, for one new partition or several.
+_LEAST_BYTES = 1 << 20
+
+Exchange = RowExchange | OrderedExchange
+#: An exchange, and the partitions that it takes.
+Moved = tuple[Exchange, Sequence[Partition]]
+
+
+class Partitioner(Protocol):
+    """Interface of the step that makes new partitions."""
+
+    step: PartitionByKeyStep
+
+    @property
+    def label(self) -> str: ...
+
+    def samples(self, keys: Sequence[RowKeys], partitions: int) -> list[np.ndarray]: ...
+
+    def edges(self, words: np.ndarray) -> np.ndarray: ...
+
+    def counted(self, context: RunContext, values: Sequence[Partition], keys: Sequence[RowKeys],
+                bounds: np.ndarray | None, *, apart: bool) -> Sequence[Moved]: ...
+
+    def tell(self, context: RunContext, keys: Sequence[RowKeys], bounds: np.ndarray | None) -> None: ...
+
+    def empty(self, context: RunContext, part: int) -> Partition: ...
+
+
+class WaveExchange:
+    """Exchange of the rows of all partitions, which come in waves: once for the bounds of ranges, if they go to ranges,
+    once to be counted, so that their new memory is known before any is moved, and once to be moved.
+
+    Parameters
+    ----------
+    partitioner : Partitioner
+        The step.
+    context : RunContext
+        The pass.
+    values : sequence of Partition
+        All partitions.
+    """
+
+    def __init__(self, partitioner: Partitioner, context: RunContext, values: Sequence[Partition]):
+        self._step, self._by, self._context = partitioner.step, partitioner, context
+        self._partitions = sum(1 for value in values if value.count and value.blocks)
+        self._words: list[np.ndarray] = []
+        self._bounds: np.ndarray | None = None
+        self._rows = np.zeros(self._step.parts, np.int64)
+        self._filled = np.zeros(self._step.parts, np.int64)
+        #: The fields of one row, of one of the blocks.
+        self._fields: list[HeldArray] = []
+        self._made: list[Partition] = []
+
+    def passes(self) -> Iterator[Callable[[list[Partition]], None]]:
+        """Yield what takes each wave, in one pass over all waves after the other."""
+        if self._step.how != "hash":
+            yield self._sample
+            self._bounds = self._by.edges(in_order(np.concatenate(self._words)) if self._words
+                                          else np.zeros((0, 1), np.uint64))
+        yield self._count
+        failpoint("shuffle-counted")
+        self._context.together(self._by, [], lambda _: self._reserve())
+        yield self._move
+        failpoint("shuffle-moved")
+
+    def made(self) -> list[Partition]:
+        """Return the new partitions, below their devices; they are the caller's from now on."""
+        made, self._made = self._made, []
+        return made
+
+    # -- passes -------------------------------------------------------------------------------------------------------
+
+    def _sample(self, values: list[Partition]) -> None:
+        keys = self._keys(self._there(values))
+        self._words += self._by.samples(keys, self._partitions) if keys else []
+        for each in keys:
+            each.close()
+
+    def _count(self, values: list[Partition]) -> None:
+        there = self._there(values)
+        for value in there:
+            self._check_alike(value)
+        with self._counted(there) as (exchanges, keys):
+            if not self._rows.any():
+                self._by.tell(self._context, keys, self._bounds)
+            for exchange, _ in exchanges:
+                self._rows += exchange.rows.astype(np.int64)
+
+    def _move(self, values: list[Partition]) -> None:
+        with self._counted(self._there(values)) as (exchanges, _):
+            for exchange, moved in exchanges:
+                with self._context.progress.launching(self._by.label, [each.index for each in moved], moved[0].device):
+                    self._moved(exchange, moved[0].device)
+
+    @contextmanager
+    def _counted(self, values: Sequence[Partition]) -> Iterator[tuple[Sequence[Moved], Sequence[RowKeys]]]:
+        """Count where the rows of a wave go; give back what this took in the end."""
+        keys = self._keys(values)
+        exchanges = self._by.counted(self._context, values, keys, self._bounds, apart=False) if values else ()
+        yield exchanges, keys
+        for each in (*[exchange for exchange, _ in exchanges], *keys):
+            each.close()
+
+    def _there(self, values: Sequence[Partition]) -> list[Partition]:
+        """Return the partitions of a wave that have rows, on their devices."""
+        there = [value for value in values if value.count and value.blocks]
+        return self._context.each(self._by, there, self._context.to_device)
+
+    def _keys(self, values: Sequence[Partition]) -> list[RowKeys]:
+        return [RowKeys(self._context, value, self._step.key) for value in values]
+
+    def _check_alike(self, value: Partition) -> None:
+        fields = list(value.blocks[0])
+        kinds = [[(each.field.name, each.field.dtype, each.field.shape[1:]) for each in found]
+                 for found in (self._fields or fields, fields)]
+        if kinds[0] != kinds[1]:
+            raise PlanError("partitions whose records differ in shape or dtype cannot be put together by their keys")
+        self._fields = self._fields or [HeldArray(each.field) for each in fields]
+
+    # -- the new partitions -------------------------------------------------------------------------------------------
+
+    def _reserve(self) -> None:
+        """Make the new partitions, with memory for their rows below their devices.
+
+        Raises
+        ------
+        OutOfMemory, SpillError
+            If there is no room for them, with the largest partition's numbers; before any row has been moved.
+        """
+        largest = int(self._rows.argmax())
+        most, total = int(self._rows[largest]), int(self._rows.sum())
+        if most > MOST_ROWS:
+            raise OutOfMemory(f"partition {largest} would have {most:,} of {total:,} records, and {MOST_ROWS:,} are "
+                              "the most that are numbered in one")
+        each = sum(map(row_bytes, self._fields))
+        try:
+            for parts, sizes in self._groups():
+                memory = self._context.names.tiers.reserve(sum(sizes), place=self._context.place_below)
+                ends = np.cumsum(sizes).tolist()
+                self._made += [self._below(part, memory[end - size:end])
+                               for part, size, end in zip(parts, sizes, ends, strict=True)]
+        except OutOfMemory as error:
+            raise OutOfMemory(f"{self._by.label} into {self._step.parts} partitions takes {total * each:,} bytes; the "
+                              f"largest is partition {largest} with {most:,} of {total:,} records ({most * each:,} "
+                              f"bytes); {error.message}") from error
+
+    def _groups(self) -> Iterator[tuple[list[int], list[int]]]:
+        """Yield the numbers of new partitions that share memory, and the bytes of each."""
+        parts: list[int] = []
+        sizes: list[int] = []
+        for part, rows in enumerate(self._rows.tolist()):
+            parts.append(part)
+            sizes.append(sum(aligned(rows * row_bytes(array)) for array in self._fields))
+            if sum(sizes) >= _LEAST_BYTES:
+                yield parts, sizes
+                parts, sizes = [], []
+        if parts:
+            yield parts, sizes
+
+    def _below(self, part: int, memory: np.ndarray) -> Partition:
+        """Return a new partition with memory for its rows."""
+        made, rows = self._by.empty(self._context, part), int(self._rows[part])
+        if rows:
+            block, start = [], 0
+            for array in self._fields:
+                nbytes = rows * row_bytes(array)
+                field = replace(array.field, shape=(rows, *array.field.shape[1:]))
+                block.append(HeldArray(field, host=memory[start:start + nbytes]))
+                start += aligned(nbytes)
+            made.blocks, made.count, made.layout = [tuple(block)], rows, self._step.layout
+        made.tier = self._context.place_below
+        return made
+
+    def _moved(self, exchange: Exchange, device: Device) -> None:
+        """Move the rows of an exchange to the new partitions, by memory on the device and on the host."""
+        context = self._context
+        stream = context.streams.main(device)
+        counts = exchange.rows.astype(np.int64)
+        starts, total = np.cumsum(counts) - counts, int(counts.sum())
+        sizes = [row_bytes(array) for array in exchange.fields]
+        buffers = [context.scratch.allocate(total * size, device, stream) if size else None for size in sizes]
+        exchange.move(np.array([(0 if buffer is None else buffer.address) + starts * size
+                                for buffer, size in zip(buffers, sizes, strict=True)], np.uint64))
+        staged = [np.empty(total * size, np.uint8) for size in sizes]
+        for memory, buffer in zip(staged, buffers, strict=True):
+            if buffer is not None:
+                device.copy_out(memory, buffer, stream=stream)
+        device.synchronize(stream=stream)
+        for buffer in filter(None, buffers):
+            context.scratch.recycle(buffer, stream)
+        for part in counts.nonzero()[0].tolist():
+            self._written(self._made[part].blocks[0], int(self._filled[part]), staged, int(starts[part]),
+                          int(counts[part]))
+        self._filled += counts
+
+    @staticmethod
+    def _written(block: Block, filled: int, staged: Sequence[np.ndarray], start: int, rows: int) -> None:
+        for array, memory in zip(block, staged, strict=True):
+            size = row_bytes(array)
+            assert array.host is not None
+            array.host[filled * size:(filled + rows) * size] = memory[start * size:(start + rows) * size]
+
