@@ -32,7 +32,7 @@ class WavePasses(Protocol):
     """Interface of a step's passes over all partitions of a plan, wave by wave."""
 
     def passes(self) -> Iterator[Callable[[list[Partition]], None]]:
-        """Yield what takes each wave, in one pass after the other."""
+        """Yield a function for each pass, which takes one wave after the other."""
 
     def made(self) -> list[Partition]:
         """Return the partitions that the step made, once all passes are done; they are the caller's."""
@@ -159,8 +159,8 @@ class StepHandler(Generic[StepMessage]):
         return ()
 
     def in_passes(self, context: RunContext, values: Sequence[Partition]) -> WavePasses | None:
-        """Return what takes the waves of a plan's partitions in several passes, and makes others of all; None for a
-        step that takes each wave once.
+        """Return the passes over all partitions of a plan by which the step makes others of all, wave by wave; None for
+        a step that takes each wave once.
         """
         return None
 

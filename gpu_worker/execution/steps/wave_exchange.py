@@ -75,7 +75,7 @@ class WaveExchange:
         self._made: list[Partition] = []
 
     def passes(self) -> Iterator[Callable[[list[Partition]], None]]:
-        """Yield what takes each wave, in one pass over all waves after the other."""
+        """Yield a function for each pass, which takes one wave after the other."""
         if self._step.how != "hash":
             yield self._sample
             self._bounds = self._by.edges(in_order(np.concatenate(self._words)) if self._words
