@@ -186,6 +186,11 @@ class RunContext:
         return self.grid
 
     @property
+    def is_by_planes(self) -> bool:
+        """Whether steps go over planes of a grid, whose blocks stay in host memory."""
+        return self.grid is not None and self.grid.is_by_planes
+
+    @property
     def is_in_waves(self) -> bool:
         """Whether the pass takes some partitions, or pieces of them, after the others."""
         return self.launches.deals is not None

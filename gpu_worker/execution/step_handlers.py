@@ -12,6 +12,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
+from gpu_worker.execution.grid.planes import GridByPlanes
 from gpu_worker.execution.run_context import BlockForm, RunContext
 from gpu_worker.memory.partition import Partition
 from gpu_worker.memory.registry import Registry
@@ -164,6 +165,11 @@ class StepHandler(Generic[StepMessage]):
         """
         return None
 
+    @property
+    def goes_by_planes(self) -> bool:
+        """Whether it can run on a grid whose blocks stay in host memory, by planes of them."""
+        return False
+
     # -- what it does -------------------------------------------------------------------------------------------------
 
     def start(self, context: RunContext, part: Input) -> Partition:
@@ -185,6 +191,10 @@ class StepHandler(Generic[StepMessage]):
             If such a step can only start a plan.
         """
         raise PlanError(f"{self.name} can only start a plan")
+
+    def run_by_planes(self, context: RunContext, planes: GridByPlanes, values: list[Partition]) -> list[Partition]:
+        """Run the step on a grid's blocks in host memory, if :attr:`goes_by_planes`; return its values."""
+        return self.run(context, values)
 
     def keep_fold(self, context: RunContext) -> bool:
         """Keep what the plan folded, if this step is to; return whether it is, as the reply has none of it then."""

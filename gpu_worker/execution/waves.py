@@ -16,6 +16,7 @@ from typing import Any
 
 from gpu_worker.device.base import Device
 from gpu_worker.execution.fold_launches import FoldLaunches
+from gpu_worker.execution.grid.planes import GridByPlanes
 from gpu_worker.execution.pieces import PartitionPieces
 from gpu_worker.execution.plan_cache import DecodedPlan
 from gpu_worker.execution.run_context import RunContext
@@ -23,12 +24,15 @@ from gpu_worker.execution.step_handlers import StepHandler
 from gpu_worker.execution.wave_deals import WaveDeals
 from gpu_worker.memory.partition import HeldArray, Partition
 from gpu_worker.memory.spill_files import spilled
+from gpu_worker.protocol.grids import GridShape
 from gpu_worker.protocol.messages import ExecStep, Field, MapFoldStep
 from gpu_worker.protocol.payload import field_bytes
 from gpu_worker.system.failpoints import failpoint
 
 #: The part of a wave by which it may be larger before a partition is cut.
 _SLACK = 32
+#: The share of a device's free memory that planes of a grid may take; the other one is for a plan that found no room.
+_PLANES, _FEWER_PLANES = 3 / 4, 2 / 5
 
 #: Steps of a plan.
 Steps = Sequence[StepHandler[Any]]
@@ -37,8 +41,8 @@ Work = Callable[[Steps, list[Partition]], list[Partition]]
 
 
 def may_stream(plan: DecodedPlan) -> bool:
-    """Return whether a plan can run in waves: it is on no grid, whose blocks need their neighbours."""
-    return plan.plan.grid is None
+    """Return whether a plan can run in waves: on a grid, whose blocks need their neighbours, by planes."""
+    return plan.plan.grid is None or (plan.fills_ghosts and all(step.goes_by_planes for step in plan.steps[1:]))
 
 
 @dataclass(frozen=True)
@@ -74,6 +78,9 @@ def run_in_waves(plan: DecodedPlan, context: RunContext, size: WaveSize, start: 
     """
     steps: Steps = plan.steps[1:]
     values = start()
+    if plan.plan.grid is not None:
+        _run_by_planes(plan.plan.grid, context, size, steps, values)
+        return
     for place, step in enumerate(steps):
         exchange = step.in_passes(context, values)
         if exchange is not None:
@@ -84,6 +91,17 @@ def run_in_waves(plan: DecodedPlan, context: RunContext, size: WaveSize, start: 
             steps, values = steps[place + 1:], exchange.made()
             break
     Waves(plan, steps, context, size).run(values, work)
+
+
+def _run_by_planes(grid: GridShape, context: RunContext, size: WaveSize, steps: Steps,
+                   values: list[Partition]) -> None:
+    """Run steps on a grid by planes."""
+    context.grid_steps.is_by_planes = True
+    memory = values[0].device.memory()
+    budget = int((memory.total - memory.used) * (_PLANES if size.ahead else _FEWER_PLANES))
+    planes = GridByPlanes(context, context.grid_steps, grid, budget)
+    for step in steps:
+        values = step.run_by_planes(context, planes, values)
 
 
 def _before(work: Work, then: Callable[[list[Partition]], None], steps: Steps,

@@ -91,7 +91,7 @@ class PlanRuns:
         with self.admission.alone(request.seconds):
             may_fit = self.plans.forget() or self._has_tried_patches(request, plan) or is_crowded
             sizes: list[WaveSize | None] = [None] if may_fit else []
-            if may_stream(plan):
+            if self._may_stream(request, plan):
                 stream = self._stream_bytes()
                 sizes += [WaveSize(stream, stream), WaveSize(0, stream // _SMALLER, ahead=False)]
             for size in sizes:
@@ -119,11 +119,19 @@ class PlanRuns:
         """Return the bytes of a wave on the smallest device."""
         return min([self._names.tiers.stream_bytes(device) for device in self._pool.devices], default=0)
 
+    def _may_stream(self, request: Run, plan: DecodedPlan) -> bool:
+        """Return whether a plan can run in waves on this node alone; on a grid if all of its blocks are below devices.
+        """
+        if not may_stream(plan) or request.world is not None or plan.plan.grid is None:
+            return may_stream(plan) and request.world is None
+        return 0 <= plan.source < len(request.vrdds) and all(
+            array.host is not None for value in self._names.held(request.vrdds[plan.source]) for array in value.arrays)
+
     def _wave_size(self, request: Run, plan: DecodedPlan) -> WaveSize | None:
         """Return the size of the waves that a plan is to run in, as what it has to copy in takes more than half of the
         memory that is free; None where it fits.
         """
-        if not may_stream(plan) or request.world is not None or not 0 <= plan.source < len(request.vrdds):
+        if not self._may_stream(request, plan) or not 0 <= plan.source < len(request.vrdds):
             return None
         missing, free = least_free(self._names.held(request.vrdds[plan.source]))
         stream = self._stream_bytes()
@@ -269,7 +277,8 @@ def _advice(plan: DecodedPlan) -> str:
     """Return the advice for a plan that found no room by itself and, if it can, in waves; empty if there is none."""
     if plan.plan.grid is not None:
         return "; the blocks of a grid are on devices all at once, as each step needs their neighbours: more or " \
-            "larger devices, or a smaller dtype, hold them"
+            'larger devices, or a smaller dtype, hold them, and persist("GPU_AND_HOST") in host memory, from where ' \
+            "steps take planes of them"
     if plan.keeps_on_devices:
         return '; persist("GPU_AND_HOST") keeps in host memory what does not fit'
     if may_stream(plan):

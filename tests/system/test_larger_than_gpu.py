@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from tests.system.topology import Topology
 from tests.system.vrdd_tools import exact, host_context, report
-from vispark import IN, OUT, Kernels, OutOfMemory, PlanError
+from vispark import IN, OUT, Grid, Kernels, OutOfMemory, PlanError, stencil
 from vispark.api.vrdd import VRDD
 from vispark.ml import loads
 from vispark.ml.clustering import KMeans
@@ -199,6 +199,52 @@ def test_a_partition_of_four_times_the_device_is_streamed_by_rows(local: Topolog
         host = rows(sc).send().cache()
         with pytest.raises(OutOfMemory, match="streams a partition by rows, or whole where a raw kernel"):
             raw(host)
+
+
+@stencil
+def spread(u):
+    return (u[-1, 0, 0] + u[2, 0, 0] + u[0, -1, 1] + u[0, 1, 0] + u[0, 0, -1]) / 5
+
+
+@stencil
+def faster(u, v):
+    return {"v": v[0, 0, 0] + (u[1, 0, 0] - u[-1, 0, 0]) / 4}
+
+
+@stencil
+def moved(u, v):
+    return {"u": u[0, 0, 0] + (v[0, 1, 0] - v[-1, 0, 0]) / 8}
+
+
+def of_grids(sc: SparkContext, level: str) -> dict[str, object]:
+    """What steps make of a grid of 3 MB, in one block and in several, by all kinds of boundaries."""
+    cells = np.random.default_rng(4).normal(size=(160, 48, 48))
+    found: dict[str, object] = {}
+    for name, boundary, splits in (("periodic", "periodic", (1, 1, 1)), ("mirrored", "mirrored", (3, 2, 1)),
+                                   ("number", (0.5, "periodic", 0.0), (2, 1, 1)),
+                                   ("function", lambda z, y, x: z + 2.0 * y - x, (1, 2, 1))):
+        grid = Grid(cells.shape, splits=splits, halo=2, boundary=boundary)
+        blocks = grid.scatter(sc, cells)
+        blocks = blocks.send().cache() if level == "host" else blocks.persist(level)
+        later = blocks.iterate(spread, steps=7)
+        found[name] = exact(grid.gather(later))
+        found[f"{name} one more"] = exact(grid.gather(later.iterate(spread, steps=1)))
+        found[f"{name} mapped"] = exact(grid.gather(later.halo_extract().halo_shuffle().vmap(spread)))
+    grid = Grid(cells.shape, splits=(2, 1, 1), halo=1, boundary="mirrored")
+    both = grid.scatter(sc, {"u": cells, "v": cells[::-1].copy()})
+    both = both.send().cache() if level == "host" else both.persist(level)
+    leap = both.iterate([faster, moved], steps=3)
+    return found | {name: exact(array) for name, array in grid.gather(leap).items()}
+
+
+def test_a_grid_that_does_not_fit_goes_by_planes(local: Topology):
+    with host_context(local) as sc:
+        expected = of_grids(sc, "GPU")
+    with host_context(local, memory="4m") as sc:
+        for level in ("host", "GPU_AND_HOST"):
+            found = of_grids(sc, level)
+            assert [name for name in found if found[name] != expected[name]] == [], level
+        assert report(sc).memory[0].used < 4 << 20
 
 
 def test_cache_says_what_would_fit(small: SparkContext):

@@ -23,7 +23,16 @@ from gpu_worker.memory.grid.layout import BlockWindow, Copy, PackedLayout, Patch
 from gpu_worker.memory.grid.patches import Cells, Domain, lattice_of, lifted, position
 from gpu_worker.memory.partition import Block, HeldArray, Partition
 from gpu_worker.protocol.errors import PlanError
-from gpu_worker.protocol.grids import ExchangeStep, GridShape, Halo, Iterated, IterateStep, StencilStep, WindowStep
+from gpu_worker.protocol.grids import (
+    ExchangeStep,
+    GridShape,
+    Halo,
+    Iterated,
+    IterateStep,
+    Phase,
+    StencilStep,
+    WindowStep,
+)
 from gpu_worker.protocol.messages import Field, StencilLaunch
 from gpu_worker.worlds.base import JoinedWorld, RecordedExchange
 
@@ -72,6 +81,8 @@ class GridSteps:
         self.has_filled = False
         #: The way that the last loop has gone.
         self.path: LoopRoute | None = None
+        #: Whether the blocks stay in host memory, and steps go over planes of them.
+        self.is_by_planes = False
 
     def close(self) -> None:
         """Release memory that was kept for later steps."""
@@ -94,7 +105,7 @@ class GridSteps:
         domain = self._domain_of(values)
         arrays = self._arrays(values)
         content = {}
-        for name, dtype in _fields(values).items():
+        for name, dtype in fields_of(values).items():
             found = {number: arrays[number, name] for number in self._owners}
             content[name] = self._cells(domain, dtype, found)
         return self._windows(values, content)
@@ -153,8 +164,8 @@ class GridSteps:
             buffer = self._context.allocate(patch.layout.elements * dtype.itemsize, patch.device)
             buffer.ghosts = None
             self._context.copy(patch.device, [
-                _copy(_place(array, domain.places[number][1]), (buffer.address, patch.layout), domain.places[number][1],
-                      dtype.itemsize) for number, array in held.items()])
+                copy_between(_place(array, domain.places[number][1]), (buffer.address, patch.layout),
+                             domain.places[number][1], dtype.itemsize) for number, array in held.items()])
             buffers.append(buffer)
         return Cells(dtype, tuple(buffers))
 
@@ -177,7 +188,7 @@ class GridSteps:
         """Return a stepper of the values, which are windows of patches."""
         domain, arrays = self._domain_of(values), self._arrays(values)
         content = {}
-        for name, dtype in _fields(values).items():
+        for name, dtype in fields_of(values).items():
             firsts = [arrays[number, name] for number in
                       (next(number for number, (at, _) in domain.places.items() if at == place)
                        for place in range(len(domain.patches)))]
@@ -217,7 +228,8 @@ class GridSteps:
             described = Field(array.field.name, array.field.dtype, self._shape(around))
             size = np.dtype(described.dtype).itemsize
             buffer = self._context.allocate(layout.elements * size, value.device)
-            copies[value.device].append(_copy(_place(array, array.window.box), (buffer.address, layout), around, size))
+            copies[value.device].append(
+                copy_between(_place(array, array.window.box), (buffer.address, layout), around, size))
             found[id(array)] = HeldArray(described, buffer=buffer)
         self._copy(copies)
         return found
@@ -298,6 +310,34 @@ class GridSteps:
         self._mark(step.label, values)
         return self._windows(values, stepper.finish())
 
+    def stepped(self, phase: Phase, values: Sequence[Partition], domain: Domain,
+                content: Mapping[str, Cells]) -> dict[str, Cells]:
+        """Compute one stencil on patches of a domain, and return their fields; the caller holds these, and the content.
+        """
+        stepper = Stepper(domain, dict(content), self._context)
+        filled, each = stepper.phase(phase.halos, self._kernel(phase.launch))
+        self._do(phase.label, values, [*filled, *each])
+        return stepper.finish()
+
+    def looped(self, step: IterateStep, values: Sequence[Partition], domain: Domain,
+               content: Mapping[str, Cells]) -> dict[str, Cells]:
+        """Run a loop on patches of a domain, as :meth:`stepped` computes a stencil."""
+        stepper = Stepper(domain, dict(content), self._context)
+        kernels = {phase.launch: self._kernel(phase.launch) for phase in step.phases}
+        with self._noted(step.label, values):
+            Loop(step, kernels, stepper, lambda: self._wait(step.label, values)).run()
+        self._mark(step.label, values)
+        return stepper.finish()
+
+    @property
+    def context(self) -> GridContext:
+        """Streams and memory."""
+        return self._context
+
+    def outputs(self, index: int) -> Sequence[Field]:
+        """Return the fields that one of the plan's stencils computes."""
+        return self._kernel(index).launch.outputs
+
     def _kernel(self, index: int) -> StencilSource:
         if not 0 <= index < len(self._stencils):
             raise PlanError(f"the plan names stencil {index}, and has {len(self._stencils)}")
@@ -337,8 +377,8 @@ def _each(values: Iterable[Partition]) -> Iterable[tuple[Partition, int, HeldArr
                 yield value, number, array
 
 
-def _fields(values: Sequence[Partition]) -> dict[str, np.dtype]:
-    """Return the fields that all blocks have."""
+def fields_of(values: Sequence[Partition]) -> dict[str, np.dtype]:
+    """Return the fields that all blocks have, and their dtypes."""
     found = {tuple((array.field.name, array.field.dtype) for array in block)
              for value in values for block in value.blocks}
     if len(found) != 1:
@@ -352,6 +392,7 @@ def _place(array: HeldArray, box: Box) -> tuple[int, PatchLayout]:
     return array.on_device.address, layout
 
 
-def _copy(source: tuple[int, PatchLayout], target: tuple[int, PatchLayout], box: Box, size: int) -> Copy:
+def copy_between(source: tuple[int, PatchLayout], target: tuple[int, PatchLayout], box: Box, size: int) -> Copy:
+    """Return the copy of a box of cells from one address and layout to another."""
     return Copy(source[0] + source[1].element(box.low) * size, target[0] + target[1].element(box.low) * size,
                 source[1].strides, target[1].strides, box.shape, size)

@@ -6,6 +6,7 @@ import math
 from functools import partial
 from typing import TypeVar
 
+from gpu_worker.execution.grid.planes import GridByPlanes
 from gpu_worker.execution.plan_checks import check_halos, check_stencil, require
 from gpu_worker.execution.run_context import BlockForm, RunContext
 from gpu_worker.execution.step_handlers import StepHandler, StepMessage, handles
@@ -48,8 +49,16 @@ class ExchangeHandler(_FillingHandler[ExchangeStep]):
     def verify_on(self, grid: GridShape, plan: Plan) -> None:
         check_halos(grid, self.step.halos)
 
+    @property
+    def goes_by_planes(self) -> bool:
+        return True
+
     def run(self, context: RunContext, values: list[Partition]) -> list[Partition]:
         context.grid_steps.exchange(self.step)
+        return values
+
+    def run_by_planes(self, context: RunContext, planes: GridByPlanes, values: list[Partition]) -> list[Partition]:
+        planes.exchange(self.step)
         return values
 
 
@@ -60,9 +69,16 @@ class StencilHandler(_FillingHandler[StencilStep]):
     def verify_on(self, grid: GridShape, plan: Plan) -> None:
         check_stencil(plan, self.step.launch)
 
+    @property
+    def goes_by_planes(self) -> bool:
+        return True
+
     def run(self, context: RunContext, values: list[Partition]) -> list[Partition]:
         return context.with_blocks(values, context.together(self, values,
                                                             partial(context.grid_steps.stencil, self.step)))
+
+    def run_by_planes(self, context: RunContext, planes: GridByPlanes, values: list[Partition]) -> list[Partition]:
+        return context.together(self, values, partial(planes.stencil, self.step))
 
 
 @handles(IterateStep)
@@ -86,9 +102,16 @@ class IterateHandler(_FillingHandler[IterateStep]):
             check_stencil(plan, phase.launch)
             check_halos(grid, phase.halos)
 
+    @property
+    def goes_by_planes(self) -> bool:
+        return not self.branches
+
     def run(self, context: RunContext, values: list[Partition]) -> list[Partition]:
         return context.with_blocks(values, context.together(self, values,
                                                             partial(context.grid_steps.iterate, self.step)))
+
+    def run_by_planes(self, context: RunContext, planes: GridByPlanes, values: list[Partition]) -> list[Partition]:
+        return context.together(self, values, partial(planes.iterate, self.step))
 
 
 @handles(WindowStep)

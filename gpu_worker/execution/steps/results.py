@@ -28,6 +28,10 @@ class KeepHandler(KeepingHandler[KeepStep]):
         return self.step.place != "device"
 
     @property
+    def goes_by_planes(self) -> bool:
+        return True
+
+    @property
     def by_blocks(self) -> bool:    # type: ignore[override]
         return self.step.place != "device"
 
@@ -43,14 +47,17 @@ class KeepHandler(KeepingHandler[KeepStep]):
                 f"a value is kept on host, device, {' or '.join(PLACES)}, not {self.step.place[:40]!r}")
 
     def run(self, context: RunContext, values: list[Partition]) -> list[Partition]:
-        kept = self._placed if self.step.place in PLACES else partial(self._kept, place=self.step.place)
+        kept = partial(self._kept, place="host") if context.is_by_planes else \
+            self._placed if self.step.place in PLACES else partial(self._kept, place=self.step.place)
         return context.each(self, values, partial(kept, context))
 
     def _placed(self, context: RunContext, value: Partition) -> Partition:
-        """Keep a value on its device while that has room for it, else in host memory or a file."""
+        """Keep a value on its device while that has room for it, else in host memory or a file; blocks of a grid, which
+        steps read from patches or by planes, always there.
+        """
         if value.positions:
-            raise PlanError("the blocks of a grid need their neighbours in each step, and are kept on devices alone: "
-                            "cache(\"GPU\"), with more or larger devices where they do not fit")
+            below = copied_below(context.names.tiers, value, self.step.place, context.streams.main(value.device))
+            return self._pending(context, value, below)
         return self._pending(context, *placed(context, self.step.place, value))
 
     def _kept(self, context: RunContext, value: Partition, place: str) -> Partition:
@@ -67,7 +74,7 @@ class KeepHandler(KeepingHandler[KeepStep]):
             kept.layout = variant.layouts[self.number]
             kept.count = value.count if variant.counts[self.number] < 0 else variant.counts[self.number]
         if self.step.place in PLACES:
-            kept.tier = self.step.place
+            kept.tier = "" if value.positions else self.step.place
         context.results.pending.append((self.step, kept))
         return value
 
@@ -106,6 +113,10 @@ class FetchHandler(StepHandler[FetchStep]):
 
     def cuts(self, fields: Sequence[Field], launch: Launch | None, works: Callable[[], np.ndarray]) -> Cuts:
         return every_row(fields)
+
+    @property
+    def goes_by_planes(self) -> bool:
+        return True
 
     @property
     def limit(self) -> int:     # type: ignore[override]

@@ -7,6 +7,7 @@ from functools import partial
 
 import numpy as np
 
+from gpu_worker.execution.grid.planes import GridByPlanes
 from gpu_worker.execution.run_context import BlockForm, RunContext
 from gpu_worker.execution.step_handlers import Cuts, StepHandler, every_row, handles
 from gpu_worker.memory.partition import HeldArray, Partition
@@ -30,6 +31,13 @@ class ToDeviceHandler(StepHandler[ToDeviceStep]):
     def cuts(self, fields: Sequence[Field], launch: Launch | None, works: Callable[[], np.ndarray]) -> Cuts:
         return every_row(fields)
 
+    @property
+    def goes_by_planes(self) -> bool:
+        return True
+
+    def run_by_planes(self, context: RunContext, planes: GridByPlanes, values: list[Partition]) -> list[Partition]:
+        return values
+
     def run(self, context: RunContext, values: list[Partition]) -> list[Partition]:
         return context.each(self, values, context.to_device)
 
@@ -47,6 +55,13 @@ class ToHostHandler(StepHandler[ToHostStep]):
 
     def cuts(self, fields: Sequence[Field], launch: Launch | None, works: Callable[[], np.ndarray]) -> Cuts:
         return every_row(fields)
+
+    @property
+    def goes_by_planes(self) -> bool:
+        return True
+
+    def run_by_planes(self, context: RunContext, planes: GridByPlanes, values: list[Partition]) -> list[Partition]:
+        return values
 
     def run(self, context: RunContext, values: list[Partition]) -> list[Partition]:
         return context.together(self, values, partial(copied_out, context))

@@ -1,0 +1,255 @@
+"""Grids whose blocks do not fit their device: steps on a range of planes after the other, with the planes around it.
+
+The blocks lie in host memory. A range of planes along the grid's first axis is copied to the device together with as
+many planes on both sides as its new values depend on; stencils and loops run on these as on a patch of their own, and
+the planes of the range are copied out. What they compute of the planes around it is wrong near the ends, and left. A
+cell's new value is computed as in any other patch, so that the bits are those of a grid that fits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+
+from gpu_worker.device.base import Buffer
+from gpu_worker.execution.grid.steps import GridSteps, copy_between, fields_of
+from gpu_worker.execution.run_context import RunContext
+from gpu_worker.memory.grid.boxes import Box, Triple
+from gpu_worker.memory.grid.ghosts import PERIODIC
+from gpu_worker.memory.grid.layout import Copy, PackedLayout, PatchLayout
+from gpu_worker.memory.grid.patches import Cells, Domain, Patch, lattice_of, lifted, position
+from gpu_worker.memory.partition import HeldArray, Partition
+from gpu_worker.protocol.errors import OutOfMemory
+from gpu_worker.protocol.grids import ExchangeStep, GridShape, Halo, Iterated, IterateStep, Phase, StencilStep
+from gpu_worker.protocol.messages import Field
+from gpu_worker.protocol.payload import aligned, field_bytes
+
+#: The share of the planes on the device that may be those around a range.
+_AROUND = 3
+
+#: Computes new fields of a domain's patches.
+Advance = Callable[[Domain, Mapping[str, Cells]], dict[str, Cells]]
+
+
+@dataclass(frozen=True)
+class _Planes:
+    """Planes of a grid's first axis: those that are computed, and the boxes of cells that are on the device for it."""
+
+    low: int
+    high: int
+    boxes: tuple[Box, ...]
+
+
+class GridByPlanes:
+    """Steps of a plan on a grid whose blocks lie in host memory.
+
+    Parameters
+    ----------
+    context : RunContext
+        The pass.
+    steps : GridSteps
+        What runs steps on patches.
+    grid : GridShape
+        The grid.
+    budget : int
+        The bytes of device memory that a range of planes may take, with all that is computed of it.
+    """
+
+    def __init__(self, context: RunContext, steps: GridSteps, grid: GridShape, budget: int):
+        self._context, self._steps, self._budget = context, steps, budget
+        self._lattice, self._axis = lattice_of(grid), 3 - len(grid.shape)
+        self._most, self._axes = lifted(grid.ghosts or grid.halo, 0), len(grid.shape)
+        self._halos: tuple[Halo, ...] = ()
+
+    def exchange(self, step: ExchangeStep) -> None:
+        """Record an exchange, for the stencil behind it."""
+        self._halos = step.halos
+
+    def stencil(self, step: StencilStep, values: Sequence[Partition]) -> list[Partition]:
+        """Compute a stencil, and return the partitions with the resulting blocks, in host memory.
+
+        Raises
+        ------
+        OutOfMemory
+            If the device has no room for the planes that one depends on, or host memory none for what comes out.
+        """
+        halos, self._halos = self._halos, ()
+        phase = Phase(step.label, halos, step.launch)
+        return self._passed(partial(self._steps.stepped, phase, values), [phase], 1, values)
+
+    def iterate(self, step: IterateStep, values: Sequence[Partition]) -> list[Partition]:
+        """Run a loop, as :meth:`stencil` computes a stencil."""
+        # Several steps at once take more ghost cells, for which there is less room here.
+        done, step = 0, replace(step, together=(), stride=1)
+        while done < step.steps:
+            count = self._steps_at_once(step, values, step.steps - done)
+            some = replace(step, steps=count, done=step.done + done)
+            values = self._passed(partial(self._steps.looped, some, values), step.phases, count, values)
+            done += count
+        self._steps.iterated.append(Iterated(step.steps, -1.0))
+        return list(values)
+
+    def _steps_at_once(self, step: IterateStep, values: Sequence[Partition], most: int) -> int:
+        """Return the number of steps that are done on planes while they are on the device."""
+        planes, each = self._planes_at_once(step.phases, values), self._reach(step.phases, 1)
+        return max(1, min(most, planes // (2 * _AROUND * each))) if each else most
+
+    def _reach(self, phases: Sequence[Phase], steps: int) -> int:
+        """Return on how many planes on either side the values after some steps depend."""
+        return steps * sum(max([0, *[max(halo.below[0], halo.above[0]) for halo in phase.halos]]) for phase in phases)
+
+    def _ghosts(self, phases: Sequence[Phase]) -> Triple:
+        """Return the ghost cells of the patches: those that are read, or, where sides have values, as many as these."""
+        halos = [halo for phase in phases for halo in phase.halos]
+        if any(side.values >= 0 for halo in halos for side in halo.sides):
+            return self._most
+        widths = [lifted(each, 0) for halo in halos for each in (halo.below, halo.above)]
+        return tuple(map(max, *widths)) if widths else (0, 0, 0)
+
+    # -- one pass -----------------------------------------------------------------------------------------------------
+
+    def _planes_at_once(self, phases: Sequence[Phase], values: Sequence[Partition]) -> int:
+        """Return the number of planes that the device has room for: of each field that comes in, what comes in and the
+        memory that it is copied from, of each that is computed two of these and the memory that it is copied to.
+        """
+        layout = PatchLayout(Box((0, 0, 0), self._lattice.shape), self._ghosts(phases))
+        around = 2 * layout.ghosts[self._axis]
+        cells = layout.elements / (layout.box.shape[self._axis] + around)
+        came = sum(dtype.itemsize for dtype in fields_of(values).values())
+        made = {each.name: np.dtype(each.dtype).itemsize for phase in phases
+                for each in self._steps.outputs(phase.launch)}
+        return int(self._budget / (cells * (2 * came + 3 * sum(made.values())))) - around
+
+    def _ranges(self, phases: Sequence[Phase], steps: int, values: Sequence[Partition]) -> Iterator[_Planes]:
+        """Yield the planes in ranges.
+
+        Raises
+        ------
+        OutOfMemory
+            If there is no room for one.
+        """
+        around = self._reach(phases, steps)
+        extent, axis = self._lattice.shape[self._axis], self._axis
+        planes = self._planes_at_once(phases, values)
+        each = planes - 2 * around
+        if each < 1:
+            raise OutOfMemory(f"{max(planes, 0)} planes of the grid fit {values[0].device.name} together with what is "
+                              f"computed of them, and one depends on {around} on either side")
+        sides = [halo.sides[0].rule == PERIODIC for phase in phases for halo in phase.halos]
+        everything = Box((0, 0, 0), self._lattice.shape)
+        for low in range(0, extent, each):
+            high = min(low + each, extent)
+            first, behind = low - around, high + around
+            if behind - first >= extent:
+                yield _Planes(low, high, (everything,))
+                continue
+            boxes = [everything.along(axis, max(first, 0), min(behind, extent))]
+            if any(sides) and first < 0:
+                boxes.append(everything.along(axis, extent + first, extent))
+            if any(sides) and behind > extent:
+                boxes.append(everything.along(axis, 0, behind - extent))
+            yield _Planes(low, high, tuple(boxes))
+
+    def _passed(self, advance: Advance, phases: Sequence[Phase], steps: int,
+                values: Sequence[Partition]) -> list[Partition]:
+        """Return the partitions after some steps, of all planes."""
+        device, ghosts, made = values[0].device, self._ghosts(phases), list[Partition]()
+        for planes in self._ranges(phases, steps, values):
+            patches = tuple(Patch(Box((0, 0, 0), (0, 0, 0)), PatchLayout(box, ghosts), device) for box in planes.boxes)
+            domain = Domain(self._lattice, ghosts, patches, axes=self._axes, is_part=True)
+            content = {name: self._brought(domain, name, dtype, values) for name, dtype in fields_of(values).items()}
+            after = advance(domain, content)
+            made = made or self._reserved(after, values)
+            self._copied_out(domain, after, planes, made)
+            for cells in (*content.values(), *after.values()):
+                for buffer in cells.buffers:
+                    self._steps.context.recycle(buffer)
+            self._context.scratch.close()       # the next range may be of another size
+        return made
+
+    def _brought(self, domain: Domain, name: str, dtype: np.dtype, values: Sequence[Partition]) -> Cells:
+        """Copy the cells of a field to the device."""
+        context, buffers = self._steps.context, []
+        for patch in domain.patches:
+            layout, device = patch.layout, patch.device
+            buffer = context.allocate(layout.elements * dtype.itemsize, device)
+            buffer.ghosts = None
+            copies, staged = [*self._emptied(buffer, layout, dtype)], []
+            for box, array in self._held(name, values):
+                shared = box.shared(layout.box)
+                if shared.size:
+                    rows = array.rows(shared.low[self._axis] - box.low[self._axis],
+                                      shared.high[self._axis] - box.low[self._axis])
+                    assert rows.host is not None
+                    staged.append(context.allocate(rows.nbytes, device))
+                    device.copy_in(staged[-1], rows.host, stream=context.stream(device))
+                    copies.append(copy_between((staged[-1].address, PackedLayout(shared, (0, 0, 0))),
+                                               (buffer.address, layout), shared, dtype.itemsize))
+            context.copy(device, copies)
+            for each in staged:
+                context.recycle(each)
+            buffers.append(buffer)
+        return Cells(dtype, tuple(buffers))
+
+    def _emptied(self, buffer: Buffer, layout: PatchLayout, dtype: np.dtype) -> Iterator[Copy]:
+        """Yield copies of zeros to the planes of ghost cells at both ends, which may stay what they are."""
+        around, axis = layout.box.grown(layout.ghosts, layout.ghosts), self._axis
+        zeros = self._steps.context.pattern(buffer.device, bytes(dtype.itemsize))
+        for low, high in ((around.low[axis], layout.box.low[axis]), (layout.box.high[axis], around.high[axis])):
+            box = around.along(axis, low, high)
+            if box.size:
+                yield Copy(zeros.address, buffer.address + layout.element(box.low) * dtype.itemsize, (0, 0, 0),
+                           layout.strides, box.shape, dtype.itemsize)
+
+    def _held(self, name: str, values: Sequence[Partition]) -> Iterator[tuple[Box, HeldArray]]:
+        for value in values:
+            for number, block in zip(value.positions, value.blocks, strict=True):
+                for array in block:
+                    if array.field.name == name:
+                        yield self._lattice.block(position(self._lattice, number)), array
+
+    # -- what comes out -----------------------------------------------------------------------------------------------
+
+    def _reserved(self, after: Mapping[str, Cells], values: Sequence[Partition]) -> list[Partition]:
+        """Return the partitions with memory below the device for what comes out of all planes."""
+        made, tiers, place = [], self._context.names.tiers, self._context.place_below
+        for value in values:
+            blocks = []
+            for number in value.positions:
+                shape = self._lattice.block(position(self._lattice, number)).shape[self._axis:]
+                fields = [Field(name, cells.dtype.str, shape) for name, cells in after.items()]
+                memory = tiers.reserve(sum(aligned(field_bytes(field)) for field in fields), place=place)
+                ends = np.cumsum([aligned(field_bytes(field)) for field in fields]).tolist()
+                starts = [0, *ends[:-1]]
+                blocks.append(tuple([HeldArray(field, host=memory[start:start + field_bytes(field)])
+                                     for field, start in zip(fields, starts, strict=True)]))
+            made.append(value.with_blocks(blocks))
+        return made
+
+    def _copied_out(self, domain: Domain, after: Mapping[str, Cells], planes: _Planes,
+                    made: Sequence[Partition]) -> None:
+        """Copy a range's planes out to the blocks, and wait for it."""
+        context, patch = self._steps.context, domain.patches[0]
+        device, copies, staged = patch.device, list[Copy](), list[tuple[Buffer, HeldArray]]()
+        for name, cells in after.items():
+            size = cells.dtype.itemsize
+            for box, array in self._held(name, made):
+                shared = box.along(self._axis, max(box.low[self._axis], planes.low),
+                                   min(box.high[self._axis], planes.high))
+                if shared.size:
+                    rows = array.rows(shared.low[self._axis] - box.low[self._axis],
+                                      shared.high[self._axis] - box.low[self._axis])
+                    buffer = context.allocate(rows.nbytes, device)
+                    staged.append((buffer, rows))
+                    copies.append(copy_between((cells.buffers[0].address, patch.layout),
+                                               (buffer.address, PackedLayout(shared, (0, 0, 0))), shared, size))
+        context.copy(device, copies)
+        for buffer, rows in staged:
+            assert rows.host is not None
+            device.copy_out(rows.host, buffer, stream=context.stream(device))
+            context.recycle(buffer)
+        device.synchronize(stream=context.stream(device))
+        context.close()
