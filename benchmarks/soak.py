@@ -2,7 +2,8 @@
 
 Each leg repeats one thing that makes something new every time. Of the driver, the device process and the daemon it
 prints the slopes, a 10,000 iterations, of resident memory, memory mappings, descriptors and threads; of the directory
-of compiled kernels that of its bytes. The first third of a leg does not count: caches fill in it.
+of compiled kernels that of its bytes. The first third of a leg does not count: caches fill in it. Ctrl-C ends a leg
+with what it has.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -190,7 +192,10 @@ def main(iterations: int, device: str, legs: tuple[str, ...], beside: int, out: 
         for name in legs or LEGS:
             began = time.monotonic()
             with context(device, 2, {"spark.vispark.cacheDir": str(directory)}) as sc:
-                points = list(soaked(sc, name, iterations, directory, beside if name == "sessions" else 1))
+                points: list[tuple[int, dict[str, float]]] = []
+                with suppress(KeyboardInterrupt):
+                    for point in soaked(sc, name, iterations, directory, beside if name == "sessions" else 1):
+                        points.append(point)
             found = slopes(points)
             kept[name] = {"slopes": found, "seconds": time.monotonic() - began, "samples": points}
             seconds = time.monotonic() - began
