@@ -9,7 +9,8 @@ from __future__ import annotations
 import mmap
 import os
 import tempfile
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -51,7 +52,8 @@ class SpillFiles:
         return self._made(content.nbytes, content)
 
     def reserve(self, nbytes: int) -> np.ndarray:
-        """Return ``nbytes`` bytes (uint8) to be written, that lie in a file as those of :meth:`write` do.
+        """Return ``nbytes`` bytes (uint8) to be written, that lie in a file as those of :meth:`write` do, and are on
+        the disk after :func:`sync`.
 
         Raises
         ------
@@ -64,21 +66,18 @@ class SpillFiles:
         if not nbytes:
             return np.empty(0, np.uint8)
         directory = self.directory or tempfile.gettempdir()
-        asked = f"a file of {nbytes:,} bytes in {directory}, for what finds no room in memory"
-        try:
-            with system_call(asked, SpillError), tempfile.TemporaryFile(dir=directory, buffering=0) as file:
-                os.posix_fallocate(file.fileno(), 0, nbytes)
-                if content is not None:
-                    _write(file.fileno(), content)
-                return np.asarray(SpilledContent(file.fileno(), nbytes, is_written=content is not None))
-        except VisparkError as error:
-            raise type(error)(f"{error.message}: spark.vispark.spillDir names another directory") from error
+        with _disk(nbytes, directory), tempfile.TemporaryFile(dir=directory, buffering=0) as file:
+            os.posix_fallocate(file.fileno(), 0, nbytes)
+            if content is not None:
+                _write(file.fileno(), content)
+            return np.asarray(SpilledContent(file.fileno(), nbytes, directory, is_written=content is not None))
 
 
 class SpilledContent:
-    """Bytes in a file, mapped; numpy's views of it keep it."""
+    """Bytes in a file of a directory, mapped; numpy's views of it keep it."""
 
-    def __init__(self, descriptor: int, nbytes: int, *, is_written: bool = True):
+    def __init__(self, descriptor: int, nbytes: int, directory: str, *, is_written: bool = True):
+        self._directory = directory
         self._memory = mmap.mmap(descriptor, nbytes, access=mmap.ACCESS_READ if is_written else mmap.ACCESS_WRITE)
         with suppress(OSError):
             self._memory.madvise(mmap.MADV_SEQUENTIAL)
@@ -93,6 +92,11 @@ class SpilledContent:
         with suppress(OSError):
             self._memory.madvise(mmap.MADV_WILLNEED)
 
+    def sync(self) -> None:
+        """Wait until what was stored is on the disk. Raises as :func:`sync`."""
+        with _disk(self._array.nbytes, self._directory):
+            self._memory.flush()
+
 
 def spilled(memory: np.ndarray | None) -> SpilledContent | None:
     """Return the content of a file that memory is a view of; None for other memory."""
@@ -100,6 +104,42 @@ def spilled(memory: np.ndarray | None) -> SpilledContent | None:
     while isinstance(base, np.ndarray):
         base = base.base
     return base if isinstance(base, SpilledContent) else None
+
+
+def sync(memories: Iterable[np.ndarray | None]) -> None:
+    """Wait until what was stored in :meth:`SpillFiles.reserve`'s memory is on the disk; other memory stays as it is.
+
+    Parameters
+    ----------
+    memories : iterable of ndarray or None
+        Views of it (uint8), in any number.
+
+    Raises
+    ------
+    OutOfMemory
+        If the file system has no room.
+    SpillError
+        If the disk cannot be written.
+
+    Examples
+    --------
+    >>> memory = SpillFiles("").reserve(4)
+    >>> memory[:] = 7
+    >>> sync([memory[:2], memory[2:]])
+    """
+    for content in {spilled(memory) for memory in memories}:
+        if content is not None:
+            content.sync()
+
+
+@contextmanager
+def _disk(nbytes: int, directory: str) -> Iterator[None]:
+    """Raise an OSError that comes from within as one of ours, with advice."""
+    try:
+        with system_call(f"a file of {nbytes:,} bytes in {directory}, for what finds no room in memory", SpillError):
+            yield
+    except VisparkError as error:
+        raise type(error)(f"{error.message}: spark.vispark.spillDir names another directory") from error
 
 
 def _write(descriptor: int, content: np.ndarray) -> None:

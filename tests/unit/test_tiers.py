@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import gc
+import mmap
 import os
 import shutil
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from gpu_worker.memory.spill_files import SpillFiles, spilled
 from gpu_worker.protocol.errors import OutOfMemory, SpillError
 from gpu_worker.protocol.messages import FetchStep, FieldFold, FoldStep, KeepStep, LoadStep, ToDeviceStep
 from gpu_worker.protocol.payload import aligned
+from gpu_worker.protocol.plans import KeepKeyedStep, PartitionByKeyStep
 from tests.unit.plans import Bench, bench
 
 #: 12 partitions of 64 KiB; a device with room for 8 has three buffers free for one each, and so 5 of them.
@@ -129,6 +131,29 @@ def test_a_disk_that_is_full_or_fails_loses_nothing(small: Bench, files: Path, e
     assert written and sums(small) == expected
     small.put(2, PARTITIONS, "tiers+disk")
     assert sums(small, 2) == expected
+
+
+@pytest.mark.parametrize(("number", "error"), [(errno.ENOSPC, OutOfMemory), (errno.EIO, SpillError)])
+def test_a_disk_that_fails_behind_rows_that_were_moved_is_told_of(small: Bench, monkeypatch: pytest.MonkeyPatch,
+                                                                  number: int, error: type[Exception]):
+    """They are stored through a mapping, and are not kept before they are on the disk."""
+    pairs = [[{"0": np.arange(4096) % 7, "1": block[0][""].ravel()[:4096]}] for block in PARTITIONS]
+    small.put(1, pairs, "tiers+disk")
+    steps = ToDeviceStep(), PartitionByKeyStep("partitionBy", "0", 4, "hash", b"", b""), KeepKeyedStep(1, "y")
+    plan = small.plan(1, steps, (), "")
+
+    class Failing(mmap.mmap):
+        """A mapping of a disk that fails."""
+
+        def flush(self, *_: int) -> None:
+            raise OSError(number, os.strerror(number))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(mmap, "mmap", Failing)
+        with pytest.raises(error, match=r"bytes in .*files, for what finds .*spark\.vispark\.spillDir"):
+            small.run(plan, (1, 9))
+    small.run(plan, (1, 9))
+    assert "disk" in places(small, 9)
 
 
 def test_a_directory_that_vanishes_loses_nothing(small: Bench, files: Path, expected: bytes):

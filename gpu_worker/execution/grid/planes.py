@@ -22,6 +22,7 @@ from gpu_worker.memory.grid.ghosts import PERIODIC
 from gpu_worker.memory.grid.layout import Copy, PackedLayout, PatchLayout
 from gpu_worker.memory.grid.patches import Cells, Domain, Patch, lattice_of, lifted, position
 from gpu_worker.memory.partition import HeldArray, Partition
+from gpu_worker.memory.spill_files import sync
 from gpu_worker.protocol.errors import OutOfMemory
 from gpu_worker.protocol.grids import ExchangeStep, GridShape, Halo, Iterated, IterateStep, Phase, StencilStep
 from gpu_worker.protocol.messages import Field
@@ -75,6 +76,8 @@ class GridByPlanes:
         ------
         OutOfMemory
             If the device has no room for the planes that one depends on, or host memory none for what comes out.
+        SpillError
+            If what comes out goes to a disk that fails.
         """
         halos, self._halos = self._halos, ()
         phase = Phase(step.label, halos, step.launch)
@@ -168,6 +171,7 @@ class GridByPlanes:
                 for buffer in cells.buffers:
                     self._steps.context.recycle(buffer)
             self._context.scratch.close()       # the next range may be of another size
+        sync(array.host for value in made for array in value.arrays)
         return made
 
     def _brought(self, domain: Domain, name: str, dtype: np.dtype, values: Sequence[Partition]) -> Cells:

@@ -16,6 +16,7 @@ from gpu_worker.execution.row_exchange import OrderedExchange, RowExchange
 from gpu_worker.execution.row_keys import RowKeys, in_order
 from gpu_worker.execution.run_context import RunContext
 from gpu_worker.memory.partition import Block, HeldArray, Partition
+from gpu_worker.memory.spill_files import sync
 from gpu_worker.protocol.errors import OutOfMemory, PlanError
 from gpu_worker.protocol.payload import aligned
 from gpu_worker.protocol.plans import PartitionByKeyStep
@@ -84,6 +85,7 @@ class WaveExchange:
         failpoint("shuffle-counted")
         self._context.together(self._by, [], lambda _: self._reserve())
         yield self._move
+        self._context.together(self._by, [], lambda _: sync(array.host for each in self._made for array in each.arrays))
         failpoint("shuffle-moved")
 
     def made(self) -> list[Partition]:
