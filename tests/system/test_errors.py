@@ -57,8 +57,8 @@ LINES = {
     'numbers.cache("GPU").vmap(lambda x, p: p[int(x) + 7], [1.0, 2.0]).sum()': "out of range",
     'numbers.cache("GPU").map(wrong).collect()': "return x / 0",
     'numbers.cache("GPU").map(wrong).count()': "raised ZeroDivisionError: float division by zero",
-    'sc.parallelize([[1.0], [1.0, 2.0]], 2).map(np.array).cache("GPU").vmap(lambda p: 2 * p).sum()':
-        "these have the shapes (1,), (2,)",
+    'sc.parallelize([[1.0, 2.0], [1.0, 2.0, 3.0]], 2).map(np.array).cache("GPU").vmap(lambda p: 2 * p).sum()':
+        "these have the shapes (2,), (3,)",
     'numbers.map(wrong).cache("GPU").vmap(lambda x: x + 1).count()': "return x / 0",
 }
 

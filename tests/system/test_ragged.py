@@ -114,6 +114,14 @@ def test_rows_of_several_lengths(sc: SparkContext):
     assert keyed.vmap(lambda p: p.max()).collect() == [("a", rows[0].max()), ("b", rows[2].max())]
 
 
+@pytest.mark.parametrize("lengths", [(1, 3), (3, 1)])
+def test_arrays_that_numpy_broadcasts_are_added_as_in_spark(sc: SparkContext, lengths: tuple[int, int]):
+    plain = sc.parallelize([np.ones(length) for length in lengths], 2)
+    held = plain.cache("GPU")
+    assert held.count() == 2
+    assert held.sum().tolist() == plain.sum().tolist() == [2.0, 2.0, 2.0]
+
+
 def test_sparse_vectors(sc: SparkContext):
     vectors = [SparseVector(20, record["indices"], record["values"]) for record in ALL]
     held = in_partitions(sc, [vectors[:4], [], vectors[4:]]).cache("GPU")

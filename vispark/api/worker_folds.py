@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from typing import Any, TypeVar
 
+import numpy as np
+
 from gpu_worker.protocol.messages import FoldByKeyStep, FoldStep
 from vispark.api.fallback import tell
 from vispark.api.recorded_rdd import RecordedRDD
@@ -40,7 +42,7 @@ def folded(vrdd: RecordedRDD, request: FoldRequest[_Fold] | str, action: str) ->
 
 
 def _refuse_blocks(vrdd: RecordedRDD, action: str) -> None:
-    """Refuse sums and means of (key, block) pairs, and of arrays of several shapes, which cannot be added."""
+    """Refuse sums and means of (key, block) pairs, and of arrays whose shapes cannot be added."""
     if action not in ("sum", "mean") or not vrdd._is_held():
         return
     results = [content for content in vrdd._results() if content.count]
@@ -53,10 +55,18 @@ def _refuse_blocks(vrdd: RecordedRDD, action: str) -> None:
         raise PlanError(f"{action}() adds the arrays of records over each other, and these have the shapes "
                         f"{_shown(shapes)}. Of all cells of a Grid: Grid.sum(blocks)")
     rows = {shape[1:] for shape in shapes}
-    if len(rows) > 1 and () not in rows and all(each.layout.kind == "elements" and len(each.layout.parts) == 1
-                                                for each in results):
+    if () not in rows and not _broadcast(rows) and all(each.layout.kind == "elements" and len(each.layout.parts) == 1
+                                                       for each in results):
         raise PlanError(f"{action}() adds the arrays of records over each other, and these have the shapes "
                         f"{_shown(rows)}. One number of each: vmap(lambda p: p.sum()).{action}()")
+
+
+def _broadcast(shapes: set[tuple[int, ...]]) -> bool:
+    try:
+        np.broadcast_shapes(*shapes)
+    except ValueError:
+        return False
+    return True
 
 
 def _shown(shapes: set[tuple[int, ...]]) -> str:
