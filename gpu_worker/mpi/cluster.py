@@ -12,6 +12,7 @@ import hmac
 import logging
 import os
 import secrets
+import select
 import socket
 import subprocess
 import time
@@ -144,7 +145,10 @@ class Cluster:
             with ExitStack() as undo:
                 undo.callback(process.wait)
                 undo.callback(process.terminate)
-                start_thread(self._reap, [process], name="prted")
+                with system_call("prted cannot be watched", WorkerUnavailable):
+                    pidfd = os.pidfd_open(process.pid)
+                undo.callback(os.close, pidfd)
+                start_thread(self._reap, [process, pidfd], name="prted")
                 undo.pop_all()
             self._started.append(process)
             _log.info("prted %d is started for an MPI world", process.pid)
@@ -166,17 +170,19 @@ class Cluster:
             f"no daemon that this one knows is worker {request.worker}; name the nodes with 'gpu-worker start --hosts'",
             detail="\n".join(error.message for error in said))
 
-    def _reap(self, process: subprocess.Popen[bytes]) -> None:
-        """Wait in the background for a prted's end, so that it does not stay as a zombie; end it if it is stopped."""
-        stops = StoppedProcesses()
-        while True:
-            try:
-                process.wait(LOOK_SECONDS)
-                break
-            except subprocess.TimeoutExpired:
-                if stops.overdue([process.pid]):
-                    _log.error("prted %d has been stopped for %g s, and is ended", process.pid, STOPPED_SECONDS)
-                    process.kill()
+    def _reap(self, process: subprocess.Popen[bytes], pidfd: int) -> None:
+        """Wait in the background for a prted's end, so that it does not stay as a zombie; end it if it is stopped.
+
+        The descriptor, which is readable from the end on, is closed: ``process.wait`` with a timeout looks each 50 ms.
+        """
+        stops, looking = StoppedProcesses(), select.poll()
+        looking.register(pidfd, select.POLLIN)
+        while not looking.poll(LOOK_SECONDS * 1000):
+            if stops.overdue([process.pid]):
+                _log.error("prted %d has been stopped for %g s, and is ended", process.pid, STOPPED_SECONDS)
+                process.kill()
+        os.close(pidfd)
+        process.wait()
         with suppress(ValueError):      # it was quicker than whoever started it
             self._started.remove(process)
 

@@ -12,6 +12,9 @@ STOPPED_SECONDS, LOOK_SECONDS = 10.0, 2.0
 class StoppedProcesses:
     """Record of since when processes are stopped; one that a debugger holds is not.
 
+    All counts start anew where nobody looked for two looks: whoever looks was held too, as by a suspended job, and what
+    the processes did in between is unknown.
+
     Parameters
     ----------
     clock : callable
@@ -21,10 +24,14 @@ class StoppedProcesses:
     def __init__(self, clock: Callable[[], float] = time.monotonic):
         self._clock = clock
         self._since: dict[int, float] = {}
+        self._looked = clock()
 
     def overdue(self, pids: Collection[int]) -> list[int]:
         """Return the processes that have been stopped for too long, of ``pids``, which are all to be watched."""
         now = self._clock()
+        if now - self._looked > 2 * LOOK_SECONDS:
+            self._since.clear()
+        self._looked = now
         self._since = {pid: self._since.get(pid, now) for pid in pids if is_stopped(pid)}
         return [pid for pid, since in self._since.items() if now - since >= STOPPED_SECONDS]
 

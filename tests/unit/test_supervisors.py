@@ -48,7 +48,7 @@ from gpu_worker.server.snapshots import ProcessSnapshots
 from gpu_worker.system import crash_record, stopped_processes
 from gpu_worker.system.crash_record import BlackBox
 from gpu_worker.system.paths import locate
-from gpu_worker.system.stopped_processes import STOPPED_SECONDS, StoppedProcesses, is_stopped
+from gpu_worker.system.stopped_processes import LOOK_SECONDS, STOPPED_SECONDS, StoppedProcesses, is_stopped
 from gpu_worker.system.watcher import Watcher
 from tests.policy import rules
 from tests.system.worker_tools import eventually
@@ -513,10 +513,12 @@ def test_a_snapshot_for_which_there_is_no_thread_is_taken_later(monkeypatch):
 @contextlib.contextmanager
 def stopped_child() -> Iterator[subprocess.Popen[bytes]]:
     with subprocess.Popen(["sleep", "100"]) as child:
-        child.send_signal(signal.SIGSTOP)
-        assert eventually(lambda: is_stopped(child.pid))
-        yield child
-        child.kill()
+        try:
+            child.send_signal(signal.SIGSTOP)
+            assert eventually(lambda: is_stopped(child.pid))
+            yield child
+        finally:
+            child.kill()
 
 
 def test_a_process_is_overdue_when_it_was_stopped_for_long_without_a_break():
@@ -529,16 +531,23 @@ def test_a_process_is_overdue_when_it_was_stopped_for_long_without_a_break():
         assert eventually(lambda: not is_stopped(child.pid)) and stops.overdue([child.pid]) == []
         child.send_signal(signal.SIGSTOP)
         assert eventually(lambda: is_stopped(child.pid)) and stops.overdue([child.pid]) == []
-        now[0] += STOPPED_SECONDS
+        while now[0] < 2 * STOPPED_SECONDS - 1 - LOOK_SECONDS:
+            now[0] += LOOK_SECONDS
+            assert stops.overdue([child.pid]) == []
+        now[0] += LOOK_SECONDS
         assert stops.overdue([child.pid]) == [child.pid]
+        # It may have run while nobody looked.
+        now[0] += 60
+        assert stops.overdue([child.pid]) == []
 
 
 def test_a_prted_that_is_stopped_is_ended(tmp_path: Path, monkeypatch):
     monkeypatch.setattr(stopped_processes, "STOPPED_SECONDS", 0.1)
     monkeypatch.setattr(cluster_module, "LOOK_SECONDS", 0.1)
     monkeypatch.setattr(cluster_module, "_GRACE_SECONDS", 0.1)
-    with stopped_child() as child:
-        Cluster(locate(str(tmp_path)))._reap(child)
+    with stopped_child() as child, monkeypatch.context() as patch:
+        patch.setattr(subprocess, "time", None)     # a wait with a timeout sleeps again and again
+        Cluster(locate(str(tmp_path)))._reap(child, os.pidfd_open(child.pid))
         assert child.returncode == -signal.SIGKILL
     with stopped_child() as child:
         cluster_module._end(child)
