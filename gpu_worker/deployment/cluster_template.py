@@ -54,6 +54,11 @@ def load(path: str) -> ClusterTemplate:
         raise OptionError(f"the template {path} has no Resources; gpu-worker clusters templates emr --out DIR "
                           "writes one")
     parameters = document.get("Parameters", {})
+    if not isinstance(parameters, dict):
+        raise OptionError(f"the template {path} has Parameters that are no object of names, each with its rules")
+    if bare := [name for name, rules in parameters.items() if not isinstance(rules, dict)]:
+        raise OptionError(f"the template {path} has parameters that are no objects: {', '.join(bare)}; one is "
+                          '{"Type": "String"}')
     # A limit whose name is misspelt would be none.
     for place, part, known in [("", document, _SECTIONS), *(
             (f" in the parameter {name}", rules, _RULES) for name, rules in parameters.items())]:

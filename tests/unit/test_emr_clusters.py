@@ -300,6 +300,9 @@ def test_templates_of_ones_own_are_looked_at(tmp_path: Path):
                        ('{"Resources": {}, "Parameter": {}}', "has Parameter; known are"),
                        ('{"Resources": {}, "Parameters": {"N": {"Type": "Number", "MaxValu": 3}}}',
                         "has MaxValu in the parameter N; known are"),
+                       ('{"Resources": {}, "Parameters": ["X"]}', "has Parameters that are no object"),
+                       ('{"Resources": {}, "Parameters": null}', "has Parameters that are no object"),
+                       ('{"Resources": {}, "Parameters": {"X": "String", "Y": null}}', "are no objects: X, Y; one is"),
                        ('{"Resources": {}}', "has no parameter ClusterName and none VisparkId")]:
         path.write_text(text)
         result = _create("night", "-p", f"template={path}")
