@@ -161,6 +161,9 @@ def main(seconds: float, is_viewer: bool) -> None:
         viewer = Viewer()
         found = list(pairs(rows, viewer, max(2, int(seconds / SAMPLE_SECONDS / 2))))
         viewer.end()
+    print("milliseconds an action of each pair: wall without, with; processors without, with")
+    for alone, shown in found:
+        print("  ".join(f"{1e3 * each:.4f}" for which in (0, 1) for each in (alone[which], shown[which])))
     for name, which in (("wall", 0), ("processors", 1)):
         costs = sorted(100 * (shown[which] / alone[which] - 1) for alone, shown in found)
         low, high = costs[len(costs) // 4], costs[3 * len(costs) // 4]
