@@ -79,6 +79,18 @@ def test_a_launch_has_its_packed_values(gpu: device.CudaDevice, cuda: RecordingD
     assert [value for *_, value in asked] == [100_000]
 
 
+def test_launches_are_kept_for_some_extents(gpu: device.CudaDevice, cuda: RecordingDriver):
+    """Also where two threads added the last ones at once."""
+    stream, kernel = gpu.stream(), gpu.compile(SOURCE, "scale")
+    kept = kernel.function._launches
+    kept.update({((number,), (32,), 0): kept.get for number in range(-65, 0)})
+    with closing(gpu.allocate(64, stream=stream)) as buffer:
+        for blocks in range(1, 200):
+            gpu.launch(kernel, (blocks,), (32,), [buffer, np.int32(7), np.float64(0.5)], stream=stream)
+            assert 0 < len(kept) <= 64
+    assert [grid for grid, *_ in cuda.launches] == [(blocks, 1, 1) for blocks in range(1, 200)]
+
+
 def test_a_thread_gets_the_context_once(gpu: device.CudaDevice, cuda: RecordingDriver):
     def launch_often() -> None:
         stream = gpu.stream()

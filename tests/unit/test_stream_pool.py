@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
 import pytest
 
 from gpu_worker.device import open_devices
 from gpu_worker.device.null import NullDevice
-from gpu_worker.execution.streams import StreamPool
+from gpu_worker.execution.streams import StreamPool, Streams
 from gpu_worker.protocol.errors import DeviceUnavailable
 from gpu_worker.protocol.messages import (
     Describe,
@@ -114,6 +115,19 @@ def test_without_an_opener_partitions_are_dealt_by_number():
     pool.open(["7"])
     assert _names(pool.place(1, partition, []) for partition in range(4)) == ["null:0", "null:1"] * 2
     assert pool.unassigned(set()) == []
+
+
+def test_a_stream_belongs_to_one_plan_at_a_time():
+    """The arguments of its launches lie in memory of the stream."""
+    device, = open_devices("null")
+    pool = StreamPool([device])
+    with ThreadPoolExecutor(4) as threads:
+        taken = list(threads.map(lambda _: pool.take(device), range(64)))
+    assert len(set(map(id, taken))) == 64
+    plans = [Streams(pool), Streams(pool)]
+    assert plans[0].main(device) is not plans[1].main(device)
+    pool.give(device, taken[0])
+    assert pool.take(device) is taken[0] and pool.take(device) not in taken
 
 
 def test_a_worker_without_devices_answers_what_needs_none(tmp_path):

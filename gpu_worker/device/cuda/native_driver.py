@@ -177,11 +177,16 @@ class DriverHandle:
 
 
 class DriverStream(DriverHandle):
-    """Stream of the current context."""
+    """Stream of the current context, which only one thread at a time launches on.
+
+    The arguments of a launch lie in memory of the stream until the driver has copied them. So a stream belongs to one
+    plan from :meth:`StreamPool.take` to :meth:`StreamPool.give`, or to the plan whose turn the queue of repeated plans
+    is at.
+    """
 
     def __init__(self, flags: int):
         super().__init__(check(bindings.cuStreamCreate(flags)), bindings.cuStreamDestroy)
-        #: Where the arguments of its launches lie, by their size in bytes; a stream is one thread's at a time.
+        #: Where the arguments of its launches lie, by their size in bytes.
         self.arguments = PackedArguments()
 
     def synchronize(self) -> None:
@@ -247,7 +252,7 @@ class DriverFunction:
 
     def _prepared(self, grid: tuple[int, ...], block: tuple[int, ...], shared: int) -> Callable[..., tuple[Any, ...]]:
         """Return the launch of some extents, which is given stream and arguments."""
-        if len(self._launches) == _MOST_LAUNCHES:
+        if len(self._launches) >= _MOST_LAUNCHES:
             self._launches.clear()
         extents = (*grid, *_ONES[len(grid)], *block, *_ONES[len(block)])
         launch = partial(bindings.cuLaunchKernel, self.raw, *extents, shared)
