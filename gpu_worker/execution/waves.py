@@ -174,7 +174,8 @@ class Waves:
         """
         waves: list[list[Partition]] = []
         budget = 0
-        if self._plan.folds_all and all(step.in_any_order or step.only_moves for step in self._plan.steps[1:]):
+        if any(step.folds_all for step in self._steps) and all(
+                step.in_any_order or step.only_moves for step in self._steps):
             there = [value for value in values if not missing_bytes(value)]
             waves = [there] if there else waves
             values = [value for value in values if missing_bytes(value)]
