@@ -210,7 +210,7 @@ def compared(sc: SparkContext, program: PredictedProgram, elements: int, device:
     seconds = measured(sc, program, elements, clock)
     return {"program": program.name, "low": found.low * 1e3, "high": found.high * 1e3, "measured": seconds * 1e3,
             "ratio": seconds / (found.low * found.high) ** 0.5, "unprobed": seconds / (plain.low * plain.high) ** 0.5,
-            "probe": [seen.plan, seen.record]}
+            "probe": seen and [seen.plan, seen.record]}
 
 
 @click.command()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -27,6 +28,7 @@ from vispark.migrate.predict import (
     read_prices,
     shapes,
 )
+from vispark.migrate.probe import NEXT, probe
 
 H200 = DeviceRates("H200", 4.2e12, {"float64": 34e12, "float32": 67e12}, 141e9, 54e9, 0.148e-3, True)
 #: Measured over bytes / 4.2 TB/s + 0.148 ms of recorded passes, with how often each reads its data.
@@ -72,6 +74,47 @@ def test_a_probe_goes_before_operations_on_its_device_and_not_before_bytes():
                           (kernel.part(2), 2e-3 + 5e-3), (replace(kernel, probes={"cuda": ProbedRate(0, 0)}), 2.001)]:
         found = predict_pass(PassWork([work]), device)
         assert (found.low * found.high / middle) ** 0.5 == pytest.approx(seconds)
+
+
+class _TimedContext:
+    """Context whose actions take a latency and seconds a record, by its own clock; what it draws is its last number."""
+
+    def __init__(self, latency: float, record: float):
+        self.latency, self.record, self.now, self.drawn = latency, record, 0.0, 0
+
+    def parallelize(self, counts: list[int], _: int) -> _TimedContext:
+        self.drawn, = counts
+        return self
+
+    def mapPartitions(self, _: Any) -> _TimedContext:
+        return self
+
+    def cache(self, _: str) -> _TimedContext:
+        return self
+
+    def count(self) -> int:
+        return self.drawn
+
+    def uncache(self) -> None:
+        pass
+
+    def act(self) -> None:
+        self.now += self.latency + self.record * self.drawn
+
+
+@pytest.mark.parametrize(("latency", "record", "limit", "plan", "each"), [
+    (0.0, 0.1, 60.0, 0.0, 0.1), (1e-3, NEXT / 16, 60.0, 0.0, NEXT / 16), (1e-3, 1e-3, 60.0, 1e-3, 1e-3),
+    (1e-3, 1e-6, 60.0, 1e-3, 1e-6), (1e-3, 1e-10, 60.0, 1e-3, None), (1e-3, 1e-6, -1.0, None, None)],
+    ids=["slow", "at-the-bound", "quick", "quicker", "hidden", "late"])
+def test_a_probe_tells_the_plan_from_the_records(latency, record, limit, plan, each):
+    context: Any = _TimedContext(latency, record)
+    found = probe(context, [float(number) for number in range(16)], _TimedContext.act, lambda: context.now,
+                  most=10 ** 8, limit=limit)
+    if plan is None:
+        assert found is None
+    else:
+        assert found is not None and found.plan == pytest.approx(plan, rel=0.01, abs=1e-9)
+        assert found.record == (each and pytest.approx(each, rel=0.01))
 
 
 def test_a_data_sheet_has_a_wider_interval_than_a_calibration():

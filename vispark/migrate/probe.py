@@ -35,8 +35,11 @@ TIMES = 5
 
 def probe(sc: SparkContext, records: Sequence[Any], action: Callable[[Any], Any],
           clock: Callable[[], float] = time.perf_counter, most: int | None = None,
-          limit: float = math.inf) -> ProbedRate:
+          limit: float = math.inf) -> ProbedRate | None:
     """Return the seconds of an action on a context's device: of its plan, and of a record unless the plan's hide them.
+
+    They do where even the most records that are drawn take about as long as few. Where the few records alone take
+    :data:`NEXT` seconds, these are all taken for the records'. None where ``limit`` ended the probe before it told.
 
     Parameters
     ----------
@@ -61,7 +64,7 @@ def probe(sc: SparkContext, records: Sequence[Any], action: Callable[[Any], Any]
     Examples
     --------
     >>> found = probe(sc, [np.ones(8)] * 16, lambda held: held.vmap(lambda p: np.exp(p).sum()).sum())
-    >>> found.record is None or 0 < found.record < 1e-4
+    >>> found is None or found.record is None or 0 < found.record < 1e-4
     True
     >>> probe(sc, [1.0, 2.0], lambda held: held.vmap(lambda x: x + 1).sum(), most=2).record
     0.0
@@ -71,12 +74,19 @@ def probe(sc: SparkContext, records: Sequence[Any], action: Callable[[Any], Any]
     if most is not None and most <= few:
         return ProbedRate(plan, 0.0)
     began, count, largest = time.perf_counter(), few, largest if most is None else min(largest, most)
-    while time.perf_counter() - began <= limit and (following := int(min(largest, count * NEXT / seconds))) > count:
+    while time.perf_counter() - began <= limit and (following := _following(count, seconds, largest)) > count:
         count, seconds = following, _seconds(sc, records, following, action, clock)
         if seconds > TELLING * plan or count == most:
             record = max(0.0, seconds - plan) / (count - few)
             return ProbedRate(max(0.0, plan - record * few), record)
-    return ProbedRate(plan, None)
+    if count >= largest:
+        return ProbedRate(plan, None)
+    return ProbedRate(0.0, plan / few) if _following(few, plan, largest) <= few else None
+
+
+def _following(count: int, seconds: float, largest: int) -> int:
+    """Return the next number of records, behind one that took some seconds; that or less where there is none."""
+    return int(min(largest, count * NEXT / seconds))
 
 
 def _most(records: Sequence[Any]) -> int:

@@ -138,7 +138,7 @@ def chain_of(number: int, calls: Mapping[int, ProbedCall],
 
 def probed(context: SparkContext, chain: Sequence[ProbedCall], records: Sequence[Any], count: int | None = None,
            limit: float = math.inf) -> ProbedRate | None:
-    """Return the seconds of a chain's action on a device; None where it does not run there.
+    """Return the seconds of a chain's action on a device; None where it does not run there, or ``limit`` ended it.
 
     Parameters
     ----------
@@ -166,7 +166,9 @@ def probed(context: SparkContext, chain: Sequence[ProbedCall], records: Sequence
         found = probe(context, records, _action(chain), most=count, limit=limit)
     except (VisparkError, Py4JError):
         return None
-    return ProbedRate(found.plan, None if found.record is None else found.record * scale)
+    if found is None or found.record is None:
+        return found
+    return ProbedRate(found.plan, found.record * scale)
 
 
 def _action(chain: Sequence[ProbedCall]) -> Callable[[Any], Any]:
