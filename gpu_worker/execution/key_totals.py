@@ -172,7 +172,8 @@ def _note(found: PartitionFold, total: _KeyTotal, values: np.ndarray, offset: in
 def together(partials: Sequence[PartitionFold], device: Device, stream: Stream, scratch: Scratch) -> PartitionFold:
     """Join folds by key of several devices on one of them, in order; their streams are synchronized.
 
-    What guards them, and how many records each key has, was copied to the host and is not joined here.
+    What guards them, and how many records each key has, was copied to the host and is not joined here. Of each field
+    there are two tables there at a time, however many devices there are.
 
     Raises
     ------
@@ -188,11 +189,16 @@ def together(partials: Sequence[PartitionFold], device: Device, stream: Stream, 
     for parts in zip(*[partial.parts for partial in partials], strict=True):
         described = Accumulators("", parts[0].how.operator, parts[0].carried, len(parts[0].values))
         operation = work_folds.joining(described)
-        buffers = [work_folds.accumulators(folder, described, 1) for _ in parts]
-        for partial, part, buffer in zip(partials, parts, buffers, strict=True):
+        total: Buffer | None = None
+        for partial, part in zip(partials, parts, strict=True):
+            # The memory of the one before, which was added: large tables of many devices would not fit at once.
+            buffer = work_folds.accumulators(folder, described, 1)
             device.copy_across(buffer, partial.on_device(part.values), stream=stream)
-        for buffer in buffers[1:]:
-            folder.add(buffers[0], buffer, described.width, operation)
-        totals.append(_KeyTotal(operation, buffers[0], described.width, parts[0].how, parts[0].field))
+            if total is None:
+                total = buffer
+            else:
+                folder.add(total, buffer, described.width, operation)
+        assert total is not None
+        totals.append(_KeyTotal(operation, total, described.width, parts[0].how, parts[0].field))
     _settled(found, totals)
     return found

@@ -205,6 +205,31 @@ def test_sums_by_key_of_any_extent(device: HostDevice, rows: int, columns: int, 
         assert again.counts.tolist() == found.counts.tolist() and again.count == found.count
 
 
+def test_tables_of_many_devices_are_joined_with_room_for_two(device: HostDevice):
+    """As the host joins them, to the bit."""
+    rng, groups = np.random.default_rng(7), 5000
+    step = FoldByKeyStep("0", groups, (FieldFold("1", "add"), FieldFold("2", "maximum")))
+    streams = Streams(StreamPool([device]))
+    stream, scratch, joining = streams.main(device), Scratch(streams), Scratch(streams)
+    partitions = [resident(device, {"0": rng.integers(0, groups, 300, dtype="i4"), "1": rng.normal(size=300),
+                                    "2": rng.integers(-9, 9, 300)}) for _ in range(6)]
+    partials = [key_totals.enqueue(step, [each], stream, scratch, alone=False) for each in partitions]
+    for partial in partials:
+        partial.copy_out()
+    device.synchronize(stream=stream)
+    joined = key_totals.together(partials, device, stream, joining)
+    joined.copy_out()
+    device.synchronize(stream=stream)
+    expected = partial_folds.join(partials)
+    assert [part.values.tobytes() for part in joined.parts] == [each.values.tobytes() for each in expected.fields]
+    tables, result = 2 * (16 + 8) * groups, 2 * 8 * groups
+    assert sum(buffer.nbytes for buffer in joining.allocated) <= tables + result + 1024
+    for each in (scratch, joining):
+        each.discard()
+    for value in partitions:
+        value.close()
+
+
 @pytest.mark.parametrize("key", [-1, 7, 2**40])
 def test_a_key_out_of_range(device: HostDevice, key: int):
     arrays = {"0": np.int64([0, key, 6]), "1": np.zeros(3)}
