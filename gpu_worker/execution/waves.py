@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain, groupby
 from typing import Any
 
 from gpu_worker.device.base import Device
@@ -176,8 +177,7 @@ class Waves:
         budget = 0
         if any(step.folds_all for step in self._steps) and all(
                 step.in_any_order or step.only_moves for step in self._steps):
-            there = [value for value in values if not missing_bytes(value)]
-            waves = [there] if there else waves
+            waves = self._resident(values)
             values = [value for value in values if missing_bytes(value)]
         for value in values:
             nbytes = missing_bytes(value) + sum(self._written(variant) for variant in value.variants)
@@ -194,6 +194,13 @@ class Waves:
                 waves.append([value])
                 budget = self._size.budget - nbytes
         return waves
+
+    def _resident(self, values: Sequence[Partition]) -> list[list[Partition]]:
+        """Return the waves of what is on devices: one, or in the smallest size one for each run of neighbours, as what
+        several runs leave takes memory a second time.
+        """
+        runs = [list(run) for is_there, run in groupby(values, lambda value: not missing_bytes(value)) if is_there]
+        return [list(chain.from_iterable(runs))] if runs and self._size.ahead else runs
 
     def _written(self, variant: int) -> int:
         """Return the bytes that a plan's kernels write of a block of a variant."""
