@@ -162,7 +162,7 @@ def figures(directory: Path) -> dict[str, float]:
     return found | {"cache bytes": float(sum(sizes))}
 
 
-def soaked(sc: SparkContext, name: str, iterations: int, directory: Path, beside: int,
+def soaked(sc: SparkContext, name: str, iterations: int, directory: Path, beside: int = 1,
            ) -> Iterator[tuple[int, dict[str, float]]]:
     """Run a leg; what there was after each of some iterations, of which ``beside`` go on at once."""
     leg, share = LEGS[name]

@@ -104,6 +104,7 @@ def test_a_standalone_cluster_runs_programs_and_leaves_nothing(folder: Path):
 _KILLED = """
 import os, signal, sys
 from vispark.clusters import standalone
+from vispark.migrate.cli import main
 start = standalone._start
 def dies(*given):
     if sys.argv[1] == "sent":
