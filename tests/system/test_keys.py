@@ -14,7 +14,7 @@ from gpu_worker.protocol.errors import KeysRefused
 from tests.system.test_fallback import with_fallback
 from tests.system.topology import Topology
 from tests.system.vrdd_tools import host_context
-from vispark import VRDD, FallbackWarning
+from vispark import VRDD, FallbackWarning, PlanError
 from vispark.runtime.driver.session import Session
 
 
@@ -65,6 +65,23 @@ def test_what_comes_behind_stays_in_the_workers(sc: SparkContext):
     assert pairs.vmap(lambda kv: (kv[0] + 1, kv[1])).partitioner is None
     assert sorted(pairs.mapValues(str).collect()) == sorted(
         numbers(sc).map(int_pairs).mapValues(str).collect())
+
+
+def test_functions_of_the_keys_and_of_the_values_that_are_kept(sc: SparkContext):
+    held, plain = numbers(sc).cache("GPU"), numbers(sc)
+    found, expected = held.vmap(float_pairs).partitionBy(3), plain.map(float_pairs).partitionBy(3)
+    values, keys = found.values(), found.keys()
+    assert sorted(values.vmap(lambda v: v[0] + v[1]).collect()) == sorted(
+        expected.values().map(lambda v: v[0] + v[1]).collect())
+    assert sorted(keys.vmap(lambda k: k * 2).collect()) == sorted(expected.keys().map(lambda k: k * 2).collect())
+    # Folded, kept, and followed by others.
+    assert values.vmap(lambda v: v[1]).max() == expected.values().map(lambda v: v[1]).max()
+    again = values.cache().vmap(lambda v: (v[1], v[0])).values().vmap(lambda x: -x)
+    assert sorted(again.collect()) == sorted(plain.map(lambda x: -x).collect())
+    rows = held.vmap(int_pairs).rowsByKey(2).values().vmap(lambda row: row.max())
+    assert sorted(rows.collect()) == sorted(plain.map(int_pairs).reduceByKey(max).values().collect())
+    with pytest.raises(PlanError, match=r"as in \.vmap\(lambda kv: kv\[1\]\).*vreduce add"):
+        values.vreduce(operator.add).collect()
 
 
 @pytest.mark.parametrize("fold", [operator.add, max, min], ids=["add", "max", "min"])

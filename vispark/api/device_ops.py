@@ -210,5 +210,11 @@ def keys(vrdd: RecordedRDD) -> RDD[Any]:
 
 def values(vrdd: RecordedRDD) -> RDD[Any]:
     """Return the values of pairs; of other records the second item, as on any RDD. A VRDD as :meth:`keys` is one.
+
+    Examples
+    --------
+    >>> pairs = sc.parallelize(range(4), 2).cache("GPU").vmap(lambda n: (n % 2, n * n))
+    >>> pairs.partitionBy(2).values().vmap(lambda x: x + 1).collect()
+    [1, 5, 2, 10]
     """
     return RDD.values(vrdd) if vrdd._is_narrowed() else vrdd._then(ops.Values())

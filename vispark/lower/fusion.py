@@ -30,7 +30,7 @@ from vispark.plan.map_call import (
 )
 from vispark.plan.operation import KEYS, LogicalPlan, OperatorOutput, PlanBuilder
 from vispark.plan.slots import ArgumentRef
-from vispark.records.layout import held_as, name_in
+from vispark.records.layout import held_as, item_of, name_in
 from vispark.translate import TranslationError
 from vispark.translate.ir.folding import Folding
 
@@ -198,7 +198,7 @@ class _Run:
     def _has_rows(self, position: int) -> bool:
         """Return whether every block has a row, so that each worker has something to fold."""
         return all(described.shape[0] for states in self._plan.states
-                   for described in states[position].blocks("").fields)
+                   for described in (states[position].signature or states[position].blocks("")).fields)
 
     # -- launches that fold -------------------------------------------------------------------------------------------
 
@@ -220,7 +220,7 @@ class _Run:
 
     def _item_launch(self, item: str, step: MapFoldStep, before: OperatorOutput, pairs: Signature) -> Launch:
         """Return the launch that folds only the keys or only the values of the pairs that the last call makes."""
-        names = {each.name: name_in(item, each.name) for each in pairs.fields if each.name.split(".")[0] == item}
+        names = {each.name: name_in(item, each.name) for each in pairs.fields if item_of(each.name) == item}
         hows = {each.field: each for each in step.fields}
         if "" not in hows and set(names.values()) - set(hows):
             raise CannotFuse(len(self._nodes))
@@ -246,7 +246,7 @@ class _Run:
         item = self._taken_item(last, after)
         if item:
             names = {each.name: name_in(item, each.name) for each in after.signature.fields
-                     if each.name.split(".")[0] == item}
+                     if item_of(each.name) == item}
             taken = states[last + 2].signature
             assert taken is not None
             mapped = resolve_maps(calls, before.layout, before.signature, wanted=frozenset(names),
@@ -278,8 +278,9 @@ class _Run:
         """Return one kernel for the calls; if there is none, raise CannotFuse, so that the node at ``apart`` becomes a
         step of its own.
         """
+        assert before.signature is not None
         try:
-            mapped = resolve_maps(self._calls, before.layout, before.blocks(""), wanted=wanted, folding=folding,
+            mapped = resolve_maps(self._calls, before.layout, before.signature, wanted=wanted, folding=folding,
                                   shared_limit=self._plan.shared_limit)
         except TranslationError as error:
             raise CannotFuse(apart) from error

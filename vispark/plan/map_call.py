@@ -30,7 +30,7 @@ from vispark.plan.cuda_source import ArrayValue, Kernels
 from vispark.plan.references import TableReference
 from vispark.plan.slots import ArgumentRef, ModuleTable, SlotTable
 from vispark.records import RecordLayout
-from vispark.records.layout import BY_NAME, PLACES, STARTS, held_as
+from vispark.records.layout import BY_NAME, PLACES, STARTS, fields_in, full_name, held_as
 from vispark.records.pairs import whole as whole_pairs
 from vispark.translate import ElementField, ElementSpec, Function, KernelParameter
 from vispark.translate.codegen.scalar.interface import SHARED_LIMIT, TableKernel, TracedCall
@@ -154,12 +154,15 @@ class Mapped:
         Whether it takes each block as one element.
     paired : bool
         Whether what it gives are pairs with keys of their own.
+    item : str
+        The item of kept pairs that it is of; empty where it is of whole records.
     """
 
     kernel: TableKernel
     settled: frozenset[ArgumentRef]
     whole: bool = False
     paired: bool = False
+    item: str = ""
 
 
 Call = tuple[int, MapSpec]
@@ -206,7 +209,7 @@ def resolve_maps(calls: Sequence[Call], layout: RecordLayout, signature: Signatu
     is_pair = kernel.structure.kind == "tuple" and len(kernel.structure.items) == 2
     # A value that is a tuple of two keeps its key, as for mapValues().
     paired = is_pair and not (layout.keyed and all(spec.of == "value" for _, spec in calls))
-    return Mapped(kernel, frozenset(compiled - passed), whole, paired)
+    return Mapped(kernel, frozenset(compiled - passed), whole, paired, layout.only)
 
 
 def _warn(spec: MapSpec, layout: RecordLayout, signature: Signature, whole: bool) -> None:
@@ -303,7 +306,7 @@ def launch_of(mapped: Mapped, calls: Sequence[Call], outputs: Sequence[Field], s
         What outputs are called in ``outputs``, where that is not what the kernel calls them.
     """
     kernel, label = mapped.kernel, label_of(calls)
-    arguments = tuple([_argument(parameter, origin, slots, names or {})
+    arguments = tuple([_argument(parameter, origin, slots, names or {}, mapped.item)
                        for parameter, origin in zip(kernel.parameters, _origins(kernel, calls), strict=True)])
     partials = tuple([Accumulators(each.field, each.operator, each.accumulator, each.width, each.guard)
                       for each in kernel.accumulated])
@@ -394,13 +397,16 @@ def leading(spec: MapSpec, signature: Signature) -> int:
 
 
 def given(spec: MapSpec, layout: RecordLayout, signature: Signature) -> tuple[RecordLayout, Signature]:
-    """Return layout and signature of what a call is given: where it is of whole pairs, their keys among the fields.
+    """Return layout and signature of what a call is given: where it is of whole pairs, their keys among the fields, and
+    where it is of an item of kept pairs, that alone.
 
     Raises
     ------
     PlanError
         If it asks for keys that are no numbers.
     """
+    if layout.wanted:
+        return layout.item(layout.wanted), Signature(fields_in(layout.wanted, signature.fields))
     if not opens_keys(spec, layout):
         return layout, signature
     try:
@@ -504,10 +510,10 @@ def _origins(kernel: TableKernel, calls: Sequence[Call]) -> list[ArgumentRef | N
 
 
 def _argument(parameter: KernelParameter, origin: ArgumentRef | None, slots: SlotTable,
-              names: Mapping[str, str]) -> Argument:
+              names: Mapping[str, str], item: str) -> Argument:
     if origin is None:
         name = names.get(parameter.name, parameter.name)
-        return In(parameter.name) if parameter.kind == "input" else Out(name)
+        return In(full_name(item, parameter.name)) if parameter.kind == "input" else Out(name)
     return ArrayArgument(slots.slot(origin)) if parameter.pointer else Value(slots.slot(origin))
 
 

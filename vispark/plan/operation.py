@@ -55,8 +55,8 @@ class OperatorOutput:
             If there are none.
         """
         if self.layout.only or self.signature is None:
-            raise PlanError("a kernel needs blocks, and here keys() or values() of records that are no pairs left none",
-                            Place(operation=label))
+            raise PlanError("a kernel needs blocks, and here keys() or values() left none: give it what a function "
+                            "takes of the records, as in .vmap(lambda kv: kv[1])", Place(operation=label))
         return self.signature
 
 

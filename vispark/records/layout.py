@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -192,7 +193,7 @@ class RecordLayout:
                    for name, dtype, is_array, number in outputs}
         if merge and self.named:
             written = {part.name: part for part in self.parts} | written
-        return replace(self, keyed=self.keyed and not pair, parts=tuple(written.values()), tupled=tupled,
+        return replace(self, keyed=self.keyed and not pair, parts=tuple(written.values()), tupled=tupled, only="",
                        key=self.key if self.keyed and not pair else "")
 
     def _mapped(self, name: str, dtype: np.dtype, is_array: bool, number: str, python: bool) -> RecordPart:
@@ -214,18 +215,40 @@ class RecordLayout:
 
     def has_item(self, item: str) -> bool:
         """Return whether the values are tuples with an item of this number."""
-        return self.tupled and any(part.name.split(".")[0] == item for part in self.parts)
+        return self.tupled and any(item_of(part.name) == item for part in self.parts)
+
+    @property
+    def wanted(self) -> str:
+        """The item of kept tuples, ``"0"`` or ``"1"``, that alone is wanted; empty where there is none."""
+        return self.only if self.has_item(self.only) else ""
 
     def item(self, item: str) -> RecordLayout:
         """Return the layout of one item of the tuples alone."""
         parts = tuple([replace(part, name=name_in(item, part.name)) for part in self.parts
-                       if part.name.split(".")[0] == item])
+                       if item_of(part.name) == item])
         return replace(self, parts=parts, tupled=bool(parts[0].name))
+
+
+def item_of(name: str) -> str:
+    """Return the number of the item of a tuple that an array is of: ``"1"`` of ``"1.0"``, and of ``"1#"``."""
+    return name.split(".")[0].rstrip(STARTS + PLACES)
 
 
 def name_in(item: str, name: str) -> str:
     """Return the name of a place of nested tuples relative to one item: ``"1.0"`` is ``"0"`` in the item ``"1"``."""
     return name.removeprefix(item).removeprefix(".")
+
+
+def fields_in(item: str, fields: Iterable[Field]) -> tuple[Field, ...]:
+    """Return the fields of one item of tuples, named as if the item were alone."""
+    return tuple([replace(each, name=name_in(item, each.name)) for each in fields if item_of(each.name) == item])
+
+
+def full_name(item: str, name: str) -> str:
+    """Return the name of an array of one item among those of the tuples, which :func:`name_in` makes relative; with no
+    item it stays.
+    """
+    return f"{item}.{name}" if item and name and not name.startswith((STARTS, PLACES)) else item + name
 
 
 def _is_type(name: str) -> bool:

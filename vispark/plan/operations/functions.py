@@ -51,7 +51,7 @@ class Map(RecordedOperation):
         return not folded
 
     def output(self, state: OperatorOutput, position: int, plan: PlanBuilder) -> OperatorOutput:
-        before = state.blocks(self.spec.label)
+        before = state.signature if state.layout.wanted and state.signature else state.blocks(self.spec.label)
         layout, before = given(self.spec, state.layout, before)
         mapped = resolve_maps([(position, self.spec)], layout, before, shared_limit=plan.shared_limit)
         signature, layout = after_map(mapped, layout, before)

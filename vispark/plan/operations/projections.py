@@ -17,7 +17,7 @@ from vispark.plan.operation import (
     takes_pairs_of_call,
 )
 from vispark.records import RecordLayout
-from vispark.records.layout import name_in
+from vispark.records.layout import fields_in
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class _Projection(RecordedOperation):
         if layout.keyed:
             return self.of_pairs(state)
         if layout.tupled and takes_pairs_of_call(plan.nodes, position) and layout.has_item(self.item):
-            signature = None if state.signature is None else _of_item(state.signature, self.item)
+            signature = None if state.signature is None else Signature(fields_in(self.item, state.signature.fields))
             return OperatorOutput(layout.item(self.item), signature, state.count)
         return replace(state, layout=replace(layout, only=self.item))
 
@@ -92,9 +92,3 @@ class Values(_Projection):
 
     def empty_layout(self, layout: RecordLayout) -> RecordLayout:
         return super().empty_layout(layout).values()
-
-
-def _of_item(signature: Signature, item: str) -> Signature:
-    """Return the fields of one item of a tuple, named as if the item were alone."""
-    return Signature(tuple([replace(each, name=name_in(item, each.name)) for each in signature.fields
-                            if each.name.split(".")[0] == item]))
