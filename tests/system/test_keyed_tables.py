@@ -122,6 +122,25 @@ def test_errors(sc: SparkContext):
     assert empty.table.collect() == []
 
 
+def test_arrays_without_elements_are_folded(sc: SparkContext):
+    pairs = sc.parallelize([np.zeros(0)] * 3, 2).cache("GPU").vmap(lambda x: (1, (x * 2, 1)))
+    sums = pairs.reduceByKey(lambda a, b: (a[0] + b[0], a[1] + b[1]), numKeys=2)
+    assert [(key, x.shape, n) for key, (x, n) in sums.collect()] == [(1, (0,), 3)]
+    table = pairs.vmap(lambda kv: (kv[0], kv[1][0])).reduceByKey(operator.add, numKeys=2)
+    assert table.toNumpy().shape == (2, 0)
+    assert pairs.vmap(lambda kv: kv[1][0]).reduce(operator.add).shape == (0,)
+
+
+def test_a_table_of_nothing_has_functions(sc: SparkContext):
+    numbers = sc.parallelize([1.0, 2.0], 2).cache("GPU")
+    for none in (sc.parallelize([], 2).cache("GPU"), numbers.filter(lambda x: x > 2)):
+        table = none.vmap(lambda x: (int(x), x)).reduceByKey(operator.add, numKeys=3)
+        after = table.vmap(lambda x, s: x / s[0], numbers.reduced(operator.add)).vmap(lambda x: x + 1)
+        assert after.collect() == after.keys().collect() == after.values().collect() == []
+        with pytest.raises(PlanError, match="nothing was folded"):
+            after.toNumpy()
+
+
 def larger(a, b):
     return sorted({a: 1, b: 1})[-1]      # what no kernel does
 

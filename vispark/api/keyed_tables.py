@@ -76,7 +76,7 @@ class KeyedTable(DriverRDD, Referable):
         Returns
         -------
         KeyedTable
-            Of the same keys.
+            Of the same keys; of none where nothing was folded.
 
         Examples
         --------
@@ -88,8 +88,9 @@ class KeyedTable(DriverRDD, Referable):
         ([(0, 3.0), (1, 1.0)], [0.0, -1.0, 1.0])
         """
         name = record_map(f, arguments).label
-        key = self._schema.layout.parts[0].types[0]
-        spec = replace(record_map(_of_value(f, len(arguments), _KEYS.get(key, _same)), arguments), label=name)
+        parts = self._schema.layout.parts       # none, where there was nothing to fold
+        key = _KEYS.get(parts[0].types[0], _same) if parts else _same
+        spec = replace(record_map(_of_value(f, len(arguments), key), arguments), label=name)
         mapped, depth = self._held._then(ops.Map(spec)), max(self._reference.depth, _depth(spec.tables))
         work = lowering(mapped._recent(), mapped._nearest(), FETCH, [self._schema],
                         Session.of(self.ctx).workers.shared_limit)

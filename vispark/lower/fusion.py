@@ -284,6 +284,8 @@ class _Run:
                                   shared_limit=self._plan.shared_limit)
         except TranslationError as error:
             raise CannotFuse(apart) from error
+        if any(each.width == 0 for each in mapped.kernel.accumulated):
+            raise CannotFuse(apart)     # arrays of 0 elements leave nothing to join
         self._plan.settled.update(mapped.settled)
         return mapped
 
