@@ -64,6 +64,8 @@ class MpiWorld(JoinedWorld):
     def __init__(self, joined: Joined, connection: Connection, launcher: subprocess.Popen[bytes] | None):
         super().__init__(joined.key, joined.rank, joined.size)
         self._connection = connection
+        self._looking = select.poll()
+        self._looking.register(connection.socket, select.POLLIN)
         self._launcher = launcher
         self._is_over = False
 
@@ -116,9 +118,10 @@ class MpiWorld(JoinedWorld):
 
     def _await_rank(self) -> None:
         """Wait for the rank's answer until the deadline; end a rank that is stopped, of which all ranks learn."""
-        stops, looking, process = StoppedProcesses(), select.poll(), peer_process(self._connection.socket)
-        looking.register(self._connection.socket, select.POLLIN)
-        while not looking.poll(LOOK_SECONDS * 1000) and time.monotonic() < self._deadline:
+        if self._looking.poll(LOOK_SECONDS * 1000):
+            return
+        stops, process = StoppedProcesses(), peer_process(self._connection.socket)
+        while not self._looking.poll(LOOK_SECONDS * 1000) and time.monotonic() < self._deadline:
             if process in stops.overdue([process]):
                 _log.error("rank %d has been stopped for %g s, and is ended", self.rank, STOPPED_SECONDS)
                 with suppress(ProcessLookupError):

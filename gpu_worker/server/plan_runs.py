@@ -122,10 +122,10 @@ class PlanRuns:
     def _may_stream(self, request: Run, plan: DecodedPlan) -> bool:
         """Return whether a plan can run in waves on this node alone; on a grid if all of its blocks are below devices.
         """
-        if not may_stream(plan) or request.world is not None or plan.plan.grid is None:
-            return may_stream(plan) and request.world is None
-        return 0 <= plan.source < len(request.vrdds) and all(
-            array.host is not None for value in self._names.held(request.vrdds[plan.source]) for array in value.arrays)
+        if not may_stream(plan) or request.world is not None:
+            return False
+        return plan.plan.grid is None or (0 <= plan.source < len(request.vrdds) and all(
+            array.host is not None for value in self._names.held(request.vrdds[plan.source]) for array in value.arrays))
 
     def _wave_size(self, request: Run, plan: DecodedPlan) -> WaveSize | None:
         """Return the size of the waves that a plan is to run in, as what it has to copy in takes more than half of the

@@ -171,14 +171,14 @@ class WaveExchange:
 
     def _groups(self) -> Iterator[tuple[list[int], list[int]]]:
         """Yield the numbers of new partitions that share memory, and the bytes of each."""
-        parts: list[int] = []
-        sizes: list[int] = []
+        parts, sizes, total = list[int](), list[int](), 0
         for part, rows in enumerate(self._rows.tolist()):
             parts.append(part)
             sizes.append(sum(aligned(rows * row_bytes(array)) for array in self._fields))
-            if sum(sizes) >= _LEAST_BYTES:
+            total += sizes[-1]
+            if total >= _LEAST_BYTES:
                 yield parts, sizes
-                parts, sizes = [], []
+                parts, sizes, total = [], [], 0
         if parts:
             yield parts, sizes
 

@@ -51,10 +51,9 @@ def _row_of(factor: Factor, function: RowFunction) -> Port | None:
 class BlockFold(MatrixFold):
     """Kernel that folds one matrix of parts of rows, block by block."""
 
-    def source(self) -> str:
-        """Return the source."""
-        include = '#include "vispark/outer.h"\n'
-        return super().source().replace(include, include + '#include "vispark/outer_blocks.h"\n', 1)
+    @property
+    def _headers(self) -> tuple[str, ...]:
+        return (*super()._headers, "outer_blocks")
 
     def _tiled(self, text: IndentedText) -> None:
         """Write the call of what does all of it."""

@@ -193,11 +193,13 @@ class MatrixFold(RowKernel):
 
     def source(self) -> str:
         """Return the source."""
-        text = super().source()
-        if self._products_header:
-            text = text.replace('#include "vispark/outer.h"\n', f'#include "vispark/{self._products_header}.h"\n'
-                                                                '#include "vispark/outer.h"\n', 1)
-        return text
+        include = '#include "vispark/{}.h"\n'.format
+        return super().source().replace(include(HEADER), "".join(map(include, self._headers)), 1)
+
+    @property
+    def _headers(self) -> tuple[str, ...]:
+        """What the kernel includes for its matrices, in order."""
+        return (self._products_header, HEADER) if self._products_header else (HEADER,)
 
     def _partials(self) -> list[str]:
         return super()._partials() + [f"{one.accumulator}* __restrict__ {outer.partial}" for outer, one in
