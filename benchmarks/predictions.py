@@ -23,7 +23,7 @@ import click
 import numpy as np
 from pyspark import SparkConf, SparkContext
 
-from vispark.migrate.calibrate import measure, written
+from vispark.migrate.calibrate import measure, most_elements, written
 from vispark.migrate.capture import CapturedCall
 from vispark.migrate.loop_prediction import kernel_work
 from vispark.migrate.operation_count import operations_of
@@ -34,8 +34,6 @@ from vispark.records.rows import Rows
 
 #: Records that a prediction rests on, and passes that are timed.
 SAMPLE, PASSES = 64, 7
-#: Numbers that are held at most while the device is calibrated.
-CALIBRATED = 256_000_000
 
 
 @dataclass(frozen=True)
@@ -232,20 +230,21 @@ def main(device: str, elements: int, calibration: Path | None, clock: str, only:
         with SparkContext(conf=conf) as sc:
             if calibration is None:
                 calibration = Path(folder) / "calibration.json"
-                written(calibration, device, device, measure(sc, CALIBRATED, clock=now), os.getloadavg()[0], device)
+                found = measure(sc, most_elements(), clock=now)
+                written(calibration, device, device, found, os.getloadavg()[0], device)
             rates, = calibrated_device(calibration).values()
+            kept = json.loads(calibration.read_text(encoding="utf-8"))
             click.echo(HEAD)
             rows = []
             for program in programs():
                 if only in program.name:
                     rows.append(compared(sc, program, elements, rates, now))
                     click.echo(line_of(rows[-1]))
-        kept = json.loads(calibration.read_text(encoding="utf-8"))
+                    if out is not None:         # a run that is cut short leaves what it measured
+                        out.write_text(json.dumps({"clock": clock, "elements": elements, "calibration": kept,
+                                                   "programs": rows}, indent=2) + "\n", encoding="utf-8")
     for line in (*summary(rows), json.dumps(kept["rates"])):
         click.echo(line)
-    if out is not None:
-        out.write_text(json.dumps({"clock": clock, "elements": elements, "calibration": kept, "programs": rows},
-                                  indent=2) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

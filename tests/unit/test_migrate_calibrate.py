@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
-from vispark.migrate import calibrate_command
-from vispark.migrate.calibrate import least_seconds, refuse_busy, seconds_above, written
+from gpu_worker.protocol.errors import OutOfMemory
+from vispark.migrate import calibrate, calibrate_command
+from vispark.migrate.calibrate import least_seconds, measure, most_elements, refuse_busy, seconds_above, written
 from vispark.migrate.cli import main
 from vispark.migrate.errors import UNKNOWN, PredictionError
 from vispark.migrate.predict import KernelWork, PassWork, predict_pass, read_devices
@@ -60,3 +62,77 @@ def test_kinds_of_operations_have_rates_of_their_own(tmp_path: Path):
 def test_a_pass_that_an_empty_plan_hides_gives_no_rate(whole: float):
     with pytest.raises(PredictionError, match="more --elements"):
         seconds_above(1e-3, whole)
+
+
+class FakeDevice:
+    """Device whose empty plan takes 1 ms, its passes 0.1 ns a number on top; it has room for some numbers."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, most: int):
+        self.seconds, self.most, self.held = 0.0, most, list[int]()
+        monkeypatch.setattr(calibrate, "_held", self._hold)
+        monkeypatch.setattr(calibrate, "_pass", self._pass)
+
+    def _hold(self, sc: Any, elements: int, dtype: str, width: int = 0) -> FakeRows:
+        if elements > self.most:
+            raise OutOfMemory(f"no room for {elements}")
+        self.held.append(elements)
+        return FakeRows(self, elements)
+
+    def _pass(self, held: FakeRows, function: Any, *arguments: Any) -> None:
+        self.seconds += 1e-3 + held.elements * 1e-10
+
+    def clock(self) -> float:
+        """Return the seconds of all passes so far."""
+        self.seconds += 1e-6
+        return self.seconds
+
+
+class FakeRows:
+    """Numbers that a device holds, and a SparkContext's job, which takes no time."""
+
+    def __init__(self, device: FakeDevice, elements: int):
+        self.device, self.elements = device, elements
+
+    def parallelize(self, records: Any, partitions: int) -> FakeRows:
+        """Return an RDD."""
+        return self
+
+    def vmap(self, function: Any) -> FakeRows:
+        """Return an RDD."""
+        return self
+
+    def count(self) -> int:
+        """Run a job."""
+        return self.elements
+
+    def collect(self) -> None:
+        """Run a pass."""
+        self.device.seconds += 1e-3 + self.elements * 1e-7
+
+    def uncache(self) -> None:
+        """Free nothing."""
+
+
+def test_as_many_numbers_are_held_as_tell_a_rate(monkeypatch: pytest.MonkeyPatch):
+    device = FakeDevice(monkeypatch, 1 << 31)
+    rates = measure(FakeRows(device, 1), 1 << 30, clock=device.clock)  # type: ignore[arg-type]
+    assert rates["memory"] == pytest.approx(8e10, rel=0.01)
+    assert rates["plan"] == pytest.approx(1e-3, rel=0.01)
+    assert sorted(set(device.held)) == [1000, 1 << 20, 1 << 22, 1 << 26], "0.4 ms tell nothing beside 1, 6.7 ms do"
+
+
+def test_more_than_a_device_has_room_for_is_not_held(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(calibrate, "TELLING", 1000.0)
+    device = FakeDevice(monkeypatch, 1 << 27)
+    rates = measure(FakeRows(device, 1), 1 << 30, clock=device.clock)  # type: ignore[arg-type]
+    assert max(device.held) == 1 << 26 and rates["float32"] == pytest.approx(2e10 * calibrate.OPERATIONS, rel=0.01)
+
+
+def test_no_rate_is_made_up_where_the_room_is_too_little(monkeypatch: pytest.MonkeyPatch):
+    device = FakeDevice(monkeypatch, 1 << 22)
+    with pytest.raises(PredictionError, match="as many numbers as there is room for"):
+        measure(FakeRows(device, 1), 1 << 30, clock=device.clock)  # type: ignore[arg-type]
+
+
+def test_numbers_take_a_part_of_this_machines_memory():
+    assert calibrate.FEWEST <= most_elements() <= calibrate.MOST

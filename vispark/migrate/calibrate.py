@@ -6,7 +6,8 @@ import json
 import os
 import statistics
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 from pyspark import SparkContext
 
+from gpu_worker.protocol.errors import OutOfMemory
 from vispark.migrate.errors import PredictionError
 from vispark.migrate.predict import EXP, PRODUCT
 from vispark.migrate.written_files import write_file
@@ -26,8 +28,16 @@ BUSY = 0.5
 OPERATIONS, EXPONENTIALS = 128, 32
 #: Width of the rows and of the matrix in products, and of the rows that come back to the driver.
 WIDTH, RESULT_WIDTH = 128, 1024
-#: Parts of the elements that are held, the least first: a slow device tells its rates by few.
-PARTS = (64, 8, 1)
+#: Numbers that are held first, and how many times as many next: a slow device tells its rates by few.
+FEWEST, GROWTH = 1 << 22, 16
+#: Numbers that are held at most: 8 GiB of float64.
+MOST = 1 << 30
+#: Part of the memory that is free on this machine that they take at most.
+FREE_PART = 4
+#: Empty plans that a pass lasts at least before its numbers are as many as are held.
+TELLING = 4.0
+#: Numbers of an array that a Spark task hands over again and again.
+PIECE = 1 << 23
 #: Seconds from which on a measurement is not repeated, once it ran twice.
 BUDGET = 1.0
 
@@ -65,6 +75,16 @@ def machine_load() -> tuple[float, int]:
     return os.getloadavg()[0], len(os.sched_getaffinity(0))
 
 
+def most_elements() -> int:
+    """Return the most numbers of 8 bytes that are held: 2**30, and no more than a quarter of the free memory.
+
+    They go through this machine's memory, whose size is known before a device's is.
+    """
+    free = 1024 * next(int(line.split()[1]) for line in Path("/proc/meminfo").read_text().splitlines()
+                       if line.startswith("MemAvailable:"))
+    return min(MOST, max(FEWEST, free // FREE_PART // 8))
+
+
 def least_seconds(run: Callable[[], Any], times: int,
                   clock: Callable[[], float] = time.perf_counter) -> tuple[float, float]:
     """Return the least seconds and the median of some runs, the first of which is left out: it compiles and loads.
@@ -89,7 +109,7 @@ def measure(sc: SparkContext, elements: int, times: int = 7,
     sc : SparkContext
         Its ``spark.vispark.device`` says which.
     elements : int
-        Numbers that are held at most; a 64th of their bytes is to be above the device's caches.
+        Numbers that are held at most. Each rate takes as few of them as tell it.
     times : int
         Runs of each measurement; fewer of long ones.
     clock : callable
@@ -104,18 +124,20 @@ def measure(sc: SparkContext, elements: int, times: int = 7,
     Raises
     ------
     PredictionError
-        If a pass over that many numbers tells nothing beside an empty plan.
+        If a pass over as many numbers as the device holds tells nothing beside an empty plan.
     """
     measuring = _Measuring(sc, elements, times, clock)
     rates = measuring.latencies()
-    rates["memory"] = 8 * measuring.rate("float64", 0, _itself)
-    rates["load"] = 8 * measuring.loaded
     rates["link"] = measuring.link()
     for dtype in ("float64", "float32"):
-        rates[dtype] = 2 * OPERATIONS * measuring.rate(dtype, 0, _busy)
-        rates[dtype + EXP] = EXPONENTIALS * measuring.rate(dtype, 0, _exponentials)
-        matrix = np.full((WIDTH, WIDTH), 1 / WIDTH, dtype)
-        rates[dtype + PRODUCT] = 2 * WIDTH * measuring.rate(dtype, WIDTH, _product, matrix)
+        with measuring.numbers(dtype) as rate:
+            if dtype == "float64":
+                rates["memory"] = 8 * rate(_itself)
+                rates["load"] = 8 * measuring.loaded
+            rates[dtype] = 2 * OPERATIONS * rate(_busy)
+            rates[dtype + EXP] = EXPONENTIALS * rate(_exponentials)
+        with measuring.numbers(dtype, WIDTH) as rate:
+            rates[dtype + PRODUCT] = 2 * WIDTH * rate(_product, np.full((WIDTH, WIDTH), 1 / WIDTH, dtype))
     return rates
 
 
@@ -144,17 +166,37 @@ class _Measuring:
         """Return the least seconds of a run, and the median."""
         return least_seconds(run, self.times, self.clock)
 
-    def rate(self, dtype: str, width: int, function: Callable[..., Any], *arguments: Any) -> float:
+    @contextmanager
+    def numbers(self, dtype: str, width: int = 0) -> Iterator[Callable[..., float]]:
+        """Yield a function that gives the elements a second of another; its numbers are held until the block ends."""
+        held: dict[int, Any] = {}
+        yield partial(self._rate, held, dtype, width)
+        for each in filter(None, held.values()):
+            each.uncache()
+
+    def _rate(self, held: dict[int, Any], dtype: str, width: int, function: Callable[..., Any],
+              *arguments: Any) -> float:
         """Return the elements a second of a function: of as few as tell something, as slow devices take long."""
-        for part in PARTS:
-            elements, start = max(self.elements // part, 1), self.clock()
-            held = _held(self.sc, elements, dtype, width)
-            self.loaded = elements / (self.clock() - start)
-            seconds, _ = self.least(partial(_pass, held, function, *arguments))
-            held.uncache()
-            if seconds > 2 * self.plan:
+        elements = seconds = 0.0
+        for size in sizes(self.elements):
+            if size not in held:
+                held[size] = self._loaded(size, dtype, width)
+            if held[size] is None:
+                break
+            elements, (seconds, _) = size, self.least(partial(_pass, held[size], function, *arguments))
+            if seconds > TELLING * self.plan:
                 break
         return elements / seconds_above(self.plan, seconds)
+
+    def _loaded(self, elements: int, dtype: str, width: int) -> Any:
+        """Return numbers that the device holds; None where it has no room for as many."""
+        start = self.clock()
+        try:
+            held = _held(self.sc, elements, dtype, width)
+        except OutOfMemory:
+            return None
+        self.loaded = elements / (self.clock() - start)
+        return held
 
     def link(self) -> float:
         """Return bytes a second of rows that are collected."""
@@ -165,13 +207,29 @@ class _Measuring:
         return 8 * elements / seconds_above(self.plan, seconds)
 
 
+def sizes(most: int) -> list[int]:
+    """Return the numbers of elements with which a rate is measured one after another, until they tell it.
+
+    Examples
+    --------
+    >>> sizes(1 << 30)
+    [4194304, 67108864, 1073741824]
+    >>> sizes(100_000_000), sizes(1000)
+    ([4194304, 67108864, 100000000], [1000])
+    """
+    found = [FEWEST]
+    while found[-1] < most:
+        found.append(found[-1] * GROWTH)
+    return [*found[:-1], most]
+
+
 def seconds_above(plan: float, whole: float) -> float:
     """Return the seconds of a pass beyond those of an empty plan.
 
     Raises
     ------
     PredictionError
-        If that is less than the plan itself: too few elements were held to tell.
+        If that is less than the plan itself, even with as many elements as are held.
 
     Examples
     --------
@@ -179,8 +237,9 @@ def seconds_above(plan: float, whole: float) -> float:
     0.75
     """
     if whole - plan < plan:
-        raise PredictionError(f"a pass of {whole * 1e3:.2g} ms tells nothing beside an empty plan of {plan * 1e3:.2g} "
-                              "ms; give more --elements")
+        raise PredictionError(f"a pass of {whole * 1e3:.2g} ms, with as many numbers as there is room for, tells "
+                              f"nothing beside an empty plan of {plan * 1e3:.2g} ms; give more --elements where memory "
+                              "is free")
     return whole - plan
 
 
@@ -197,7 +256,15 @@ def _held(sc: SparkContext, elements: int, dtype: str, width: int = 0) -> Any:
 
 
 def _rows(dtype: str, width: int, counts: Iterable[int]) -> Iterable[Any]:
-    return Rows(np.full((count // width, width) if width else count, 0.5, dtype) for count in counts)
+    return Rows(each for count in counts for each in _pieces(dtype, width, count // (width or 1)))
+
+
+def _pieces(dtype: str, width: int, count: int) -> Iterator[np.ndarray]:
+    """Yield rows of a width, or numbers, as parts of one array that is filled once."""
+    most = min(count, PIECE // (width or 1))
+    piece = np.full((most, width) if width else most, 0.5, dtype)
+    for start in range(0, count, most):
+        yield piece[:count - start]
 
 
 def _itself(x: Any) -> Any:
