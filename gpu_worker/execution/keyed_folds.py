@@ -84,6 +84,7 @@ class _Runs:
     def __init__(self, keys: Sequence[HeldArray], value: Partition, stream: Stream, scratch: Scratch):
         rows = keys[0].field.shape[0]
         self._work = work = RowOrder(keys[0], value.device, stream, scratch)
+        self._before = 0 if value.piece is None else value.piece.first
         self._guards: list[tuple[str, np.ndarray]] = []
         heads = work.take(rows)
         for number, array in enumerate(keys):
@@ -128,9 +129,11 @@ class _Runs:
         return made
 
     def starts(self, name: str) -> HeldArray:
-        """Return the first row and the number of rows of each run."""
+        """Return the first row and the number of rows of each run; of a piece of a partition the row's place in that.
+        """
         made, target = self._made(Field(name, "<i8", (0, 2)))
-        self._work.launch("run_extents", self.runs, [self._heads, target, np.int64(self.runs)])
+        self._work.launch("run_extents", self.runs, [self._heads, target, np.int64(self.runs),
+                                                     np.int64(self._before)])
         return made
 
     def guard(self, array: HeldArray, operation: ElementFold, guard: str) -> None:

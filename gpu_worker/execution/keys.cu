@@ -436,12 +436,12 @@ __global__ void run_lengths(const unsigned* heads, long long* lengths, long long
         lengths[run] = (long long)heads[run + 1] - (long long)heads[run];
 }
 
-// Where the rows of each run begin, and how many there are.
-__global__ void run_extents(const unsigned* heads, long long* starts, long long runs)
+// Where the rows of each run begin, behind `before` others, and how many there are.
+__global__ void run_extents(const unsigned* heads, long long* starts, long long runs, long long before)
 {
     const long long all = (long long)gridDim.x * blockDim.x;
     for (long long run = (long long)blockIdx.x * blockDim.x + threadIdx.x; run < runs; run += all) {
-        starts[2 * run] = (long long)heads[run];
+        starts[2 * run] = before + (long long)heads[run];
         starts[2 * run + 1] = (long long)heads[run + 1] - (long long)heads[run];
     }
 }

@@ -21,7 +21,7 @@ from gpu_worker.execution.run_context import RunContext
 from gpu_worker.execution.step_handlers import Cuts, StepHandler
 from gpu_worker.execution.steps.results import first_records
 from gpu_worker.execution.tier_copies import Fill, joined
-from gpu_worker.memory.partition import Partition
+from gpu_worker.memory.partition import Partition, PieceOfPartition
 from gpu_worker.memory.tiers import PLACES
 from gpu_worker.protocol.messages import ExecStep, Field, KeepStep, MapFoldStep
 from gpu_worker.protocol.payload import Payload
@@ -70,13 +70,16 @@ class PartitionPieces:
 
     def _row_cuts(self, value: Partition) -> Cuts:
         """Return the rows before which all steps of the plan may cut a partition's only block."""
-        if not value.variants:
+        variant = value.variants[0] if value.variants else None
+        if variant is None and any(handler.has_launches for handler in self._steps):
             return ()
-        variant = value.variants[0]
         cuts: Cuts = range(value.blocks[0][0].field.shape[0] if value.blocks[0][0].field.shape else 0)
-        fields: Sequence[Field] = self._plan.plan.variants[variant].signature.fields
+        # What an exchange made is of no variant.
+        fields: Sequence[Field] = [array.field for array in value.blocks[0]] if variant is None else \
+            self._plan.plan.variants[variant].signature.fields
         for handler in self._steps:
-            launch = self._context.launch_table.launch(handler.step, variant) if handler.has_launches else None
+            launch = None if variant is None or not handler.has_launches else \
+                self._context.launch_table.launch(handler.step, variant)
             cuts = _common(cuts, handler.cuts(fields, launch, partial(self._works, handler, value)))
             fields = handler.fields_after(fields, launch)
         return cuts
@@ -122,6 +125,19 @@ class PartitionPieces:
         with Payload.create(nbytes) as memory:
             fill(memory.array)
             return memory.array
+
+
+def ranges_of(value: Partition, ranges: Sequence[Partition]) -> list[Partition]:
+    """Return pieces of a partition that have the rows of ranges, which follow each other; those without rows are left
+    out. The ranges are the pieces' from now on.
+    """
+    behind, found = 0, []
+    for each in ranges:
+        first, behind = behind, behind + each.count
+        if each.count:
+            each.index, each.piece = value.index, PieceOfPartition(first, behind, True, value.count, is_counted=True)
+            found.append(each)
+    return found
 
 
 def _anywhere(nbytes: int, fill: Fill) -> np.ndarray:

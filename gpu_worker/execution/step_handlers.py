@@ -25,6 +25,8 @@ _Handler = TypeVar("_Handler", bound="StepHandler[Any]")
 
 #: Rows before which a block may be cut, ascending from 0.
 Cuts = Sequence[int]
+#: Runs a step on a grid's blocks in host memory, and returns its values.
+ByPlanes = Callable[[RunContext, GridByPlanes, list[Partition]], list[Partition]]
 
 _HANDLERS: dict[type, type[StepHandler[Any]]] = {}
 
@@ -73,6 +75,8 @@ class StepHandler(Generic[StepMessage]):
     on_device = False
     #: Whether it takes each of a partition's blocks by itself, so that it may be given some of them at a time.
     by_blocks = False
+    #: Whether it may be given a partition's rows in ranges of their keys, one after the other and each whole.
+    by_ranges = False
     #: What its devices' time is counted as in :class:`~gpu_worker.protocol.messages.Times`.
     timed_as = "kernels"
 
@@ -165,10 +169,16 @@ class StepHandler(Generic[StepMessage]):
         """
         return None
 
+    def ranging(self, value: Partition, most: int) -> StepHandler[Any] | None:
+        """Return the step that puts a partition's rows into ranges of their keys, each of which this step takes in
+        ``most`` bytes of device memory, if keys allow it; None where it takes all rows in that.
+        """
+        return None
+
     @property
-    def goes_by_planes(self) -> bool:
-        """Whether it can run on a grid whose blocks stay in host memory, by planes of them."""
-        return False
+    def by_planes(self) -> ByPlanes | None:
+        """How it runs on a grid whose blocks stay in host memory, by planes of them; None where it cannot."""
+        return None
 
     # -- what it does -------------------------------------------------------------------------------------------------
 
@@ -191,10 +201,6 @@ class StepHandler(Generic[StepMessage]):
             If such a step can only start a plan.
         """
         raise PlanError(f"{self.name} can only start a plan")
-
-    def run_by_planes(self, context: RunContext, planes: GridByPlanes, values: list[Partition]) -> list[Partition]:
-        """Run the step on a grid's blocks in host memory, if :attr:`goes_by_planes`; return its values."""
-        return self.run(context, values)
 
     def keep_fold(self, context: RunContext) -> bool:
         """Keep what the plan folded, if this step is to; return whether it is, as the reply has none of it then."""

@@ -18,7 +18,7 @@ from typing import Any
 from gpu_worker.device.base import Device
 from gpu_worker.execution.fold_launches import FoldLaunches
 from gpu_worker.execution.grid.planes import GridByPlanes
-from gpu_worker.execution.pieces import PartitionPieces
+from gpu_worker.execution.pieces import PartitionPieces, ranges_of
 from gpu_worker.execution.plan_cache import DecodedPlan
 from gpu_worker.execution.run_context import RunContext
 from gpu_worker.execution.step_handlers import StepHandler
@@ -35,6 +35,9 @@ _SLACK = 32
 #: The share of a device's free memory that planes of a grid may take; the other one is for a plan that found no room.
 _PLANES, _FEWER_PLANES = 3 / 4, 2 / 5
 
+#: The share of a device's free memory that a step may take of a partition which it could take in ranges of keys.
+_IN_TURNS = 2
+
 #: Steps of a plan.
 Steps = Sequence[StepHandler[Any]]
 #: Passes values through some of the steps.
@@ -43,7 +46,7 @@ Work = Callable[[Steps, list[Partition]], list[Partition]]
 
 def may_stream(plan: DecodedPlan) -> bool:
     """Return whether a plan can run in waves: on a grid, whose blocks need their neighbours, by planes."""
-    return plan.plan.grid is None or (plan.fills_ghosts and all(step.goes_by_planes for step in plan.steps[1:]))
+    return plan.plan.grid is None or (plan.fills_ghosts and all(step.by_planes for step in plan.steps[1:]))
 
 
 @dataclass(frozen=True)
@@ -89,9 +92,33 @@ def run_in_waves(plan: DecodedPlan, context: RunContext, size: WaveSize, start: 
             for each in exchange.passes():
                 Waves(plan, before, context, size).run(values or start(), partial(_before, work, each))
                 before = [step for step in before if not step.keeps]    # what the first pass kept
-            steps, values = steps[place + 1:], exchange.made()
+            steps = steps[place + 1:]
+            values = _in_ranges(plan, context, size, work, steps, exchange.made())
             break
     Waves(plan, steps, context, size).run(values, work)
+
+
+def _in_ranges(plan: DecodedPlan, context: RunContext, size: WaveSize, work: Work, steps: Steps,
+               values: list[Partition]) -> list[Partition]:
+    """Return new partitions, and in place of those that the first of the steps behind has no room for ranges of their
+    keys, if all of these steps take them so.
+    """
+    if not steps or not all(step.by_ranges for step in steps):
+        return values
+    found = []
+    for value in values:
+        memory = value.device.memory()
+        step = steps[0].ranging(value, (memory.total - memory.used) // (_IN_TURNS if size.ahead else 2 * _IN_TURNS))
+        exchange = None if step is None else step.in_passes(context, [value])
+        if step is None or exchange is None:
+            found.append(value)
+            continue
+        for each in exchange.passes():
+            Waves(plan, [step], context, size).run([context.use(value.share())], partial(_before, work, each))
+        found += ranges_of(value, exchange.made())
+        del context.values.used[id(value)]
+        value.close()
+    return found
 
 
 def _run_by_planes(grid: GridShape, context: RunContext, size: WaveSize, steps: Steps,
@@ -102,7 +129,8 @@ def _run_by_planes(grid: GridShape, context: RunContext, size: WaveSize, steps: 
     budget = int((memory.total - memory.used) * (_PLANES if size.ahead else _FEWER_PLANES))
     planes = GridByPlanes(context, context.grid_steps, grid, budget)
     for step in steps:
-        values = step.run_by_planes(context, planes, values)
+        assert step.by_planes is not None
+        values = step.by_planes(context, planes, values)
 
 
 def _before(work: Work, then: Callable[[list[Partition]], None], steps: Steps,
@@ -184,8 +212,8 @@ class Waves:
             # Results of a few bytes are no reason to cut a partition.
             is_larger = nbytes > self._size.budget + self._size.budget // _SLACK
             pieces = self._pieces.of(value, nbytes, self._size.piece) if is_larger else []
-            if pieces:
-                waves += [[self._context.use(piece)] for piece in pieces]
+            if pieces or value.piece is not None:
+                waves += [[self._context.use(piece)] for piece in pieces or [value]]
                 budget = -1
             elif waves and nbytes <= budget:
                 waves[-1].append(value)

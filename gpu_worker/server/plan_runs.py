@@ -282,6 +282,6 @@ def _advice(plan: DecodedPlan) -> str:
     if plan.keeps_on_devices:
         return '; persist("GPU_AND_HOST") keeps in host memory what does not fit'
     if may_stream(plan):
-        return "; a plan streams a partition by rows, or whole where a raw kernel sees all of it, as a sort does of " \
-            "one that keys made, and this and what is written find no room together: more and smaller partitions do"
+        return "; a plan streams a partition by rows, or whole where a raw kernel sees all of it, and takes the " \
+            "records of one key together, and these and what is written find no room: more and smaller partitions do"
     return ""

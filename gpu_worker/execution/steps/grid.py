@@ -9,7 +9,7 @@ from typing import TypeVar
 from gpu_worker.execution.grid.planes import GridByPlanes
 from gpu_worker.execution.plan_checks import check_halos, check_stencil, require
 from gpu_worker.execution.run_context import BlockForm, RunContext
-from gpu_worker.execution.step_handlers import StepHandler, StepMessage, handles
+from gpu_worker.execution.step_handlers import ByPlanes, StepHandler, StepMessage, handles
 from gpu_worker.memory.partition import Partition
 from gpu_worker.protocol.grids import ExchangeStep, GridShape, IterateStep, StencilStep, WindowStep
 from gpu_worker.protocol.messages import Plan
@@ -50,14 +50,14 @@ class ExchangeHandler(_FillingHandler[ExchangeStep]):
         check_halos(grid, self.step.halos)
 
     @property
-    def goes_by_planes(self) -> bool:
-        return True
+    def by_planes(self) -> ByPlanes | None:
+        return self._by_planes
 
     def run(self, context: RunContext, values: list[Partition]) -> list[Partition]:
         context.grid_steps.exchange(self.step)
         return values
 
-    def run_by_planes(self, context: RunContext, planes: GridByPlanes, values: list[Partition]) -> list[Partition]:
+    def _by_planes(self, context: RunContext, planes: GridByPlanes, values: list[Partition]) -> list[Partition]:
         planes.exchange(self.step)
         return values
 
@@ -70,14 +70,14 @@ class StencilHandler(_FillingHandler[StencilStep]):
         check_stencil(plan, self.step.launch)
 
     @property
-    def goes_by_planes(self) -> bool:
-        return True
+    def by_planes(self) -> ByPlanes | None:
+        return self._by_planes
 
     def run(self, context: RunContext, values: list[Partition]) -> list[Partition]:
         return context.with_blocks(values, context.together(self, values,
                                                             partial(context.grid_steps.stencil, self.step)))
 
-    def run_by_planes(self, context: RunContext, planes: GridByPlanes, values: list[Partition]) -> list[Partition]:
+    def _by_planes(self, context: RunContext, planes: GridByPlanes, values: list[Partition]) -> list[Partition]:
         return context.together(self, values, partial(planes.stencil, self.step))
 
 
@@ -103,14 +103,14 @@ class IterateHandler(_FillingHandler[IterateStep]):
             check_halos(grid, phase.halos)
 
     @property
-    def goes_by_planes(self) -> bool:
-        return not self.branches
+    def by_planes(self) -> ByPlanes | None:
+        return None if self.branches else self._by_planes
 
     def run(self, context: RunContext, values: list[Partition]) -> list[Partition]:
         return context.with_blocks(values, context.together(self, values,
                                                             partial(context.grid_steps.iterate, self.step)))
 
-    def run_by_planes(self, context: RunContext, planes: GridByPlanes, values: list[Partition]) -> list[Partition]:
+    def _by_planes(self, context: RunContext, planes: GridByPlanes, values: list[Partition]) -> list[Partition]:
         return context.together(self, values, partial(planes.iterate, self.step))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -14,9 +14,10 @@ from gpu_worker.execution.radix_sort import MOST_ROWS, TILE, key_type
 from gpu_worker.execution.row_chunks import row_bytes
 from gpu_worker.execution.row_keys import RowKeys, table_of
 from gpu_worker.execution.run_context import RunContext
-from gpu_worker.execution.step_handlers import StepHandler, handles
+from gpu_worker.execution.step_handlers import Cuts, StepHandler, every_row, handles
 from gpu_worker.memory.partition import HeldArray, Partition
 from gpu_worker.protocol.errors import KeysRefused, OutOfMemory, PlanError
+from gpu_worker.protocol.messages import Field, Launch
 from gpu_worker.protocol.plans import JoinByKeyStep, Plan
 
 
@@ -38,19 +39,38 @@ class JoinByKeyHandler(StepHandler[JoinByKeyStep]):
         require(len(self.step.names) == len(self.step.left) + len(self.step.right),
                 f"a join leaves {len(self.step.left) + len(self.step.right)} fields, and names {len(self.step.names)}")
 
+    def cuts(self, fields: Sequence[Field], launch: Launch | None, works: Callable[[], np.ndarray]) -> Cuts:
+        return every_row(fields)
+
     def run(self, context: RunContext, values: list[Partition]) -> list[Partition]:
         values = context.each(self, values, context.to_device)
         return context.each(self, values, partial(self._joined, context))
 
     def _joined(self, context: RunContext, left: Partition) -> Partition:
         right = context.use(context.names.lookup(context.vrdd(self.step.slot), left.index))
-        made = Partition(left.index, 0, None, self.step.empty, [], left.device)
-        if left.count and right.count and left.blocks and right.blocks:
+        piece = None if left.piece is None else replace(left.piece, is_counted=True)
+        made = Partition(left.index, 0, None, self.step.empty, [], left.device, piece=piece)
+        if piece is not None:
+            right = context.use(self._met(left, right))
+        if left.rows and right.rows and left.blocks and right.blocks:
             right = context.to_device(right)
             with context.progress.launching(self.label, (left.index,), left.device):
                 self._match(context, left, right, made)
             context.progress.mark(self.label, (left.index,), left.device, context.streams.main(left.device))
         return context.after(left, made, own=False)
+
+    def _met(self, left: Partition, right: Partition) -> Partition:
+        """Return the rows of the right side whose keys, or their first items, are in the range of those of a piece of
+        the left one, where both are in host memory; else all of them.
+        """
+        names = self.step.key, f"{self.step.key}.0"
+        keys = [next((array for array in side.arrays if array.field.name in names), None) for side in (left, right)]
+        left_keys, right_keys = [None if array is None or array.host is None else array.host.view(array.field.dtype)
+                                 for array in keys]
+        if left_keys is None or right_keys is None or not len(left_keys):
+            return right.share()
+        return right.cut(int(np.searchsorted(right_keys, left_keys[0], "left")),
+                         int(np.searchsorted(right_keys, left_keys[-1], "right")))
 
     def _match(self, context: RunContext, left: Partition, right: Partition, made: Partition) -> None:
         work, other = RowKeys(context, left, self.step.key), RowKeys(context, right, self.step.key)
@@ -92,7 +112,7 @@ class JoinByKeyHandler(StepHandler[JoinByKeyStep]):
         memory = work.device.memory()
         if pairs > MOST_ROWS or (memory.total and memory.used + nbytes > memory.total):
             raise OutOfMemory(
-                f"{self.label} of partition {left.index}: {left.count:,} and {right.count:,} records have {pairs:,} "
+                f"{self.label} of partition {left.index}: {left.rows:,} and {right.rows:,} records have {pairs:,} "
                 f"pairs of one key, about {nbytes:,} bytes, and {work.device.name} has "
                 f"{max(memory.total - memory.used, 0):,} free")
 

@@ -120,6 +120,7 @@ class FoldRunsHandler(KeyedStep):
     """Handler of a step that makes one row of each run of rows with equal keys."""
 
     step: FoldRunsStep
+    by_ranges = True
 
     def verify(self, plan: Plan) -> None:
         check_folds(self.step.fields)
@@ -133,7 +134,7 @@ class FoldRunsHandler(KeyedStep):
             return value
         with context.progress.launching(self.label, (value.index,), value.device):
             block, runs = folded_runs(self.step, value, context.streams.main(value.device), context.scratch)
-        made = Partition(value.index, runs, None, self.step.layout, [block], value.device)
+        made = Partition(value.index, runs, None, self.step.layout, [block], value.device, piece=value.piece)
         context.progress.mark(self.label, (value.index,), value.device, context.streams.main(value.device))
         return context.after(value, made, own=False)
 
@@ -143,6 +144,7 @@ class GroupRowsHandler(KeyedStep):
     """Handler of a step that makes one record of each run of rows with equal keys."""
 
     step: GroupRowsStep
+    by_ranges = True
 
     def run(self, context: RunContext, values: list[Partition]) -> list[Partition]:
         values = context.each(self, values, context.to_device)
@@ -155,7 +157,7 @@ class GroupRowsHandler(KeyedStep):
         with context.progress.launching(self.label, (value.index,), value.device):
             block, runs = rows_of_runs(self.step.key, value, stream, context.scratch)
         context.progress.mark(self.label, (value.index,), value.device, stream)
-        made = Partition(value.index, runs, None, self.step.layout, [block], value.device)
+        made = Partition(value.index, runs, None, self.step.layout, [block], value.device, piece=value.piece)
         return context.after(value, made, own=False)
 
 
@@ -164,6 +166,8 @@ class KeepKeyedHandler(KeepingHandler[KeepKeyedStep]):
     """Handler of a step that makes new partitions resident: on their devices, or, where a plan runs in waves because
     these have no room for all, below them too.
     """
+
+    by_ranges = True
 
     def cuts(self, fields: Sequence[Field], launch: Launch | None, works: Callable[[], np.ndarray]) -> Cuts:
         return every_row(fields)

@@ -16,9 +16,14 @@ from gpu_worker.protocol.messages import Field, KeysStep, Launch, ValuesStep
 class KeysHandler(StepHandler[KeysStep]):
     """Handler of a step that leaves the keys alone."""
 
+    by_blocks = True
+
     @property
     def blocks(self) -> BlockForm:
         return BlockForm.ANY
+
+    def cuts(self, fields: Sequence[Field], launch: Launch | None, works: Callable[[], np.ndarray]) -> Cuts:
+        return every_row(fields)
 
     def run(self, context: RunContext, values: list[Partition]) -> list[Partition]:
         # Of records that are no pairs the host takes the first items.

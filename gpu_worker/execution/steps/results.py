@@ -9,7 +9,7 @@ import numpy as np
 
 from gpu_worker.execution.plan_checks import check_over, require
 from gpu_worker.execution.run_context import BlockForm, RunContext
-from gpu_worker.execution.step_handlers import Cuts, KeepingHandler, StepHandler, every_row, handles
+from gpu_worker.execution.step_handlers import ByPlanes, Cuts, KeepingHandler, StepHandler, every_row, handles
 from gpu_worker.execution.tier_copies import copied_below
 from gpu_worker.memory.partition import Partition
 from gpu_worker.memory.tiers import PLACES
@@ -28,8 +28,8 @@ class KeepHandler(KeepingHandler[KeepStep]):
         return self.step.place != "device"
 
     @property
-    def goes_by_planes(self) -> bool:
-        return True
+    def by_planes(self) -> ByPlanes | None:
+        return lambda context, planes, values: self.run(context, values)
 
     @property
     def by_blocks(self) -> bool:    # type: ignore[override]
@@ -109,14 +109,15 @@ class FetchHandler(StepHandler[FetchStep]):
 
     fetches = True
     by_blocks = True
+    by_ranges = True
     timed_as = "copy_out"
 
     def cuts(self, fields: Sequence[Field], launch: Launch | None, works: Callable[[], np.ndarray]) -> Cuts:
         return every_row(fields)
 
     @property
-    def goes_by_planes(self) -> bool:
-        return True
+    def by_planes(self) -> ByPlanes | None:
+        return lambda context, planes, values: self.run(context, values)
 
     @property
     def limit(self) -> int:     # type: ignore[override]

@@ -4,18 +4,55 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from operator import attrgetter
 
+import numpy as np
+
 from gpu_worker.execution.radix_sort import SORTING_BYTES, RadixSort
 from gpu_worker.execution.row_chunks import row_bytes
-from gpu_worker.execution.row_keys import key_arrays
+from gpu_worker.execution.row_keys import RowKeys, key_arrays
 from gpu_worker.execution.row_memory import arrays_of_rows
 from gpu_worker.execution.run_context import RunContext
 from gpu_worker.execution.step_handlers import handles
 from gpu_worker.execution.steps.keys import KeyedStep, refuse_nan
+from gpu_worker.execution.steps.partitioning import PartitionByKeyHandler
 from gpu_worker.memory.partition import HeldArray, Partition
-from gpu_worker.protocol.plans import SortByKeyStep
+from gpu_worker.protocol.plans import PartitionByKeyStep, SortByKeyStep
+
+#: The copies of rows that a sort, and a fold of what it gives, have at once.
+_COPIES = 3
+#: How many ranges are made for each that would do if all were alike, as they come from a sample of the keys.
+_SHARES = 2
+
+
+class RangesOfKeys(PartitionByKeyHandler):
+    """Handler that puts the rows of one partition into ranges of their keys, for a sort of each.
+
+    Parameters
+    ----------
+    label : str
+        The user's call.
+    sort : SortByKeyStep
+        The sort.
+    value : Partition
+        The partition.
+    parts : int
+        How many ranges there are.
+    """
+
+    def __init__(self, label: str, sort: SortByKeyStep, value: Partition, parts: int):
+        how = "descending" if sort.descending else "ascending"
+        super().__init__(PartitionByKeyStep(label, sort.key, parts, how, value.layout, value.layout))
+        self._whole = value
+
+    @staticmethod
+    def tell(context: RunContext, keys: Sequence[RowKeys], bounds: np.ndarray | None) -> None:
+        """Say nothing, as nobody else meets these ranges."""
+
+    def empty(self, context: RunContext, part: int) -> Partition:
+        return context.use(replace(self._whole, count=0, blocks=[], index=part))
 
 
 @handles(SortByKeyStep)
@@ -23,6 +60,16 @@ class SortByKeyHandler(KeyedStep):
     """Handler of a step that sorts the rows of each partition."""
 
     step: SortByKeyStep
+
+    @property
+    def by_ranges(self) -> bool:    # type: ignore[override]
+        return self.step.limit < 0
+
+    def ranging(self, value: Partition, most: int) -> RangesOfKeys | None:
+        nbytes = value.count * (SORTING_BYTES + _COPIES * sum(map(row_bytes, value.blocks[0]))) if value.blocks else 0
+        if nbytes <= most:
+            return None
+        return RangesOfKeys(self.label, self.step, value, min(_SHARES * nbytes // max(most, 1) + 1, value.count))
 
     def run(self, context: RunContext, values: list[Partition]) -> list[Partition]:
         values = context.each(self, values, context.to_device)
@@ -65,7 +112,7 @@ class SortByKeyHandler(KeyedStep):
         order.close()
         context.progress.mark(self.label, indexes, device, stream)
         return [context.after(value, Partition(value.index, count, value.keys, self.step.layout or value.layout,
-                                               [tuple(block)], device), own=False)
+                                               [tuple(block)], device, piece=value.piece), own=False)
                 for value, count, block in zip(group, counts, zip(*blocks, strict=True), strict=True)]
 
     def _first(self, context: RunContext, order: RadixSort, arrays: Sequence[HeldArray],

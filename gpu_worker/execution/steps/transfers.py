@@ -7,9 +7,8 @@ from functools import partial
 
 import numpy as np
 
-from gpu_worker.execution.grid.planes import GridByPlanes
 from gpu_worker.execution.run_context import BlockForm, RunContext
-from gpu_worker.execution.step_handlers import Cuts, StepHandler, every_row, handles
+from gpu_worker.execution.step_handlers import ByPlanes, Cuts, StepHandler, every_row, handles
 from gpu_worker.memory.partition import HeldArray, Partition
 from gpu_worker.protocol.messages import Field, Launch, ToDeviceStep, ToHostStep
 from gpu_worker.protocol.payload import Payload, aligned
@@ -32,11 +31,8 @@ class ToDeviceHandler(StepHandler[ToDeviceStep]):
         return every_row(fields)
 
     @property
-    def goes_by_planes(self) -> bool:
-        return True
-
-    def run_by_planes(self, context: RunContext, planes: GridByPlanes, values: list[Partition]) -> list[Partition]:
-        return values
+    def by_planes(self) -> ByPlanes | None:
+        return lambda context, planes, values: values
 
     def run(self, context: RunContext, values: list[Partition]) -> list[Partition]:
         return context.each(self, values, context.to_device)
@@ -57,11 +53,8 @@ class ToHostHandler(StepHandler[ToHostStep]):
         return every_row(fields)
 
     @property
-    def goes_by_planes(self) -> bool:
-        return True
-
-    def run_by_planes(self, context: RunContext, planes: GridByPlanes, values: list[Partition]) -> list[Partition]:
-        return values
+    def by_planes(self) -> ByPlanes | None:
+        return lambda context, planes, values: values
 
     def run(self, context: RunContext, values: list[Partition]) -> list[Partition]:
         return context.together(self, values, partial(copied_out, context))
