@@ -132,7 +132,7 @@ class Track:
         blocks = self.blocks()
         blocks.count()
         session = self._arena.session()
-        replayed, taken, restored = session.replayed, session.snapshots.taken, session.snapshots.restored
+        replayed, taken, restored = session.recomputed.steps, session.snapshots.taken, session.snapshots.restored
         done, struck = threading.Event(), []
 
         def moment() -> bool:
@@ -160,7 +160,7 @@ class Track:
         finally:
             done.set()
             killer.join()
-        return Ended(field, time.monotonic() - started, tuple(struck), session.replayed - replayed,
+        return Ended(field, time.monotonic() - started, tuple(struck), session.recomputed.steps - replayed,
                      session.snapshots.taken - taken, session.snapshots.restored - restored)
 
     def _victims(self, kind: str, node: Node) -> list[int]:

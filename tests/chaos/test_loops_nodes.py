@@ -48,11 +48,11 @@ def test_a_worker_that_is_relayed_to_gives_a_snapshot_back(local: Topology):
     with opened(local, OPTIONS | {"spark.vispark.transport": "relay"}) as track:
         session = Session.of(track.sc)
         for part in (part_of_a_loop, steps_of_the_listing):
-            restored, replayed = session.snapshots.restored, session.replayed
+            restored, replayed = session.snapshots.restored, session.recomputed.steps
             blocks, parts = until_saved(track, part)
             track.kill_process()
             found = Grid.gather(blocks)
-            assert session.snapshots.restored == restored + 1 and session.replayed - replayed < 4 * parts
+            assert session.snapshots.restored == restored + 1 and session.recomputed.steps - replayed < 4 * parts
             np.testing.assert_array_equal(found, Grid.gather(track.blocks().iterate(heat, WEIGHT, steps=4 * parts)))
 
 

@@ -118,7 +118,7 @@ def profile_of_load(sc: SparkContext, directory: Path) -> int:
 
 def reported(sc: SparkContext, node: Node) -> Reported:
     """What a node's worker says of a context's session; it holds nothing where there is none."""
-    eventually(lambda: Session.of(sc).collector.idle)
+    eventually(lambda: Session.of(sc).loads.collector.idle)
     name = Session.of(sc).credentials.session
     found = [each.report for each in administer(Status(), runtime_dir=str(node.runtime_dir)).sessions
              if each.session == name and each.report is not None]

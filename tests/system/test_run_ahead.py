@@ -54,7 +54,7 @@ def waiting(sc: SparkContext) -> int:
 def settled(sc: SparkContext) -> None:
     """Wait until what was released has gone."""
     gc.collect()
-    assert eventually(lambda: Session.of(sc).collector.idle)
+    assert eventually(lambda: Session.of(sc).loads.collector.idle)
 
 
 def operations_of(lineage: Lineage | None) -> list[RecordedOperation]:

@@ -109,7 +109,7 @@ class Cost:
 @contextlib.contextmanager
 def counting(sc: SparkContext) -> Iterator[list[Cost]]:
     """The cost of what runs in the block, appended to the list."""
-    assert eventually(lambda: Session.of(sc).collector.idle)
+    assert eventually(lambda: Session.of(sc).loads.collector.idle)
     before, found = _spent(sc), []
     yield found
     now = _spent(sc)
@@ -125,7 +125,7 @@ def cost(sc: SparkContext, action: Callable[[], object]) -> Cost:
 
 def _spent(sc: SparkContext) -> Cost:
     session = Session.of(sc)
-    workers, carried = session.workers.known(), session.relay.count + session.collector.jobs
+    workers, carried = session.workers.known(), session.relay.count + session.loads.collector.jobs
     return Cost(sc._jsc.sc().dagScheduler().numTotalJobs() - carried, sum(worker.plans for worker in workers),
                 sum(worker.fetched_bytes for worker in workers), report(sc).requests)
 
@@ -133,7 +133,7 @@ def _spent(sc: SparkContext) -> Cost:
 def report(sc: SparkContext) -> Reported:
     """What the only worker of a session says that it holds; what was released has arrived there."""
     # On the relayed way it goes there by tasks of its own.
-    eventually(lambda: Session.of(sc).collector.idle)
+    eventually(lambda: Session.of(sc).loads.collector.idle)
     found, = [each.report for each in status(sc).sessions if each.session == Session.of(sc).credentials.session]
     return found
 

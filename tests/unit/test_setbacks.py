@@ -10,14 +10,14 @@ from vispark.errors import NodeSilent, VisparkError, WorkerLost
 from vispark.options import Options
 from vispark.runtime.driver import retry
 from vispark.runtime.driver.release_queue import Released
-from vispark.runtime.driver.retry import shortened, until_done
+from vispark.runtime.driver.retry import Recomputed, shortened, until_done
 from vispark.runtime.driver.worlds import Worlds
 
 
 def calls(errors: list[VisparkError | None]) -> int:
     """How often something is done that fails so, one after the other."""
     options, count = Options.read([("spark.vispark.attempts", "3")]), 0
-    session = SimpleNamespace(parts=0, worlds=Worlds(), options=options, released=Released())
+    session = SimpleNamespace(recomputed=Recomputed(), worlds=Worlds(), options=options, released=Released())
 
     def once() -> None:
         nonlocal count

@@ -104,7 +104,7 @@ class ReceivedRDD(PipelinedRDD):
 
     def take(self, num: int) -> list[Any]:
         """Return the first records; computed by as few partitions as have them."""
-        return Session.of(self.ctx).job(functools.partial(super().take, num))
+        return Session.of(self.ctx).jobs.run(functools.partial(super().take, num))
 
     def collect(self) -> list[Any]:
         """Return the records, from the workers' data unless Spark has stored this RDD itself."""
@@ -120,15 +120,15 @@ class ReceivedRDD(PipelinedRDD):
             fed = PipelinedRDD(tokens, HandingBack(functools.reduce(_Pipeline, self._functions[1:], taken),
                                                    attempts_of_a_task(self.ctx)))
             try:
-                return checked(session.job(functools.partial(interruptibly, self.ctx, fed.collect)))
+                return checked(session.jobs.run(functools.partial(interruptibly, self.ctx, fed.collect)))
             except (PartitionMissing, WorkerUnavailable) as error:
                 log.warning("lost under a Spark job, repeating it: %s", error)
                 self._source.forget_places()
         if self.has_resource_profile:
-            return session.job(super().collect)
+            return session.jobs.run(super().collect)
         sent: Any = self
         for _ in self._functions:
             sent = sent.prev
         handing = HandingBack(functools.reduce(_Pipeline, self._functions), attempts_of_a_task(self.ctx))
         safe = PipelinedRDD(sent, handing, self.preservesPartitioning)
-        return checked(session.job(functools.partial(interruptibly, self.ctx, safe.collect)))
+        return checked(session.jobs.run(functools.partial(interruptibly, self.ctx, safe.collect)))

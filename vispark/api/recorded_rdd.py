@@ -247,12 +247,12 @@ class RecordedRDD(LineageWalk):
                     found = getattr(RDD, action)(near, *arguments, **named)
                     self._folds[action] = IN_DRIVER
                     return found
-                return Session.of(self.ctx).job(lambda: getattr(RDD, action)(self, *arguments, **named))
+                return Session.of(self.ctx).jobs.run(lambda: getattr(RDD, action)(self, *arguments, **named))
             reason = self._folds.get(action, IN_DRIVER)
             tell(self.ctx, action, f"VRDD {self._shown()}",
                  _UNTRUSTED if not isinstance(reason, str) else _NO_KERNEL if reason is IN_DRIVER else reason)
         self._save_checkpoint()
-        return Session.of(self.ctx).job(lambda: getattr(RDD, action)(self, *arguments, **named))
+        return Session.of(self.ctx).jobs.run(lambda: getattr(RDD, action)(self, *arguments, **named))
 
     def _near(self, action: str, arguments: tuple[Any, ...], named: dict[str, Any]) -> LocalRDD | None:
         """Return an RDD of the records in the driver, if they are few and the action needs no Spark; else None."""
@@ -431,7 +431,7 @@ class RecordedRDD(LineageWalk):
         if self._reaches():         # Tasks save what is held, which may be held anew since.
             saved = self._cut_lineage("localCheckpoint" if saved.isLocallyCheckpointed() else "checkpoint")
         # Not saved.count(): that would take what workers hold, and save nothing.
-        Session.of(self.ctx).job(saved._jrdd.count)
+        Session.of(self.ctx).jobs.run(saved._jrdd.count)
         with self._lock:
             on_host = ops.place_of(self._recent()) == "host"
             self._origin, self._before, self._end = saved, None, None

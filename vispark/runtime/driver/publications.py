@@ -7,7 +7,7 @@ daemons know: the driver asks those that it reaches, and a task of each executor
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -21,7 +21,9 @@ from vispark._utils.placed_rdd import placed
 from vispark.errors import PublicationLost, VisparkError, WorkerUnavailable
 from vispark.plan.operation import AttachedPublication
 from vispark.runtime.driver.executor_gpus import is_local
+from vispark.runtime.driver.loads import Loads
 from vispark.runtime.driver.residency import Residency
+from vispark.runtime.driver.spark_jobs import SparkJobs
 from vispark.runtime.driver.way import LOST, TokenPlace
 from vispark.runtime.driver.worker import Worker, Workers
 from vispark.runtime.executor.publications import AttachedPart, AttachTask, parts, request
@@ -34,12 +36,8 @@ class Sharing(Protocol):
     context: SparkContext
     credentials: Credentials
     workers: Workers
-
-    def place(self, token: PartitionHandle) -> None:
-        """Record where a partition is."""
-
-    def job(self, action: Callable[[], Any]) -> Any:
-        """Run a Spark job."""
+    jobs: SparkJobs
+    loads: Loads
 
 
 def publish(session: Sharing, residency: Residency, details: PublicationDetails, place: str, partitions: int, *,
@@ -162,7 +160,7 @@ def _by_tasks(session: Sharing, wanted: AttachedPublication, residency: Residenc
     task = AttachTask(session.credentials, wanted, residency.cached)
     places = [[executor] if executor else [] for executor in executors.values()]
     asked = placed(session.context, list(executors), places).mapPartitionsWithIndex(task)
-    found: list[AttachedPart] = session.job(asked.collect)
+    found: list[AttachedPart] = session.jobs.run(asked.collect)
     details = next((part.details for part in found if part.details), None)
     errors = [part.error for part in found if part.error]
     if errors:
@@ -171,7 +169,7 @@ def _by_tasks(session: Sharing, wanted: AttachedPublication, residency: Residenc
     tokens: dict[int, PartitionHandle] = {}
     for part in found:
         for handle in part.handles:
-            session.place(handle)
+            session.loads.place(handle)
             tokens[handle.partition] = handle
             near.setdefault(handle.partition, []).append(executors.get(part.executor, ""))
     if tokens:

@@ -20,6 +20,7 @@ from vispark.plan.loop_call import LoopSpec
 from vispark.plan.ops import DatasetId, LineageWalker, LogicalPlan, PlanNode
 from vispark.runtime.driver.loop_pacing import ChunkController
 from vispark.runtime.driver.residency import Residency
+from vispark.runtime.driver.retry import Recomputed
 from vispark.runtime.driver.snapshot_replicas import owner
 from vispark.runtime.driver.snapshots import Snapshot, Snapshots
 from vispark.runtime.driver.way import TokenPlace
@@ -35,16 +36,11 @@ _AT_ONCE = 32
 class Holding(Protocol):
     """Interface of a session for recovery: the content that its workers hold, and the connections to the workers.
 
-    Attributes
-    ----------
-    parts, replayed : int
-        The parts of long chains that were computed, and the steps that were computed once more.
     """
 
     snapshots: Snapshots
     workers: Workers
-    parts: int
-    replayed: int
+    recomputed: Recomputed
 
     @property
     def residencies(self) -> Mapping[int, Residency]:
@@ -148,7 +144,7 @@ class Recovery:
                         self._was_there - point.position, self._chain[point.position].op)
         while point.position < len(self._chain) - 1:
             point = self._point = self._advanced(point)
-            self._session.parts += 1
+            self._session.recomputed.parts += 1
             known = self._session.residencies
             self._marks = [mark for mark in self._marks if mark.saved.number in known]
             if point.residency.saved is not None:
@@ -270,7 +266,7 @@ class Recovery:
                 stop += 1
         target = self._target(stop)
         self._round(point, (*self._chain[position:stop], PlanNode(self._chain[stop].op, target.cached)))
-        self._session.replayed += sum(ops.needs_neighbours(self._chain, each)
+        self._session.recomputed.steps += sum(ops.needs_neighbours(self._chain, each)
                                       for each in range(position, min(stop, self._was_there) + 1))
         return Position(stop, 0, target)
 
@@ -283,7 +279,7 @@ class Recovery:
         self._round(point, (PlanNode(ops.Iterate(part), target.cached),))
         ended = target.iterated
         assert ended is not None
-        self._session.replayed += ended.steps
+        self._session.recomputed.steps += ended.steps
         done = point.steps + ended.steps
         if done >= spec.steps or ended.steps < part.steps or 0 <= ended.change <= spec.until:
             return Position(point.position + 1, 0, target)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -181,3 +182,23 @@ def shared_homes(residency: Residency, others: Sequence[Residency], *, is_relaye
         if any(other.places.get(partition, (home, 0))[0] != home for other in others):
             raise KeysRefused(f"the two sides of partition {partition} lie in different workers")
     return homes
+
+
+class Residencies(weakref.WeakValueDictionary[int, Residency]):
+    """Residencies of a session by number, as long as somebody refers to them."""
+
+    def __init__(self, released: Released):
+        super().__init__()
+        self._released = released
+        self._numbers = itertools.count(1)
+
+    def new(self, name: str, *, spills: str = "") -> Residency:
+        """Return a residency with a new number; ``spills`` is as in :class:`DatasetId`."""
+        residency = Residency(self._released, DatasetId(next(self._numbers), name, spills))
+        self[residency.cached.number] = residency
+        return residency
+
+    def of(self, chain: LogicalPlan) -> list[Residency]:
+        """Return the residencies of a chain's cached nodes that have one, in the chain's order."""
+        found = [self.get(node.cached.number) for node in chain if node.cached]
+        return [residency for residency in found if residency is not None]

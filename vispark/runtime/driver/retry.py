@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 from vispark.errors import NodeSilent, PlanError, VisparkError
@@ -24,22 +25,37 @@ _SILENT_SECONDS = 2.0
 _SHORT = 200
 
 
+@dataclass
+class Recomputed:
+    """Count of what a session computed once more.
+
+    Attributes
+    ----------
+    parts : int
+        The parts of long chains: after a loss behind one, something has come of the attempts.
+    steps : int
+        The steps of loops that were lost.
+    """
+
+    parts: int = 0
+    steps: int = 0
+
+
 class Repeating(Protocol):
     """Interface of a session for the retry loop."""
 
     released: Released
     worlds: Worlds
-    #: The parts of long chains that were computed.
-    parts: int
+    recomputed: Recomputed
 
     @property
     def options(self) -> Options:
         """The options of the session."""
 
 
-def check_open(session: Repeating) -> None:
-    """Raise an error if a session's context was stopped, or is about to be."""
-    if session.released.is_closed:
+def check_open(released: Released) -> None:
+    """Raise an error if the context was stopped whose session releases there, or is about to be."""
+    if released.is_closed:
         raise PlanError(STOPPED)
 
 
@@ -54,16 +70,16 @@ def until_done(session: Repeating, once: Callable[[], None]) -> None:
     VisparkError
         If it fails, or something is lost under it more often than that.
     """
-    attempts, silences, parts, retry_log = 0, 0, session.parts, RetryLog()
+    attempts, silences, parts, retry_log = 0, 0, session.recomputed.parts, RetryLog()
     while True:
         try:
             once()
             return retry_log.recovered()
         except LOST as error:
-            check_open(session)
+            check_open(session.released)
             session.worlds.renew()
-            attempts, silences = (attempts + 1, silences) if session.parts == parts else (1, 0)
-            parts, most, is_silent = session.parts, session.options.attempts, isinstance(error, NodeSilent)
+            attempts, silences = (attempts + 1, silences) if session.recomputed.parts == parts else (1, 0)
+            parts, most, is_silent = session.recomputed.parts, session.options.attempts, isinstance(error, NodeSilent)
             # What was lost before counts for nothing here: a daemon that died with it is started anew by its lease.
             silences += is_silent
             if attempts > most or silences > min(most, 1):

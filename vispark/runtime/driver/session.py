@@ -8,7 +8,6 @@ or does not know them, rebuilt from what is left of their lineage, and the plan 
 from __future__ import annotations
 
 import atexit
-import itertools
 import logging
 import secrets
 import threading
@@ -16,20 +15,17 @@ import time
 import uuid
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from pyspark import RDD, SparkContext, StorageLevel
+from pyspark import RDD, SparkContext
 
 from gpu_worker.client.connection import machine
-from gpu_worker.protocol import exchange_kinds
 from gpu_worker.protocol.errors import KeysRefused
-from gpu_worker.protocol.grids import World
-from gpu_worker.protocol.messages import Save
 from gpu_worker.protocol.plans import KeyBounds
-from vispark._utils.callers import call_site, user_call, user_line
+from vispark._utils.callers import user_line
 from vispark.errors import (
     Fenced,
     OptionError,
@@ -38,9 +34,8 @@ from vispark.errors import (
     VisparkError,
     WorkerLost,
     WorkerUnavailable,
-    WorldLost,
 )
-from vispark.lower.executable import Executable, Invocation
+from vispark.lower.executable import Executable
 from vispark.lower.stages import KEEP, RequestedOutput, after_start
 from vispark.options import Options
 from vispark.plan import ops
@@ -51,29 +46,25 @@ from vispark.profiling import journal, watch
 from vispark.profiling import profiler as profiling
 from vispark.records.partition_schema import PartitionSchema
 from vispark.runtime.driver import publications
-from vispark.runtime.driver.executor_gpus import assigned, refresh
+from vispark.runtime.driver.executor_gpus import assigned
 from vispark.runtime.driver.garbage_collector import GarbageCollector
-from vispark.runtime.driver.interrupts import interruptibly
+from vispark.runtime.driver.loads import Loads
 from vispark.runtime.driver.loop_pacing import ChunkController
 from vispark.runtime.driver.pipeline import PendingRequest
 from vispark.runtime.driver.plan_cache import DistributedExecutable, PlanCache
-from vispark.runtime.driver.progress import showing
+from vispark.runtime.driver.plan_sender import PlanSender
 from vispark.runtime.driver.recovery import Recovery, enough, is_held
 from vispark.runtime.driver.relay_jobs import RelayJobs
 from vispark.runtime.driver.release_queue import Released
-from vispark.runtime.driver.residency import Residency, shared_homes
+from vispark.runtime.driver.residency import Residencies, Residency, shared_homes
 from vispark.runtime.driver.result import PartialResult
-from vispark.runtime.driver.retry import STOPPED, check_open, shortened, until_done
-from vispark.runtime.driver.snapshot_replicas import copies
+from vispark.runtime.driver.retry import STOPPED, Recomputed, check_open, shortened, until_done
 from vispark.runtime.driver.snapshots import Snapshots
-from vispark.runtime.driver.spark_errors import SPARK_JOB_FAILED, reraise, tasks_done, worker_crashed
-from vispark.runtime.driver.way import LOST, Sent, TokenPlace
+from vispark.runtime.driver.spark_jobs import SparkJobs
+from vispark.runtime.driver.way import LOST, Sent
 from vispark.runtime.driver.worker import Worker, Workers, as_answered, await_all, raise_gravest, trying
-from vispark.runtime.driver.worlds import OpenEnd, Worlds
-from vispark.runtime.executor.task_input import reading_whole
-from vispark.runtime.executor.tasks import HandingBack, LoadTask, checked
+from vispark.runtime.driver.worlds import Worlds
 from vispark.runtime.identity import Credentials, PartitionHandle, WorkerAddress
-from vispark.runtime.task_errors import attempts_of_a_task
 
 log = logging.getLogger(__name__)
 
@@ -99,28 +90,27 @@ class Session:
         self.context = weakref.proxy(context)
         self.credentials = Credentials(uuid.uuid4().hex, secrets.token_bytes(32), context.applicationId or "", options,
                                        context.getConf().get("spark.driver.host", ""), machine(), assigned(context))
+        self.released = Released()
+        self.jobs = SparkJobs(self.context, self.credentials, self.released)
         #: The tasks that carry plans, or something small, to workers that are relayed to.
-        self.relay = RelayJobs(self.context, lambda rdd, partitions: self.job(lambda: self.run(rdd, partitions)),
-                               lambda home: self.workers.at(home).executor)
+        self.relay = RelayJobs(self.context, self.jobs.records, lambda home: self.workers.at(home).executor)
         self.workers = Workers(self.credentials, self._heard, self.relay.run)
         self.worlds = Worlds()
         self.snapshots = Snapshots(options.snapshotShare, options.timeToLoss)
         journal.begin(options.journal)
-        #: The steps that were computed once more because they were lost.
-        self.replayed = 0
-        #: The parts of long chains that were computed: after a loss behind one, something has come of the attempts.
-        self.parts = 0
+        self.recomputed = Recomputed()
         #: Whether a plan was lost whose answer nobody waits for.
         self._is_suspect = False
         self.plans = PlanCache()
         self._paces: weakref.WeakKeyDictionary[RDD[Any],
                                                OrderedDict[Hashable, ChunkController]] = weakref.WeakKeyDictionary()
-        self.released = Released()
-        self.residencies: weakref.WeakValueDictionary[int, Residency] = weakref.WeakValueDictionary()
+        self.residencies = Residencies(self.released)
         #: What computes content anew, until that is done.
         self._replays: weakref.WeakKeyDictionary[Residency, Recovery] = weakref.WeakKeyDictionary()
-        self._numbers = itertools.count(1)
-        self.collector = GarbageCollector(self.context, self.credentials, self.workers, self.released, self.residencies)
+        self.loads = Loads(self.context, self.credentials, self.jobs, self.workers, self.residencies,
+                           GarbageCollector(self.context, self.credentials, self.workers, self.released,
+                                            self.residencies))
+        self._sender = PlanSender(options, self.workers, self.worlds, self.snapshots, self.residencies)
         atexit.register(self.close)
 
     @property
@@ -145,7 +135,7 @@ class Session:
             if context not in cls._sessions:
                 cls._sessions[context] = cls(context)
             found = cls._sessions[context]
-        check_open(found)
+        check_open(found.released)
         return found
 
     @classmethod
@@ -161,14 +151,12 @@ class Session:
         journal.end(self.options.journal)
         watch.end(self.credentials.session)
         self.released.close()
-        self.collector.join()
+        self.loads.collector.join()
         self.workers.close()
 
     def residency(self, name: str, *, spills: str = "") -> Residency:
         """Return a residency with a new number; ``spills`` is as in :class:`DatasetId`."""
-        residency = Residency(self.released, DatasetId(next(self._numbers), name, spills))
-        self.residencies[residency.cached.number] = residency
-        return residency
+        return self.residencies.new(name, spills=spills)
 
     # -- plans on cached data -----------------------------------------------------------------------------------------
 
@@ -272,7 +260,7 @@ class Session:
     @property
     def relays(self) -> bool:
         """Whether a worker is reached by relay only."""
-        return not all(worker.direct for worker in self.workers.known())
+        return self.workers.relays
 
     def flush(self, loader: RDD[Any], trail: LineageWalker, partitions: Sequence[int],
               waiting: Sequence[Residency]) -> None:
@@ -352,7 +340,7 @@ class Session:
         Where a worker is out of the driver's reach it is the one in Spark's storage: its tasks come to the right node.
         """
         residency = self._last(chain)
-        if residency.tokens is not None and not all(worker.direct for worker in self.workers.known()):
+        if residency.tokens is not None and self.relays:
             return residency.tokens
         number = residency.cached.number
         found = [PartitionHandle(partition, *place, {number: residency.contents[partition]})
@@ -405,20 +393,7 @@ class Session:
                 if isinstance(pending.error, WorkerLost):
                     residency.unsure.add(home)
         if not pending.error.is_alike:
-            self._end_world(pending.invocation)
-
-    def _end_world(self, invocation: Invocation) -> None:
-        """End the world in the workers that may wait for the one of a plan that failed.
-
-        Those that are relayed to cannot be told: it ends for them as the one that failed leaves it.
-        """
-        world = invocation.world
-        if world is None:
-            return
-        members = [self.workers.at(home) for home in self.worlds.end(world)]
-        others = [member for rank, member in enumerate(members) if rank != world.rank]
-        for member in others if all(member.direct for member in others) else members:
-            member.abandon(world.key)
+            self._sender.end_world(pending.invocation)
 
     def materialise(self, loader: RDD[Any], trail: LineageWalker, wanted: DatasetId, partitions: Sequence[int]) -> None:
         """Materialise a node in the partitions where workers do not hold it: from earlier nodes, or by a Spark job.
@@ -432,12 +407,12 @@ class Session:
             if not missing:
                 return
             chain = ops.upto(trail(enough(self, wanted, missing)), wanted)
-            for each in self._kept(chain):
+            for each in self.residencies.of(chain):
                 if each.has_failed:
                     self._settle_pending(each)
                 if each.exchange is not None and self.missing(each, range(loader.getNumPartitions())):
                     each.exchange()
-            chain, start = self._attached(chain, missing)
+            chain = self._attached(chain, missing)
             missing = self.missing(residency, missing)
             if not missing:
                 return
@@ -460,17 +435,17 @@ class Session:
                 raise PartitionMissing(f"the publication that {wanted} is computed from was lost meanwhile")
             if missing and ops.is_cut(chain):
                 raise PartitionMissing(f"what {wanted} is computed from was lost meanwhile")
-            del start
             if missing:
-                self._load(loader, chain, missing)
+                bring_tables(chain)         # tasks get them by value, in the midst of their pickling
+                self.loads.load(loader, chain, missing)
 
-    def _attached(self, chain: LogicalPlan, partitions: Sequence[int]) -> tuple[LogicalPlan, Residency | None]:
-        """Return the chain, and the residency of the publication that it starts from, if it starts from one; that is
-        attached anew where no worker holds some partitions.
+    def _attached(self, chain: LogicalPlan, partitions: Sequence[int]) -> LogicalPlan:
+        """Return the chain; if it starts from a publication, with its residency, and attached anew where no worker
+        holds some partitions.
         """
         first = chain[0]
         if first.op.publication is None:
-            return chain, None
+            return chain
         residency = self.residencies.get(first.cached.number) if first.cached else None
         if residency is None:
             residency = self.residency(str(first.op))
@@ -479,7 +454,7 @@ class Session:
             log.warning("the worker of publication %r was lost, and it is attached again",
                         first.op.publication.name)
             publications.attach(self, first.op.publication, residency)
-        return chain, residency
+        return chain
 
     def computed(self, loader: RDD[Any], chain: LogicalPlan, start: DatasetId, partitions: Sequence[int]) -> None:
         """Compute a chain's cached results from a node that workers hold."""
@@ -568,95 +543,11 @@ class Session:
         if not ready.shares:
             return []
         with self.released.taken(self._is_used) as released:
-            return self._ship(loader, ready, nodes, start, residency, released, errors, targets)
-
-    def _ship(self, loader: RDD[Any], ready: DistributedExecutable, nodes: LogicalPlan, start: DatasetId,
-              residency: Residency,
-              released: tuple[int, ...],
-              errors: list[VisparkError] | None,
-              targets: tuple[int, ...]) -> list[tuple[Worker, Executable, Sent]]:
-        found: list[tuple[Worker, Executable, Sent]] = []
-        values = ready.shares[0][1].values(nodes)
-        numbers = (start.number, *[node.cached.number for node in nodes if node.cached], *targets)
-        epochs = {home: self.workers.at(home).epoch for home, _ in ready.shares}
-        worlds = self.worlds.of(epochs, nodes, self._end_opener(ready, epochs, residency), ready.exchanges)
-        self._meet(ready, worlds, residency)
-        saves = self._saves(loader, ready, nodes, residency.tokens)
-        for (home, prepared), world in zip(ready.shares, worlds, strict=True):
-            worker = self.workers.at(home)
-            invocation = Invocation(prepared, numbers, values.at((home, epochs[home])),
-                                    profiling.current() is not None, world, saves.get(home), epochs[home])
-            try:
-                sent = worker.send(invocation, TokenPlace(residency, next(iter(prepared.results))), released)
-                found.append((worker, prepared, sent))
-            except VisparkError as error:
-                if errors is None:
-                    raise
-                errors.append(error)
-            finally:
-                if not found or found[-1][0] is not worker:
-                    self._end_world(invocation)
-        if released:
-            for worker in self.workers.known():
-                if all(worker is not other for other, _, _ in found):
-                    worker.release(released)
-        return found
+            return self._sender.send(loader, ready, nodes, start, residency, released, errors, targets)
 
     def _is_used(self, number: int) -> bool:
         """Return whether another thread's plan in flight starts from a VRDD, so that workers may not free it yet."""
         return any(worker.uses(number) for worker in self.workers.known())
-
-    def _end_opener(self, ready: DistributedExecutable, epochs: Mapping[WorkerAddress, int],
-                    residency: Residency) -> OpenEnd | None:
-        """Return a function that opens a worker's end of a world; None where the exchange needs no addresses."""
-        exchange, shares = exchange_kinds.kind_of(self.options.exchange), dict(ready.shares)
-        if not exchange.needs_addresses:
-            return None
-
-        def open_end(home: WorkerAddress, key: bytes) -> bytes:
-            token = TokenPlace(residency, next(iter(shares[home].results)))
-            epoch, address = self.workers.at(home).open_world(key, exchange.name, token)
-            if epoch != epochs[home]:
-                raise WorldLost(f"the plan is for the worker's process of epoch {epochs[home]}, and {epoch} is there")
-            return address
-
-        return open_end
-
-    def _meet(self, ready: DistributedExecutable, worlds: Sequence[World | None], residency: Residency) -> None:
-        """Check that a world can begin before tasks wait for it, as these cannot be told of a failure."""
-        for (home, prepared), world in zip(ready.shares, worlds, strict=True):
-            if world is not None and not world.addresses and (world.rank, world.turn) == (0, 0) and self.relays:
-                try:
-                    self.workers.at(home).meet(world.workers, TokenPlace(residency, next(iter(prepared.results))))
-                except VisparkError:
-                    self.worlds.renew()
-                    raise
-
-    def _saves(self, loader: RDD[Any], ready: DistributedExecutable, nodes: LogicalPlan,
-               tokens: RDD[Any] | None) -> dict[WorkerAddress, Save]:
-        """Return the snapshot request for each worker, if a plan is a step of a loop on a grid and a snapshot is due;
-        else none.
-
-        It lies where the ``tokens`` of what the plan starts from are.
-        """
-        last = nodes[-1].cached if nodes else None
-        target = self.residencies.get(last.number) if last else None
-        if target is None or not ready.kept or profiling.current() \
-                or not any(ops.needs_neighbours(nodes, position) for position in range(len(nodes))):
-            return {}
-        nbytes = ready.kept[-1].nbytes
-        homes = [home for home, _ in ready.shares]
-        epochs = {worker.home: worker.epoch for worker in self.workers.known() if not worker.gone}
-        epochs |= {home: self.workers.at(home).epoch for home in homes}
-        if not self.snapshots.wanted(loader, nbytes, epochs):
-            return {}
-        residency = self.residency(f"a snapshot of {last}")
-        assert last is not None
-        residency.tokens, target.saved = tokens, residency.cached
-        found = copies(self.workers, homes)
-        save = self.snapshots.begin(loader, residency, last.number, dict(ready.kept[-1].homes), nbytes, epochs,
-                                    {home: holder for home, (holder, _) in found.items()})
-        return {home: replace(save, copy=found[home][1] if home in found else None) for home in homes}
 
     def _take(self, worker: Worker, prepared: Executable, sent: Sent, answer: PartialResult, residency: Residency,
               kept: Sequence[Residency | None], began: float) -> None:
@@ -688,97 +579,6 @@ class Session:
         """Ask a worker for the partitions of a VRDD that it holds."""
         epoch, contents = worker.held(residency.cached.number)
         residency.bind(worker.home, epoch, contents)
-
-    # -- Spark jobs ---------------------------------------------------------------------------------------------------
-
-    def _load(self, loader: RDD[Any], chain: LogicalPlan, partitions: Sequence[int]) -> None:
-        """Load partitions into the workers by a Spark job over the RDD before the send."""
-        profile = profiling.current()
-        bring_tables(chain)         # tasks get them by value, in the midst of their pickling
-        refresh(self.credentials.gpus, self.context, loader)
-        load = HandingBack(LoadTask(self.credentials, chain, profile is not None),
-                           attempts_of_a_task(self.context))
-        tokens = reading_whole(loader.mapPartitionsWithIndex(load, preservesPartitioning=True))
-        kept = self._kept(chain)
-        lost = sum(partition in kept[-1].contents for partition in partitions)
-        if lost:
-            log.warning("VRDD %s: %d partition%s lost, and loaded again by a Spark job", kept[-1].cached, lost,
-                        " was" if lost == 1 else "s were")
-        untold = [residency for residency in kept if residency.tokens is None or not residency.contents]
-        if untold:
-            tokens.setName(f"vispark tokens of {kept[-1].cached.name}").persist(StorageLevel.MEMORY_ONLY)
-        for residency in untold:
-            residency.tokens = tokens
-        self._settle(chain, partitions)
-        try:
-            with self.workers.awaited.during(f"a Spark job that loads VRDD {kept[-1].cached}"):
-                found = checked(self.job(lambda: self._run_load(tokens, partitions, kept[-1].cached), chain), chain)
-        except VisparkError:
-            if untold:
-                tokens.unpersist()
-            raise
-        for token in found:
-            self.place(token)
-        self._settle(chain)
-        self.collector.loaded({token.stage for token in found}, found[0].contents if found else ())
-        for token in found:
-            if profile is None:
-                break
-            profile.add_task_seconds(token.stage, token.partition, token.seconds or {})
-
-    def place(self, token: PartitionHandle) -> None:
-        """Record where a partition is, as its token says."""
-        worker = self.workers.at(token.home)
-        worker.executor = token.executor
-        worker.learn(token.epoch, token.shared_limit)
-        worker.reached(token.reach)
-        for number, content in token.contents.items():
-            residency = self.residencies.get(number)
-            if residency:
-                residency.bind(token.home, token.epoch, {token.partition: content})
-
-    def _settle(self, chain: LogicalPlan, coming: Sequence[int] = ()) -> None:
-        """Let workers release copies of the chain's cached partitions, except those that are known or that are coming.
-        """
-        for residency in self._kept(chain):
-            # Workers were told nothing yet of what has never been anywhere.
-            for worker in self.workers.known() if residency.contents else ():
-                here = [partition for partition, (home, _) in list(residency.places.items()) if home == worker.home]
-                worker.retain(residency.cached.number, sorted({*here, *coming}))
-
-    def _kept(self, chain: LogicalPlan) -> list[Residency]:
-        """Return the residencies of a chain's cached nodes that have one, in the chain's order."""
-        found = [self.residencies.get(node.cached.number) for node in chain if node.cached]
-        return [residency for residency in found if residency is not None]
-
-    def _run_load(self, tokens: RDD[Any], partitions: Sequence[int], loaded: DatasetId) -> list[Any]:
-        """Run the Spark job of a load, and show how far it is."""
-        with showing(f"load VRDD {loaded}", len(partitions), "partitions") as progress:
-            return interruptibly(self.context, lambda: self.context.runJob(tokens, list, list(partitions)),
-                                 (lambda: progress.update(tasks_done(self.context, tokens))) if progress.is_shown
-                                 else None)
-
-    def run(self, rdd: RDD[Any], partitions: Sequence[int]) -> list[Any]:
-        """Return the records of some partitions by a Spark job, which an interrupt of the main thread cancels."""
-        return interruptibly(self.context, lambda: self.context.runJob(rdd, list, list(partitions)))
-
-    def job(self, action: Callable[[], Any], chain: LogicalPlan | None = None) -> Any:
-        """Run a Spark job, for ``chain`` where that is known, again if a Python worker crashed under it, and raise
-        vispark's errors as themselves.
-
-        Spark repeats failed tasks itself on a cluster, but not in local mode.
-        """
-        for attempt in itertools.count():
-            try:
-                followed = watch.of(self.credentials.session)
-                with call_site(self.context, user_call(), followed.link if followed else ""):
-                    return action()
-            except SPARK_JOB_FAILED as error:
-                check_open(self)
-                if not worker_crashed(error) or attempt >= self.options.attempts:
-                    reraise(error, chain)
-                log.warning("a Python worker crashed under a Spark job, repeating it")
-
 
 def bring_tables(nodes: LogicalPlan) -> list[TableReference]:
     """Have workers hold the tables that functions of a chain take by reference; return the tables."""

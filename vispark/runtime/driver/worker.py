@@ -358,6 +358,11 @@ class Workers:
             return list(self._known.values())
 
     @property
+    def relays(self) -> bool:
+        """Whether one of them is reached by relay only."""
+        return not all(worker.direct for worker in self.known())
+
+    @property
     def shared_limit(self) -> int:
         """The least shared memory that thread blocks can have on any of them, in bytes."""
         return min([worker.shared_limit for worker in self.known()], default=SHARED_LIMIT)
