@@ -3,31 +3,23 @@
 from __future__ import annotations
 
 import json
-from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
+from tests.unit.migrate_run_tools import PORTED, recording, run, verdict
 from vispark.migrate import run_command
-from vispark.migrate.capture import CapturedCall, RunCapture, digest_of
 from vispark.migrate.cli import main
-from vispark.migrate.compare import NOT_KNOWN, Tolerance
+from vispark.migrate.compare import NOT_KNOWN
 from vispark.migrate.errors import NO, UNKNOWN, YES, ValidationError, last_words
 from vispark.migrate.history import History
 from vispark.migrate.kept_answers import keep_port
-from vispark.migrate.kept_jvm import FirstRun
-from vispark.migrate.validation import StatementResults, Validation, validated
 
 STAYS = '''
 data = sc.parallelize(words).cache()
 for _ in range(9):
     n = data.map(lambda w: open(w).read()).count()
-'''
-PORTED = '''
-data = sc.textFile(path).map(float).cache()
-for _ in range(9):
-    w -= data.map(lambda x: x * w).reduce(lambda a, b: a + b)
 '''
 
 
@@ -37,30 +29,6 @@ def history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> History:
     return History()
 
 
-def _recording(script: Path, monkeypatch: pytest.MonkeyPatch, saves: bool = False, failed: str = "") -> None:
-    """Have the recording of a script be one in which all its functions are read."""
-    text = script.read_text()
-    calls = [CapturedCall(number, str(script), call.line, call.node.end_lineno, call.node.end_col_offset, call.method,
-                          times=1, is_read=(call.method in ("map", "reduce") and "open" not in text) or None)
-             for number, call in enumerate(run_command.SourceProgram(str(script), text).calls)]
-    calls += [CapturedCall(99, str(script), 1, 1, 1, "saveAsTextFile", times=1)] if saves else []
-    capture = RunCapture(str(script.resolve()), [], digest_of(text), calls=calls, sources={str(script): text})
-    first = FirstRun(script.parent / "cpu.results", None, failed)
-    monkeypatch.setattr(run_command, "recorded", lambda *_: nullcontext((capture, first)))
-
-
-def _verdict(monkeypatch: pytest.MonkeyPatch, other: float) -> None:
-    def validate(*_: object, **__: object) -> Validation:
-        runs = [[StatementResults(("", "w"), 4, (value,))] for value in (1.0, other)]
-        return validated(runs[0], runs[0], runs[1], Tolerance())
-    monkeypatch.setattr(run_command, "validate", validate)
-
-
-def _run(script: Path, text: str, *words: str):
-    script.write_text(text)
-    return CliRunner().invoke(main, ["run", *words, "--out", str(script.parent / "out"), str(script)])
-
-
 @pytest.fixture
 def script(tmp_path: Path) -> Path:
     path = tmp_path / "job.py"
@@ -68,36 +36,36 @@ def script(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize(("other", "status", "verdict"), [(1.0, YES, "equal"), (2.0, NO, "differs")])
-def test_it_ends_with_a_verdict(script: Path, monkeypatch: pytest.MonkeyPatch, other: float, status: int, verdict: str):
-    _recording(script, monkeypatch)
-    _verdict(monkeypatch, other)
-    ended = _run(script, PORTED, "--json")
+@pytest.mark.parametrize(("other", "status", "said"), [(1.0, YES, "equal"), (2.0, NO, "differs")])
+def test_it_ends_with_a_verdict(script: Path, monkeypatch: pytest.MonkeyPatch, other: float, status: int, said: str):
+    recording(script, monkeypatch)
+    verdict(monkeypatch, other)
+    ended = run(script, PORTED, "--json")
     assert ended.exit_code == status, ended.output
     answer = json.loads(ended.output)
-    assert (answer["verdict"], answer["ported"], answer["stopped"]) == (verdict, [3], "")
+    assert (answer["verdict"], answer["ported"], answer["stopped"]) == (said, [3], "")
     assert "data.vmap(" in (script.parent / "out" / "job_gpu.py").read_text()
-    assert verdict in Path(answer["report"]).read_text() and History().jobs()[0]["verdict"] == verdict
+    assert said in Path(answer["report"]).read_text() and History().jobs()[0]["verdict"] == said
 
 
 def test_it_stops_where_nothing_is_ported(script: Path, monkeypatch: pytest.MonkeyPatch):
     script.write_text(STAYS)
-    _recording(script, monkeypatch)
-    ended = _run(script, STAYS)
+    recording(script, monkeypatch)
+    ended = run(script, STAYS)
     assert ended.exit_code == NO and ended.output.endswith("stopped: nothing is ported\n")
     assert "not ported" in ended.output and not (script.parent / "out" / "job_gpu.py").exists()
 
 
 def test_it_does_not_run_a_program_that_writes_again(script: Path, monkeypatch: pytest.MonkeyPatch):
-    _recording(script, monkeypatch, saves=True)
-    ended = _run(script, PORTED)
+    recording(script, monkeypatch, saves=True)
+    ended = run(script, PORTED)
     assert ended.exit_code == UNKNOWN and "not to happen again" in ended.output
     assert "data.vmap(" in History().whole_job(1)["diff"]
 
 
 def test_what_a_program_did_until_it_failed_is_qualified_and_ported(script: Path, monkeypatch: pytest.MonkeyPatch):
-    _recording(script, monkeypatch, failed="job.py ended with status 3: no points")
-    ended = _run(script, PORTED, "--json")
+    recording(script, monkeypatch, failed="job.py ended with status 3: no points")
+    ended = run(script, PORTED, "--json")
     answer = json.loads(ended.output)
     assert (ended.exit_code, answer["ported"], "verdict" in answer) == (UNKNOWN, [3], False)
     assert answer["failed"] == "job.py ended with status 3: no points" and answer["failed"] in answer["stopped"]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 from vispark.migrate.advice import LoopAdvice, Qualification
 from vispark.migrate.history import History
 from vispark.migrate.kept_validation import loop_of
@@ -11,9 +14,8 @@ from vispark.migrate.report_page import seconds_text
 from vispark.migrate.validation import Validation
 
 
-def keep_predictions(history: History, job: int, answer: Qualification, target: PredictionTarget,
-                     found: Validation | None = None) -> list[str]:
-    """Write the predicted passes of a program's loops to the store, and return what was measured of them as text.
+def keep_predictions(history: History, job: int, answer: Qualification, found: Validation | None = None) -> None:
+    """Write the predicted passes of a program's loops to the store.
 
     Parameters
     ----------
@@ -23,25 +25,34 @@ def keep_predictions(history: History, job: int, answer: Qualification, target: 
         The program's.
     answer : Qualification
         Of its recording, with predictions.
-    target : PredictionTarget
-        The devices that they are for, among them that on which the port ran.
     found : Validation, optional
         Of its port. A prediction is kept with the line of the statement of its loop that was measured; without one,
         with the line of the loop.
     """
-    lines = []
-    for each in answer.extra.get("predictions", []):
-        if each["pass"] is None:
-            continue
-        loop = next(one for one in answer.loops if one.line == each["line"])
-        line, seconds = measured_pass(loop, found) if found is not None else (loop.line, None)
+    for line, each, _ in _predicted(answer, found):
         low, high = each["pass"]
         history.add_prediction(job, line, each["device"], low, high)
+
+
+def predicted_passes(answer: Qualification, target: PredictionTarget, found: Validation) -> list[str]:
+    """Return as text what was measured of the passes that were predicted for the device on which a port ran."""
+    lines = []
+    for line, each, seconds in _predicted(answer, found):
         if seconds is not None and target.is_here(each["device"]):
+            low, high = each["pass"]
             said = "as predicted" if low <= seconds <= high else \
                 f"{seconds / (low * high) ** 0.5:.2g} of the middle of what was predicted"
             lines.append(f"line {line}: a pass of {seconds_text(seconds)}, predicted {Interval(low, high)}: {said}")
     return lines
+
+
+def _predicted(answer: Qualification, found: Validation | None) -> Iterator[tuple[int, dict[str, Any], float | None]]:
+    """Yield the predictions that there are, each with its line and the measured seconds of its port's pass."""
+    for each in answer.extra.get("predictions", []):
+        if each["pass"] is not None:
+            loop = next(one for one in answer.loops if one.line == each["line"])
+            line, seconds = measured_pass(loop, found) if found is not None else (loop.line, None)
+            yield line, each, seconds
 
 
 def measured_pass(loop: LoopAdvice, found: Validation) -> tuple[int, float | None]:

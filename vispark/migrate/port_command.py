@@ -22,6 +22,7 @@ from vispark.migrate.kept_answers import keep_port
 from vispark.migrate.kept_validation import keep_validation
 from vispark.migrate.notebooks import SUFFIX, notebook_with, write_script
 from vispark.migrate.port import PortedProgram, port
+from vispark.migrate.run_store import saying_what_is_not_kept
 from vispark.migrate.sites import SourceProgram
 from vispark.migrate.validate_command import validate
 from vispark.migrate.written_files import write_file
@@ -55,10 +56,10 @@ def command(ctx: click.Context, script: Path, folder: Path | None, write: bool, 
         raise CaptureError(f"{folder} is a recording of another script, or of another version of it "
                            f"({capture.script}): record it again")
     found = port(program, capture)
-    kept = History() if history else None
-    verdict = tried(found, capture, kept) if capture is not None and execute and found.loops else NOT_EXECUTED
-    if kept is not None and found.loops and verdict == NOT_EXECUTED:
-        keep_port(kept, script, source, found.diff)
+    verdict = tried(found, capture, history) if capture is not None and execute and found.loops else NOT_EXECUTED
+    if history and found.loops and verdict == NOT_EXECUTED:
+        with saying_what_is_not_kept():
+            keep_port(History(), script, source, found.diff)
     status = NO if not found.loops else YES
     if found.loops and verdict in (NOT_EXECUTED, NOT_KNOWN):
         status = UNKNOWN
@@ -76,11 +77,11 @@ def command(ctx: click.Context, script: Path, folder: Path | None, write: bool, 
     ctx.exit(status)
 
 
-def tried(found: PortedProgram, capture: RunCapture, history: History | None = None) -> str:
+def tried(found: PortedProgram, capture: RunCapture, history: bool = False) -> str:
     """Return the verdict on a port: script and port run with a recording's arguments, on the ``host`` device.
 
     A program that writes is not run a second time: its verdict is :data:`NOT_EXECUTED`. The validation goes to the
-    store, where one is given.
+    store where ``history`` says so.
     """
     if writes(capture):
         return NOT_EXECUTED
@@ -90,16 +91,17 @@ def tried(found: PortedProgram, capture: RunCapture, history: History | None = N
         found.write(changed)
         if script.suffix == SUFFIX:
             # The store names jobs by paths of scripts, of which a notebook has none.
-            history = None
+            history = False
             (Path(folder) / "before").mkdir()
             script = write_script(script, Path(folder) / "before")
         try:
-            traces = Path(folder) / "traces" if history is not None else None
+            traces = Path(folder) / "traces" if history else None
             validation = validate(script, changed, tuple(capture.arguments), noise=False, traces=traces)
         except ValidationError as error:
             raise ValidationError(f"the port was not compared: {error.message}") from error
-        if history is not None:
-            keep_validation(history, script, changed, validation, qualify_capture(capture), traces)
+        if history:
+            with saying_what_is_not_kept():
+                keep_validation(History(), script, changed, validation, qualify_capture(capture), traces)
         return validation.verdict
 
 

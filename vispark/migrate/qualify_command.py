@@ -17,6 +17,7 @@ from vispark.migrate.history import History
 from vispark.migrate.kept_answers import keep_qualification
 from vispark.migrate.loop_prediction import PredictionTarget
 from vispark.migrate.prediction_options import prediction_options
+from vispark.migrate.run_store import saying_what_is_not_kept
 from vispark.migrate.sites import SourceProgram
 
 
@@ -45,7 +46,8 @@ def command(ctx: click.Context, what: str, source: Path | None, imports: bool, t
     answer = qualification(what, source, imports, target if target.devices else None)
     emit(answer.document(), as_json, answer.text)
     if history:
-        keep(what, answer)
+        with saying_what_is_not_kept():
+            keep(what, answer)
     ctx.exit(status_of(answer))
 
 

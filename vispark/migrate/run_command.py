@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,18 +13,19 @@ from typing import Any
 
 import click
 
+from vispark.errors import VisparkError
 from vispark.migrate import script_argument
 from vispark.migrate.advice import Qualification
 from vispark.migrate.capture import RunCapture, is_capture, remove_capture
 from vispark.migrate.cli import emit, json_option
 from vispark.migrate.compare import DIFFERS, NOT_KNOWN
-from vispark.migrate.errors import NO, UNKNOWN, YES, MissingPackage, ValidationError
+from vispark.migrate.errors import NO, UNKNOWN, YES, HistoryError, MissingPackage, OutputError, ValidationError
 from vispark.migrate.from_capture import qualify_capture
 from vispark.migrate.history import History
 from vispark.migrate.joined import with_modules
 from vispark.migrate.kept_answers import keep_port, keep_qualification
 from vispark.migrate.kept_jvm import FirstRun, process_with_jvm, with_python
-from vispark.migrate.kept_predictions import keep_predictions
+from vispark.migrate.kept_predictions import keep_predictions, predicted_passes
 from vispark.migrate.kept_validation import keep_validation
 from vispark.migrate.loop_prediction import PredictionTarget
 from vispark.migrate.notebooks import SUFFIX, notebook_with, write_script
@@ -33,6 +34,7 @@ from vispark.migrate.port import PortedProgram, port
 from vispark.migrate.port_command import surroundings, writes
 from vispark.migrate.prediction_options import prediction_options
 from vispark.migrate.report_page import page
+from vispark.migrate.run_store import RunStore
 from vispark.migrate.run_traces import RunFolder
 from vispark.migrate.sites import SourceProgram
 from vispark.migrate.validate_command import validate
@@ -45,6 +47,10 @@ class WholeWay:
 
     Attributes
     ----------
+    log : Path, optional
+        File of the texts.
+    shown : callable
+        Called with each text when its step ends.
     status : int
         Exit status.
     stopped : str
@@ -53,6 +59,8 @@ class WholeWay:
         Of each step.
     """
 
+    log: Path | None = None
+    shown: Callable[[str], Any] = lambda text: None
     status: int = UNKNOWN
     stopped: str = ""
     texts: list[str] = field(default_factory=list)
@@ -62,7 +70,19 @@ class WholeWay:
     def say(self, step: str, text: str, since: float) -> None:
         """Add the text of a step that began at ``since``, by ``time.monotonic``."""
         self.seconds[step] = time.monotonic() - since
-        self.texts.append(f"== {step}: {self.seconds[step]:.1f} s\n{text}")
+        self.add(f"== {step}: {self.seconds[step]:.1f} s\n{text}")
+
+    def add(self, text: str) -> None:
+        """Add a text, show it, and write it to the log, of which it says once that it cannot be written."""
+        self.texts.append(text)
+        self.shown(text)
+        if self.log is not None:
+            try:
+                write_file(self.log, "\n".join(self.texts) + "\n")
+            except OutputError as error:
+                self.log = None
+                self.add(str(error))
+
 
 
 @click.command("run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -99,11 +119,12 @@ def command(ctx: click.Context, script: Path, arguments: tuple[str, ...], out: P
     path = write_script(script, folder.resolve()) if script.suffix == SUFFIX else script
     with surroundings(script.resolve(), os.getcwd(), device) if path is not script else nullcontext():
         way = whole_way(path, arguments, folder, device, noise, timeout, cluster, conf,
-                        target if cluster or not probe else target.probing(device))
+                        target if cluster or not probe else target.probing(device),
+                        (lambda text: None) if as_json else click.echo)
     if path is not script and "port" in way.document:
         _write_notebook(way, script, Path(way.document["port"]))
-    emit(way.document | {"stopped": way.stopped, "seconds": way.seconds}, as_json, lambda: "\n".join(
-        [*way.texts, *([f"stopped: {way.stopped}"] if way.stopped else [])]))
+    if as_json:
+        emit(way.document | {"stopped": way.stopped, "seconds": way.seconds}, True, str)
     ctx.exit(way.status)
 
 
@@ -112,12 +133,12 @@ def _write_notebook(way: WholeWay, notebook: Path, port_: Path) -> None:
     path = port_.with_suffix(SUFFIX)
     write_file(path, notebook_with(notebook, port_.read_text(encoding="utf-8")))
     way.document["notebook"] = str(path)
-    way.texts.append(f"as a notebook: {path}")
+    way.add(f"as a notebook: {path}")
 
 
 def whole_way(script: Path, arguments: tuple[str, ...], folder: Path, device: str = "auto", noise: bool = True,
               timeout: float | None = None, cluster: str = "", conf: Sequence[str] = (),
-              target: PredictionTarget | None = None) -> WholeWay:
+              target: PredictionTarget | None = None, shown: Callable[[str], Any] = lambda text: None) -> WholeWay:
     """Take a program from nothing to a validated port, as far as that needs no guess.
 
     Parameters
@@ -138,19 +159,27 @@ def whole_way(script: Path, arguments: tuple[str, ...], folder: Path, device: st
         Settings of Spark's and vispark's for all runs, ``NAME=VALUE``.
     target : PredictionTarget, optional
         Devices on which passes are predicted; the recorded run probes actions where it says so.
+    shown : callable
+        Called with the text of each step when it ends.
+
+    Returns
+    -------
+    WholeWay
+        As far as it came: an error behind the recording, as of a port's run that fails or of a full disk, is why it
+        stopped.
 
     Raises
     ------
     ClusterError
         If there is no such cluster, or its drivers are elsewhere.
     ValidationError
-        If the port's run fails; the message has the last line that it wrote. If the program's run does before any
-        operation. If the program names a master of its own.
+        If the program's run fails before any operation; the message has the last line that it wrote. If the program
+        names a master of its own.
     """
     settings = settings_of(cluster, conf)
     asked = _Asked(script, arguments, folder, device, noise, timeout, cluster, settings.master,
                    target)
-    way = WholeWay()
+    way = WholeWay(folder.resolve() / "run.txt", shown)
     with running_on(settings), surroundings(script.resolve(), os.getcwd(), device), tempfile.TemporaryDirectory(
             prefix="vispark-traces-") as traces:
         _whole_way(way, asked, Path(traces))
@@ -171,67 +200,86 @@ class _Asked:
     master: str
     target: PredictionTarget | None
 
+    def job_in(self, history: History) -> int:
+        """Return the id of the script's job in a store."""
+        return history.job(str(self.script.resolve()))
+
 
 def _whole_way(way: WholeWay, asked: _Asked, traces: Path) -> None:
-    history, began = History(), time.monotonic()
+    store, began = RunStore(History(), asked.folder.resolve() / "history.db"), time.monotonic()
     with recorded(asked.script, asked.arguments, asked.folder / "capture", traces, asked.timeout,
                   asked.master, asked.target.probed if asked.target else "") as (capture, first):
         way.say("record", "\n".join([f"{len(capture.calls)} operations: {asked.folder / 'capture'}", *(
             [first.failed] if first.failed else [])]), began)
         way.document |= {"recording": str(asked.folder / "capture"), "failed": first.failed}
-        began = time.monotonic()
-        program, answer = with_modules(SourceProgram.read(asked.script)), qualify_capture(capture, asked.target)
-        source = program.parts[-1].source
-        job = keep_qualification(history, asked.script, source, answer)
-        way.document |= {"job": job, "qualification": answer.document()}
-        way.say("qualify", answer.text(), began)
-        began = time.monotonic()
-        ported = port(program, capture)
-        way.document |= {"ported": list(ported.loops), "refused": list(ported.refused), "diff": ported.diff}
-        way.say("port", "\n".join([*([ported.diff.rstrip("\n")] if ported.loops else []), *ported.refused]), began)
-        if first.failed:
-            keep_port(history, asked.script, source, ported.diff)
-            way.stopped = f"{first.failed}; what it did until then is recorded, and no port was run"
-        elif not ported.loops:
-            way.status, way.stopped = NO, "nothing is ported"
-        elif writes(capture):
-            keep_port(history, asked.script, source, ported.diff)
-            way.stopped = ("the program has save... actions, which are not to happen again; vispark validate, with a "
-                           "copy")
-        else:
-            _validate(way, asked, answer, ported, first, traces, history)
-        if asked.target is not None and "predicted" not in way.document:
-            keep_predictions(history, job, answer, asked.target)
-    _report(way, history, job, asked.folder)
+        _from_recording(way, asked, capture, first, traces, store)
+    _report(way, asked, store)
+    if way.stopped:
+        way.add(f"stopped: {way.stopped}")
+
+
+def _from_recording(way: WholeWay, asked: _Asked, capture: RunCapture, first: FirstRun, traces: Path,
+                    store: RunStore) -> None:
+    """Qualify, port and validate a recorded program, as far as that needs no guess."""
+    began = time.monotonic()
+    program, answer = with_modules(SourceProgram.read(asked.script)), qualify_capture(capture, asked.target)
+    source = program.parts[-1].source
+    way.document |= {"qualification": answer.document()}
+    way.say("qualify", answer.text(), began)
+    store.keep(lambda history: keep_qualification(history, asked.script, source, answer))
+    began = time.monotonic()
+    ported = port(program, capture)
+    way.document |= {"ported": list(ported.loops), "refused": list(ported.refused), "diff": ported.diff}
+    way.say("port", "\n".join([*([ported.diff.rstrip("\n")] if ported.loops else []), *ported.refused]), began)
+    if first.failed:
+        way.stopped = f"{first.failed}; what it did until then is recorded, and no port was run"
+    elif not ported.loops:
+        way.status, way.stopped = NO, "nothing is ported"
+    elif writes(capture):
+        way.stopped = ("the program has save... actions, which are not to happen again; vispark validate, with a "
+                       "copy")
+    if not way.stopped:
+        try:
+            _validate(way, asked, answer, ported, first, traces, store)
+            return
+        except VisparkError as error:
+            way.stopped = str(error)
+    if ported.loops or first.failed:
+        store.keep(lambda history: keep_port(history, asked.script, source, ported.diff))
+    store.keep(lambda history: keep_predictions(history, asked.job_in(history), answer))
 
 
 def _validate(way: WholeWay, asked: _Asked, answer: Qualification, ported: PortedProgram, first: FirstRun,
-              traces: Path, history: History) -> None:
+              traces: Path, store: RunStore) -> None:
     """Write the port, run it, and compare it with the program's first run."""
     began, changed = time.monotonic(), asked.folder / f"{asked.script.stem}_gpu.py"
     ported.write(changed)
     found = validate(asked.script, changed, asked.arguments, noise=asked.noise, timeout=asked.timeout, traces=traces,
                      first=first)
-    job = keep_validation(history, asked.script, changed, found, answer, traces, asked.cluster)
-    predicted = keep_predictions(history, job, answer, asked.target, found) if asked.target is not None else []
     way.status = {DIFFERS: NO, NOT_KNOWN: UNKNOWN}.get(found.verdict, YES)
+    predicted = predicted_passes(answer, asked.target, found) if asked.target is not None else []
     way.document |= {"port": str(changed), "verdict": found.verdict, "validation": found.as_json()}
     times = "" if found.cpu_seconds is None or found.gpu_seconds is None else (
         f"\nthe program: {found.cpu_seconds:.1f} s as it was, {found.gpu_seconds:.1f} s ported")
     way.document["predicted"] = predicted
     way.say("validate", "\n".join([found.as_text() + times, *predicted, f"port: {changed}"]), began)
+    store.keep(lambda history: keep_validation(history, asked.script, changed, found, answer, traces, asked.cluster))
+    store.keep(lambda history: keep_predictions(history, asked.job_in(history), answer, found))
 
 
-def _report(way: WholeWay, history: History, job: int, folder: Path) -> None:
+def _report(way: WholeWay, asked: _Asked, store: RunStore) -> None:
     """Write the report's page; without Jinja2 the store has it all the same."""
-    began, path, text = time.monotonic(), folder / "report.html", f"vispark report job {job}"
-    try:
-        write_file(path, page(history.whole_job(job)))
-        way.document["report"] = str(path)
-        text = f"{path}, or {text}"
-    except MissingPackage as error:
-        text += f"; {error.message}"
-    way.say("report", text, began)
+    began, path, job = time.monotonic(), asked.folder / "report.html", store.keep(asked.job_in)
+    texts = [store.words() or f"vispark report job {job}"]
+    if store.history is not None and job is not None:
+        try:
+            write_file(path, page(store.history.whole_job(job)))
+            way.document["report"] = str(path)
+            texts = [f"{path}, or {texts[0]}"] if not store.failed else [str(path), *texts]
+        except (MissingPackage, OutputError, HistoryError) as error:
+            texts.append(error.message)
+    way.document |= {"job": job, "not_kept": store.failed}
+    way.say("report", "\n".join(texts), began)
 
 
 @contextmanager

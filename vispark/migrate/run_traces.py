@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from vispark.migrate.errors import EventLogError
+from vispark.migrate.errors import EventLogError, HistoryError
 from vispark.migrate.eventlog import Application, LoggedJob, read_log
 from vispark.migrate.history import History
 from vispark.profiling.profiler import Profile
@@ -130,14 +130,22 @@ def keep_trace(history: History, run: int, folder: RunFolder) -> Path | None:
 
     The trace is a file beside the store, for its owner alone, which goes when the run does. None where nothing is known
     of the run.
+
+    Raises
+    ------
+    HistoryError
+        If the file or the store cannot be written.
     """
     found = folder.read()
     if found is None:
         return None
     path = history.path.resolve().parent / "traces" / f"run-{run}.json"
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb"):
-        found.profile().save(path)
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb"):
+            found.profile().save(path)
+    except OSError as error:
+        raise HistoryError(f"the trace {path} cannot be written: {error.strerror or error}") from error
     history.set_trace(run, str(path), found.document(), found.application.number)
     return path
 

@@ -22,6 +22,7 @@ from vispark.migrate.kept_jvm import FirstRun, JvmGateway, process_with_jvm, wit
 from vispark.migrate.kept_validation import keep_validation
 from vispark.migrate.noise import dealt_anew
 from vispark.migrate.result_recorder import read_results
+from vispark.migrate.run_store import saying_what_is_not_kept
 from vispark.migrate.run_traces import RunFolder
 from vispark.migrate.script_argument import ScriptPath
 from vispark.migrate.statements import recorded_statements
@@ -188,5 +189,6 @@ def command(cpu: Path, gpu: Path, args: tuple[str, ...], noise: bool, allow_narr
         found = validate(cpu, gpu, args, Tolerance(0.0, terms, allow_narrower), noise, timeout, traces)
         emit(found.as_json(), as_json, found.as_text)
         if history:
-            keep_validation(History(), cpu, gpu, found, traces=traces)
+            with saying_what_is_not_kept():
+                keep_validation(History(), cpu, gpu, found, traces=traces)
     click.get_current_context().exit(STATUSES.get(found.verdict, YES))
