@@ -9,7 +9,7 @@ import pytest
 from pyspark import SparkContext
 
 from tests.system.vrdd_tools import warm_up
-from vispark.runtime.driver.session import Session
+from vispark.runtime.driver.spark_jobs import SparkJobs
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -28,7 +28,7 @@ def test_a_vrdd_says_what_it_holds_and_where_without_a_job(sc: SparkContext, mon
     shown = points._repr_html_()
     assert shown.startswith("<table>") and "&lt;points&gt;" in shown
     assert all(f"<td>{words}</td>" in shown for words in repr(points).partition("]: ")[2].split("; "))
-    monkeypatch.setattr(Session, "job", lambda *_: pytest.fail("a Spark job"))
+    monkeypatch.setattr(SparkJobs, "run", lambda *_: pytest.fail("a Spark job"))
     assert repr(points) == "VRDD[<points>]: 10 records of float32[3]; 2 partitions; cached on the device, 120 bytes"
     sums = points.vmap(lambda p: p.sum())
     assert repr(sums).startswith("VRDD[vmap lambda]: 10 records of float32; 2 partitions; lazy: ")
@@ -43,7 +43,7 @@ def test_a_vrdd_says_what_it_holds_and_where_without_a_job(sc: SparkContext, mon
 def test_an_explanation_is_shown_by_its_sections_and_runs_no_job(sc: SparkContext, monkeypatch: pytest.MonkeyPatch):
     numbers = sc.parallelize([1.0, 2.0], 2).cache("GPU")
     pairs = numbers.vmap(lambda x: (1, x)).reduceByKey(max, numKeys=3)
-    monkeypatch.setattr(Session, "job", lambda *_: pytest.fail("a Spark job"))
+    monkeypatch.setattr(SparkJobs, "run", lambda *_: pytest.fail("a Spark job"))
     for each in (numbers.explanation(), pairs.explanation()):
         data = each._repr_mimebundle_()
         assert data["text/plain"] == each and "<summary>Rewritten plan</summary>" in data["text/html"]

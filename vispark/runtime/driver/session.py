@@ -412,7 +412,7 @@ class Session:
                     self._settle_pending(each)
                 if each.exchange is not None and self.missing(each, range(loader.getNumPartitions())):
                     each.exchange()
-            chain = self._attached(chain, missing)
+            chain, attached = self._attached(chain, missing)
             missing = self.missing(residency, missing)
             if not missing:
                 return
@@ -438,14 +438,17 @@ class Session:
             if missing:
                 bring_tables(chain)         # tasks get them by value, in the midst of their pickling
                 self.loads.load(loader, chain, missing)
+            del attached        # workers keep what it holds until here
 
-    def _attached(self, chain: LogicalPlan, partitions: Sequence[int]) -> LogicalPlan:
-        """Return the chain; if it starts from a publication, with its residency, and attached anew where no worker
-        holds some partitions.
+    def _attached(self, chain: LogicalPlan, partitions: Sequence[int]) -> tuple[LogicalPlan, Residency | None]:
+        """Return the chain, and the residency of the publication that it starts from, if it starts from one; that is
+        attached anew where no worker holds some partitions.
+
+        Only the caller may refer to the residency, without which workers forget what it holds.
         """
         first = chain[0]
         if first.op.publication is None:
-            return chain
+            return chain, None
         residency = self.residencies.get(first.cached.number) if first.cached else None
         if residency is None:
             residency = self.residency(str(first.op))
@@ -454,7 +457,7 @@ class Session:
             log.warning("the worker of publication %r was lost, and it is attached again",
                         first.op.publication.name)
             publications.attach(self, first.op.publication, residency)
-        return chain
+        return chain, residency
 
     def computed(self, loader: RDD[Any], chain: LogicalPlan, start: DatasetId, partitions: Sequence[int]) -> None:
         """Compute a chain's cached results from a node that workers hold."""
