@@ -37,7 +37,7 @@ from gpu_worker.memory.partition import Partition
 from gpu_worker.memory.registry import Registry
 from gpu_worker.protocol.errors import KernelFault
 from gpu_worker.protocol.messages import Folded, KeysStep, Output, Ran, Run
-from gpu_worker.protocol.payload import INLINE_BYTES, Data, Payload, aligned
+from gpu_worker.protocol.payload import INLINE_BYTES, PLACED_FROM, Data, Payload, aligned
 from gpu_worker.system.crash_record import BlackBox
 from gpu_worker.system.failpoints import failpoint
 from gpu_worker.worlds.base import JoinedWorld
@@ -213,7 +213,7 @@ class Execution:
             return False
         left, = self.context.results.partials
         (host, buffer), = left.folder.results
-        if host.nbytes <= INLINE_BYTES:
+        if host.nbytes <= PLACED_FROM:
             return False
         passages.take(buffer, host, partial_folds.looked_at(left), left.folder.stream)
         return True

@@ -25,6 +25,9 @@ from gpu_worker.protocol.system import new_memfd, refused, system_call
 ALIGNMENT = 256
 #: Results of at most this many bytes travel in the reply itself.
 INLINE_BYTES = 64 << 10
+#: A fold of more bytes is copied straight to the memory of further requests for it: for a reply it would be copied,
+#: packed and looked at.
+PLACED_FROM = 8 << 10
 #: A payload of at most this many bytes is used again for the next request, by both sides.
 RECYCLED_BYTES = 512 << 20
 #: How many numbered memories a worker keeps for a connection: while somebody has the answer that lies in one, the next

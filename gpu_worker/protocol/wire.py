@@ -290,12 +290,12 @@ def encoded(message: object, of: object) -> bytes:
 def _processors_are_free() -> bool:
     """Return whether this process may use up time in order to be quick.
 
-    What counts is who wants a processor at this moment: means over minutes tell of work that is long over.
+    What counts is who wants a processor at this moment: means over minutes tell of work that is long over. The system
+    counts threads of the whole machine, of whose processors this process may have a few alone.
     """
     now = time.monotonic()
     if now > _free.until:
-        processors = len(os.sched_getaffinity(0))
-        _free.now = processors >= LINGER_PROCESSORS and _running() < processors
+        _free.now = len(os.sched_getaffinity(0)) >= LINGER_PROCESSORS and _running() < (os.cpu_count() or 1)
         _free.until = now + _FREE_SECONDS
     return _free.now
 

@@ -18,7 +18,7 @@ import pytest
 from gpu_worker.client.connection import Client
 from gpu_worker.protocol.errors import PlanError, PlanUnknown, WorkerLost
 from gpu_worker.protocol.messages import Done, Folded, Ran, Release, Reply, Request, Times, Welcome
-from gpu_worker.protocol.payload import Payload
+from gpu_worker.protocol.payload import PLACED_FROM, Payload
 from gpu_worker.protocol.plans import KEPT_PLANS
 from gpu_worker.protocol.shared import Shared, captured
 from gpu_worker.protocol.wire import Connection, close_all, failure_of
@@ -178,6 +178,25 @@ def test_large_folds_come_back_in_the_memory_that_the_values_went_in(connected: 
     # Memory is used again once nobody has what came in it.
     assert numbers[1] != numbers[2] and numbers[3] in numbers[1:3] and numbers[4] != numbers[3]
     assert (kept[0] == found + 3).all()
+
+
+def test_folds_of_a_few_kilobytes_are_copied_out_of_the_requests_memory(connected: tuple[RequestPipeline, Connection]):
+    sending, worker = connected
+    found, folded, kept, memories = np.arange(PLACED_FROM + 256, dtype="u1"), Folded(1, (), -1), [], set()
+    for number in range(6):
+        pending = sending.send(invocation(np.ones(1)))
+        request, descriptors = worker.receive(Request)
+        for descriptor in descriptors:
+            memories.add(request.memory)
+            payload = Payload.receive(descriptor)
+        assert (request.results >= 0) == (number > 0)
+        if number:
+            payload.put(request.results, found + np.uint8(number))
+        data = b"" if number else found.tobytes()
+        worker.send(Ran(request.number, (), folded, False, Times(0.0, 0.0), data, placed=found.nbytes if number else 0),
+                    Reply)
+        kept.append(sending.wait(pending)[1].array)
+    assert all((array == found + np.uint8(number)).all() for number, array in enumerate(kept)) and len(memories) == 1
 
 
 def test_what_is_captured_into_a_workers_memory_is_sent_from_there(connected: tuple[RequestPipeline, Connection]):

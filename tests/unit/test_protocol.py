@@ -388,6 +388,15 @@ def test_a_side_looks_for_input_for_a_while(pair, monkeypatch):
     assert not receiver.linger(30) and time.monotonic() - started < 10
 
 
+@pytest.mark.parametrize(("running", "looks"), [(20, True), (63, True), (64, False)])
+def test_threads_on_a_machines_other_processors_keep_nobody_from_looking(running, looks, monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(14)))
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
+    monkeypatch.setattr(wire, "_running", lambda: running)
+    monkeypatch.setattr(wire, "_free", wire._Free())
+    assert wire._processors_are_free() is looks
+
+
 def test_threads_that_run_are_counted():
     assert wire._running() >= 1
 

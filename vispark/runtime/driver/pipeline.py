@@ -21,7 +21,15 @@ import numpy as np
 
 from gpu_worker.client.connection import Client
 from gpu_worker.protocol.messages import Ran, Release, Request
-from gpu_worker.protocol.payload import KEPT_MEMORIES, MAPPED_SECONDS, Data, Payload, results
+from gpu_worker.protocol.payload import (
+    INLINE_BYTES,
+    KEPT_MEMORIES,
+    MAPPED_SECONDS,
+    PLACED_FROM,
+    Data,
+    Payload,
+    results,
+)
 from gpu_worker.protocol.plans import KEPT_PLANS
 from gpu_worker.protocol.shared import BufferLease, set_current_pool
 from vispark.errors import Fenced, PartitionMissing, PlanUnknown, ProtocolError, VisparkError, WorkerLost
@@ -130,7 +138,7 @@ class RequestPipeline:
     #: The memories that the worker has mapped, by number, and until when that is likely.
     _mapped: deque[int] = field(default_factory=lambda: deque(maxlen=KEPT_MEMORIES))
     _mapped_until: float = 0.0
-    #: By the plan, the bytes that it folded last, where those are too many for a reply.
+    #: By the plan, the bytes that it folded last, where those are better not copied to a reply.
     _large: dict[bytes, int] = field(default_factory=dict)
     #: What was to be kept by a plan that failed, so that plans that start from there tell of the same error.
     _failed: dict[int, VisparkError] = field(default_factory=dict)
@@ -343,13 +351,15 @@ class RequestPipeline:
             lease = pending.lease
             if lease is None or pending.results < 0:
                 raise ProtocolError("a worker says that it put results where there is no place for them")
+            if reply.placed <= INLINE_BYTES:    # whoever keeps thousands of them is not to hold a descriptor for each
+                return Data(lease.payload.view(pending.results, reply.placed).copy())
             whole = np.frombuffer(lease.payload.memory, np.uint8)
             found = Data(Data(whole).view(pending.results, reply.placed))
             pending.lease = None
             weakref.finalize(whole, lease.end).atexit = False
             return found
         found = results(reply.data, descriptors)
-        if reply.folded is not None and descriptors:
+        if reply.folded is not None and found.size > PLACED_FROM:
             assert pending.invocation is not None
             self._large[pending.invocation.prepared.key] = found.size
         return found
