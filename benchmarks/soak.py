@@ -2,20 +2,24 @@
 
 Each leg repeats one thing that makes something new every time. Of the driver, the device process and the daemon it
 prints the slopes, a 10,000 iterations, of resident memory, memory mappings, descriptors and threads; of the directory
-of compiled kernels that of its bytes. The first third of a leg does not count: caches fill in it. Ctrl-C ends a leg
-with what it has.
+of compiled kernels that of its bytes. The first third of a leg does not count: caches fill in it. Ctrl-C ends a leg,
+and SIGTERM the program, with the slopes of what there is.
+
+Two legs make processes, a device process or a compiler, and wait for them: with ``--beside N`` they have N iterations
+at once, in threads. One takes 0.36 s of a processor in a session, and about 0.5 s in a new function on ``host``.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from types import FrameType
 
 import click
 import numpy as np
@@ -28,6 +32,15 @@ from gpu_worker.protocol.messages import VERSION, Hello, Report, SessionOptions,
 from vispark import IN, OUT, VRDD, Kernels
 
 _POINTS = 60
+
+#: How long what ended may take until it is gone, in seconds.
+_GONE_SECONDS, _NAP_SECONDS = 20.0, 0.02
+#: The fewest points that a slope is taken of.
+_FEWEST = 6
+#: How many times over the threads are used between two points: at each all wait for the slowest.
+_ROUNDS = 8
+#: How the sessions of other applications are called.
+_SESSIONS = "soak-"
 
 _SCALE = 'extern "C" __global__ void scale(const float *x, float *y, float k) { y[threadIdx.x] = k * x[threadIdx.x]; }'
 
@@ -97,7 +110,7 @@ def shapes(sc: SparkContext, held: VRDD, iteration: int) -> None:
 
 def sessions(sc: SparkContext, held: VRDD, iteration: int) -> None:
     """A session of another application's beside this one: its lease, its device process, a question, and its end."""
-    greeting = Hello(version=VERSION, role="driver", session=f"soak-{iteration}", secret=os.urandom(32),
+    greeting = Hello(version=VERSION, role="driver", session=f"{_SESSIONS}{iteration}", secret=os.urandom(32),
                      application="soak", anchor=os.getpid(),
                      options=SessionOptions("null", 0, 10.0, "", "info"))
     with open_lease(replace(greeting, role="lease", anchor=0)), connect(greeting) as client:
@@ -152,58 +165,100 @@ def slopes(points: list[tuple[int, dict[str, float]]]) -> dict[str, float]:
     return {name: float(np.polyfit(at, [figures[name] for _, figures in late], 1)[0] * 10_000) for name in late[0][1]}
 
 
+#: The legs whose iterations wait for processes of their own.
+BESIDE = ("functions", "sessions")
+
+
 def figures(directory: Path) -> dict[str, float]:
-    """What the processes have now, and what the compiled kernels take on disk."""
-    status = administer(Status())
-    pids = {"driver": os.getpid(), "daemon": status.pid, "device": status.sessions[0].pid}
+    """What the processes have now, and what the compiled kernels take on disk; once this session is the only one."""
+    until = time.monotonic() + _GONE_SECONDS
+    while len((status := administer(Status())).sessions) > 1 and time.monotonic() < until:
+        time.sleep(_NAP_SECONDS)
+    own = next(session for session in status.sessions if not session.session.startswith(_SESSIONS))
+    pids = {"driver": os.getpid(), "daemon": status.pid, "device": own.pid}
     found = {f"{who} {what}": float(value) for who, pid in pids.items()
              for what, value in asdict(Usage.of(pid)).items()}
     sizes = [entry.stat().st_size for entry in os.scandir(directory)] if directory.is_dir() else [0]
-    return found | {"cache bytes": float(sum(sizes))}
+    return found | {"sessions": float(len(status.sessions)), "cache bytes": float(sum(sizes))}
 
 
 def soaked(sc: SparkContext, name: str, iterations: int, directory: Path, beside: int = 1,
            ) -> Iterator[tuple[int, dict[str, float]]]:
-    """Run a leg; what there was after each of some iterations, of which ``beside`` go on at once."""
+    """Run a leg; what there was after each of some iterations, when those before have ended: ``beside`` go on at once.
+    """
     leg, share = LEGS[name]
     held = sc.parallelize([np.arange(64, dtype=np.float32)] * 8, 2).cache("GPU")
     held.count()
     most = max(int(iterations * share), _POINTS)
-    every = max(most // _POINTS // beside, 1) * beside
+    every = max(most // _POINTS, beside * _ROUNDS if beside > 1 else 1)
     with ThreadPoolExecutor(beside) as pool:
-        for first in range(0, most, beside):
-            list(pool.map(lambda iteration: leg(sc, held, iteration), range(first, first + beside)))
-            if first % every == 0:
-                yield first + beside - 1, figures(directory)
+        for first in range(0, most, every):
+            last = min(first + every, most)
+            try:
+                list(pool.map(lambda iteration: leg(sc, held, iteration), range(first, last)))
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+            yield last - 1, figures(directory)
     held.unpersist()
+
+
+class _Ended(Exception):
+    """SIGTERM."""
+
+
+def _end(_number: int, _frame: FrameType | None) -> None:
+    raise _Ended
+
+
+def _points(sc: SparkContext, name: str, iterations: int, directory: Path, beside: int,
+            points: list[tuple[int, dict[str, float]]]) -> bool:
+    """Run a leg, whose figures come to ``points``; whether the program goes on."""
+    try:
+        for point in soaked(sc, name, iterations, directory, beside):
+            points.append(point)
+    except KeyboardInterrupt:
+        return True
+    except _Ended:
+        return False
+    return True
 
 
 @click.command(help=__doc__)
 @click.option("--iterations", type=click.IntRange(60), default=10_000, show_default=True)
 @click.option("--device", type=click.Choice(["auto", "host", "cuda"]), default="auto", show_default=True)
 @click.option("--leg", "legs", type=click.Choice(list(LEGS)), multiple=True, help="May be given several times.")
-@click.option("--beside", type=click.IntRange(1), default=1, show_default=True, help="Sessions at once.")
+@click.option("--beside", type=click.IntRange(1), default=1, show_default=True,
+              help=f"Iterations at once, in the legs {' and '.join(BESIDE)}.")
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Where slopes and samples go, as JSON.")
 def main(iterations: int, device: str, legs: tuple[str, ...], beside: int, out: Path | None) -> None:
     kept: dict[str, object] = {"machine": machine.description(), **machine.commit(), "iterations": iterations,
                                "beside": beside}
+    signal.signal(signal.SIGTERM, _end)
     with environment():
         directory = Path(os.environ["VISPARK_RUNTIME_DIR"]) / "kernels"
         for name in legs or LEGS:
             began = time.monotonic()
+            points: list[tuple[int, dict[str, float]]] = []
             with context(device, 2, {"spark.vispark.cacheDir": str(directory)}) as sc:
-                points: list[tuple[int, dict[str, float]]] = []
-                with suppress(KeyboardInterrupt):
-                    for point in soaked(sc, name, iterations, directory, beside if name == "sessions" else 1):
-                        points.append(point)
-            found = slopes(points)
-            kept[name] = {"slopes": found, "seconds": time.monotonic() - began, "samples": points}
-            seconds = time.monotonic() - began
-            print(f"{name}, {points[-1][0] + 1} iterations, {seconds:.0f} s: slopes a 10,000 iterations")
-            for what, slope in found.items():
-                print(f"    {what:20} {slope:14,.0f}   at the end {points[-1][1][what]:14,.0f}", flush=True)
-            if out:
-                out.write_text(json.dumps(kept, indent=1) + "\n")
+                goes_on = _points(sc, name, iterations, directory, beside if name in BESIDE else 1, points)
+                kept[name] = _told(name, points, time.monotonic() - began)
+                if out:
+                    out.write_text(json.dumps(kept, indent=1) + "\n")
+            if not goes_on:
+                return
+
+
+def _told(name: str, points: list[tuple[int, dict[str, float]]], seconds: float) -> dict[str, object]:
+    """Print what a leg came to; the same, to be kept."""
+    if len(points) < _FEWEST:
+        print(f"{name}: ended after {seconds:.0f} s with {len(points)} points, too few for slopes", flush=True)
+        return {"seconds": seconds, "samples": points}
+    found = slopes(points)
+    print(f"{name}, {points[-1][0] + 1} iterations, {seconds:.0f} s: slopes a 10,000 iterations")
+    for what, slope in found.items():
+        print(f"    {what:20} {slope:14,.0f}   at the end {points[-1][1][what]:14,.0f}", flush=True)
+    return {"slopes": found, "seconds": seconds, "samples": points}
 
 
 if __name__ == "__main__":

@@ -175,6 +175,10 @@ class Connection:
         looking.register(self.socket, select.POLLIN)
         return bool(looking.poll(1000 * seconds))
 
+    def await_answer(self) -> None:
+        """Wait for a peer's first answer where something is to be seen to meanwhile; at once where there is nothing.
+        """
+
     def wait_until(self, done: Callable[[], bool]) -> bool:
         """Poll until ``done`` returns true, or there is input; return whether it did.
 

@@ -39,10 +39,12 @@ from gpu_worker.server.payload_cache import KEPT_SECONDS, Payloads
 from gpu_worker.server.tcp import Guard
 from gpu_worker.system import caller, log
 from gpu_worker.system.crash_record import BlackBox
+from gpu_worker.system.daemon_watch import DaemonWatch
 from gpu_worker.system.failpoints import failpoint
 from gpu_worker.system.launcher import start_from_client
 from gpu_worker.system.paths import locate
 from gpu_worker.system.peer import check_peer
+from gpu_worker.system.stopped_processes import LOOK_SECONDS
 from gpu_worker.system.watcher import Watcher
 
 # Run as a program, this module is called otherwise.
@@ -89,6 +91,8 @@ class Service:
         self._endpoint: TcpEndpoint | None = None
         self._called = threading.Event()
         self._controlled = False
+        #: Of the one that controls this process.
+        self._daemon: DaemonWatch | None = None
         self._stopping = False
 
     # -- life ---------------------------------------------------------------------------------------------------------
@@ -113,7 +117,8 @@ class Service:
             if grace is not None and grace <= 0:
                 self._stopping = True
                 break
-            self._watcher.wait(grace if patience is None else patience if grace is None else min(patience, grace))
+            look = self._look_at_daemon()
+            self._watcher.wait(min([each for each in (patience, grace, look) if each is not None], default=None))
         return self._drain(_DRAIN_SECONDS) and self._close()
 
     def _opened(self) -> SessionWorker:
@@ -128,6 +133,16 @@ class Service:
         """Make :meth:`run` return; may be called from a signal handler."""
         self._stopping = True
         self._watcher.wake()
+
+    def _look_at_daemon(self) -> float | None:
+        """End a daemon that has been stopped for long, in whose place another one is started; return the seconds until
+        it is to be looked at again, None where there is none.
+        """
+        watch = self._daemon
+        if watch is None:
+            return None
+        watch.look()
+        return LOOK_SECONDS
 
     def _patience(self) -> float | None:
         """Return the seconds until this process has been unused for its lease; None while it is in use."""
@@ -191,6 +206,8 @@ class Service:
         self._set_controlled(True)
         try:
             check_peer(connection.socket, "the daemon")
+            self._daemon = DaemonWatch(connection.socket, locate().lock)
+            self._watcher.wake()
             connection.send(self._registration(), Registration)
             if adopts and self._worker.done() and self._worker.exception() is None:
                 self._worker.result().adopted()
@@ -203,6 +220,7 @@ class Service:
                 else:
                     self._take(message, descriptors, connection)
         finally:
+            self._daemon = None
             self._set_controlled(False)
             if (self._endpoint is not None or self._anchors.pids()) and not self._stopping:
                 start_thread(self._have_daemon, name="daemon")

@@ -15,6 +15,7 @@ from gpu_worker.protocol.system import system_call
 from gpu_worker.protocol.versions import answer, asking
 from gpu_worker.protocol.wire import Connection, close_all
 from gpu_worker.system import launcher
+from gpu_worker.system.daemon_watch import DaemonConnection
 from gpu_worker.system.paths import RuntimeDirectory, locate
 from gpu_worker.system.peer import ROOT, check_peer, has_ended, holds_open, peer_process
 
@@ -48,6 +49,7 @@ def _asked(connection: Connection, request: AdminRequest, descriptors: Sequence[
         # A daemon that refuses may do so, and close, before it has read everything.
         connection.send(asking("admin"), Hello)
         connection.send(request, AdminRequest, descriptors)
+    connection.await_answer()
     return connection.receive_as(lambda body: answer(body, AdminReply))
 
 
@@ -102,7 +104,7 @@ def open_connection(directory: RuntimeDirectory, start: bool, log_level: str, ti
             raise WorkerLost("the daemon ended as soon as it was started")
     if sock is None:
         raise WorkerUnavailable(f"no GPU worker runs in {directory.path}; start one with 'gpu-worker start'")
-    return Connection(sock)
+    return DaemonConnection(sock, directory.lock)
 
 
 def _connected(path: os.PathLike[str], timeout: float) -> socket.socket | None:

@@ -1,7 +1,7 @@
 """The n-th call refused: descriptors, memory, writes and threads, at every site in a daemon and a device process.
 
-A program: ``python -m tests.chaos.refusals [--most N] [--every N]`` prints how many refusals ended well, in a typed
-error, in the end of the process, in a wrong answer, in a lost value, or in none at all within a time.
+A program: ``python -m tests.chaos.refusals [--most N] [--every N] [--jobs N]`` prints how many refusals ended well, in
+a typed error, in the end of the process, in a wrong answer, in a lost value, or in none at all within a time.
 """
 
 from __future__ import annotations
@@ -16,9 +16,12 @@ import subprocess
 import tempfile
 import threading
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
+from multiprocessing import get_context
 from pathlib import Path
+from queue import Empty, Queue
 
 import numpy as np
 
@@ -335,8 +338,25 @@ class Refusals:
 ASKS = ("load", "fetch", "fold", "exec", "grid", "churn", "report", "connecting", "cold")
 
 
-def sweep(directory: Path, most: int, every: int, calls: tuple[str, ...] = tuple(CALLS),
-          asks: tuple[str, ...] = ASKS) -> Refusals:
+@dataclass(frozen=True)
+class Kind:
+    """A call that is refused, in whom, and what is asked for then."""
+
+    role: int
+    call: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.call} of {'device process' if self.role == DEVICE else 'daemon'} in {self.name}"
+
+
+def kinds(calls: Iterable[str] = tuple(CALLS), asks: Iterable[str] = ASKS) -> list[Kind]:
+    """All kinds of refusals."""
+    return [Kind(role, call, name) for role in (DEVICE, DAEMON) for call in calls
+            for name in (asks if role == DEVICE else ("connecting", "cold"))]
+
+
+def sweep(directory: Path, most: int, every: int, given: Iterable[Kind], told: Callable[[str], None] = str) -> Refusals:
     """Refuse the first, the (1 + ``every``)-th, ... call of each kind while each thing is asked for.
 
     Parameters
@@ -347,36 +367,70 @@ def sweep(directory: Path, most: int, every: int, calls: tuple[str, ...] = tuple
         The most calls that are refused of one kind in one thing asked for.
     every : int
         How many calls to go on by.
+    given : iterable of Kind
+        The kinds, one after the other.
+    told : callable
+        Is told what each kind came to.
     """
     refusals = Refusals(directory)
     with refusals.running():
-        for role in (DEVICE, DAEMON):
-            for call in calls:
-                for name in asks if role == DEVICE else ("connecting", "cold"):
-                    countdown = 1
-                    while countdown <= most * every and refusals.tried(role, call, countdown, name):
-                        countdown += every
-        before = refusals.descriptors()
-        if not eventually(lambda: refusals.descriptors() <= before + 2):
+        before = -1
+        for kind in given:
+            before = refusals.descriptors() if before < 0 else before
+            known, wrong, countdown = refusals.outcomes.copy(), len(refusals.failures), 1
+            while countdown <= most * every and refusals.tried(kind.role, kind.call, countdown, kind.name):
+                countdown += every
+            told("\n".join([f"{kind}: {dict(refusals.outcomes - known)}", *refusals.failures[wrong:]]))
+        if before >= 0 and not eventually(lambda: refusals.descriptors() <= before + 2):
             refusals.failures.append("descriptors stay")
     return refusals
 
 
+def _queued(queue: Queue[Kind]) -> Iterator[Kind]:
+    while True:
+        try:
+            yield queue.get_nowait()
+        except Empty:
+            return
+
+
+def _tell(line: str) -> None:
+    print(line, flush=True)
+
+
+def _swept(queue: Queue[Kind], most: int, every: int) -> tuple[Counter[str], list[str]]:
+    """Sweep the kinds of a queue, with a worker of this process's own."""
+    with tempfile.TemporaryDirectory(prefix="v", ignore_cleanup_errors=True) as directory:
+        found = sweep(Path(directory), most, every, _queued(queue), _tell)
+    return found.outcomes, found.failures
+
+
 def main() -> None:
-    """Print what came of a sweep."""
+    """Print what came of a sweep; what each kind came to as soon as it is known."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--most", type=int, default=20)
     parser.add_argument("--every", type=int, default=1)
     parser.add_argument("--calls", nargs="*", default=list(CALLS), choices=list(CALLS))
+    parser.add_argument("--jobs", type=int, default=1, help="how many kinds side by side, each with workers of its own")
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="v", ignore_cleanup_errors=True) as directory:
+    outcomes: Counter[str] = Counter()
+    failures: list[str] = []
+    spawn = get_context("spawn")
+    with spawn.Manager() as manager, ProcessPoolExecutor(given.jobs, spawn) as pool:
+        queue = manager.Queue()
+        for kind in kinds(given.calls):
+            queue.put(kind)
         try:
-            found = sweep(Path(directory), given.most, given.every, tuple(given.calls))
+            for each, wrong in [future.result() for future in
+                                [pool.submit(_swept, queue, given.most, given.every) for _ in range(given.jobs)]]:
+                outcomes += each
+                failures += wrong
         except WorkerUnavailable as error:
             raise SystemExit(str(error)) from error
-    for outcome, count in sorted(found.outcomes.items()):
+    print("in all:")
+    for outcome, count in sorted(outcomes.items()):
         print(f"{count:6d} {outcome}")
-    print("\n".join(found.failures))
+    print("\n".join(failures))
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -15,6 +16,7 @@ import pytest
 
 from gpu_worker.client import connection as worker_client
 from gpu_worker.protocol.errors import VisparkError, WorkerLost
+from gpu_worker.system import daemon_watch, stopped_processes
 from tests import leaks
 from tests.leaks import is_alive
 from tests.system.worker_tools import SECONDS, Runtime, ask, eventually, runtime
@@ -243,6 +245,37 @@ def test_a_lease_that_is_closed_leaves_no_thread(runtime: Runtime):
         runtime.lease().close()
     assert not before.leaked()
     assert not [thread for thread in threading.enumerate() if thread.name == "vispark-lease"]
+
+
+def test_a_daemon_that_is_stopped_is_ended_and_another_one_adopts_what_it_had(runtime: Runtime):
+    with runtime.client() as held:
+        first, = runtime.daemons()
+        os.kill(first, signal.SIGSTOP)
+        with runtime.client("other") as other, runtime.client() as again:
+            ask(other)
+            assert again.pid == held.pid
+        ask(held)
+    assert eventually(lambda: first not in runtime.daemons())
+
+
+def test_a_client_ends_a_daemon_that_is_stopped_and_leaves_a_busy_one_alone(runtime: Runtime, monkeypatch):
+    monkeypatch.setattr(stopped_processes, "STOPPED_SECONDS", 0.5)
+    monkeypatch.setattr(daemon_watch, "LOOK_SECONDS", 0.1)
+    runtime.start()
+    first, = runtime.daemons()
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.connect(str(runtime.path / "daemon.sock"))
+        watch = daemon_watch.DaemonWatch(sock, runtime.path / "daemon.lock")
+        assert watch.pid == first and not watch.look()
+        os.kill(first, signal.SIGSTOP)
+        assert eventually(lambda: stopped_processes.is_stopped(first))
+        no_daemon = daemon_watch.DaemonWatch(sock, runtime.path / "none")
+        assert not watch.look() and not no_daemon.look()
+        time.sleep(0.6)
+        assert not no_daemon.look() and stopped_processes.is_stopped(first)
+    with runtime.client() as client:
+        ask(client)
+    assert first not in runtime.daemons()
 
 
 def descriptors(pid: int) -> int:
