@@ -17,6 +17,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import FrameType
@@ -194,11 +195,9 @@ def soaked(sc: SparkContext, name: str, iterations: int, directory: Path, beside
     with ThreadPoolExecutor(beside) as pool:
         for first in range(0, most, every):
             last = min(first + every, most)
-            try:
-                list(pool.map(lambda iteration: leg(sc, held, iteration), range(first, last)))
-            except BaseException:
-                pool.shutdown(wait=False, cancel_futures=True)
-                raise
+            each = pool.map(lambda iteration: leg(sc, held, iteration), range(first, last))
+            with closing(each):         # what has not begun when it is interrupted does not begin
+                list(each)
             yield last - 1, figures(directory)
     held.unpersist()
 
@@ -242,14 +241,14 @@ def main(iterations: int, device: str, legs: tuple[str, ...], beside: int, out: 
             points: list[tuple[int, dict[str, float]]] = []
             with context(device, 2, {"spark.vispark.cacheDir": str(directory)}) as sc:
                 goes_on = _points(sc, name, iterations, directory, beside if name in BESIDE else 1, points)
-                kept[name] = _told(name, points, time.monotonic() - began)
+                kept[name] = _reported(name, points, time.monotonic() - began)
                 if out:
                     out.write_text(json.dumps(kept, indent=1) + "\n")
             if not goes_on:
                 return
 
 
-def _told(name: str, points: list[tuple[int, dict[str, float]]], seconds: float) -> dict[str, object]:
+def _reported(name: str, points: list[tuple[int, dict[str, float]]], seconds: float) -> dict[str, object]:
     """Print what a leg came to; the same, to be kept."""
     if len(points) < _FEWEST:
         print(f"{name}: ended after {seconds:.0f} s with {len(points)} points, too few for slopes", flush=True)

@@ -90,8 +90,7 @@ class Service:
         self._guard = Guard(configuration)
         self._endpoint: TcpEndpoint | None = None
         self._called = threading.Event()
-        self._controlled = False
-        #: Of the one that controls this process.
+        #: Of the daemon that controls this process; None where there is none.
         self._daemon: DaemonWatch | None = None
         self._stopping = False
 
@@ -147,7 +146,7 @@ class Service:
     def _patience(self) -> float | None:
         """Return the seconds until this process has been unused for its lease; None while it is in use."""
         with self._lock:
-            return self._anchors.patience(is_used=self._controlled or bool(self._clients))
+            return self._anchors.patience(is_used=self._daemon is not None or bool(self._clients))
 
     def _grace(self) -> float | None:
         """Return the seconds until devices are given back whose executors have ended; None while all have one.
@@ -203,11 +202,9 @@ class Service:
 
     def _controlled_by(self, connection: Connection, *, adopts: bool) -> None:
         """Serve a daemon until it disconnects; one that ``adopts`` this process is given what it keeps of a session."""
-        self._set_controlled(True)
         try:
             check_peer(connection.socket, "the daemon")
-            self._daemon = DaemonWatch(connection.socket, locate().lock)
-            self._watcher.wake()
+            self._set_daemon(DaemonWatch(connection.socket, locate().lock))
             connection.send(self._registration(), Registration)
             if adopts and self._worker.done() and self._worker.exception() is None:
                 self._worker.result().adopted()
@@ -220,8 +217,7 @@ class Service:
                 else:
                     self._take(message, descriptors, connection)
         finally:
-            self._daemon = None
-            self._set_controlled(False)
+            self._set_daemon(None)
             if (self._endpoint is not None or self._anchors.pids()) and not self._stopping:
                 start_thread(self._have_daemon, name="daemon")
 
@@ -230,7 +226,7 @@ class Service:
         one that is relayed to, where executors hold the lease and a daemon the snapshots.
         """
         seconds = _DAEMON_AGAIN_SECONDS
-        while not (self._controlled or self._stopping):
+        while self._daemon is None and not self._stopping:
             try:
                 start_from_client(locate(), self._configuration.options.log_level)
                 return
@@ -288,8 +284,8 @@ class Service:
         return Registration(mine.session, mine.secret, mine.application, mine.options, mine.epoch, os.getpid(),
                             self._anchors.pids(), self._endpoint)
 
-    def _set_controlled(self, controlled: bool) -> None:
-        self._controlled = controlled
+    def _set_daemon(self, watch: DaemonWatch | None) -> None:
+        self._daemon = watch
         self._watcher.wake()
 
     # -- clients ------------------------------------------------------------------------------------------------------

@@ -356,7 +356,7 @@ def kinds(calls: Iterable[str] = tuple(CALLS), asks: Iterable[str] = ASKS) -> li
             for name in (asks if role == DEVICE else ("connecting", "cold"))]
 
 
-def sweep(directory: Path, most: int, every: int, given: Iterable[Kind], told: Callable[[str], None] = str) -> Refusals:
+def sweep(directory: Path, most: int, every: int, given: Iterable[Kind], report: Callable[[str], None] = str) -> Refusals:
     """Refuse the first, the (1 + ``every``)-th, ... call of each kind while each thing is asked for.
 
     Parameters
@@ -369,7 +369,7 @@ def sweep(directory: Path, most: int, every: int, given: Iterable[Kind], told: C
         How many calls to go on by.
     given : iterable of Kind
         The kinds, one after the other.
-    told : callable
+    report : callable
         Is told what each kind came to.
     """
     refusals = Refusals(directory)
@@ -380,7 +380,7 @@ def sweep(directory: Path, most: int, every: int, given: Iterable[Kind], told: C
             known, wrong, countdown = refusals.outcomes.copy(), len(refusals.failures), 1
             while countdown <= most * every and refusals.tried(kind.role, kind.call, countdown, kind.name):
                 countdown += every
-            told("\n".join([f"{kind}: {dict(refusals.outcomes - known)}", *refusals.failures[wrong:]]))
+            report("\n".join([f"{kind}: {dict(refusals.outcomes - known)}", *refusals.failures[wrong:]]))
         if before >= 0 and not eventually(lambda: refusals.descriptors() <= before + 2):
             refusals.failures.append("descriptors stay")
     return refusals
@@ -394,14 +394,14 @@ def _queued(queue: Queue[Kind]) -> Iterator[Kind]:
             return
 
 
-def _tell(line: str) -> None:
+def _print(line: str) -> None:
     print(line, flush=True)
 
 
 def _swept(queue: Queue[Kind], most: int, every: int) -> tuple[Counter[str], list[str]]:
     """Sweep the kinds of a queue, with a worker of this process's own."""
     with tempfile.TemporaryDirectory(prefix="v", ignore_cleanup_errors=True) as directory:
-        found = sweep(Path(directory), most, every, _queued(queue), _tell)
+        found = sweep(Path(directory), most, every, _queued(queue), _print)
     return found.outcomes, found.failures
 
 

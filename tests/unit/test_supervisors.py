@@ -246,13 +246,13 @@ def ended_with(listener: socket.socket, loop: Callable[[], None]) -> Callable[[]
 
 @defects
 @pytest.mark.parametrize("where", ["_controlled_by", "_registration", "_take", "watch", "_converse", "_welcome",
-                                   "_set_controlled"])
+                                   "_set_daemon"])
 def test_a_device_process_outlives_a_defect_at_each_call_of_its_threads(process: FakeDaemon, monkeypatch, where,
                                                                         defect):
     process.start()
     assert process.asked().memory
     raised = fail_once(monkeypatch, process.service._anchors if where == "watch" else process.service, where, defect)
-    if where in ("_controlled_by", "_registration", "_set_controlled"):
+    if where in ("_controlled_by", "_registration", "_set_daemon"):
         process.control.close()
         process.control = None
     with contextlib.suppress(VisparkError):

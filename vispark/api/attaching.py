@@ -10,7 +10,7 @@ from pyspark import SparkContext, StorageLevel
 
 from gpu_worker.protocol.messages import DISK_TIERS, TIERS
 from gpu_worker.protocol.publications import PublicationDetails, PublicationStatus
-from vispark.api.boundary import brief
+from vispark._utils.boundary import brief
 from vispark.api.publishing import checked_name, digest_of
 from vispark.api.vrdd import VRDD
 from vispark.errors import PublicationExists, PublicationLost

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from pyspark import RDD
 
-from vispark.api.boundary import brief
+from vispark._utils.boundary import brief
 from vispark.runtime.driver.spark_errors import SPARK_JOB_FAILED, PipelinedRDD, reraise
 
 __all__ = ["OF_RDDS", "adopted", "derives"]

@@ -9,7 +9,7 @@ from typing import Any
 from pyspark import RDD, StorageLevel
 from pyspark.serializers import Serializer
 
-from vispark.api.boundary import brief_errors
+from vispark._utils.boundary import brief_errors
 
 
 @brief_errors

@@ -12,8 +12,8 @@ import numpy as np
 
 from gpu_worker.protocol import transport_kinds
 from gpu_worker.protocol.messages import DISK_TIERS, TIERS, Field, FoldByKeyStep, FoldStep, Launch, Signature, Step
+from vispark._utils.boundary import brief
 from vispark._utils.displays import Explanation
-from vispark.api.boundary import brief
 from vispark.errors import PlanError, VisparkError
 from vispark.fold.lowering import ByKey, FoldRequest
 from vispark.lower import stages

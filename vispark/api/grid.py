@@ -12,11 +12,11 @@ from pyspark import RDD, SparkContext
 
 from gpu_worker.protocol.errors import PlanError
 from vispark._utils import displays
+from vispark._utils.boundary import brief_errors
 from vispark._utils.lazy import LazyModule
 from vispark.api import gather as gathering
 from vispark.api import grid_files
 from vispark.api import scatter as scattering
-from vispark.api.boundary import brief_errors
 from vispark.grid.boundary import boundary_words, check_boundary, functions_of, learn, read_boundary
 from vispark.grid.key import BlockKey
 from vispark.grid.spec import GridSpec

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Generic
 
 from gpu_worker.protocol.grids import Iterated
-from vispark.api.boundary import brief_errors
+from vispark._utils.boundary import brief_errors
 from vispark.api.eager import begin_part
 from vispark.api.recorded_rdd import Recorded, RecordedRDD
 from vispark.errors import Place, PlanError

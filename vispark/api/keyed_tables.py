@@ -15,8 +15,8 @@ from pyspark.rdd import portable_hash
 
 from gpu_worker.protocol.errors import KeysRefused
 from gpu_worker.protocol.messages import Field, FoldByKeyStep, Signature
+from vispark._utils.boundary import brief_errors
 from vispark._utils.displays import Explanation
-from vispark.api.boundary import brief_errors
 from vispark.api.driver_rdd import DriverRDD
 from vispark.api.fallback import tell
 from vispark.api.keyed import Anchor, KeyedExchange, SparkShuffle, after_anchor, anchor_of

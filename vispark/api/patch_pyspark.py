@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark import RDD, SparkContext, StorageLevel
 
+from vispark._utils.boundary import brief
 from vispark._utils.lazy import LazyModule
-from vispark.api.boundary import brief
 from vispark.errors import PlanError, SparkConnectError
 
 if TYPE_CHECKING:

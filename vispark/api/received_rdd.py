@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from pyspark import RDD
 
-from vispark.api.boundary import brief_errors
+from vispark._utils.boundary import brief_errors
 from vispark.api.derived_rdd import adopted, derives
 from vispark.errors import PartitionMissing, WorkerUnavailable
 from vispark.runtime.driver.interrupts import interruptibly

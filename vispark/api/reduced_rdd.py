@@ -15,9 +15,9 @@ import numpy as np
 from pyspark import RDD
 from pyspark.rdd import Partitioner, portable_hash
 
+from vispark._utils.boundary import brief_errors
 from vispark._utils.displays import Explanation
 from vispark.api import keyed
-from vispark.api.boundary import brief_errors
 from vispark.api.driver_rdd import DriverRDD
 from vispark.api.plan_texts import explained
 from vispark.api.recorded_rdd import RecordedRDD

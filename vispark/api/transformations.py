@@ -10,7 +10,7 @@ import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from vispark.api.boundary import brief
+from vispark._utils.boundary import brief
 from vispark.api.fallback import is_asked_for_by_user, tell
 
 _Class = TypeVar("_Class", bound=type)

@@ -11,6 +11,7 @@ from typing import Any
 
 from pyspark import RDD
 
+from vispark._utils.boundary import brief_errors
 from vispark.api import (
     actions,
     appearance,
@@ -26,7 +27,6 @@ from vispark.api import (
     statistics,
     table_ops,
 )
-from vispark.api.boundary import brief_errors
 from vispark.api.derived_rdd import derives
 from vispark.api.recorded_rdd import RecordedRDD
 from vispark.api.transformations import tells_of_transformations

@@ -9,7 +9,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import types as spark
 
-from vispark.api.boundary import brief
+from vispark._utils.boundary import brief
 from vispark.errors import PlanError
 from vispark.tables.arrow import pa
 from vispark.tables.mapped import map_in_arrow

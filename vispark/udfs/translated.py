@@ -18,7 +18,7 @@ from pyspark.sql import types as spark
 from pyspark.sql.types import _parse_datatype_string
 from pyspark.sql.udf import UserDefinedFunction
 
-from vispark.api.boundary import brief, brief_errors
+from vispark._utils.boundary import brief, brief_errors
 from vispark.api.explain import content_of
 from vispark.errors import FallbackWarning, PlanError, SparkConnectError
 from vispark.lower.lowering import Lowering
