@@ -356,7 +356,8 @@ def kinds(calls: Iterable[str] = tuple(CALLS), asks: Iterable[str] = ASKS) -> li
             for name in (asks if role == DEVICE else ("connecting", "cold"))]
 
 
-def sweep(directory: Path, most: int, every: int, given: Iterable[Kind], report: Callable[[str], None] = str) -> Refusals:
+def sweep(directory: Path, most: int, every: int, given: Iterable[Kind],
+          report: Callable[[str], None] = str) -> Refusals:
     """Refuse the first, the (1 + ``every``)-th, ... call of each kind while each thing is asked for.
 
     Parameters

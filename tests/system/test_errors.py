@@ -17,7 +17,19 @@ from py4j.protocol import Py4JJavaError
 from pyspark import RDD, SparkContext
 from pyspark.errors.exceptions.captured import PythonException
 
-from vispark import VRDD, TaskError
+from vispark import (
+    VRDD,
+    Grid,
+    Kernels,
+    TaskError,
+    VisparkError,
+    from_dataframe,
+    read_csv,
+    read_orc,
+    read_parquet,
+    read_text,
+    stencil,
+)
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -161,3 +173,49 @@ def test_a_tasks_error_answers_as_a_python_exception_of_pysparks():
     error = TaskError("a function that Spark ran raised ValueError: no")
     assert isinstance(error, PythonException) and str(error) == error.message
     assert error.getErrorClass() is None if SPARK_3 else error.getCondition() is None
+
+
+#: In 15 lines at most, of which none is a frame of ours but the boundary's.
+CALLS: dict[str, tuple[Callable[[SparkContext, VRDD, Path], object], str]] = {
+    "a file that is not there": (lambda sc, held, path: read_parquet(sc, path / "none.parquet"), "there is no Parquet"),
+    "no Parquet": (lambda sc, held, path: read_parquet(sc, path / "a.csv"), "cannot be read as Parquet"),
+    "no ORC": (lambda sc, held, path: read_orc(sc, path / "a.csv"), "cannot be read as ORC"),
+    "a column of text": (lambda sc, held, path: read_csv(sc, path / "a.csv"), "'s' is string"),
+    "no such column": (lambda sc, held, path: read_csv(sc, path / "a.csv", columns=["z"]), "has no column 'z'"),
+    "text": (lambda sc, held, path: read_text(sc, path / "a.csv", delimiter=",").cache("GPU").count(), "line 1"),
+    "no DataFrame": (lambda sc, held, path: from_dataframe(held), "DataFrame"),
+    "a grid of no cells": (lambda sc, held, path: Grid((0, 8), splits=1), "shape= has 0"),
+    "splits that are no whole numbers": (lambda sc, held, path: Grid((8, 8), splits=(2.5, 2)), "no whole number"),
+    "no such kernel": (lambda sc, held, path: Kernels('extern "C" __global__ void f(float *x) {}').g, "it has f"),
+    "a source without kernels": (lambda sc, held, path: Kernels("int x;"), "there is no __global__ function"),
+    "an RDD in a function": (lambda sc, held, path: held.vmap(lambda x: x + held.count()).collect(),
+                             "is Spark's, which a function that workers run cannot use"),
+    "no function": (lambda sc, held, path: stencil(3), "and not 3"),
+    "a function of the user's in the driver": (lambda sc, held, path: held.reduce(lambda x, y: [x, y][2]),
+                                               "list index out of range"),
+    "what Spark refuses": (lambda sc, held, path: held.histogram(0), "buckets must be >= 1"),
+    "a stopped context, scattered": (lambda sc, held, path: Grid((4, 4)).scatter(_stopped(), 1.0), "was stopped"),
+    "a stopped context, read": (lambda sc, held, path: read_csv(_stopped(), path / "b.csv"), "was stopped"),
+}
+
+
+def _stopped() -> SparkContext:
+    """A context as it is once stopped."""
+    context = object.__new__(SparkContext)
+    context._jsc = None
+    context.master = "local[2]"
+    return context
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_an_error_of_a_call_shows_the_users_line_and_no_frames_of_ours(sc: SparkContext, held: VRDD, tmp_path: Path,
+                                                                       name: str):
+    (tmp_path / "a.csv").write_text("x,s\n1,a\n")
+    (tmp_path / "b.csv").write_text("x\n1\n")
+    call, expected = CALLS[name]
+    with pytest.raises((VisparkError, ValueError, TypeError, IndexError), match=expected) as raised:
+        call(sc, held, tmp_path)
+    text = "".join(traceback.format_exception(raised.value)).splitlines()
+    assert len(text) <= 15 and expected in "\n".join(text)
+    frames = [line for line in text if line.startswith("  File ")]
+    assert all(__file__ in frame or "/vispark/_utils/boundary.py" in frame or "stencil.py" in frame for frame in frames)

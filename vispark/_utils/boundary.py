@@ -8,11 +8,23 @@ from __future__ import annotations
 
 import functools
 import traceback
-from collections.abc import Callable
-from types import FunctionType
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FunctionType, TracebackType
 from typing import Any, TypeVar
 
+import py4j
+import pyspark
+
+import gpu_worker
+from vispark import errors as vispark_errors
 from vispark.errors import VisparkError
+
+_OURS = tuple(f"{Path(package.__file__ or '').parent}/" for package in (vispark_errors, gpu_worker))
+_FOREIGN = tuple(f"{Path(package.__file__ or '').parent}/" for package in (pyspark, py4j))
+
+#: What functions of the user's, and PySpark of their arguments, raise in the driver.
+_OTHERS = ValueError, TypeError, ArithmeticError, LookupError
 
 _Class = TypeVar("_Class", bound=type)
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -32,8 +44,34 @@ def brief(function: _Function) -> _Function:
         except KeyboardInterrupt as interrupt:
             interrupt.__context__ = None
             shown = interrupt.with_traceback(None)
+        except _OTHERS as error:
+            raise _without_frames_between(error)    # noqa: B904 - it is the same error
         raise shown from None
     return called  # type: ignore[return-value]
+
+
+def _without_frames_between(error: Exception) -> Exception:
+    """Take the frames of vispark, PySpark and Py4J off an error that the user's own function or PySpark raised.
+
+    One that vispark raised keeps them: it may be a defect, for which they are wanted.
+    """
+    frames = list(_frames(error.__traceback__))
+    if not frames or _is_in(frames[-1], _OURS):
+        return error
+    shown = None
+    for each in reversed([each for each in frames if not _is_in(each, (*_OURS, *_FOREIGN))]):
+        shown = TracebackType(shown, each.tb_frame, each.tb_lasti, each.tb_lineno)
+    return error.with_traceback(shown)
+
+
+def _frames(trace: TracebackType | None) -> Iterator[TracebackType]:
+    while trace is not None:
+        yield trace
+        trace = trace.tb_next
+
+
+def _is_in(trace: TracebackType, packages: tuple[str, ...]) -> bool:
+    return trace.tb_frame.f_code.co_filename.startswith(packages)
 
 
 def cut(error: VisparkError) -> VisparkError:

@@ -73,7 +73,8 @@ def _assembled(records: list[Any], window: CellSelection | None, *, is_whole: bo
         raise PlanError("there are no blocks to gather")
     for record in records:
         if type(record) is not tuple or len(record) != 2:
-            raise PlanError("gather needs pairs of a block's key and its values; values() has taken the keys away")
+            raise PlanError("gather needs pairs of a block's key and its values, as Grid(...).scatter makes them; "
+                            "where values() took the keys away, gather before it")
         _check_key(record[0])
     grid = records[0][0].grid
     odd = next((key for key, _ in records if key.grid.description != grid.description), None)

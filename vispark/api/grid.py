@@ -12,7 +12,7 @@ from pyspark import RDD, SparkContext
 
 from gpu_worker.protocol.errors import PlanError
 from vispark._utils import displays
-from vispark._utils.boundary import brief_errors
+from vispark._utils.boundary import brief, brief_errors
 from vispark._utils.lazy import LazyModule
 from vispark.api import gather as gathering
 from vispark.api import grid_files
@@ -79,6 +79,7 @@ class Grid:
     description: GridSpec
     fields: tuple[tuple[str, str], ...]
 
+    @brief
     def __init__(self, shape: int | tuple[int, ...], splits: int | tuple[int, ...] | None = None,
                  halo: int | tuple[int, ...] = 1, boundary: Any = 0.0,
                  fields: Mapping[str, Any] | None = None, *, nan_outside: bool = False) -> None:

@@ -16,6 +16,7 @@ from pyspark import RDD, SparkContext
 from gpu_worker.protocol.errors import NotFinite, PlanError
 from vispark._utils.ahead import ahead
 from vispark._utils.closures import UserFunction, capture
+from vispark._utils.contexts import check_running
 from vispark.grid.files import opened
 from vispark.grid.key import BlockKey, GridLike
 from vispark.grid.stored import FilesOf, StoredField
@@ -44,6 +45,7 @@ class Scattered(GridLike, Protocol):
 
 def scatter(grid: Scattered, sc: SparkContext, what: Any, partitions: int | None, check: bool) -> RDD[Any]:
     """See :meth:`vispark.Grid.scatter`."""
+    check_running(sc)
     files = FilesOf(grid.shape, grid.splits, [name for name, _ in grid.fields], str(sc.master).startswith("local"))
     sources = _sources(grid, what, files, check)
     count = min(grid.description.blocks, sc.defaultParallelism) if partitions is None else partitions

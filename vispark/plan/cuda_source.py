@@ -19,6 +19,7 @@ import numpy as np
 from gpu_worker.protocol.errors import LaunchError, PlanError
 from gpu_worker.protocol.fast_init import filled
 from gpu_worker.protocol.shared import Shared
+from vispark._utils.boundary import brief
 from vispark.plan.cuda_types import TYPE_WORDS, CudaStructure, Types
 from vispark.plan.references import HeldValue
 from vispark.translate.ir.references import Reference
@@ -394,6 +395,7 @@ class Kernels:
     constants: tuple[tuple[str, ArrayValue], ...]
     file: str
 
+    @brief
     def __init__(self, source: str, options: Sequence[str] = (), *,
                  constants: Mapping[str, np.ndarray] | None = None, file: str = "kernels.cu"):
         if not isinstance(source, str):
@@ -452,11 +454,13 @@ class Kernels:
         declarations = _scan(self.source, self.options).declarations
         return [name + "<...>" * declarations[name].template for name in sorted(declarations)]
 
+    @brief
     def __getitem__(self, name: str) -> Kernel:
         if not isinstance(name, str):
             raise PlanError(f"a kernel is named by a string, not by {name!r}")
         return Kernel(self, name.strip())
 
+    @brief
     def __getattr__(self, name: str) -> Kernel:
         # Protocols such as copy and pickle ask for special names, also before an instance has its attributes.
         if name.startswith("__") or name in type(self).__dataclass_fields__:

@@ -12,6 +12,8 @@ import numpy as np
 from pyspark import RDD, SparkContext
 
 from gpu_worker.protocol.errors import PlanError, RecordError
+from vispark._utils.boundary import brief
+from vispark._utils.contexts import check_running
 from vispark.records.rows import Rows
 from vispark.records.text.reader import line_ends, lines, opened_text
 from vispark.records.text.splits import TextSplit, splits
@@ -26,6 +28,7 @@ from vispark.tables.types import ColumnType, of_arrow
 FEW = files.FEW
 
 
+@brief
 def read_csv(sc: SparkContext, path: str | os.PathLike[str], columns: Columns | None = None, *, header: bool = True,
              delimiter: str = ",", filter: Any = None, dtype: Any = None, nulls: Any = "error",
              minPartitions: int | None = None, blocks: bool = False) -> RDD[Any]:
@@ -77,6 +80,7 @@ def read_csv(sc: SparkContext, path: str | os.PathLike[str], columns: Columns | 
     require("read_csv")
     if not isinstance(delimiter, str) or len(delimiter) != 1 or delimiter in "\r\n\"":
         raise PlanError(f"delimiter={delimiter!r}; it is one character, such as \",\" or a tab")
+    check_running(sc)
     condition = files.expression(filter)
     found = splits(os.fspath(path), sc.defaultMinPartitions if minPartitions is None else minPartitions)
     if not found:

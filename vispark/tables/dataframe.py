@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 
 from gpu_worker.protocol.errors import PlanError, SparkConnectError
+from vispark._utils.boundary import brief
 from vispark.records.rows import Rows
 from vispark.tables.arrow import pa, require
 from vispark.tables.batches import BatchReader
@@ -19,6 +20,7 @@ from vispark.tables.selection import Columns, Selection, check_ragged, select
 from vispark.tables.types import of_spark
 
 
+@brief
 def from_dataframe(df: DataFrame, columns: Columns | None = None, dtype: Any = None,
                    nulls: Any = "error", *, ragged: bool = False) -> RDD[Any]:
     """Return the rows of a DataFrame as an RDD of numbers, arrays, or dicts of them.

@@ -17,6 +17,7 @@ import numpy as np
 from pyspark import RDD, SparkContext
 
 from gpu_worker.protocol.errors import PlanError, RecordError
+from vispark._utils.contexts import check_running
 from vispark.records.rows import Rows
 from vispark.records.streamed_rows import StreamedRows
 from vispark.records.text.splits import fsspec_of
@@ -158,13 +159,14 @@ def unreadable(format: FileFormat, path: str, error: Exception) -> PlanError:
     if isinstance(error, FileNotFoundError):
         return PlanError(f"{path} is not there, or not any more; files must be within reach of every node, and stay as "
                          "they were when they were looked up")
-    return PlanError(f"{path} cannot be read as {format.name}: {text}; it may be cut, or have changed since it was "
-                     "looked up")
+    return PlanError(f"{path} cannot be read as {format.name}: {text.rstrip('.')}; it may be cut, or have changed "
+                     "since it was looked up")
 
 
 def read(sc: SparkContext, path: str | os.PathLike[str], format: FileFormat, *, columns: Columns | None, dtype: Any,
          nulls: Any, filter: Any, minPartitions: int | None, blocks: bool, ragged: bool) -> RDD[Any]:
     """Return the RDD of the files that a path means; see :func:`vispark.read_parquet`."""
+    check_running(sc)
     if minPartitions is not None and (not isinstance(minPartitions, int | np.integer) or minPartitions < 1):
         raise PlanError(f"minPartitions={minPartitions!r}; it is a whole number, 1 or more")
     if ragged and blocks:

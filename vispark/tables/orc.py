@@ -9,12 +9,14 @@ from typing import Any
 
 from pyspark import RDD, SparkContext
 
+from vispark._utils.boundary import brief
 from vispark.tables import files
 from vispark.tables.arrow import pa, require
 from vispark.tables.files import FileFooter, FileFormat, FilePart, FileSlice
 from vispark.tables.selection import Columns, Selection
 
 
+@brief
 def read_orc(sc: SparkContext, path: str | os.PathLike[str], columns: Columns | None = None, *, filter: Any = None,
              dtype: Any = None, nulls: Any = "error", minPartitions: int | None = None,
              blocks: bool = False, ragged: bool = False) -> RDD[Any]:

@@ -11,6 +11,7 @@ from typing import Any
 
 from pyspark import RDD, SparkContext
 
+from vispark._utils.boundary import brief
 from vispark.tables import files
 from vispark.tables.arrow import pa, require
 from vispark.tables.directories import values_of
@@ -23,6 +24,7 @@ _ROWS = 1 << 16
 _KEPT = "kept"
 
 
+@brief
 def read_parquet(sc: SparkContext, path: str | os.PathLike[str], columns: Columns | None = None, *,
                  filter: Any = None, dtype: Any = None, nulls: Any = "error", minPartitions: int | None = None,
                  blocks: bool = False, ragged: bool = False) -> RDD[Any]:

@@ -16,6 +16,8 @@ import numpy as np
 from pyspark import RDD, SparkContext
 
 from gpu_worker.protocol.errors import PlanError, RecordError
+from vispark._utils.boundary import brief
+from vispark._utils.contexts import check_running
 from vispark.records.rows import Rows
 from vispark.records.text.parsing import DTYPES, Format, require
 from vispark.records.text.splits import TextSplit, opened, splits
@@ -34,6 +36,7 @@ _LF, _CR = b"\n\r"
 Columns = int | Sequence[int] | Mapping[str, int | Sequence[int]]
 
 
+@brief
 def read_text(sc: SparkContext, path: str | os.PathLike[str], dtype: str = "float32", *,
               columns: Columns | None = None, delimiter: str | None = None, skip: int = 0,
               minPartitions: int | None = None, blocks: bool = False) -> RDD[Any]:
@@ -85,6 +88,7 @@ def read_text(sc: SparkContext, path: str | os.PathLike[str], dtype: str = "floa
     >>> points.vmap(lambda y, x: y * x.sum()).collect()
     [np.float32(0.75), np.float32(-4.5)]
     """
+    check_running(sc)
     require()
     kind = _kind(dtype)
     name, parts = os.fspath(path), sc.defaultMinPartitions if minPartitions is None else minPartitions

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from pyspark import RDD, SparkContext
 
 from vispark.translate.frontend import checks
 from vispark.translate.frontend import guards as recipe
@@ -164,8 +165,8 @@ class _Pool:
             self.recipe.expect_kind(found, fn)
             return self.read(getattr(fn, inner), self.recipe.follow(found, getattr, inner))
         if not isinstance(fn, types.FunctionType):
-            raise TranslationError(f"{fn!r} cannot be translated: it is a {type(fn).__name__}, not a function written "
-                                   "in Python")
+            raise TranslationError(f"{fn!r} cannot be translated: it is of type {type(fn).__name__}, not a function "
+                                   "written in Python")
         self.recipe.expect_function(found, fn)
         node, text = find(fn)
         self.reading.append(fn.__code__)
@@ -510,6 +511,9 @@ class _Reader:
             self._refuse_attribute(node, value)
             return form.Attribute(value, node.attr, at=place(node))
         full, found_at = f"{value.name}.{node.attr}", self.pool.recipe.follow(value.found, getattr, node.attr)
+        if isinstance(value.value, RDD | SparkContext):
+            raise self.error(node, f"{value.name} is Spark's, which a function that workers run cannot use: compute "
+                                   f"what {full} gives before, and make it an argument of the function")
         try:
             found = getattr(value.value, node.attr)
         except AttributeError as error:

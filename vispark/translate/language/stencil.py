@@ -41,6 +41,11 @@ class Stencil:
 def stencil(function: Callable[..., Any]) -> Stencil:
     """Mark a function whose indices are offsets relative to the cell; for ``vmap`` and ``iterate`` on a grid.
 
+    Raises
+    ------
+    TypeError
+        If it is no function.
+
     Examples
     --------
     >>> @stencil
@@ -49,6 +54,8 @@ def stencil(function: Callable[..., Any]) -> Stencil:
     >>> smooth
     stencil smooth
     """
+    if not callable(function):
+        raise TypeError(f"@stencil marks a function of a cell, def f(u): ..., and not {function!r}")
     return Stencil(function)
 
 
