@@ -16,11 +16,10 @@ from typing import Any, TypeVar
 import py4j
 import pyspark
 
-import gpu_worker
-from vispark import errors as vispark_errors
+from gpu_worker.protocol import system
 from vispark.errors import VisparkError
 
-_OURS = tuple(f"{Path(package.__file__ or '').parent}/" for package in (vispark_errors, gpu_worker))
+_OURS = f"{Path(__file__).parents[1]}/", f"{Path(system.__file__).parents[1]}/"
 _FOREIGN = tuple(f"{Path(package.__file__ or '').parent}/" for package in (pyspark, py4j))
 
 #: What functions of the user's, and PySpark of their arguments, raise in the driver.
