@@ -3,8 +3,10 @@
 ``python -m benchmarks.estimators [DEVICE [ROWS [FEATURES [FILE [SECONDS]]]]]`` prints a table, and keeps the samples as
 JSON. MLlib and vispark fit the same DataFrame, which Spark has cached, with the same parameters, scikit-learn the same
 numbers as NumPy arrays, and jitted JAX does the same passes over them on a GPU, where it is installed. MLlib has had a
-short fit before; vispark's "first" loads what is not loaded yet and compiles. Processor seconds are those of the
-driver, the JVM, Python workers and device processes. After SECONDS no further estimator begins.
+short fit before; vispark's "first" loads what is not loaded yet and compiles. Of hashes and neighbours a search of a
+fitted model is timed. Processor seconds are those of the driver, the JVM, Python workers and device processes. The
+floor of a fit is as many sums over its rows, by NumPy, as it takes plans. After SECONDS no further estimator begins;
+``--only NAME`` leaves out the others, and adds to what FILE has.
 """
 
 from __future__ import annotations
@@ -17,14 +19,22 @@ import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
 from pyspark import SparkConf, SparkContext
-from pyspark.ml import classification, clustering, feature, recommendation, regression
+from pyspark.ml import (
+    classification,
+    clustering,
+    evaluation,
+    feature,
+    pipeline,
+    recommendation,
+    regression,
+    tuning,
+)
 from pyspark.ml.linalg import Vectors
 from pyspark.sql import DataFrame, SparkSession
 
@@ -33,10 +43,13 @@ from benchmarks.measure import Series
 from benchmarks.results import Group, document
 from vispark.ml import classification as our_classification
 from vispark.ml import clustering as our_clustering
-from vispark.ml import decomposition, loads
+from vispark.ml import decomposition, loads, neighbors
 from vispark.ml import feature as our_feature
+from vispark.ml import pipeline as our_pipeline
 from vispark.ml import recommendation as our_recommendation
 from vispark.ml import regression as our_regression
+from vispark.ml import tuning as our_tuning
+from vispark.runtime.driver.session import Session
 
 try:
     from benchmarks import scikit
@@ -51,13 +64,18 @@ _FITS = 2
 
 @dataclass(frozen=True)
 class Contest:
-    """Estimator of both, by name, with parameters and the data that it is fitted to."""
+    """Estimator of both, by name, with parameters and the data that it is fitted to; MLlib's may be missing."""
 
     name: str
     ours: Any
     theirs: Any
     params: dict[str, Any]
     data: str = "points"
+
+    @property
+    def searches(self) -> bool:
+        """Whether a search of the fitted model is timed, and not the fit."""
+        return self.name in ("BucketedRandomProjectionLSH", "MinHashLSH", "NearestNeighbors")
 
 
 CONTESTS = [
@@ -78,6 +96,14 @@ CONTESTS = [
     Contest("MinMaxScaler", our_feature, feature, {"inputCol": "features", "outputCol": "out"}),
     Contest("MaxAbsScaler", our_feature, feature, {"inputCol": "features", "outputCol": "out"}),
     Contest("ALS", our_recommendation, recommendation, {"rank": 8, "maxIter": 3, "seed": 1}, "ratings"),
+    Contest("BucketedRandomProjectionLSH", our_feature, feature, {
+        "bucketLength": 4.0, "numHashTables": 3, "seed": 1, "inputCol": "features", "outputCol": "out"}),
+    Contest("MinHashLSH", our_feature, feature, {
+        "numHashTables": 3, "seed": 1, "inputCol": "features", "outputCol": "out"}),
+    Contest("NearestNeighbors", neighbors, None, {"k": 10, "inputCol": "features"}),
+    Contest("NMF", decomposition, None, {"k": 4, "maxIter": 5, "inputCol": "positives"}),
+    Contest("Pipeline", our_pipeline, pipeline, {}, "points"),
+    Contest("CrossValidator", our_tuning, tuning, {"numFolds": 3, "seed": 1}, "points"),
 ]
 
 
@@ -117,9 +143,9 @@ def drawn(spark: SparkSession, rows: int, features: int) -> Data:
     y = x @ rng.normal(size=features) / features
     labels = {"label": y, "class": (y > np.median(y)).astype(float), "positive": np.exp(y / 9)}
     points = spark.createDataFrame(
-        spark.sparkContext.parallelize([(*map(float, each), Vectors.dense(row)) for *each, row
+        spark.sparkContext.parallelize([(*map(float, each), Vectors.dense(row), Vectors.dense(abs(row))) for *each, row
                                         in zip(*labels.values(), x, strict=True)], 2),
-        [*labels, "features"]).cache()
+        [*labels, "features", "positives"]).cache()
     ids = rng.integers(0, max(rows // 50, 2), (rows, 2)).tolist()
     ratings = spark.createDataFrame([(user, item, float((user * item) % 5)) for user, item in ids],
                                     ["user", "item", "rating"]).cache()
@@ -137,36 +163,64 @@ def sampled(mark: str, name: str, fit: Callable[[], object], **notes: Any) -> Se
         "cpu_seconds": [cpu for _, cpu in found], "fewer_samples": f"{_FITS} fits take long enough", **notes})
 
 
-def compared(mark: str, data: Data, contest: Contest) -> Group:
+def made(contest: Contest, *, is_ours: bool) -> Any:
+    """Return an estimator of a contest."""
+    module = contest.ours if is_ours else contest.theirs
+    learners, scalers = (our_classification, our_feature) if is_ours else (classification, feature)
+    if contest.name == "Pipeline":
+        return module.Pipeline(stages=[scalers.StandardScaler(inputCol="features", outputCol="scaled"), learners.
+                               LogisticRegression(featuresCol="scaled", labelCol="class", maxIter=10)])
+    if contest.name == "CrossValidator":
+        learner = learners.LogisticRegression(labelCol="class", maxIter=10)
+        grid = tuning.ParamGridBuilder().addGrid(learner.regParam, [0.0, 0.1]).build()
+        return module.CrossValidator(estimator=learner, estimatorParamMaps=grid, evaluator=evaluation.
+                                     BinaryClassificationEvaluator(labelCol="class"), **contest.params)
+    return getattr(module, contest.name)(**contest.params)
+
+
+def work_of(contest: Contest, data: Data, *, is_ours: bool) -> Callable[[], object]:
+    """Return a fit to a contest's data, or a search for the neighbours of its first row."""
+    frame, estimator = data.frames[contest.data], made(contest, is_ours=is_ours)
+    if not contest.searches:
+        return lambda: estimator.fit(frame)
+    model, key = estimator.fit(frame), Vectors.dense(abs(data.rows[0]))
+    if contest.name == "NearestNeighbors":
+        return lambda: model.search([key.toArray()])
+    return lambda: model.approxNearestNeighbors(frame, key, 10).collect()
+
+
+def plans_of(sc: SparkContext, work: Callable[[], object]) -> int:
+    """Return how many plans the workers run in a call."""
+    workers = Session.of(sc).workers
+    before = sum(worker.plans for worker in workers.known())
+    work()
+    return sum(worker.plans for worker in workers.known()) - before
+
+
+def compared(mark: str, data: Data, sc: SparkContext, contest: Contest) -> Group:
     """Return the samples of one estimator."""
-    frame = data.frames[contest.data]
-    theirs, ours = (getattr(module, contest.name)(**contest.params) for module in (contest.theirs, contest.ours))
-    theirs.fit(frame.limit(50))
-    first = spent(mark, lambda: ours.fit(frame))
-    series = [sampled(mark, "MLlib", lambda: theirs.fit(frame)),
-              sampled(mark, "vispark", lambda: ours.fit(frame), first_fit=list(first))]
-    group = Group(contest.name, {"rows": len(data.rows), "features": data.rows.shape[1], **contest.params}, series)
+    group = Group(contest.name, {"rows": len(data.rows), "features": data.rows.shape[1], **contest.params})
+    if contest.theirs is None:
+        group.skipped["MLlib"] = "it has none"
+    else:
+        if not contest.searches:
+            made(contest, is_ours=False).fit(data.frames[contest.data].limit(50))
+        group.series.append(sampled(mark, "MLlib", work_of(contest, data, is_ours=False)))
+    loads.unload()
+    ours = work_of(contest, data, is_ours=True)
+    first = spent(mark, ours)
+    plans = plans_of(sc, ours)
+    group.series += [sampled(mark, "vispark", ours, first_fit=list(first), plans=plans),
+                     sampled(mark, "floor", lambda: [data.rows.sum(axis=0) for _ in range(plans)])]
     if scikit is not None and contest.name in scikit.FITS:
-        series.append(sampled(mark, "scikit-learn", lambda: scikit.fit(contest.name, data.rows, data.labels)))
+        group.series.append(sampled(mark, "scikit-learn", lambda: scikit.fit(contest.name, data.rows, data.labels)))
     else:
         group.skipped["scikit-learn"] = "it has none" if scikit is not None else "not installed"
     if jax_fits.found() and contest.name in jax_fits.PASSES:
         passes = jax_fits.on_gpu(contest.name, data.rows, data.labels["class"])
         passes()
-        series.append(sampled(mark, "JAX", passes))
+        group.series.append(sampled(mark, "JAX", passes))
     return group
-
-
-def factors(mark: str, data: Data) -> Group:
-    """Return the samples of NMF, which MLlib does not have, of features scaled to 0 to 1."""
-    loads.unload()
-    scaled = our_feature.MinMaxScaler(inputCol="features", outputCol="scaled").fit(data.frames["points"]).transform(
-        data.frames["points"]).select("scaled").cache()
-    fit = decomposition.NMF(k=4, inputCol="scaled", maxIter=5)
-    first = spent(mark, lambda: fit.fit(scaled))
-    return Group("NMF", {"rows": len(data.rows), "features": data.rows.shape[1], "k": 4, "maxIter": 5},
-                 [sampled(mark, "vispark", lambda: fit.fit(scaled), first_fit=list(first))],
-                 skipped={"MLlib": "it has none"})
 
 
 def row(group: Group) -> str:
@@ -174,10 +228,12 @@ def row(group: Group) -> str:
     found = {each.name: (each.median, statistics.median(each.notes["cpu_seconds"])) for each in group.series}
     shown = [f"{found[name][0]:.2f}, {found[name][1]:.2f}" if name in found else "not there"
              for name in ("MLlib", "scikit-learn", "JAX", "vispark")]
-    first = next(each.notes["first_fit"] for each in group.series if each.name == "vispark")
+    notes = next(each.notes for each in group.series if each.name == "vispark")
+    first = notes["first_fit"]
     ratio = "" if "MLlib" not in found else (f"{found['MLlib'][0] / found['vispark'][0]:.1f}, "
                                              f"{found['MLlib'][1] / max(found['vispark'][1], 0.01):.1f}")
-    return f"| {group.name} | {' | '.join(shown)}; first {first[0]:.2f}, {first[1]:.2f} | {ratio} |"
+    return (f"| {group.name} | {' | '.join(shown)}; first {first[0]:.2f}, {first[1]:.2f} | {notes['plans']}; "
+            f"{found['floor'][0]:.2f}, {found['floor'][1]:.2f} | {ratio} |")
 
 
 def marked(module: str) -> str:
@@ -189,32 +245,43 @@ def marked(module: str) -> str:
     return os.environ[MARK]
 
 
+def write(file: Path, groups: list[Group], about: dict[str, Any], *, others: bool) -> None:
+    """Write the document of some groups, beside the others that the file has."""
+    made = document(groups, **about)
+    if others and file.exists():
+        names = {group.name for group in groups}
+        before = json.loads(file.read_text())["benchmarks"]
+        made["benchmarks"] = [each for each in before if each["name"] not in names] + made["benchmarks"]
+    file.write_text(json.dumps(made, indent=1) + "\n")
+
+
 @click.command(help=__doc__)
 @click.argument("device", default="host")
 @click.argument("rows", type=int, default=100_000)
 @click.argument("features", type=int, default=20)
 @click.argument("file", type=click.Path(path_type=Path), required=False)
 @click.argument("seconds", type=float, default=float("inf"))
-def main(device: str, rows: int, features: int, file: Path | None, seconds: float) -> None:
+@click.option("--only", multiple=True, help="Name of an estimator; may come several times.")
+def main(device: str, rows: int, features: int, file: Path | None, seconds: float, only: tuple[str, ...]) -> None:
     mark = marked("benchmarks.estimators")
     conf = SparkConf().set("spark.vispark.device", device).set("spark.ui.enabled", "false") \
         .set("spark.ui.showConsoleProgress", "false").set("spark.driver.memory", "8g")
-    groups = []
+    groups: list[Group] = []
     about = {"command": ["python", "-m", "benchmarks.estimators", device, str(rows), str(features)], "scale": "small",
              "device": device, "machine": machine.description(), **machine.commit()}
     with SparkContext("local[*]", "estimators", conf=conf) as sc:
         sc.setLogLevel("ERROR")
         data, begin = drawn(SparkSession(sc), rows, features), time.monotonic()
         print("| estimator | MLlib s, cpu s | scikit-learn s, cpu s | JAX s, cpu s | vispark s, cpu s "
-              "| MLlib / vispark s, cpu |\n|---|---|---|---|---|---|", flush=True)
-        for make in (*(partial(compared, contest=contest) for contest in CONTESTS), factors):
+              "| plans; floor s, cpu s | MLlib / vispark s, cpu |\n|---|---|---|---|---|---|---|", flush=True)
+        for contest in [each for each in CONTESTS if not only or each.name in only]:
             if time.monotonic() - begin > seconds:
                 print("no time is left for the others")
                 break
-            groups.append(make(mark, data))
+            groups.append(compared(mark, data, sc, contest))
             print(row(groups[-1]), flush=True)
             if file:
-                file.write_text(json.dumps(document(groups, **about), indent=1) + "\n")
+                write(file, groups, about, others=bool(only))
 
 
 if __name__ == "__main__":

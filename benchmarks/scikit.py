@@ -6,7 +6,18 @@ import warnings
 from collections.abc import Callable
 
 import numpy as np
-from sklearn import cluster, decomposition, exceptions, linear_model, mixture, preprocessing, svm
+from sklearn import (
+    cluster,
+    decomposition,
+    exceptions,
+    linear_model,
+    mixture,
+    model_selection,
+    neighbors,
+    pipeline,
+    preprocessing,
+    svm,
+)
 
 #: By estimator of MLlib's: a fit to rows and their columns of labels, with like parameters.
 FITS: dict[str, Callable[[np.ndarray, dict[str, np.ndarray]], object]] = {
@@ -22,6 +33,14 @@ FITS: dict[str, Callable[[np.ndarray, dict[str, np.ndarray]], object]] = {
     "StandardScaler": lambda x, y: preprocessing.StandardScaler().fit(x),
     "MinMaxScaler": lambda x, y: preprocessing.MinMaxScaler().fit(x),
     "MaxAbsScaler": lambda x, y: preprocessing.MaxAbsScaler().fit(x),
+    "NearestNeighbors": lambda x, y: neighbors.NearestNeighbors(n_neighbors=10, algorithm="brute").fit(x).kneighbors(
+        abs(x[:1])),
+    "NMF": lambda x, y: decomposition.NMF(4, init="random", max_iter=5, random_state=1).fit(abs(x)),
+    "Pipeline": lambda x, y: pipeline.make_pipeline(
+        preprocessing.StandardScaler(), linear_model.LogisticRegression(C=np.inf, max_iter=10)).fit(x, y["class"]),
+    "CrossValidator": lambda x, y: model_selection.GridSearchCV(
+        linear_model.LogisticRegression(max_iter=10), {"C": [np.inf, 10 / len(x)]}, cv=3, scoring="roc_auc").fit(
+            x, y["class"]),
 }
 
 

@@ -35,6 +35,7 @@ NAMES = {
     "shuffle-counted": "process: it is known where records go by their keys, none is moved",
     "shuffle-scattered": "process: records lie by their keys on each node, none was sent to another",
     "shuffle-moved": "process: records are moved by their keys, their new partitions are not kept",
+    "table-folded": "process: it is folded into a table, nothing of which other nodes have",
     "world-starting": "process: its rank of an MPI world is about to come",
     "halo-packed": "process: cells for other nodes are packed, nothing is sent",
     "halo-sending": "process: messages with cells to other nodes are begun (over UCX), none is waited for",

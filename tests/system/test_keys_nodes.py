@@ -23,6 +23,8 @@ from gpu_worker.system.failpoints import VARIABLE
 from tests.system.test_grid_nodes import gpu_worker, sessions
 from tests.system.topology import Topology
 from tests.system.worker_tools import stop_worker
+from vispark import PlanError
+from vispark.runtime.driver.session import Session
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(300)]
 
@@ -141,3 +143,69 @@ class TestKeys:
             assert pairs.sortByKey(numPartitions=3).collect() == sorted(squares, key=itemgetter(0))
             struck.result()
         assert pairs.partitionBy(2).count() == len(NUMBERS)
+
+
+ROWS = np.random.default_rng(2).random((200, 3))
+CELLS = (ROWS[:, 0] * 6).astype(int)
+
+
+def fetched_bytes(sc: SparkContext) -> int:
+    return sum(worker.fetched_bytes for worker in Session.of(sc).workers.known())
+
+
+def by_cell(p):
+    return int(p[0] * 6), p
+
+
+class TestTables:
+    """Tables that two nodes fold together, of which each has a copy."""
+
+    @pytest.fixture(autouse=True)
+    def no_leaks(self) -> None:
+        """Leave connections to the context's end, as above."""
+
+    def sums(self, held: RDD, keys: int = 7):
+        return held.vmap(by_cell).reduceByKey(operator.add, numKeys=keys).table
+
+    def test_each_node_has_a_copy_and_the_driver_none(self, sc: SparkContext):
+        held, expected = spread(sc, list(ROWS)), np.zeros((7, 3))
+        np.add.at(expected, CELLS, ROWS)
+        table = self.sums(held, 2000)
+        shares = table.vmap(lambda s: s / s.sum())
+        behind = held.vmap(lambda p, t: p - t[int(p[0] * 6)], shares)
+        before = fetched_bytes(sc)
+        assert behind.reduce(operator.add).shape == (3,) and fetched_bytes(sc) - before < 1000
+        for each in (table, shares):
+            assert len(each._held._residency.copies) == 2 and each._reference._copied is None
+        assert np.allclose(table.toNumpy()[:7], expected)
+        assert np.allclose(behind.collect(), ROWS - (expected[:6] / expected[:6].sum(axis=1, keepdims=True))[CELLS])
+        total = held.reduced(operator.add)
+        assert np.allclose(held.vmap(lambda p, t: p / t[0], total).reduce(operator.add), 1)
+        assert len(total._held._residency.copies) == 2
+
+    def test_integers_counts_and_nodes_without_records(self, sc: SparkContext):
+        numbers = spread(sc, [0] * 3 + [5] * 7, 2)
+        table = numbers.filter(lambda n: n > 2).vmap(lambda n: (n, (n * n, 1))).reduceByKey(
+            lambda a, b: (max(a[0], b[0]), a[1] + b[1]), numKeys=6)
+        assert table.table.collect() == [(5, (25, 7))]
+        none = numbers.filter(lambda n: n > 9).vmap(lambda n: (n, n)).reduceByKey(operator.add, numKeys=6)
+        assert none.table.collect() == []
+        large = numbers.vmap(lambda n: (0, n + 2**62)).reduceByKey(operator.add, numKeys=1)
+        assert large.collect() == [(0, 10 * 2**62 + 35)]
+        with pytest.raises(PlanError, match="numKeys=4 promises keys in"):
+            numbers.vmap(lambda n, t: t[0] + n, numbers.vmap(lambda n: (n, n)).reduceByKey(operator.add, numKeys=4)
+                         ).collect()
+
+    def test_a_node_that_is_killed_as_it_folds_or_after_it_takes_time_only(self, sc: SparkContext, points: Path,
+                                                                           cluster: Topology):
+        held = spread(sc, list(ROWS))
+        expected = self.sums(held).toNumpy()
+        (points / "table-folded").write_text("kill")
+        table = self.sums(held)
+        behind = held.vmap(lambda p, t: p - t[int(p[0] * 6)], table)
+        found = table.toNumpy()     # of rows that may lie elsewhere now, and are added up in another order
+        assert np.allclose(found, expected) and (np.array(behind.collect()) == ROWS - found[CELLS]).all()
+        assert not (points / "table-folded").exists()
+        os.kill(sessions(cluster)[0].pid, signal.SIGKILL)
+        assert (np.array(behind.collect()) == ROWS - found[CELLS]).all()
+        assert (table.toNumpy() == found).all()

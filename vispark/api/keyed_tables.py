@@ -57,9 +57,12 @@ class KeyedTable(DriverRDD, Referable):
     it is.
     """
 
-    def __init__(self, pairs: RecordedRDD, keys: int, schema: PartitionSchema, depth: int):
+    def __init__(self, pairs: RecordedRDD, keys: int, schema: PartitionSchema, depth: int,
+                 base: KeyedTable | None = None):
         super().__init__(pairs.ctx)
         self.partitioner = None
+        #: The table that it is a function of, until it is computed.
+        self._base = base
         self._held, self._keys, self._schema = pairs, keys, schema
         self._reference = _Reference(self, depth)
 
@@ -95,7 +98,7 @@ class KeyedTable(DriverRDD, Referable):
         work = lowering(mapped._recent(), mapped._nearest(), FETCH, [self._schema],
                         Session.of(self.ctx).workers.shared_limit)
         work.add(0, self._schema)
-        return KeyedTable(mapped.cache(), self._keys, work.results()[0], depth)
+        return KeyedTable(mapped.cache(), self._keys, work.results()[0], depth, self)
 
     def toNumpy(self) -> np.ndarray:
         """Return the values by key as one array, of shape (keys, ...); zeros for keys that do not occur.
@@ -193,11 +196,26 @@ class KeyedTable(DriverRDD, Referable):
         return found.schema.layout, {name: array for block in found.blocks for name, array in block.items()}
 
     def _compute(self) -> None:
-        """Have a worker hold the table, and cut its lineage where a loop would make that longer and longer."""
-        self._held._contents()
+        """Have workers hold the table, and cut its lineage where a loop would make that longer and longer."""
+        self._hold()
         depth = self._reference.depth
         if depth > 1 and (self._nbytes() <= _SMALL_BYTES or depth >= _DEEPEST):
             self._cut()
+
+    def _hold(self) -> None:
+        """Have each worker that holds the table that this one is a function of hold this one too; else one of them."""
+        base, held = self._base, self._held
+        if base is None:
+            held._contents()
+            return
+        base._hold()
+        start = base._held._residency
+        assert start is not None
+        loader, chain = held._loader, held._chain(lambda node: node.cached is not None and node.cached == start.cached)
+        held._contents()
+        if len(start.copies) > 1 and held._residency is not None:
+            Session.of(self.ctx).computed_by_all(loader, chain, start.cached, held._residency)
+        self._base = None
 
     def _nbytes(self) -> int:
         residency = self._held._residency
@@ -241,7 +259,7 @@ class _Reference(TableReference):
         self._table._compute()
 
     def at(self, home: Hashable) -> HeldValue:
-        if home in self._residency.places.values():
+        if home in self._residency.copies or home in self._residency.places.values():
             return HeldValue(self._residency.cached.number)
         if self._copied is None:
             self._copied = Session.of(self._table.ctx).residency(f"a copy of {self._residency.cached.name}")
@@ -252,6 +270,7 @@ class _Reference(TableReference):
 
     def lost(self) -> None:
         self._copies.clear()
+        self._residency.copies = frozenset()
         self._table._held.forget_places()
 
     def cut(self) -> None:
@@ -302,7 +321,13 @@ _KEYS: dict[str, Callable[[Any], Any]] = {"int": int, "bool": bool}
 
 
 class _TableFold(KeyedExchange):
-    """Fold whose result a worker keeps; where records lie in several workers, the driver joins what these give."""
+    """Fold whose result workers keep: of several, which exchange what they fold, each one; else the driver joins it."""
+
+    def __call__(self) -> None:
+        target = self._target()
+        assert target is not None
+        if not Session.of(self._shuffle.ctx).found_copy(target):
+            super().__call__()
 
     def _refused(self, source: RecordedRDD, error: KeysRefused) -> None:
         log.info("the table of %s is joined in the driver: %s", self._name, error.message)

@@ -41,8 +41,8 @@ class RequestedOutput:
 
     @property
     def exchanges(self) -> bool:
-        """Whether workers exchange rows with each other behind the chain."""
-        return any(isinstance(step, PartitionByKeyStep) for step in self.keyed)
+        """Whether workers exchange rows, or what they fold into a table, with each other behind the chain."""
+        return self.table is not None or any(isinstance(step, PartitionByKeyStep) for step in self.keyed)
 
 
 @functools.lru_cache(maxsize=256)

@@ -10,16 +10,19 @@ import numpy as np
 from gpu_worker.device.base import Device, Stream
 from gpu_worker.execution import key_totals, partial_folds
 from gpu_worker.execution.held_tables import KEYS, TABLE, VALUES
+from gpu_worker.execution.node_tables import joined_by_all
 from gpu_worker.execution.partial_folds import FoldResult, PartitionFold
 from gpu_worker.execution.plan_checks import dtype_of, require
 from gpu_worker.execution.radix_sort import RowKernels
 from gpu_worker.execution.run_context import RunContext
 from gpu_worker.execution.step_handlers import KeepingHandler, handles
 from gpu_worker.memory.partition import Block, HeldArray, Partition
-from gpu_worker.protocol.errors import KeysRefused
+from gpu_worker.protocol.errors import KeysRefused, PlanError
 from gpu_worker.protocol.messages import Field, KeepStep, Plan
 from gpu_worker.protocol.payload import field_bytes
 from gpu_worker.protocol.plans import KeepTableStep
+from gpu_worker.system.failpoints import failpoint
+from gpu_worker.worlds.base import JoinedWorld
 
 #: A Python int that is folded is exact while sizes stay below this.
 _SAFE = 2.0 ** 62
@@ -39,7 +42,7 @@ class KeepTableHandler(KeepingHandler[KeepTableStep]):
         """Set the table aside, to be bound.
 
         Of one device's fold the rows stay on it; what several gave by key is joined on one of them, and what waves of
-        partitions gave, or folds without keys, on the host.
+        partitions gave, or folds without keys, on the host. Of several nodes each one gets the whole table.
 
         Raises
         ------
@@ -49,7 +52,9 @@ class KeepTableHandler(KeepingHandler[KeepTableStep]):
         partials = context.results.partials
         device = context.streams.place(context.vrdd(self.step.slot), TABLE, context.plan.devices)
         table = Partition(TABLE, 0, None, self.step.empty, [], device)
-        if partial_folds.needs_no_join(partials) and partials[0].folder.device is device and not partials[0].is_out:
+        if context.world is not None:
+            block = self._of_nodes(context, context.world, device)
+        elif partial_folds.needs_no_join(partials) and partials[0].folder.device is device and not partials[0].is_out:
             block = self._left(context, _checked(context, partials))
         elif partials and all(each.counts is not None and not each.is_out and all(part.carried for part in each.parts)
                               for each in partials):
@@ -88,11 +93,21 @@ class KeepTableHandler(KeepingHandler[KeepTableStep]):
 
     def _joined(self, context: RunContext, device: Device) -> Block:
         """Return the table's fields, of partial results that are joined on the host; none where nothing was folded."""
-        for partial in context.results.partials:
-            if not partial.is_out:
-                partial.copy_out()
-        context.streams.synchronize()
-        result = partial_folds.join(context.results.partials)
+        return self._block(context, device, _result(context))
+
+    def _of_nodes(self, context: RunContext, world: JoinedWorld, device: Device) -> Block:
+        """Return the table's fields, of what this node and the others folded."""
+        result, refused = None, ""
+        try:
+            result = _result(context)
+        except PlanError as error:
+            refused = error.message
+        operators = [part.how.operator for part in context.results.partials[0].parts] if result is not None else ()
+        failpoint("table-folded")
+        return self._block(context, device, joined_by_all(world, result, operators, refused))
+
+    def _block(self, context: RunContext, device: Device, result: FoldResult | None) -> Block:
+        """Return the fields of a joined result on a device; none where nothing was folded."""
         if result is None:
             return ()
         for each in result.fields:
@@ -114,6 +129,15 @@ class KeepTableHandler(KeepingHandler[KeepTableStep]):
         if len(keys) < len(result.counts):
             values = {name: array[keys] for name, array in values.items()}
         return {KEYS: keys.astype(dtype)} | {name: np.ascontiguousarray(array) for name, array in values.items()}
+
+
+def _result(context: RunContext) -> FoldResult | None:
+    """Bring the partial results to the host, and return them joined; None where nothing was folded."""
+    for partial in context.results.partials:
+        if not partial.is_out:
+            partial.copy_out()
+    context.streams.synchronize()
+    return partial_folds.join(context.results.partials)
 
 
 def _checked(context: RunContext, partials: Sequence[PartitionFold]) -> PartitionFold:

@@ -51,11 +51,14 @@ class Residency:
         The snapshot that was begun of it.
     exchange : callable or None
         Has workers make it of other content by their keys, or says why they do not, and is None then: Spark is to.
+    copies : frozenset of (WorkerAddress, int)
+        The processes that hold all of it: a table, which each worker has that folded some of it.
     """
 
     #: How often some content came, of any number.
     came: ClassVar[int] = 0
     exchange: Callable[[], None] | None = None
+    copies: frozenset[tuple[WorkerAddress, int]] = frozenset()
 
     def __init__(self, released: Released, cached: DatasetId):
         self.iterated: Iterated | None = None

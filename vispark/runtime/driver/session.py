@@ -29,6 +29,7 @@ from vispark._utils.callers import user_line
 from vispark.errors import (
     Fenced,
     OptionError,
+    OutOfMemory,
     PartitionMissing,
     PlanError,
     VisparkError,
@@ -51,7 +52,7 @@ from vispark.runtime.driver.garbage_collector import GarbageCollector
 from vispark.runtime.driver.loads import Loads
 from vispark.runtime.driver.loop_pacing import ChunkController
 from vispark.runtime.driver.pipeline import PendingRequest
-from vispark.runtime.driver.plan_cache import DistributedExecutable, PlanCache
+from vispark.runtime.driver.plan_cache import DistributedExecutable, PlacementKey, PlanCache
 from vispark.runtime.driver.plan_sender import PlanSender
 from vispark.runtime.driver.recovery import Recovery, enough, is_held
 from vispark.runtime.driver.relay_jobs import RelayJobs
@@ -486,21 +487,45 @@ class Session:
                 self.materialise(loader, trail, start, partitions)
             beside = others()
             homes = shared_homes(residency, beside, is_relayed=self.relays)
-            if len(homes) > 1 and not keyed.exchanges:
-                raise KeysRefused(f"the records lie in {len(homes)} workers, and what each folds is joined elsewhere")
             try:
                 self._round(loader, chain, start, keyed, partitions, answer,
                             (*[each.cached.number for each in beside], target.cached.number))
-            except (OptionError, WorkerUnavailable) as error:
-                if len(homes) < 2:
+            except (OptionError, OutOfMemory, WorkerUnavailable) as error:
+                # A table that has no room among workers that wait for each other may be folded in waves by each alone.
+                if len(homes) < 2 or (isinstance(error, OutOfMemory) and keyed.table is None):
                     raise
                 raise KeysRefused(f"the records lie in {len(homes)} workers, which do not exchange rows: "
                                   f"{error.message}") from error
             for home in homes:
                 self._discover(target, self.workers.at(home))
+                if keyed.table is not None:
+                    target.copies |= target.processes
 
         until_done(self, once)
         return answer.bounds
+
+    def found_copy(self, table: Residency) -> bool:
+        """Return whether a worker that is left holds a copy of a table, which is its place from then on."""
+        left, table.copies = [place for place in table.copies if self.workers.alive(*place)], frozenset()
+        for home, _ in left:
+            with suppress(*LOST, WorkerUnavailable):
+                self._discover(table, self.workers.at(home))
+                table.copies |= table.processes
+        return not self.missing(table, range(1))
+
+    def computed_by_all(self, loader: RDD[Any], chain: LogicalPlan, start: DatasetId, target: Residency) -> None:
+        """Have the other workers that hold a copy of a table compute what a chain makes of it, as one of them did.
+
+        Where one is lost under it, it gets the table from the driver when it needs it.
+        """
+        source = self.residencies[start.number]
+        target.copies = target.processes
+        for home, epoch in source.copies - target.copies:
+            if self.workers.alive(home, epoch):
+                with suppress(*LOST, OutOfMemory, WorkerUnavailable):
+                    self._round(loader, chain, start, KEEP, range(1), PartialResult(),
+                                shape=self.plans.shape({0: home}, source.contents))
+                    target.copies |= target.processes
 
     def missing(self, residency: Residency, partitions: Iterable[int]) -> list[int]:
         """Return the partitions that, as far as is known, no worker holds."""
@@ -514,12 +539,15 @@ class Session:
 
     def _round(self, loader: RDD[Any], chain: LogicalPlan, start: DatasetId, requested: RequestedOutput,
                partitions: Sequence[int],
-               answer: PartialResult, targets: tuple[int, ...] = ()) -> None:
-        """Send a plan to each worker that holds some of the partitions, and receive the answers."""
+               answer: PartialResult, targets: tuple[int, ...] = (), shape: PlacementKey | None = None) -> None:
+        """Send a plan to each worker that holds some of the partitions, and receive the answers.
+
+        ``shape`` says where they are, if not where the first copy of each is.
+        """
         residency = self.residencies[start.number]
         nodes = after_start(chain, start)
         tables = bring_tables(nodes)
-        ready = self.plans.ready(chain, start, nodes, residency.shape(self.plans), requested, partitions,
+        ready = self.plans.ready(chain, start, nodes, shape or residency.shape(self.plans), requested, partitions,
                                  self.workers.shared_limit)
         answer.fold = ready.reason or ready.fold
         errors: list[VisparkError] = []
