@@ -66,7 +66,7 @@ class _Share:
 
 def joined_by_all(world: JoinedWorld, result: FoldResult | None, operators: Sequence[str], refused: str
                   ) -> FoldResult | None:
-    """Return what all nodes folded together; None where none had a record. All nodes of a world call it.
+    """Return the fold over the records of all nodes; None where none had a record. All nodes of a world call it.
 
     Parameters
     ----------

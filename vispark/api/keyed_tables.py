@@ -36,6 +36,7 @@ from vispark.plan.references import HeldValue, TableReference
 from vispark.records.layout import RecordLayout, RecordPart
 from vispark.records.partition_schema import PartitionSchema
 from vispark.runtime.driver.session import Session
+from vispark.runtime.driver.table_copies import compute_copies, find_copy
 from vispark.translate.frontend.capture import Referable
 from vispark.translate.ir.errors import Refusal
 from vispark.translate.ir.nodes import Constant
@@ -214,7 +215,7 @@ class KeyedTable(DriverRDD, Referable):
         loader, chain = held._loader, held._chain(lambda node: node.cached is not None and node.cached == start.cached)
         held._contents()
         if len(start.copies) > 1 and held._residency is not None:
-            Session.of(self.ctx).computed_by_all(loader, chain, start.cached, held._residency)
+            compute_copies(Session.of(self.ctx), loader, chain, start.cached, held._residency)
         self._base = None
 
     def _nbytes(self) -> int:
@@ -326,7 +327,7 @@ class _TableFold(KeyedExchange):
     def __call__(self) -> None:
         target = self._target()
         assert target is not None
-        if not Session.of(self._shuffle.ctx).found_copy(target):
+        if not find_copy(Session.of(self._shuffle.ctx), target):
             super().__call__()
 
     def _refused(self, source: RecordedRDD, error: KeysRefused) -> None:

@@ -333,7 +333,7 @@ class Session:
             worker = self.workers.at(residency.unsure.pop())
             with suppress(*LOST, WorkerUnavailable):
                 if not worker.gone:
-                    self._discover(residency, worker)
+                    self.discover(residency, worker)
 
     def tokens(self, chain: LogicalPlan) -> RDD[Any]:
         """Materialise a chain's last cached node; return an RDD with the token of each partition.
@@ -355,7 +355,7 @@ class Session:
             residency.lose(residency.places)
             for worker in self.workers.known():
                 with suppress(*LOST, WorkerUnavailable):
-                    self._discover(residency, worker)
+                    self.discover(residency, worker)
 
     def _last(self, chain: LogicalPlan) -> Residency:
         return self.residencies[next(node.cached for node in reversed(chain) if node.cached).number]
@@ -464,6 +464,11 @@ class Session:
         """Compute a chain's cached results from a node that workers hold."""
         self._round(loader, chain, start, KEEP, partitions, PartialResult())
 
+    def computed_at(self, home: WorkerAddress, loader: RDD[Any], chain: LogicalPlan, start: DatasetId) -> None:
+        """Compute a chain's cached results from a table of which a worker holds a copy, there."""
+        shape = self.plans.shape({0: home}, self.residencies[start.number].contents)
+        self._round(loader, chain, start, KEEP, range(1), PartialResult(), shape=shape)
+
     def exchanged(self, loader: RDD[Any], chain: LogicalPlan, keyed: RequestedOutput, partitions: Sequence[int],
                   trail: LineageWalker, target: Residency,
                   others: Callable[[], Sequence[Residency]] = tuple) -> tuple[KeyBounds, ...]:
@@ -497,35 +502,12 @@ class Session:
                 raise KeysRefused(f"the records lie in {len(homes)} workers, which do not exchange rows: "
                                   f"{error.message}") from error
             for home in homes:
-                self._discover(target, self.workers.at(home))
+                self.discover(target, self.workers.at(home))
                 if keyed.table is not None:
                     target.copies |= target.processes
 
         until_done(self, once)
         return answer.bounds
-
-    def found_copy(self, table: Residency) -> bool:
-        """Return whether a worker that is left holds a copy of a table, which is its place from then on."""
-        left, table.copies = [place for place in table.copies if self.workers.alive(*place)], frozenset()
-        for home, _ in left:
-            with suppress(*LOST, WorkerUnavailable):
-                self._discover(table, self.workers.at(home))
-                table.copies |= table.processes
-        return not self.missing(table, range(1))
-
-    def computed_by_all(self, loader: RDD[Any], chain: LogicalPlan, start: DatasetId, target: Residency) -> None:
-        """Have the other workers that hold a copy of a table compute what a chain makes of it, as one of them did.
-
-        Where one is lost under it, it gets the table from the driver when it needs it.
-        """
-        source = self.residencies[start.number]
-        target.copies = target.processes
-        for home, epoch in source.copies - target.copies:
-            if self.workers.alive(home, epoch):
-                with suppress(*LOST, OutOfMemory, WorkerUnavailable):
-                    self._round(loader, chain, start, KEEP, range(1), PartialResult(),
-                                shape=self.plans.shape({0: home}, source.contents))
-                    target.copies |= target.processes
 
     def missing(self, residency: Residency, partitions: Iterable[int]) -> list[int]:
         """Return the partitions that, as far as is known, no worker holds."""
@@ -587,7 +569,7 @@ class Session:
             epoch, reply, data = worker.receive(sent)
         except PartitionMissing:
             residency.lose(prepared.results)
-            self._discover(residency, worker)
+            self.discover(residency, worker)
             raise
         profiling.answered(prepared.labels, reply.times, began, worker.home.runtime_dir, relayed=bool(sent.relayed))
         followed = watch.of(self.credentials.session)
@@ -606,7 +588,7 @@ class Session:
                 target.ended(reply)
         answer.add(prepared, reply, data, self.credentials.keyring)
 
-    def _discover(self, residency: Residency, worker: Worker) -> None:
+    def discover(self, residency: Residency, worker: Worker) -> None:
         """Ask a worker for the partitions of a VRDD that it holds."""
         epoch, contents = worker.held(residency.cached.number)
         residency.bind(worker.home, epoch, contents)
