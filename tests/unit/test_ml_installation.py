@@ -14,6 +14,7 @@ import pytest
 from pyspark.ml import Estimator
 
 from vispark.ml import classification, clustering, feature, recommendation, regression, tuning
+from vispark.ml.__main__ import main
 from vispark.ml.installation import BY_MLLIB, ESTIMATORS, install, uninstall
 
 
@@ -66,11 +67,17 @@ def test_each_estimator_of_pyspark_is_ours_or_named_with_a_reason():
 @pytest.mark.slow
 def test_a_program_runs_with_its_arguments(tmp_path):
     program = tmp_path / "app.py"
-    program.write_text("import sys\nfrom pyspark.ml.feature import PCA\n"
+    (tmp_path / "beside.py").write_text("from pyspark.ml.feature import PCA\n")
+    program.write_text("import sys\nfrom beside import PCA\n"
                        "print(__name__, PCA.__module__, sys.argv[1:])\n")
     ended = subprocess.run([sys.executable, "-m", "vispark.ml", program, "--k", "2"], capture_output=True, text=True,
                            timeout=100, env=os.environ, check=True)
     assert ended.stdout == "__main__ vispark.ml.feature ['--k', '2']\n"
+
+
+def test_a_program_that_is_not_there_is_said_in_one_line(capsys: pytest.CaptureFixture[str]):
+    assert main(["nowhere.py"]) == 2
+    assert capsys.readouterr().err == "vispark.ml: there is no program 'nowhere.py'\n"
 
 
 def test_importing_vispark_does_not_import_its_estimators():

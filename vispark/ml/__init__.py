@@ -5,4 +5,6 @@ The modules are those of ``pyspark.ml``: ``from vispark.ml.regression import Lin
 ``loads`` holds what DataFrames became on the devices, ``base`` the way of a fit, ``optim`` the optimisers.
 """
 
+from vispark.ml.installation import install as install
+from vispark.ml.installation import uninstall as uninstall
 from vispark.ml.pipeline import Pipeline as Pipeline

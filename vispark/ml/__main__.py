@@ -1,9 +1,14 @@
-"""Runner of a program as it is, with vispark's estimators in place of pyspark's: ``python -m vispark.ml app.py``."""
+"""Runner of a program as it is, with vispark's estimators in place of pyspark's: ``python -m vispark.ml app.py``.
+
+The program sees what it would see of ``python app.py``: modules beside it, its arguments, its name.
+"""
 
 from __future__ import annotations
 
+import os
 import runpy
 import sys
+from pathlib import Path
 
 from vispark.ml.installation import install
 
@@ -15,8 +20,13 @@ def main(arguments: list[str]) -> int:
               "Runs a PySpark program with vispark's estimators in place of pyspark.ml's.",
               file=sys.stdout if arguments else sys.stderr)
         return 0 if arguments else 2
+    if not os.path.exists(arguments[0]):
+        print(f"vispark.ml: there is no program {arguments[0]!r}", file=sys.stderr)
+        return 2
     install()
     sys.argv = arguments
+    if not sys.flags.safe_path:
+        sys.path[0] = str(Path(arguments[0]).resolve().parent)
     runpy.run_path(arguments[0], run_name="__main__")
     return 0
 
