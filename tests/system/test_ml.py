@@ -609,7 +609,7 @@ def test_factors_of_ratings(spark: SparkSession, params):
                     for module in (recommendation, mllib_recommendation)]
     for name in ("userFactors", "itemFactors"):
         found, expected = [{row.id: row.features for row in getattr(model, name).collect()} for model in (ours, theirs)]
-        assert found.keys() == expected.keys()
+        assert list(found) == list(expected)    # which rows come first, too
         np.testing.assert_allclose([found[key] for key in sorted(found)], [expected[key] for key in sorted(found)],
                                    atol=1e-4)
 

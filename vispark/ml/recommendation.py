@@ -50,7 +50,8 @@ class ALS(DeviceFit, recommendation.ALS):
     def _train(self, dataset: DataFrame) -> Any:
         ratings = self._records(dataset)
         users, items, factors = self._fitted(ratings, JavaObjects(dataset.sparkSession.sparkContext))
-        tables = [_table(dataset, ids, table) for ids, table in zip((users, items), factors, strict=True)]
+        tables = [_table(dataset, *each) for each in zip(
+            (users, items), factors, (self.getNumUserBlocks(), self.getNumItemBlocks()), strict=True)]
         java = JavaObjects(dataset.sparkSession.sparkContext)
         return java.ml.recommendation.ALSModel(self.uid, self.getRank(), *[table._jdf for table in tables])
 
@@ -156,8 +157,10 @@ class ALS(DeviceFit, recommendation.ALS):
         return table.astype(np.float32).astype(float)
 
 
-def _table(dataset: DataFrame, ids: np.ndarray, factors: np.ndarray) -> DataFrame:
-    rows = [(int(one), row.tolist()) for one, row in zip(ids, factors, strict=True)]
+def _table(dataset: DataFrame, ids: np.ndarray, factors: np.ndarray, blocks: int) -> DataFrame:
+    """Return a DataFrame of factors, in MLlib's order: by blocks of ids, and by id in each."""
+    order = np.lexsort((ids, ids % blocks))
+    rows = [(int(one), row.tolist()) for one, row in zip(ids[order], factors[order], strict=True)]
     return dataset.sparkSession.createDataFrame(rows, "id int, features array<float>")
 
 
