@@ -13,13 +13,25 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from pyspark.ml.evaluation import RegressionEvaluator
 from pyspark.ml.linalg import Vectors
+from pyspark.ml.tuning import ParamGridBuilder
 from pyspark.sql import DataFrame, SparkSession
 
 from gpu_worker.system.failpoints import VARIABLE
 from tests import leaks
 from tests.chaos.arena import Arena
-from vispark.ml import classification, clustering, decomposition, feature, loads, recommendation, regression
+from vispark.ml import (
+    Pipeline,
+    classification,
+    clustering,
+    decomposition,
+    feature,
+    loads,
+    recommendation,
+    regression,
+    tuning,
+)
 
 
 def rows(arena: Arena, count: int = 60) -> DataFrame:
@@ -34,6 +46,11 @@ def rows(arena: Arena, count: int = 60) -> DataFrame:
 
 def numbers(model: Any) -> list[np.ndarray]:
     """A model's numbers, of whatever kind it is."""
+    if hasattr(model, "stages"):
+        return [each for stage in model.stages for each in numbers(stage)]
+    if hasattr(model, "bestModel"):
+        metrics = model.avgMetrics if hasattr(model, "avgMetrics") else model.validationMetrics
+        return [np.array(metrics), *numbers(model.bestModel)]
     if hasattr(model, "userFactors"):
         return [np.array(row.features) for row in model.userFactors.orderBy("id").collect()]
     if hasattr(model, "getVectors"):
@@ -43,7 +60,7 @@ def numbers(model: Any) -> list[np.ndarray]:
                                                                                         one.cov.toArray()))]
     if hasattr(model, "clusterCenters"):
         return model.clusterCenters()
-    for name in ("components", "coefficients", "factors", "pc", "std", "originalMin"):
+    for name in ("components", "coefficients", "factors", "pc", "std", "originalMin", "maxAbs"):
         if hasattr(model, name):
             found = getattr(model, name)
             return [found if isinstance(found, np.ndarray) else found.toArray()]
@@ -65,7 +82,21 @@ ESTIMATORS: dict[str, Callable[[], Any]] = {
     "StandardScaler": lambda: feature.StandardScaler(inputCol="features", outputCol="out"),
     "LogisticRegression": lambda: classification.LogisticRegression(maxIter=4),
     "ALS": lambda: recommendation.ALS(rank=2, maxIter=2, seed=1),
-    "MinMaxScaler": lambda: feature.MinMaxScaler(inputCol="features", outputCol="out")}
+    "MinMaxScaler": lambda: feature.MinMaxScaler(inputCol="features", outputCol="out"),
+    "MaxAbsScaler": lambda: feature.MaxAbsScaler(inputCol="features", outputCol="out"),
+    "FMRegressor": lambda: regression.FMRegressor(factorSize=2, seed=1, maxIter=4),
+    "Huber": lambda: regression.LinearRegression(loss="huber", maxIter=4),
+    "Pipeline": lambda: Pipeline(stages=[feature.StandardScaler(inputCol="features", outputCol="scaled"),
+                                         classification.LogisticRegression(featuresCol="scaled", maxIter=3)]),
+    "CrossValidator": lambda: search(tuning.CrossValidator, numFolds=2),
+    "TrainValidationSplit": lambda: search(tuning.TrainValidationSplit)}
+
+
+def search(kind: Any, **params: Any) -> Any:
+    """A search of one of two regularisations."""
+    learner = regression.LinearRegression()
+    grid = ParamGridBuilder().addGrid(learner.regParam, [0.0, 0.1]).build()
+    return kind(estimator=learner, estimatorParamMaps=grid, evaluator=RegressionEvaluator(), seed=1, **params)
 
 
 def bits(arrays: list[np.ndarray]) -> list[bytes]:
