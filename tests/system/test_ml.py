@@ -205,6 +205,18 @@ def test_scalers(numbers: DataFrame, name: str, attributes):
         np.testing.assert_allclose(getattr(ours, one).toArray(), getattr(theirs, one).toArray(), rtol=1e-9, atol=1e-12)
 
 
+def test_vectors_are_sparse_where_mllibs_are(spark: SparkSession):
+    rows = [(float(i % 2), Vectors.sparse(9, {1: float(i)})) for i in range(4)]
+    df = spark.createDataFrame(rows, ["two", "features"]).coalesce(1)
+    scaler = {"inputCol": "features", "outputCol": "out"}
+    for name, params, attribute in (("StandardScaler", scaler, "std"), ("MinMaxScaler", scaler, "originalMax"),
+                                    ("MaxAbsScaler", scaler, "maxAbs"),
+                                    ("LinearSVC", {"labelCol": "two", "maxIter": 1}, "coefficients")):
+        modules = (classification, mllib_classification) if name == "LinearSVC" else (feature, mllib_feature)
+        ours, theirs = (type(getattr(getattr(module, name)(**params).fit(df), attribute)) for module in modules)
+        assert ours is theirs, name
+
+
 def test_principal_components(numbers: DataFrame):
     names = {"k": 3, "inputCol": "features", "outputCol": "out"}
     ours, theirs = feature.PCA(**names).fit(numbers), mllib_feature.PCA(**names).fit(numbers)

@@ -208,7 +208,7 @@ class LinearSVC(LabelledFit, classification.LinearSVC):
         coefficients, intercepts = model.raw(minimum.x)
         java = JavaObjects(dataset.sparkSession.sparkContext)
         svm = self._with_params(dataset, java.ml.classification.LinearSVCModel(
-            self.uid, java.vector(coefficients[0]), float(intercepts[0])))
+            self.uid, java.support_vector_coefficients(coefficients[0]), float(intercepts[0])))
         found = svm.findSummaryModel()
         return svm.setSummary(java.some(java.ml.classification.LinearSVCTrainingSummaryImpl(
             found._1().transform(dataset._jdf), found._2(), found._3(), self.getLabelCol(),

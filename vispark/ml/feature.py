@@ -72,7 +72,7 @@ class StandardScaler(ColumnFit, feature.StandardScaler):
         squares, = totals(points, _spread, mean)
         deviation = np.sqrt(squares / max(weight - 1, 1))
         java = JavaObjects(dataset.sparkSession.sparkContext)
-        return java.ml.feature.StandardScalerModel(self.uid, java.vector(deviation), java.vector(mean))
+        return java.ml.feature.StandardScalerModel(self.uid, *map(java.compressed, (deviation, mean)))
 
 
 class MinMaxScaler(ColumnFit, feature.MinMaxScaler):
@@ -90,7 +90,7 @@ class MinMaxScaler(ColumnFit, feature.MinMaxScaler):
 
     def _train(self, dataset: DataFrame) -> Any:
         least, greatest, java = _ranges(self, dataset)
-        return java.ml.feature.MinMaxScalerModel(self.uid, java.vector(least), java.vector(greatest))
+        return java.ml.feature.MinMaxScalerModel(self.uid, *map(java.compressed, (least, greatest)))
 
 
 class MaxAbsScaler(ColumnFit, feature.MaxAbsScaler):
@@ -107,7 +107,7 @@ class MaxAbsScaler(ColumnFit, feature.MaxAbsScaler):
 
     def _train(self, dataset: DataFrame) -> Any:
         least, greatest, java = _ranges(self, dataset)
-        return java.ml.feature.MaxAbsScalerModel(self.uid, java.vector(np.maximum(abs(least), abs(greatest))))
+        return java.ml.feature.MaxAbsScalerModel(self.uid, java.compressed(np.maximum(abs(least), abs(greatest))))
 
 
 class _BucketSearch(StageOfMLlib):

@@ -30,6 +30,14 @@ class JavaObjects:
         """Return a dense vector."""
         return _py2java(self._context, DenseVector(values))
 
+    def compressed(self, values: np.ndarray) -> Any:
+        """Return a vector, sparse where that takes fewer bytes, as MLlib's own models have theirs."""
+        return self.vector(values).compressed()
+
+    def support_vector_coefficients(self, values: np.ndarray) -> Any:
+        """Return the coefficients of a linear support vector machine, which Spark 4.0 and before leave dense."""
+        return self.vector(values) if self._context.version.startswith(("3.", "4.0")) else self.compressed(values)
+
     def matrix(self, values: np.ndarray, *, by_rows: bool = False) -> Any:
         """Return a dense matrix of an array of two dimensions, which lies in memory by columns or by rows."""
         rows, columns = values.shape
@@ -92,7 +100,7 @@ class JavaObjects:
 
     def machine(self, fit: Any) -> tuple[Any, Any, Any]:
         """Return the intercept, the coefficients and the factors of a factorization machine."""
-        return fit.intercept, self.vector(fit.linear).compressed(), self.matrix(fit.factors, by_rows=True)
+        return fit.intercept, self.compressed(fit.linear), self.matrix(fit.factors, by_rows=True)
 
     def sampled(self, rdd: Any, most: int, count: int, seed: int) -> list[Any]:
         """Return records of a Java RDD of so many, drawn with replacement, which are likely to be ``most`` or more."""
