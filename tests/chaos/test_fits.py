@@ -21,6 +21,9 @@ from vispark.ml.recommendation import ALS
 pytest.importorskip("pyarrow")
 pytestmark = pytest.mark.chaos
 
+#: Modules that workers of Spark are forked with.
+IN_TASKS = "vispark.tables.read_by_jvm pyspark.ml"
+
 #: By estimator: a fit, and the function that each of its iterations calls in the driver.
 FITS: dict[str, tuple[Callable[[DataFrame], list[np.ndarray]], str]] = {
     "LogisticRegression": (lambda df: [LogisticRegression(maxIter=4).fit(df).coefficients.toArray()],

@@ -29,6 +29,9 @@ from vispark.tables.types import of_arrow
 
 pa = pytest.importorskip("pyarrow")
 
+#: Modules that workers of Spark are forked with.
+IN_TASKS = "vispark.tables.read_by_jvm"
+
 EXAMPLES = int(os.environ.get("VISPARK_EXAMPLES", "20"))
 FILL = -1.0
 

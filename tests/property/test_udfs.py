@@ -16,6 +16,9 @@ from tests.system.vrdd_tools import host_context
 
 pytest.importorskip("pyarrow")
 
+#: Modules that workers of Spark are forked with.
+IN_TASKS = "vispark.tables.read_by_jvm"
+
 
 @pytest.fixture(scope="module")
 def spark(local: Topology) -> Iterator[SparkSession]:

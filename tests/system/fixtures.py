@@ -49,9 +49,9 @@ def no_leaks() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def local() -> Iterator[topology.Topology]:
-    """Two task slots in the driver's JVM."""
-    with _use(topology.local(2)) as running:
+def local(request: pytest.FixtureRequest) -> Iterator[topology.Topology]:
+    """Two task slots in the driver's JVM; IN_TASKS of a module names what its tasks import beside what all do."""
+    with _use(topology.local(2, getattr(request.module, "IN_TASKS", ""))) as running:
         yield running
 
 

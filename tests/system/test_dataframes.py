@@ -18,6 +18,9 @@ from vispark.errors import PlanError, RecordError
 
 pytest.importorskip("pyarrow")
 
+#: Modules that workers of Spark are forked with.
+IN_TASKS = "vispark.tables.read_by_jvm"
+
 
 @pytest.fixture(scope="module")
 def sc(local: Topology) -> Iterator[SparkContext]:

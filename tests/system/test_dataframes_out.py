@@ -19,6 +19,9 @@ from vispark.errors import PlanError
 
 pytest.importorskip("pyarrow")
 
+#: Modules that workers of Spark are forked with.
+IN_TASKS = "vispark.tables.read_by_jvm"
+
 INT8 = ("int8", "tinyint", [1, -2, 3])
 DTYPES = [INT8, ("bool", "boolean", [True, False, True]), ("int16", "smallint", [1, -2, 300]),
           ("int32", "int", [1, -2, 2**31 - 1]), ("int64", "bigint", [1, -2**63, 2**63 - 1]),

@@ -45,6 +45,9 @@ from vispark.runtime.driver.session import Session
 pytest.importorskip("pyarrow")
 pytestmark = pytest.mark.timeout(300)
 
+#: Modules that workers of Spark are forked with.
+IN_TASKS = "vispark.tables.read_by_jvm pyspark.ml"
+
 
 @pytest.fixture(scope="module")
 def sc(local: Topology) -> Iterator[SparkContext]:

@@ -15,6 +15,9 @@ from vispark.ml.installation import ESTIMATORS
 
 pytest.importorskip("pyarrow")
 
+#: Modules that workers of Spark are forked with.
+IN_TASKS = "vispark.tables.read_by_jvm pyspark.ml"
+
 #: Estimators of which CI takes a draw.
 IN_CI = ["LinearRegression", "LogisticRegression", "GeneralizedLinearRegression", "BisectingKMeans", "ALS"]
 #: Replaced names that are no estimators with numbers of their own; what they take is tested in test_ml_searches.py.

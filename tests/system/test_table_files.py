@@ -17,6 +17,9 @@ from vispark import read_csv, read_orc, read_parquet
 from vispark.errors import PlanError, RecordError
 
 pa = pytest.importorskip("pyarrow")
+
+#: Modules that workers of Spark are forked with.
+IN_TASKS = "vispark.tables.read_by_jvm"
 pq = pytest.importorskip("pyarrow.parquet")
 pc = pytest.importorskip("pyarrow.compute")
 

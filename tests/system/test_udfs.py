@@ -19,6 +19,9 @@ from vispark.udfs.translated import ARROW_ITERATOR
 pytest.importorskip("pyarrow")
 pytestmark = pytest.mark.skipif(ARROW_ITERATOR is None, reason="PySpark has UDFs of Arrow arrays from 4.1 on")
 
+#: Modules that workers of Spark are forked with.
+IN_TASKS = "vispark.tables.read_by_jvm"
+
 
 @pytest.fixture(scope="module")
 def sc(local: Topology) -> Iterator[SparkContext]:

@@ -118,12 +118,14 @@ class Topology:
 
 
 @contextlib.contextmanager
-def local(cores: int = 2) -> Iterator[Topology]:
-    """Tasks run in threads of the driver's JVM, and their Python workers beside it."""
+def local(cores: int = 2, imports: str = "") -> Iterator[Topology]:
+    """Tasks run in threads of the driver's JVM, and their Python workers beside it, which are forked with ``imports``.
+    """
     with _workplace() as (place, mark):
         node = _node(place, DRIVER)
         start_jvm()
-        conf = _executor_environment(node, mark) | {"spark.python.daemon.module": "tests.system.pyspark_daemon"}
+        conf = _executor_environment(node, mark) | {"spark.python.daemon.module": "tests.system.pyspark_daemon",
+                                                    "spark.executorEnv.VISPARK_TEST_IMPORTS": imports}
         yield Topology(f"local[{cores}]", (node,), 0, place, conf)
 
 
