@@ -71,6 +71,27 @@ def test_few_records_become_a_list_of_the_driver():
     assert 'n = [s[1] / 2 for s in data.vmap(lambda p: (0, p)).reduceByKey(lambda a, b: a + b).collect()]' in text
 
 
+@pytest.mark.parametrize(("call", "wanted"), [
+    ("filter(lambda x: x > i).count()", "vmap(lambda x: 1 if x > i else 0).sum()"),
+    ("filter(lambda x: (x > i)).count( )", "vmap(lambda x: (1 if x > i else 0)).sum( )"),
+    ("filter(lambda x: 1 if x > i else 0).count()", "vmap(lambda x: 1 if (1 if x > i else 0) else 0).sum()"),
+    ("map(lambda x: x + i).filter(good).count()",
+     "vmap(lambda x: x + i).vmap(lambda each: 1 if good(each) else 0).sum()"),
+])
+def test_what_a_filter_leaves_is_counted_by_a_sum(call: str, wanted: str):
+    before = "def good(x):\n    return x > 2\ndata = sc.parallelize(a).cache()\nfor i in b:\n    n = data."
+    assert _changed(before + call + "\n")[-1] == "n = data." + wanted
+
+
+def test_what_a_filter_leaves_of_pairs_is_counted_by_their_fields():
+    text = "data = sc.parallelize(a).cache()\nfor i in b:\n    n = data.filter(lambda p: p[0] > i).count()\n"
+    capture = _captured(text, [(1.0, 2.0)], ("filter", {"pairs": True}))
+    assert 'data.vmap(lambda p: 1 if p["key"] > i else 0).sum()' in port(SourceProgram("job.py", text), capture).text
+    named = text.replace("lambda p: p[0] > i", "good")
+    assert "a lambda of the pair" in port(SourceProgram("job.py", named), _captured(
+        named, [(1.0, 2.0)], ("filter", {"pairs": True}))).refused[0]
+
+
 def test_a_map_of_few_records_with_a_comment_behind_it_stays():
     text = _port("""
         data = sc.parallelize(a).cache()

@@ -102,11 +102,20 @@ def test_an_assignment_that_may_not_have_run_is_not_the_only_one():
     assert [program.text_of(each) for each in program.values_of(name)] == ["a.map(f)", "sc.parallelize(x)"]
 
 
+def test_workers_find_the_least_records():
+    answer = _of("""
+            data = sc.parallelize(x).cache()
+            for q in queries:
+                data.map(lambda x: abs(x - q)).takeOrdered(3)
+        """)
+    assert answer.qualifies and [each.verdict for each in answer.loops[0].advice][-2:] == ["vmap", "as it is"]
+
+
 def test_a_chain_that_leaves_the_device_gains_nothing():
     answer = _of("""
         data = sc.parallelize(x).cache()
         for _ in range(3):
-            data.map(lambda x: x + 1).filter(lambda x: x > 2).count()
+            data.map(lambda x: x + 1).filter(lambda x: x > 2).collect()
         """)
     assert not answer.qualifies
     assert any("leave it at line 4, .filter" in each.detail for each in answer.loops[0].advice)

@@ -17,7 +17,7 @@ from vispark.migrate.joined import with_modules
 from vispark.migrate.loop_prediction import PredictionTarget, predicted_loop
 from vispark.migrate.modules_beside import called_in_loops
 from vispark.migrate.row_functions import FunctionOfRow, rows_of
-from vispark.migrate.rules import LoopRules
+from vispark.migrate.rules import NOT_CACHED, LoopRules
 from vispark.migrate.sites import RddCall, SourceProgram
 from vispark.migrate.typed import AS_DICTS
 
@@ -93,7 +93,7 @@ def asking_recorded(recorded: dict[RddCall, CapturedCall]) -> Callable[[RddCall]
         if found is None:
             return Verdict(False, "it did not run")
         if found.is_read is None:
-            return Verdict(False, "what it goes over is not cached, so its records were not looked at: cache it first")
+            return Verdict(False, NOT_CACHED)
         return Verdict(found.is_read, AS_DICTS if found.pairs else found.reason, found.reason_line)
     return ask
 

@@ -256,6 +256,8 @@ class _Porter:
     def _call(self, call: RddCall, advice: Advice, kept: RddCall, bases: set[RddCall]) -> Iterator[Edit]:
         if advice.verdict == "vmap":
             yield from self._map(call, kept, bases)
+            if call.method == "filter":
+                yield from self._counted(call)
         elif advice.verdict == "rows of blocks":
             yield from self._rows(call, bases)
         elif advice.verdict == "fold" and call.method == "reduceByKey":
@@ -284,6 +286,26 @@ class _Porter:
         yield Edit(name, name + len(call.method), "vmap")
         if of:
             yield self._argument(call, f'of="{of}"')
+
+    def _counted(self, call: RddCall) -> Iterator[Edit]:
+        """Yield the edits of ``filter(f).count()`` that make a sum of 1 where ``f`` holds and 0 elsewhere of it."""
+        function, count = call.node.args[0], self.program.parent(call.node)
+        start, end = self.text.start(function), self.text.end(function)
+        if isinstance(function, ast.Lambda):
+            body = function.body
+            start, end = self.text.start(body), self.text.end(body)
+            # What is choosing itself, or binds a name, is no test without parentheses.
+            left, right = ("(", ")") if isinstance(body, ast.IfExp | ast.Lambda | ast.NamedExpr) else ("", "")
+            yield Edit(start, start, f"1 if {left}")
+            yield Edit(end, end, f"{right} else 0")
+        elif call in self.recorded and self.recorded[call].pairs:
+            raise self._stop(call, "its records are pairs; write a lambda of the pair in place of a name")
+        else:
+            yield Edit(start, start, "lambda each: 1 if ")
+            yield Edit(end, end, "(each) else 0")
+        if count is not None:
+            name = self.text.end(count) - len("count")
+            yield Edit(name, name + len("count"), "sum")
 
     def _pairs(self, call: RddCall) -> Iterator[Edit]:
         """Yield the edits that have a function take dicts apart in place of pairs."""

@@ -37,7 +37,17 @@ from vispark.migrate.result_recorder import run as run_with_results
 from vispark.migrate.row_functions import axes_around
 from vispark.migrate.rules import DRAWS, MAPS
 from vispark.migrate.sites import ACTIONS, TRANSFORMATIONS, SourceProgram
-from vispark.migrate.typed import PAIRS, as_dicts, bytes_of, described, is_of_pairs, of_dicts, traffic_of, typed_verdict
+from vispark.migrate.typed import (
+    PAIRS,
+    as_dicts,
+    bytes_of,
+    described,
+    is_of_pairs,
+    of_dicts,
+    one_where,
+    traffic_of,
+    typed_verdict,
+)
 
 #: Records of what is cached that are taken, results of an action that are kept, and runs whose times are.
 SAMPLE, RESULTS, TIMES = 256, 100, 10_000
@@ -290,9 +300,9 @@ class Recorder:
 
     def _judge(self, call: CapturedCall, samples: dict[int, list[Any]]) -> None:
         functions = self._live[call.number].functions if call.number in self._live else ()
-        if not functions or call.method not in MAPS | FOLDS:
+        if not functions or call.method not in MAPS | FOLDS | {"filter"}:
             return
-        function = functions[0]
+        function = functions[0] if call.method != "filter" else one_where(functions[0])
         if call.method in ("aggregate", "treeAggregate"):
             said = aggregate_verdict(*functions[-2:]) if len(functions) > 1 else fold_verdict(function)
         elif call.method in FOLDS:

@@ -21,13 +21,18 @@ _TOTALS = frozenset(["sum", "count", "min", "max", "mean", "stats", "variance", 
 DRAWS = frozenset(["sample"])
 #: Operations by key, in workers where keys are numbers.
 _BY_KEY = frozenset(["join", "distinct", "sortByKey", "sortBy", "partitionBy", "countByKey", "cogroup", "groupByKey"])
-#: Actions that take records as they are.
-_TAKING = frozenset(["collect", "collectAsMap", "take", "first", "isEmpty", "takeSample", "toLocalIterator"])
+#: Actions that take records as they are, with how these come to the driver.
+_TAKING = dict.fromkeys(["collect", "collectAsMap", "take", "first", "isEmpty", "takeSample", "toLocalIterator"],
+                        "brings its records to the driver") | dict.fromkeys(
+    ["takeOrdered", "top"], "the workers sort their records, and as many as are asked for leave them")
 #: Operations of grids in disguise: records go to their neighbours' keys and are joined there.
 _TO_NEIGHBOURS = frozenset(["flatMap"])
 _AT_NEIGHBOURS = frozenset(["join", "leftOuterJoin", "rightOuterJoin", "fullOuterJoin", "cogroup", "reduceByKey",
                             "groupByKey"])
 _JOINS = frozenset(["join", "leftOuterJoin", "rightOuterJoin", "fullOuterJoin", "cogroup", "union"])
+
+#: Reason for which nothing is known of a recorded function.
+NOT_CACHED = "what it goes over is not cached, so its records were not looked at: cache it first"
 
 #: Verdict of a function, by the operation's call: None where it is not known.
 Ask = Callable[[RddCall], Verdict | None]
@@ -41,6 +46,22 @@ class _State:
 
     name: str
     reason: str = ""
+
+
+def counting(program: SourceProgram, call: RddCall) -> ast.Attribute | None:
+    """Return the ``.count`` of ``filter(f).count()``; None of other operations, and of functions with more than one
+    parameter.
+    """
+    if call.method != "filter" or len(call.node.args) != 1 or call.node.keywords:
+        return None
+    function, behind = call.node.args[0], program.parent(call.node)
+    if isinstance(function, ast.Lambda):
+        if [ast.unparse(function.args)] != [each.arg for each in function.args.args]:
+            return None
+    elif not isinstance(function, ast.Name):
+        return None
+    action = program.parent(behind) if isinstance(behind, ast.Attribute) and behind.attr == "count" else None
+    return behind if isinstance(behind, ast.Attribute) and isinstance(action, ast.Call) and not action.args else None
 
 
 class LoopRules:
@@ -122,6 +143,8 @@ class LoopRules:
             return self._put(call, "stays", f"behind what stays in Spark: {on.reason}", on)
         if method in MAPS:
             return self._of_map(call)
+        if counting(self.program, call) is not None:
+            return self._of_map(call)
         if method in FOLDS:
             return self._of_fold(call)
         if method in DRAWS:
@@ -129,7 +152,7 @@ class LoopRules:
         if method in _TOTALS:
             return self._put(call, "fold", "the workers fold it", _State("local"))
         if method in _TAKING:
-            return self._put(call, "as it is", "brings its records to the driver", _State("local"))
+            return self._put(call, "as it is", _TAKING[method], _State("local"))
         if method in _BY_KEY:
             return self._of_keys(call)
         return self._put(call, "stays", f"{method} is a Spark job that brings the records into Python",
@@ -162,6 +185,8 @@ class LoopRules:
             return self._put(call, "by hand", f"{said.reason}{where}",
                              _State("spark", f"the function of {self.program.where(call.line)}"))
         what = ".vmap(f, of=\"value\")" if call.method == "mapValues" else ".vmap"
+        if call.method == "filter":
+            what = ".vmap of 1 where it holds, else 0, and .sum()"
         what += f"; {said.reason}" if said.reason else ""
         return self._put(call, "vmap", what if self.certain else f"{what}; the translator reads it, types are not "
                          "known", _State("device"))
@@ -238,7 +263,7 @@ class LoopRules:
             return self._said(call, "cache", f'cache("GPU"){kept}')
         said = self.ask(call) if call.method in MAPS else None
         why = "runs once"
-        if said is not None and not said.is_read:
+        if said is not None and not said.is_read and said.reason != NOT_CACHED:
             why += f"; {said.reason}"
         return self._said(call, "stays", why)
 

@@ -96,6 +96,17 @@ def of_dicts(function: Function) -> Function:
     return lambda record: function((record["key"], record["value"]))
 
 
+def one_where(function: Function) -> Function:
+    """Return a function that gives 1 for the records that another one keeps, and 0 for others.
+
+    Examples
+    --------
+    >>> one_where(lambda x: x > 2)(3), one_where(lambda x: x > 2)(1)
+    (1, 0)
+    """
+    return lambda record: 1 if function(record) else 0
+
+
 def as_dicts(records: Sequence[Any]) -> list[dict[str, Any]]:
     """Return pairs as dicts with a key and a value."""
     return [{"key": key, "value": value} for key, value in records]

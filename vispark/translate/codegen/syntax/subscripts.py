@@ -206,7 +206,8 @@ def element_index(emit: Emitter, number: Number, extent: int, node: nodes.Index 
     if not isinstance(number, Number):
         raise Refusal(f"an index is {describe(number)}; it must be an integer")
     if number.type.kind not in "iu":
-        raise Refusal(f"an index is {number.type}; it must be an integer")
+        raise Refusal(f"an index is {number.type}; it must be an integer, as int(...) gives; whole numbers in a record "
+                      "beside others are of the others' type")
     if number.known and not -extent <= number.value < extent:
         raise Refusal(f"index {number.value} is outside an axis of length {extent}")
     if number.known:
