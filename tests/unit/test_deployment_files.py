@@ -153,6 +153,49 @@ def test_scripts_say_what_they_were_not_given(written: Path, platform: str, tmp_
     assert ran.returncode in (1, 2) and "wheel" in ran.stderr and "vispark" in ran.stderr + text
 
 
+def _submitted(written: Path, gpus: str, cores: str) -> subprocess.CompletedProcess[str]:
+    """Run YARN's script with a ``spark-submit`` that prints its arguments."""
+    stub = written / "spark-submit"
+    stub.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    stub.chmod(0o755)
+    (written / "yarn" / "gpus.sh").touch()
+    return subprocess.run(["bash", str(written / "yarn/submit.sh"), "a program.py", "7"], capture_output=True,
+                          text=True, timeout=30, check=False, env=os.environ | {
+                              "PATH": f"{written}:{os.environ['PATH']}", "VISPARK_ARCHIVE": "environment.tar.gz",
+                              "VISPARK_EXECUTOR_GPUS": gpus, "VISPARK_EXECUTOR_CORES": cores})
+
+
+@pytest.mark.parametrize("cores", [1, 3, 6, 7, 15, 24, 48])
+def test_yarn_runs_as_many_tasks_as_cores(written: Path, cores: int):
+    ran = _submitted(written, "1", str(cores))
+    share = float(next(line for line in ran.stdout.splitlines() if "task.resource" in line).partition("=")[2])
+    assert int(1 / share) == cores and ran.stdout.splitlines()[-2:] == ["a program.py", "7"]
+
+
+@pytest.mark.parametrize(("gpus", "share"), [("4", "1"), ("10", "2"), ("2", "0.5")])
+def test_tasks_on_yarn_have_whole_gpus_where_there_are_more_than_cores(written: Path, gpus: str, share: str):
+    assert f"spark.task.resource.gpu.amount={share}\n" in _submitted(written, gpus, "4").stdout
+
+
+@pytest.mark.parametrize(("gpus", "cores"), [("1", "0"), ("two", "4"), ("1", "4.5"), ("-1", "4")])
+def test_yarns_script_refuses_what_is_no_number(written: Path, gpus: str, cores: str):
+    ran = _submitted(written, gpus, cores)
+    assert ran.returncode == 2 and f"VISPARK_EXECUTOR_CORES={cores} have to be" in ran.stderr and ran.stdout == ""
+
+
+def test_a_node_of_dataproc_without_python_says_so(written: Path, tmp_path: Path):
+    for name in ("mktemp", "rm"):
+        (tmp_path / name).symlink_to(shutil.which(name) or name)
+    (tmp_path / "gsutil").symlink_to("/bin/true")
+    metadata = tmp_path / "metadata"
+    metadata.write_text("#!/bin/sh\necho gs://bucket/vispark-1-py3-none-any.whl\n")
+    metadata.chmod(0o755)
+    text = (written / "dataproc/init.sh").read_text().replace("/usr/share/google/get_metadata_value", str(metadata))
+    ran = subprocess.run(["/bin/bash", "-c", text.replace("/opt/conda", "/nowhere")], capture_output=True, text=True,
+                         env={"PATH": str(tmp_path)}, timeout=30, check=False)
+    assert ran.returncode == 1 and "there is no Python on this node" in ran.stderr
+
+
 def test_the_script_of_a_worker_counts_its_gpus(written: Path):
     for gpus, amount in (("0,1,2", 3), ("MIG-1234-5678", 1), ("", 0)):
         ran = subprocess.run(["bash", "-c", f'. "{written}/standalone/spark-env.sh"; echo "$SPARK_WORKER_OPTS"'],

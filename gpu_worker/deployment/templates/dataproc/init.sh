@@ -21,7 +21,10 @@ esac
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 gsutil cp "$wheel" "$folder/"
-python=$(command -v /opt/conda/default/bin/python || command -v python3.11 || command -v python3)
+python=$(command -v /opt/conda/default/bin/python || command -v python3.11 || command -v python3) || {
+    echo "init.sh: there is no Python on this node; vispark needs 3.11 or newer" >&2
+    exit 1
+}
 "$python" -m pip install --no-cache-dir --no-deps "$folder/$(basename "$wheel")"
 "$python" -m pip install --no-cache-dir 'msgpack>=1.0.8' 'click>=8.1' 'rich>=13' 'platformdirs>=4' 'tenacity>=8.2' \
     'cryptography>=42' 'cuda-core[cu13]' 'cuda-bindings[all]==13.*'

@@ -6,7 +6,16 @@ set -euo pipefail
 archive=${VISPARK_ARCHIVE:?is not set: the archive with the Python environment, a file or an hdfs:// address}
 gpus=${VISPARK_EXECUTOR_GPUS:-1}
 cores=${VISPARK_EXECUTOR_CORES:-4}
+case $gpus:$cores in
+*[!0-9:]* | :* | *: | 0* | *:0*)
+    echo "submit.sh: VISPARK_EXECUTOR_GPUS=$gpus and VISPARK_EXECUTOR_CORES=$cores have to be numbers from 1 on" >&2
+    exit 2
+    ;;
+esac
 [ $# -gt 0 ] || { echo "submit.sh: which program? submit.sh program.py [arguments]" >&2; exit 2; }
+
+# Rounded down: with 1 / 6 = 0.166667 Spark would run five tasks at once on six cores. Above 1 it takes whole numbers.
+share=$(awk -v g="$gpus" -v c="$cores" 'BEGIN { print g < c ? int(1000000 * g / c) / 1000000 : int(g / c) }')
 
 # Found in the archive, as each node unpacks it.
 script=$(dirname "$0")/gpus.sh
@@ -21,6 +30,6 @@ exec spark-submit --master yarn --deploy-mode "${VISPARK_DEPLOY_MODE:-cluster}" 
     --conf "spark.executor.cores=$cores" \
     --conf "spark.executor.resource.gpu.amount=$gpus" \
     --conf spark.executor.resource.gpu.discoveryScript=./gpus.sh \
-    --conf "spark.task.resource.gpu.amount=$(awk -v g="$gpus" -v c="$cores" 'BEGIN { print g / c }')" \
+    --conf "spark.task.resource.gpu.amount=$share" \
     --conf spark.vispark.lease=30 \
     "$@"
