@@ -12,15 +12,14 @@ import os
 import select
 import socket
 import struct
-import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from gpu_worker.protocol.codec import decode, encode
 from gpu_worker.protocol.errors import BY_NAME, OutOfResources, Place, ProtocolError, VisparkError, WorkerLost
 from gpu_worker.protocol.messages import Failure
+from gpu_worker.protocol.processors import are_free
 from gpu_worker.protocol.system import is_refusal, refused
 
 #: A frame before the peer is known, and any later one.
@@ -34,10 +33,6 @@ FIRST_BYTES = 128 << 10
 #: How long a worker looks for a next request before it sleeps, and a client for an answer, in seconds.
 LINGER_SECONDS = 0.002
 PATIENT_SECONDS = 0.01
-
-#: The fewest processors with which they do so, and for how long it counts that some were free, in seconds.
-LINGER_PROCESSORS = 4
-_FREE_SECONDS = 0.02
 
 #: After how long whoever waits for what nobody tells of looks again, in seconds.
 _NAP_SECONDS = 5e-5
@@ -53,17 +48,6 @@ _LENGTH = struct.Struct("!I")
 _ANCILLARY_BYTES = socket.CMSG_LEN(MAX_DESCRIPTORS * array.array("i").itemsize)
 #: As ints: arithmetic with enumerations takes longer than a system call.
 _CLOEXEC, _CUT_OFF = int(socket.MSG_CMSG_CLOEXEC), int(socket.MSG_CTRUNC)
-
-
-@dataclass
-class _Free:
-    """Cached result of whether there were processors to spare, valid until a time on the monotonic clock."""
-
-    now: bool = False
-    until: float = 0.0
-
-
-_free = _Free()
 
 
 class CutOff(OutOfResources):
@@ -157,7 +141,7 @@ class Connection:
         ``still`` says so, or there is input for ``others``: their threads, which sleep, would get the interpreter's
         lock late, as it is free for less than they take to wake up. Whether there is input.
         """
-        if not _processors_are_free():
+        if not are_free():
             return False
         looking, own = select.poll(), self.socket.fileno()
         for each in (self.socket, *others):
@@ -190,7 +174,7 @@ class Connection:
         while not done():
             if looking.poll(0):
                 return False
-            if time.monotonic() > until or not _processors_are_free():
+            if time.monotonic() > until or not are_free():
                 time.sleep(_NAP_SECONDS)
         return True
 
@@ -289,30 +273,6 @@ def encoded(message: object, of: object) -> bytes:
         raise ProtocolError(f"a message of {len(body)} bytes is over the cap of {MAX_FRAME}; "
                             "use fewer partitions per worker or smaller array arguments")
     return body
-
-
-def _processors_are_free() -> bool:
-    """Return whether this process may use up time in order to be quick.
-
-    What counts is who wants a processor at this moment: means over minutes tell of work that is long over. The system
-    counts threads of the whole machine, of whose processors this process may have a few alone.
-    """
-    now = time.monotonic()
-    if now > _free.until:
-        _free.now = len(os.sched_getaffinity(0)) >= LINGER_PROCESSORS and _running() < (os.cpu_count() or 1)
-        _free.until = now + _FREE_SECONDS
-    return _free.now
-
-
-def _running() -> int:
-    """Return the number of threads on this machine that run or wait for a processor; a very large number if it is
-    unknown.
-    """
-    try:
-        with open("/proc/loadavg", "rb", buffering=0) as load:
-            return int(load.read(128).split()[3].partition(b"/")[0])
-    except OSError:
-        return sys.maxsize
 
 
 def close_all(descriptors: Sequence[int]) -> None:

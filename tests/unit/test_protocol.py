@@ -8,6 +8,7 @@ import mmap
 import os
 import socket
 import struct
+import sys
 import threading
 import time
 import types
@@ -19,7 +20,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpu_worker.protocol import codec, errors, wire
+from gpu_worker.protocol import codec, errors, processors, wire
 from gpu_worker.protocol.codec import MAX_ITEMS, decode, encode
 from gpu_worker.protocol.errors import Place, ProtocolError, VisparkError, WorkerLost
 from gpu_worker.protocol.messages import (
@@ -364,7 +365,7 @@ def test_memory_lives_as_long_as_its_views():
 
 def test_a_side_looks_for_input_for_a_while(pair, monkeypatch):
     sender, receiver = pair
-    monkeypatch.setattr(wire, "_free", wire._Free(True, float("inf")))
+    monkeypatch.setattr(wire, "are_free", lambda: True)
     started = time.monotonic()
     assert not receiver.linger(0.05) and 0.05 <= time.monotonic() - started < 5
     assert not receiver.linger(30, lambda: False) and time.monotonic() - started < 10
@@ -378,27 +379,30 @@ def test_a_side_looks_for_input_for_a_while(pair, monkeypatch):
     assert receiver.linger(30) and receiver.wait(30) and time.monotonic() - started < 10
     assert receiver.receive(Request)[0] == Release(1, (2,))
     assert not receiver.wait(0.01)
-    monkeypatch.setattr(wire, "LINGER_PROCESSORS", 1)
-    for running, looks in ((1, True), (10**6, False)):
-        monkeypatch.setattr(wire, "_running", lambda running=running: running)
-        monkeypatch.setattr(wire, "_free", wire._Free())
-        assert wire._processors_are_free() is looks
+    monkeypatch.setattr(wire, "are_free", lambda: False)
     started = time.monotonic()
-    wire._free.until = float("inf")
     assert not receiver.linger(30) and time.monotonic() - started < 10
 
 
-@pytest.mark.parametrize(("running", "looks"), [(20, True), (63, True), (64, False)])
-def test_threads_on_a_machines_other_processors_keep_nobody_from_looking(running, looks, monkeypatch):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(14)))
+@pytest.mark.parametrize(("own", "running", "waited", "looks"), [
+    (14, 20, 0, True), (14, 63, 0, True), (14, 64, 0, False), (3, 1, 0, False), (14, 20, 0.5, False),
+    (14, 20, 0.05, True)])
+def test_processors_are_free_where_neither_others_nor_own_work_wants_them(own, running, waited, looks, monkeypatch):
+    """``own`` of 64 processors; within 1 s the thread waited for them for ``waited`` seconds."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(own)))
     monkeypatch.setattr(os, "cpu_count", lambda: 64)
-    monkeypatch.setattr(wire, "_running", lambda: running)
-    monkeypatch.setattr(wire, "_free", wire._Free())
-    assert wire._processors_are_free() is looks
+    monkeypatch.setattr(processors, "_running", lambda: running)
+    monkeypatch.setattr(processors, "_waited", lambda: 7 + waited)
+    monkeypatch.setattr(processors, "_last", last := processors._Look())
+    last.at, last.waited = time.monotonic() - 1, 7
+    assert processors.are_free() is looks
+    monkeypatch.setattr(processors, "_running", lambda: sys.maxsize)
+    last.at = time.monotonic() + 30
+    assert processors.are_free() is looks        # which counts for a while
 
 
-def test_threads_that_run_are_counted():
-    assert wire._running() >= 1
+def test_threads_that_run_and_wait_are_counted():
+    assert processors._running() >= 1 and 0 <= processors._waited() < time.monotonic()
 
 
 def test_a_connection_that_was_closed_here_does_not_blame_the_peer():

@@ -22,7 +22,7 @@ from gpu_worker.device.base import Source
 from gpu_worker.device.cache import KernelCache
 from gpu_worker.device.host import compiler
 from gpu_worker.device.host.device import HostDevice
-from gpu_worker.protocol import wire
+from gpu_worker.protocol import processors
 from gpu_worker.protocol.errors import OutOfMemory, OutOfResources, VisparkError, WorkerLost, WorkerUnavailable
 from gpu_worker.protocol.messages import (
     VERSION,
@@ -255,8 +255,8 @@ def test_what_only_makes_things_quicker_or_clearer_fails_silently(monkeypatch, t
     assert log.tail(path, 5) == "a line"
     monkeypatch.setattr("builtins.open", refusing(errno.EMFILE))
     monkeypatch.setattr(Path, "open", refusing(errno.EMFILE))
-    monkeypatch.setattr(wire._free, "until", 0.0)
-    assert log.tail(path, 5) == "" and not wire._processors_are_free()
+    monkeypatch.setattr(processors, "_last", processors._Look())
+    assert log.tail(path, 5) == "" and not processors.are_free() and processors._waited() == 0
     assert crash_record.read(path) is None
 
 

@@ -125,7 +125,7 @@ class PlanSender:
 
     def _meet(self, ready: DistributedExecutable, worlds: Sequence[World | None], residency: Residency) -> None:
         """Check that a world can begin before tasks wait for it, as these cannot be told of a failure."""
-        if not self._workers.relays:
+        if not any(worlds) or not self._workers.relays:
             return
         for (home, prepared), world in zip(ready.shares, worlds, strict=True):
             if world is not None and not world.addresses and (world.rank, world.turn) == (0, 0):
