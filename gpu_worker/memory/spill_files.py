@@ -52,8 +52,8 @@ class SpillFiles:
         return self._made(content.nbytes, content)
 
     def reserve(self, nbytes: int) -> np.ndarray:
-        """Return ``nbytes`` bytes (uint8) to be written, that lie in a file as those of :meth:`write` do, and are on
-        the disk after :func:`sync`.
+        """Return ``nbytes`` bytes (uint8) that :func:`store` stores in, and that lie in a file as :meth:`write` has
+        it; they are on the disk after :func:`sync`.
 
         Raises
         ------
@@ -69,19 +69,53 @@ class SpillFiles:
         with _disk(nbytes, directory), tempfile.TemporaryFile(dir=directory, buffering=0) as file:
             os.posix_fallocate(file.fileno(), 0, nbytes)
             if content is not None:
-                _write(file.fileno(), content)
-            return np.asarray(SpilledContent(file.fileno(), nbytes, directory, is_written=content is not None))
+                _write(file.fileno(), content, 0)
+                # Until it is on the disk its pages are as dear as memory's, and a disk that fails is not told of.
+                os.fdatasync(file.fileno())
+            writable = None if content is not None else os.dup(file.fileno())
+            try:
+                return np.asarray(SpilledContent(file.fileno(), nbytes, directory, writable))
+            except (OSError, ValueError):
+                if writable is not None:
+                    os.close(writable)
+                raise
 
 
 class SpilledContent:
-    """Bytes in a file of a directory, mapped; numpy's views of it keep it."""
+    """Bytes in a file of a directory, mapped to be read; numpy's views of it keep it.
 
-    def __init__(self, descriptor: int, nbytes: int, directory: str, *, is_written: bool = True):
+    They are not stored through the mapping: where a file system copies on write, as some do whatever was allocated, a
+    store that finds no room ends the process (SIGBUS), and a write is an error.
+
+    Parameters
+    ----------
+    descriptor : int
+        Of the file; stays the caller's.
+    nbytes : int
+        Its size.
+    directory : str
+        Where it is, for errors.
+    writable : int, optional
+        Another one, for what is to be stored; closed by :meth:`sync`.
+    """
+
+    _writable: int | None = None
+
+    def __init__(self, descriptor: int, nbytes: int, directory: str, writable: int | None = None):
         self._directory = directory
-        self._memory = mmap.mmap(descriptor, nbytes, access=mmap.ACCESS_READ if is_written else mmap.ACCESS_WRITE)
+        self._memory = mmap.mmap(descriptor, nbytes, access=mmap.ACCESS_READ)
         with suppress(OSError):
             self._memory.madvise(mmap.MADV_SEQUENTIAL)
         self._array: np.ndarray = np.frombuffer(self._memory, np.uint8)
+        self._writable = writable
+
+    def __del__(self) -> None:
+        self._close()
+
+    def _close(self) -> None:
+        writable, self._writable = self._writable, None
+        if writable is not None:
+            os.close(writable)
 
     @property
     def __array_interface__(self) -> dict[str, Any]:
@@ -92,10 +126,18 @@ class SpilledContent:
         with suppress(OSError):
             self._memory.madvise(mmap.MADV_WILLNEED)
 
-    def sync(self) -> None:
-        """Wait until what was stored is on the disk. Raises as :func:`sync`."""
+    def store(self, target: np.ndarray, source: np.ndarray) -> None:
+        """Store bytes as a view's of the content. Raises as :func:`store`."""
+        assert self._writable is not None
         with _disk(self._array.nbytes, self._directory):
-            self._memory.flush()
+            _write(self._writable, source, target.ctypes.data - self._array.ctypes.data)
+
+    def sync(self) -> None:
+        """Wait until what was stored is on the disk; nothing more is stored. Raises as :func:`sync`."""
+        if self._writable is not None:
+            with _disk(self._array.nbytes, self._directory):
+                os.fdatasync(self._writable)
+            self._close()
 
 
 def spilled(memory: np.ndarray | None) -> SpilledContent | None:
@@ -104,6 +146,28 @@ def spilled(memory: np.ndarray | None) -> SpilledContent | None:
     while isinstance(base, np.ndarray):
         base = base.base
     return base if isinstance(base, SpilledContent) else None
+
+
+def store(target: np.ndarray, source: np.ndarray) -> None:
+    """Store bytes in memory that was taken for them, or in the file that it is of.
+
+    Parameters
+    ----------
+    target, source : ndarray
+        Contiguous, of equally many bytes (uint8); ``target`` of :meth:`SpillFiles.reserve`, or host memory.
+
+    Raises
+    ------
+    OutOfMemory
+        If the file system has no room.
+    SpillError
+        If the disk cannot be written.
+    """
+    content = spilled(target)
+    if content is None:
+        target[:] = source
+    elif source.nbytes:
+        content.store(target, source)
 
 
 def sync(memories: Iterable[np.ndarray | None]) -> None:
@@ -124,7 +188,7 @@ def sync(memories: Iterable[np.ndarray | None]) -> None:
     Examples
     --------
     >>> memory = SpillFiles("").reserve(4)
-    >>> memory[:] = 7
+    >>> store(memory, np.arange(4, dtype=np.uint8))
     >>> sync([memory[:2], memory[2:]])
     """
     for content in {spilled(memory) for memory in memories}:
@@ -142,10 +206,8 @@ def _disk(nbytes: int, directory: str) -> Iterator[None]:
         raise type(error)(f"{error.message}: spark.vispark.spillDir names another directory") from error
 
 
-def _write(descriptor: int, content: np.ndarray) -> None:
-    left, offset = content, 0
+def _write(descriptor: int, content: np.ndarray, offset: int) -> None:
+    left = content
     while left.nbytes:
         written = os.pwrite(descriptor, left.data, offset)
         left, offset = left[written:], offset + written
-    # Until it is on the disk its pages are as dear as memory's, and a disk that fails is not told of.
-    os.fdatasync(descriptor)

@@ -16,6 +16,33 @@ _APART = ["unshare", *([] if os.geteuid() == 0 else ["--user", "--map-root-user"
           "--kill-child", "--mount-proc"]
 
 
+#: What a file system that copies on write may do: blocks were allocated, and what is stored finds no room.
+_STORES = """
+import os, sys
+import numpy as np
+from gpu_worker.memory.spill_files import SpillFiles, store
+from gpu_worker.protocol.errors import OutOfMemory
+os.posix_fallocate = lambda descriptor, offset, nbytes: os.ftruncate(descriptor, nbytes)
+memory = SpillFiles(sys.argv[1]).reserve(8 << 20)
+with open(os.path.join(sys.argv[1], "other"), "wb") as other:
+    other.write(bytes(15 << 20))
+try:
+    store(memory, np.ones(8 << 20, np.uint8))
+except OutOfMemory as error:
+    print(error)
+"""
+
+
+def test_rows_that_find_no_room_on_a_disk_are_an_error_and_no_fault(tmp_path: Path):
+    if not shutil.which("unshare") or subprocess.run([*_APART, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("no unshare, or no right to use it")
+    ran = subprocess.run([*_APART, "sh", "-c", f'mount -t tmpfs -o size=20m t {tmp_path} && exec "$@"', "sh",
+                          sys.executable, "-c", _STORES, str(tmp_path)], capture_output=True, text=True, timeout=60,
+                         check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert re.search(r"ENOSPC.*spark\.vispark\.spillDir", ran.stdout)
+
+
 def test_a_full_disk_is_named_and_a_full_dev_shm_is_not_needed(tmp_path: Path):
     if not shutil.which("unshare") or subprocess.run([*_APART, "true"], capture_output=True, check=False).returncode:
         pytest.skip("no unshare, or no right to use it")

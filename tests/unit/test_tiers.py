@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import errno
 import gc
-import mmap
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +14,7 @@ import pytest
 
 from gpu_worker.device.base import Device
 from gpu_worker.memory.host_tier import HostTier
-from gpu_worker.memory.spill_files import SpillFiles, spilled
+from gpu_worker.memory.spill_files import SpilledContent, SpillFiles, spilled
 from gpu_worker.protocol.errors import OutOfMemory, SpillError
 from gpu_worker.protocol.messages import FetchStep, FieldFold, FoldStep, KeepStep, LoadStep, ToDeviceStep
 from gpu_worker.protocol.payload import aligned
@@ -136,22 +135,28 @@ def test_a_disk_that_is_full_or_fails_loses_nothing(small: Bench, files: Path, e
 @pytest.mark.parametrize(("number", "error"), [(errno.ENOSPC, OutOfMemory), (errno.EIO, SpillError)])
 def test_a_disk_that_fails_behind_rows_that_were_moved_is_told_of(small: Bench, monkeypatch: pytest.MonkeyPatch,
                                                                   number: int, error: type[Exception]):
-    """They are stored through a mapping, and are not kept before they are on the disk."""
+    """They are stored bit by bit, and are not kept before they are on the disk."""
     pairs = [[{"0": np.arange(4096) % 7, "1": block[0][""].ravel()[:4096]}] for block in PARTITIONS]
     small.put(1, pairs, "tiers+disk")
     steps = ToDeviceStep(), PartitionByKeyStep("partitionBy", "0", 4, "hash", b"", b""), KeepKeyedStep(1, "y")
     plan = small.plan(1, steps, (), "")
 
-    class Failing(mmap.mmap):
-        """A mapping of a disk that fails."""
+    def fails(descriptor: int, *_: object) -> int:
+        raise OSError(number, os.strerror(number))
 
-        def flush(self, *_: int) -> None:
-            raise OSError(number, os.strerror(number))
+    def on_that_disk(method: Callable[..., None]) -> Callable[..., None]:
+        def called(content: SpilledContent, *arguments: np.ndarray) -> None:
+            with monkeypatch.context() as inner:
+                inner.setattr(os, "pwrite", fails)
+                inner.setattr(os, "fdatasync", fails)
+                method(content, *arguments)
+        return called
 
-    with monkeypatch.context() as patch:
-        patch.setattr(mmap, "mmap", Failing)
-        with pytest.raises(error, match=r"bytes in .*files, for what finds .*spark\.vispark\.spillDir"):
-            small.run(plan, (1, 9))
+    for name in ("store", "sync"):
+        with monkeypatch.context() as patch:
+            patch.setattr(SpilledContent, name, on_that_disk(getattr(SpilledContent, name)))
+            with pytest.raises(error, match=r"bytes in .*files, for what finds .*spark\.vispark\.spillDir"):
+                small.run(plan, (1, 9))
     small.run(plan, (1, 9))
     assert "disk" in places(small, 9)
 

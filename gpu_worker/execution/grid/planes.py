@@ -22,7 +22,7 @@ from gpu_worker.memory.grid.ghosts import PERIODIC
 from gpu_worker.memory.grid.layout import Copy, PackedLayout, PatchLayout
 from gpu_worker.memory.grid.patches import Cells, Domain, Patch, lattice_of, lifted, position
 from gpu_worker.memory.partition import HeldArray, Partition
-from gpu_worker.memory.spill_files import sync
+from gpu_worker.memory.spill_files import spilled, store, sync
 from gpu_worker.protocol.errors import OutOfMemory
 from gpu_worker.protocol.grids import ExchangeStep, GridShape, Halo, Iterated, IterateStep, Phase, StencilStep
 from gpu_worker.protocol.messages import Field
@@ -251,9 +251,16 @@ class GridByPlanes:
                     copies.append(copy_between((cells.buffers[0].address, patch.layout),
                                                (buffer.address, PackedLayout(shared, (0, 0, 0))), shared, size))
         context.copy(device, copies)
+        passing = list[tuple[np.ndarray, np.ndarray]]()
         for buffer, rows in staged:
             assert rows.host is not None
-            device.copy_out(rows.host, buffer, stream=context.stream(device))
+            target = rows.host
+            if spilled(target) is not None:
+                target = np.empty(rows.nbytes, np.uint8)
+                passing.append((rows.host, target))
+            device.copy_out(target, buffer, stream=context.stream(device))
             context.recycle(buffer)
         device.synchronize(stream=context.stream(device))
+        for target, content in passing:
+            store(target, content)
         context.close()

@@ -16,7 +16,7 @@ from gpu_worker.execution.row_exchange import OrderedExchange, RowExchange
 from gpu_worker.execution.row_keys import RowKeys, in_order
 from gpu_worker.execution.run_context import RunContext
 from gpu_worker.memory.partition import Block, HeldArray, Partition
-from gpu_worker.memory.spill_files import sync
+from gpu_worker.memory.spill_files import store, sync
 from gpu_worker.protocol.errors import OutOfMemory, PlanError
 from gpu_worker.protocol.payload import aligned
 from gpu_worker.protocol.plans import PartitionByKeyStep
@@ -223,5 +223,5 @@ class WaveExchange:
         for array, memory in zip(block, staged, strict=True):
             size = row_bytes(array)
             assert array.host is not None
-            array.host[filled * size:(filled + rows) * size] = memory[start * size:(start + rows) * size]
+            store(array.host[filled * size:(filled + rows) * size], memory[start * size:(start + rows) * size])
 
