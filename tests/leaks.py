@@ -204,9 +204,9 @@ def _kept() -> set[str]:
         return set()
     found = set()
     for worker in session.workers.known():
-        for pipeline in worker.connections._idle[:KEPT_CONNECTIONS]:
+        for descriptor in worker.connections.idle[:KEPT_CONNECTIONS]:
             with contextlib.suppress(OSError):      # It was closed meanwhile.
-                found.add(os.readlink(f"/proc/self/fd/{pipeline.client.fileno()}"))
+                found.add(os.readlink(f"/proc/self/fd/{descriptor}"))
     return found
 
 

@@ -95,6 +95,8 @@ def test_what_cannot_be_read_is_said_before_tasks_run(s3: ObjectStore, sc: Spark
         Grid((6, 8), (2, 2)).scatter(sc, "s3://bucket/u.npy")
     with s3.refusing(), pytest.raises(PlanError, match=r"u\.npy cannot be read: there is no permission"):
         grid.scatter(sc, "s3://bucket/u.npy")
+    with s3.refusing(), pytest.raises(PlanError, match=r"s3://bucket/t\.parquet cannot be looked up: "):
+        vispark.read_parquet(sc, "s3://bucket/t.parquet")
     place = located("s3://bucket/short.npy")
     content = located("s3://bucket/u.npy").content()
     place.write([content[:-100]], len(content) - 100)

@@ -76,8 +76,9 @@ def test_columns_that_do_not_fit_the_parameters(spark: SparkSession):
 
 def test_columns_of_text_are_named_in_the_error(spark: SparkSession):
     frame = spark.createDataFrame([("a", 3.0)], "name string, r double")
-    with pytest.raises(PythonException, match=r"the column 'name', its parameter x, is string"):
+    with pytest.raises(PythonException, match=r"the column 'name', its parameter x, is string") as raised:
         frame.select(vispark.udf("double")(logistic)("name", "r")).collect()
+    assert str(raised.value).count("/vispark/") <= 1 and str(raised.value).count("Traceback") == 1
 
 
 def test_columns_of_arrays(spark: SparkSession):

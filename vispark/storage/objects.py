@@ -22,6 +22,9 @@ try:
 except ImportError:
     fsspec = None
 
+#: What a store raises that does not answer, or refuses.
+ERRORS: tuple[type[Exception], ...] = () if obstore is None else (exceptions.BaseError,)
+
 #: The schemes of URLs: behind them is the name of a bucket, or of Azure's container.
 SCHEMES = ("s3", "s3a", "gs", "az")
 
@@ -68,7 +71,7 @@ class Objects(Store):
 
     def __init__(self, root: str) -> None:
         self.bucket = opened(root)
-        self.errors = (exceptions.BaseError,)
+        self.errors = ERRORS
         self.refusals = (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError)
 
     def state(self, name: str) -> FileState:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from pyspark import TaskContext
 
-from vispark.errors import RecordError
+from vispark._utils.boundary import cut
+from vispark.errors import RecordError, VisparkError
 from vispark.plan.ops import LogicalPlan
 from vispark.records.rows import Rows
 from vispark.runtime.executor.tasks import Receive
@@ -19,6 +21,8 @@ from vispark.tables.batches import BatchReader
 from vispark.tables.selection import Selection, select
 from vispark.tables.types import ColumnType, advice, of_arrow
 from vispark.udfs.returns import ReturnType
+
+_log = logging.getLogger(__name__)
 
 #: The columns of a batch, one for each argument.
 Arguments = Sequence[Any]
@@ -125,7 +129,12 @@ class UdfTask:
 
     def __call__(self, given: Iterable[Any]) -> Iterator[Any]:
         for joined in self.joined(columns if isinstance(columns, tuple) else (columns,) for columns in given):
-            yield self.results(joined)
+            try:
+                found = self.results(joined)
+            except VisparkError as error:       # Spark shows the trace of whatever a UDF raises
+                _log.info("a UDF failed", exc_info=error)
+                raise cut(error) from None
+            yield found
 
     def joined(self, given: Iterable[Arguments]) -> Iterator[list[Arguments]]:
         """Yield batches of about :attr:`nbytes` together."""

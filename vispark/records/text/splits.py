@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 from gpu_worker.protocol.errors import PlanError
-from vispark.storage import systems
+from vispark.storage import objects, systems
 from vispark.storage.locality import FileRange
 
 #: A split's most bytes: a block of Spark's local file system.
@@ -102,8 +102,9 @@ def looking_up(path: str) -> Iterator[None]:
     """Raise PlanError where a file system does not answer what files there are."""
     try:
         yield
-    except OSError as error:
-        raise PlanError(f"{path} cannot be looked up: {error}") from error
+    except (OSError, *objects.ERRORS) as error:
+        # Behind the first paragraph is what the store's library knows of its own.
+        raise PlanError(f"{path} cannot be looked up: {str(error).partition(chr(10))[0]}") from error
 
 
 def files_of(path: str, kind: str) -> list[tuple[str, int]]:

@@ -84,6 +84,12 @@ class WorkerConnections:
         """
         self._idle.append(self._open() if again else self._connected(self.reach))
 
+    @property
+    def idle(self) -> list[int]:
+        """The descriptors of the connections that are kept for what comes next."""
+        with self._lock:
+            return [pipeline.client.fileno() for pipeline in self._idle]
+
     # -- plans --------------------------------------------------------------------------------------------------------
 
     def send(self, invocation: Invocation, token: TokenPlace, released: tuple[int, ...]) -> Sent:
