@@ -97,12 +97,15 @@ def fsspec_of(path: str) -> Any:
     return systems.opened(path)[0]
 
 
+_NO_ANSWER: tuple[type[Exception], ...] = (OSError, *objects.ERRORS)
+
+
 @contextmanager
 def looking_up(path: str) -> Iterator[None]:
     """Raise PlanError where a file system does not answer what files there are."""
     try:
         yield
-    except (OSError, *objects.ERRORS) as error:
+    except _NO_ANSWER as error:
         # Behind the first paragraph is what the store's library knows of its own.
         raise PlanError(f"{path} cannot be looked up: {str(error).partition(chr(10))[0]}") from error
 
