@@ -24,7 +24,9 @@ from gpu_worker.protocol.errors import CompileError
 from gpu_worker.protocol.messages import Field, FieldFold, Signature
 from tests.golden.harness import record_of
 from vispark.plan.cuda_source import Kernels
-from vispark.plan.exec_call import IN, OUT, compiler_checks, record_exec
+from vispark.plan.exec_call import record_exec
+from vispark.plan.exec_launch import compiler_checks
+from vispark.plan.symbols import IN, OUT
 from vispark.translate import ElementField, ElementSpec, Folding, TracedCall, fuse, trace
 
 ROOT = Path(__file__).parents[2]

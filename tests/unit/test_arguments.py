@@ -9,7 +9,7 @@ from gpu_worker.protocol.errors import LaunchError
 from gpu_worker.protocol.messages import ArrayArgument, ScalarArgument, Value
 from tests.unit.test_launch import K, block, f4, i4, launch_of, record
 from vispark.plan.cuda_source import Kernels
-from vispark.plan.exec_call import IN, OUT
+from vispark.plan.symbols import IN, OUT
 
 GOOD = (IN, True, np.int8(-1), np.int16(2), 3, np.uint32(4), np.int64(5), np.uint64(6), 7.0, np.float64(8))
 

@@ -18,8 +18,10 @@ from gpu_worker.protocol.errors import LaunchError, PlanError
 from gpu_worker.protocol.messages import ArrayArgument, Field, In, Launch, Out, ScalarArgument, Signature, Value
 from vispark._utils.closures import capture
 from vispark.plan.cuda_source import ArrayValue, Kernels
-from vispark.plan.exec_call import IN, OUT, BlockView, record_exec, resolve
+from vispark.plan.exec_call import record_exec
+from vispark.plan.exec_launch import resolve
 from vispark.plan.slots import ArgumentRef, SlotTable
+from vispark.plan.symbols import IN, OUT, BlockView
 
 K = Kernels("""
 __global__ void gradient(const float* points, float* out, const double* w, int n) {}
