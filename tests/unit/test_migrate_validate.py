@@ -18,6 +18,7 @@ from vispark.migrate.cli import main
 from vispark.migrate.compare import DIFFERS, EQUAL, NOT_KNOWN, WITHIN_NOISE, WITHIN_ROUNDING, Tolerance
 from vispark.migrate.digests import digest, summarize
 from vispark.migrate.errors import NO, UNKNOWN, USAGE, YES, SourceError
+from vispark.migrate.result_recorder import as_records_of
 from vispark.migrate.statements import RECORD, recorded_statements
 from vispark.migrate.validate_command import recorded_run, statement_results
 from vispark.migrate.validation import StatementResults, grouped, validated
@@ -202,3 +203,17 @@ def test_a_program_that_fails_is_not_known(programs):
 def test_wrong_use_of_the_command(programs):
     assert CliRunner().invoke(main, ["validate", str(programs[0]), "missing.py"]).exit_code == USAGE
     assert YES == 0
+
+
+@pytest.mark.parametrize(("first", "given"), [
+    ({"key": 1, "value": 2.0}, [{"key": 3, "value": 4.0}]), ((1, 2.0), [(3, 4.0)]), (None, [(3, 4.0)])])
+def test_a_sample_of_pairs_is_one_of_dicts_where_the_port_has_these(first: object, given: list):
+    class Records:
+        def take(self, number: int) -> list:
+            return [first][:number] if first is not None else []
+
+    assert as_records_of(Records(), [(3, 4.0)]) == given  # type: ignore[arg-type]
+
+
+def test_a_sample_of_other_records_starts_no_job():
+    assert as_records_of(None, [1.0, (1, 2)]) == [1.0, (1, 2)] and as_records_of(None, []) == []  # type: ignore[arg-type]

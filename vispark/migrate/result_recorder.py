@@ -29,6 +29,7 @@ from vispark.migrate.digests import summarize
 from vispark.migrate.kept_jvm import adopt_settings, offer_jvm
 from vispark.migrate.seeded_tasks import seed_tasks
 from vispark.migrate.statements import RECORD, RecordedStatement, loop_variables, recorded_statements
+from vispark.migrate.typed import as_dicts
 from vispark.migrate.values import decoded, encoded
 
 #: Results above this are kept as summaries, in bytes.
@@ -144,11 +145,27 @@ def _repeat_samples(results: ResultFile, samples: Iterator[Any] | None) -> None:
 
     def taken(self: RDD[Any], *args: Any, **options: Any) -> Any:
         found = next(samples, None) if samples is not None else None
-        found = original(self, *args, **options) if found is None else [_writable(each) for each in found]
+        found = original(self, *args, **options) if found is None else as_records_of(
+            self, [_writable(each) for each in found])
         results.write("sample", [0, 0, "", ""], found)
         return found
 
     setattr(RDD, "takeSample", functools.wraps(original)(taken))      # noqa: B010 - mypy lets nobody assign to methods
+
+
+def as_records_of(rdd: RDD[Any], records: list[Any]) -> list[Any]:
+    """Return records of a program's RDD as its port's RDD has them: dicts with key and value in place of pairs, if so.
+
+    Parameters
+    ----------
+    rdd : RDD
+        The port's; a job takes its first record where the program's are pairs.
+    records : list
+        The program's.
+    """
+    if not records or not all(isinstance(each, tuple) and len(each) == 2 for each in records):
+        return records
+    return as_dicts(records) if any(isinstance(each, dict) for each in rdd.take(1)) else records
 
 
 def _note_draws(noted: Callable[[], None]) -> None:

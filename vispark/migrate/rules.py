@@ -143,7 +143,7 @@ class LoopRules:
             return self._put(call, "stays", f"behind what stays in Spark: {on.reason}", on)
         if method in MAPS:
             return self._of_map(call)
-        if counting(self.program, call) is not None:
+        if counting(self.program, call) is not None and Verdict(False, NOT_CACHED) != self.ask(call):
             return self._of_map(call)
         if method in FOLDS:
             return self._of_fold(call)
