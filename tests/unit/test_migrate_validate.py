@@ -205,15 +205,14 @@ def test_wrong_use_of_the_command(programs):
     assert YES == 0
 
 
-@pytest.mark.parametrize(("first", "given"), [
-    ({"key": 1, "value": 2.0}, [{"key": 3, "value": 4.0}]), ((1, 2.0), [(3, 4.0)]), (None, [(3, 4.0)])])
-def test_a_sample_of_pairs_is_one_of_dicts_where_the_port_has_these(first: object, given: list):
-    class Records:
-        def take(self, number: int) -> list:
-            return [first][:number] if first is not None else []
-
-    assert as_records_of(Records(), [(3, 4.0)]) == given  # type: ignore[arg-type]
+@pytest.mark.parametrize(("held", "given"), [
+    ([{"key": 1, "value": 2.0}], [{"key": 3, "value": 4.0}]), ([(1, 2.0)], [(3, 4.0)]), ([], [(3, 4.0)])])
+def test_a_sample_of_pairs_is_one_of_dicts_where_the_port_has_these(held: list, given: list):
+    assert as_records_of(lambda: held, [(3, 4.0)]) == given
 
 
 def test_a_sample_of_other_records_starts_no_job():
-    assert as_records_of(None, [1.0, (1, 2)]) == [1.0, (1, 2)] and as_records_of(None, []) == []  # type: ignore[arg-type]
+    def job() -> list:
+        raise AssertionError("a job")
+
+    assert as_records_of(job, [1.0, (1, 2)]) == [1.0, (1, 2)] and as_records_of(job, []) == []

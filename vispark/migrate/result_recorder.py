@@ -146,26 +146,26 @@ def _repeat_samples(results: ResultFile, samples: Iterator[Any] | None) -> None:
     def taken(self: RDD[Any], *args: Any, **options: Any) -> Any:
         found = next(samples, None) if samples is not None else None
         found = original(self, *args, **options) if found is None else as_records_of(
-            self, [_writable(each) for each in found])
+            functools.partial(original, self, False, 1, 0), [_writable(each) for each in found])
         results.write("sample", [0, 0, "", ""], found)
         return found
 
     setattr(RDD, "takeSample", functools.wraps(original)(taken))      # noqa: B010 - mypy lets nobody assign to methods
 
 
-def as_records_of(rdd: RDD[Any], records: list[Any]) -> list[Any]:
+def as_records_of(one: Callable[[], list[Any]], records: list[Any]) -> list[Any]:
     """Return records of a program's RDD as its port's RDD has them: dicts with key and value in place of pairs, if so.
 
     Parameters
     ----------
-    rdd : RDD
-        The port's; a job takes its first record where the program's are pairs.
+    one : callable
+        Gives a record of the port's RDD in a list, by a job; it is called where the program's records are pairs.
     records : list
         The program's.
     """
     if not records or not all(isinstance(each, tuple) and len(each) == 2 for each in records):
         return records
-    return as_dicts(records) if any(isinstance(each, dict) for each in rdd.take(1)) else records
+    return as_dicts(records) if any(isinstance(each, dict) for each in one()) else records
 
 
 def _note_draws(noted: Callable[[], None]) -> None:
