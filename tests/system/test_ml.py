@@ -39,6 +39,7 @@ from vispark.ml import (
     regression,
 )
 from vispark.ml import tuning as selection_in_workers
+from vispark.ml.base import Unsuited
 from vispark.ml.optim.normal_equations import solve_nonnegative
 from vispark.runtime.driver.session import Session
 
@@ -354,6 +355,7 @@ def outcome(estimator, df: DataFrame) -> object:
         try:
             model = estimator.fit(df)
         except (PySparkException, Py4JError) as error:
+            assert not isinstance(error.__context__, Unsuited)      # a trace of ours before MLlib's
             # Spark 3.5 names the stage and the task before its own words.
             lines = [line.strip().rpartition("Exception: ")[2] for line in str(error).splitlines()]
             return [line for line in lines if "requirement failed" in line or "MUST" in line][:1]

@@ -81,11 +81,14 @@ class DeviceFit(StageOfMLlib):
         try:
             model = self._train(dataset)
         except (Unsuited, RecordError, OutOfMemory) as reason:
-            fallback.tell(dataset.sparkSession.sparkContext, "fit", type(self).__name__, str(reason),
-                          "is done by MLlib, in Spark jobs")
-            theirs: Any = super()
-            return theirs._fit_java(dataset)
-        return self._with_params(dataset, model).setParent(self._java_obj)
+            why = str(reason)
+        else:
+            return self._with_params(dataset, model).setParent(self._java_obj)
+        # Not within the handler: an error of MLlib's would be told with the reason's trace before it.
+        fallback.tell(dataset.sparkSession.sparkContext, "fit", type(self).__name__, why,
+                      "is done by MLlib, in Spark jobs")
+        theirs: Any = super()
+        return theirs._fit_java(dataset)
 
     def _with_params(self, dataset: DataFrame, model: Any) -> Any:
         """Return a Java model that has taken over the estimator's parameters."""

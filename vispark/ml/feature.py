@@ -151,12 +151,14 @@ class _BucketSearch(StageOfMLlib):
             function, arguments = self._hashed(dataset.sparkSession.sparkContext, vector)
             distances, vectors = nearest_vectors(rows, function, (vector, *arguments), numNearestNeighbors)
         except (Unsuited, RecordError) as reason:
-            fallback.tell(dataset.sparkSession.sparkContext, "approxNearestNeighbors", type(self).__name__,
-                          str(reason), "is done by MLlib, in Spark jobs")
-            theirs: Any = super()
-            return theirs.approxNearestNeighbors(dataset, key, numNearestNeighbors, distCol)
-        whole = dataset if self.getOutputCol() in dataset.columns else self.transform(dataset)
-        return rows_with(whole, self.getInputCol(), vectors, distances, distCol, numNearestNeighbors)
+            why = str(reason)
+        else:
+            whole = dataset if self.getOutputCol() in dataset.columns else self.transform(dataset)
+            return rows_with(whole, self.getInputCol(), vectors, distances, distCol, numNearestNeighbors)
+        fallback.tell(dataset.sparkSession.sparkContext, "approxNearestNeighbors", type(self).__name__, why,
+                      "is done by MLlib, in Spark jobs")
+        theirs: Any = super()
+        return theirs.approxNearestNeighbors(dataset, key, numNearestNeighbors, distCol)
 
 
 class BucketedRandomProjectionLSHModel(_BucketSearch, feature.BucketedRandomProjectionLSHModel):

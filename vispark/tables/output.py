@@ -291,7 +291,7 @@ def cast(batch: Any, schema: Any) -> Any:
                           column.cast(field.type, safe=not _loses_digits(column.type, field.type)))
         except pa.ArrowException as error:
             raise RecordError(f"column {field.name!r} of {column.type} does not fit {field.type}, which the schema "
-                              f"asks for: {error}") from error
+                              f"asks for: {error}") from None
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
