@@ -10,12 +10,13 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
 from gpu_worker.device.base import Buffer, Device, Stream
 from gpu_worker.protocol.errors import KeysRefused, WorldLost
-from gpu_worker.worlds.base import JoinedWorld, MessageSpec
+from gpu_worker.worlds.base import JoinedWorld, MessageMemory, MessageSpec
 
 #: The most bytes of a message.
 MESSAGE_BYTES = 64 << 20
@@ -133,8 +134,12 @@ class NodePlan:
         return (starts[:, :, None] + within).transpose(2, 1, 0), int(ends[-1]) if len(ends) else 0
 
 
+#: Rows for another node, or from it: on a device, or in host memory (uint8).
+Content = TypeVar("Content", Buffer, np.ndarray)
+
+
 class NodeMessages:
-    """Messages between this node and the others of a world, of buffers on one device.
+    """Messages between this node and the others of a world, of buffers on one device, or in host memory.
 
     Parameters
     ----------
@@ -147,7 +152,7 @@ class NodeMessages:
     def __init__(self, world: JoinedWorld, device: Device, stream: Stream):
         self._world, self._device, self._stream = world, device, stream
 
-    def move(self, sends: dict[int, Buffer], receives: dict[int, Buffer], rounds: int) -> None:
+    def move(self, sends: dict[int, Content], receives: dict[int, Content], rounds: int) -> None:
         """Move whole buffers, by rank, and wait for it; all nodes do so with the same number of ``rounds``.
 
         Raises
@@ -158,31 +163,41 @@ class NodeMessages:
         self._device.synchronize(stream=self._stream)
         for number in range(rounds):
             first = number * MESSAGE_BYTES
-            gives, takes = [{rank: buffer for rank, buffer in buffers.items() if buffer.nbytes > first}
-                            for buffers in (sends, receives)]
-            staged = self._world.stage([self._spec(rank, buffer) for rank, buffer in gives.items()],
-                                       [self._spec(rank, buffer) for rank, buffer in takes.items()])
-            for memory, buffer in zip(staged.sends, gives.values(), strict=True):
-                part = buffer.part(first, min(MESSAGE_BYTES, buffer.nbytes - first))
-                if memory.buffer is not None:
-                    self._device.copy_across(memory.buffer, part, stream=self._stream)
-                else:
-                    assert memory.host is not None
-                    self._device.copy_out(memory.host[:part.nbytes], part, stream=self._stream)
+            gives, takes = [{rank: content for rank, content in contents.items() if content.nbytes > first}
+                            for contents in (sends, receives)]
+            staged = self._world.stage([self._spec(rank, content.nbytes) for rank, content in gives.items()],
+                                       [self._spec(rank, content.nbytes) for rank, content in takes.items()])
+            for memory, content in zip(staged.sends, gives.values(), strict=True):
+                self._copy(memory, content, first, leaves=True)
             self._device.synchronize(stream=self._stream)
             self._world.result(self._world.go(staged, _is_ready))
-            for memory, buffer in zip(staged.receives, takes.values(), strict=True):
-                part = buffer.part(first, min(MESSAGE_BYTES, buffer.nbytes - first))
-                if memory.buffer is not None:
-                    self._device.copy_across(part, memory.buffer.part(0, part.nbytes), stream=self._stream)
-                else:
-                    assert memory.host is not None
-                    self._device.copy_in(part, memory.host[:part.nbytes], stream=self._stream)
+            for memory, content in zip(staged.receives, takes.values(), strict=True):
+                self._copy(memory, content, first, leaves=False)
             self._device.synchronize(stream=self._stream)
 
-    def _spec(self, rank: int, buffer: Buffer) -> MessageSpec:
-        """Return a message of the same size for buffers that differ little, so that its memory serves again."""
-        return MessageSpec(self._device, rank, _TAG, min(MESSAGE_BYTES, 1 << max(buffer.nbytes - 1, 1).bit_length()))
+    def _copy(self, memory: MessageMemory, content: Buffer | np.ndarray, first: int, *, leaves: bool) -> None:
+        """Copy the bytes of a message from ``first`` on to the memory that it leaves from, or from that in which it
+        arrived.
+        """
+        nbytes = min(MESSAGE_BYTES, content.nbytes - first)
+        part = content[first:first + nbytes] if isinstance(content, np.ndarray) else content.part(first, nbytes)
+        staged = memory.host[:nbytes] if memory.buffer is None and memory.host is not None else memory.buffer
+        assert staged is not None
+        staged = staged if isinstance(staged, np.ndarray) else staged.part(0, nbytes)
+        target, source = (staged, part) if leaves else (part, staged)
+        if isinstance(target, np.ndarray):
+            if isinstance(source, np.ndarray):
+                target[:] = source
+            else:
+                self._device.copy_out(target, source, stream=self._stream)
+        elif isinstance(source, np.ndarray):
+            self._device.copy_in(target, source, stream=self._stream)
+        else:
+            self._device.copy_across(target, source, stream=self._stream)
+
+    def _spec(self, rank: int, nbytes: int) -> MessageSpec:
+        """Return a message of the same size for contents that differ little, so that its memory serves again."""
+        return MessageSpec(self._device, rank, _TAG, min(MESSAGE_BYTES, 1 << max(nbytes - 1, 1).bit_length()))
 
 
 def rounds_of(plan: NodePlan, size: int) -> int:

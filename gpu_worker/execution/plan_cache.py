@@ -55,6 +55,8 @@ class DecodedPlan:
         How many VRDDs a request has to bring.
     may_be_recorded : bool
         Whether it leaves nothing behind but what it keeps on devices, so that running it again is doing the same again.
+    wave_sizes : int
+        How many sizes of waves are too large for it among several nodes, the first of which is no waves at all.
     """
 
     def __init__(self, plan: Plan):
@@ -74,6 +76,7 @@ class DecodedPlan:
         replies = self.folds_all or any(step.fetches for step in steps)
         self.may_be_recorded = self.source >= 0 and not any(step.leaves_host_memory for step in steps) \
             and not (keeps and replies) and (not self.branches or _is_one_loop(steps))
+        self.wave_sizes = 0
 
 
 class DecodedPlans:

@@ -84,16 +84,15 @@ class PlanRuns:
                     raise
                 failed, place, is_crowded = error, error.place, self.admission.is_crowded
         if request.world is not None:
-            if not (self.plans.forget() or self._has_tried_patches(request, plan)):
+            if not (self.plans.forget() or self._has_tried_patches(request, plan) or self._streams_more(request, plan)):
                 raise failed
-            raise WorldLost("a plan begins anew on all nodes, as memory that others worked in was given back for it: "
-                            f"{failed.message}", failed.place) from failed
+            raise WorldLost("a plan begins anew on all nodes, as here it takes less memory at once, or that was given "
+                            f"back in which others worked: {failed.message}", failed.place) from failed
         with self.admission.alone(request.seconds):
             may_fit = self.plans.forget() or self._has_tried_patches(request, plan) or is_crowded
             sizes: list[WaveSize | None] = [None] if may_fit else []
             if self._may_stream(request, plan):
-                stream = self._stream_bytes()
-                sizes += [WaveSize(stream, stream), WaveSize(0, stream // _SMALLER, ahead=False)]
+                sizes += self._sizes()
             for size in sizes:
                 try:
                     return self._anew(request, plan, payload, waves=size)
@@ -119,10 +118,23 @@ class PlanRuns:
         """Return the bytes of a wave on the smallest device."""
         return min([self._names.tiers.stream_bytes(device) for device in self._pool.devices], default=0)
 
+    def _sizes(self) -> list[WaveSize]:
+        """Return the sizes of waves, in the order in which they are tried."""
+        stream = self._stream_bytes()
+        return [WaveSize(stream, stream), WaveSize(0, stream // _SMALLER, ahead=False)]
+
+    def _streams_more(self, request: Run, plan: DecodedPlan) -> bool:
+        """Have a plan of several nodes run in the next smaller waves from now on; return whether there are any."""
+        if not self._may_stream(request, plan):
+            return False
+        plan.wave_sizes = (plan.wave_sizes + 1) % (len(self._sizes()) + 1)
+        return plan.wave_sizes > 0
+
     def _may_stream(self, request: Run, plan: DecodedPlan) -> bool:
-        """Return whether a plan can run in waves on this node alone; on a grid if all of its blocks are below devices.
+        """Return whether a plan can run in waves here; on a grid on this node alone, if all of its blocks are below
+        devices.
         """
-        if not may_stream(plan) or request.world is not None:
+        if not may_stream(plan) or (request.world is not None and plan.plan.grid is not None):
             return False
         return plan.plan.grid is None or (0 <= plan.source < len(request.vrdds) and all(
             array.host is not None for value in self._names.held(request.vrdds[plan.source]) for array in value.arrays))
@@ -133,9 +145,10 @@ class PlanRuns:
         """
         if not self._may_stream(request, plan) or not 0 <= plan.source < len(request.vrdds):
             return None
+        if plan.wave_sizes:
+            return self._sizes()[plan.wave_sizes - 1]
         missing, free = least_free(self._names.held(request.vrdds[plan.source]))
-        stream = self._stream_bytes()
-        return WaveSize(stream, stream) if 2 * missing > free else None
+        return self._sizes()[0] if 2 * missing > free else None
 
     def _again(self, request: Run, plan: DecodedPlan,
                payload: Payload | None) -> tuple[Ran, Payload | None] | Submission | None:

@@ -51,13 +51,15 @@ class Bench:
         self.process = worker
         self._numbers = itertools.count(1)
         self._contents: dict[int, list[Blocks]] = {}
+        #: The number of the first partition that is here.
+        self.first = 0
 
     def put(self, vrdd: int, partitions: Sequence[Blocks], place: str = "device") -> None:
         """Hold some partitions' blocks, each a dict of fields, on the device or where a plan may keep it."""
         moves = (ToDeviceStep(),) if place == "device" else ()
         for index, blocks in enumerate(partitions):
             variants = tuple(Variant(_signature(block), (), (b"",), (-1,)) for block in blocks)
-            given = Input(index, _count(blocks), 0, 0, b"", tuple(range(len(blocks))))
+            given = Input(self.first + index, _count(blocks), 0, 0, b"", tuple(range(len(blocks))))
             plan = Plan((PutStep(), *moves, KeepStep(0, "x", place)), (), variants, (given,), ())
             arrays = [array for block in blocks for array in block.values()]
             with Payload.create(sum(aligned(array.nbytes) for array in arrays)) as payload:
@@ -78,7 +80,8 @@ class Bench:
         signatures = list(dict.fromkeys(_signature(block) for blocks in self._contents[vrdd] for block in blocks))
         variants = tuple(Variant(each, tuple(launches[each] if isinstance(launches, dict) else launches),
                                  (b"",) * outputs, (-1,) * outputs) for each in signatures)
-        inputs = tuple(Input(index, _count(blocks), 0, 0, b"", tuple(signatures.index(_signature(b)) for b in blocks))
+        inputs = tuple(Input(self.first + index, _count(blocks), 0, 0, b"",
+                             tuple(signatures.index(_signature(b)) for b in blocks))
                        for index, blocks in enumerate(self._contents[vrdd]))
         return Plan((LoadStep(0), *steps), (Module(source, "test.cu", (), (), ()),), variants, inputs, ())
 

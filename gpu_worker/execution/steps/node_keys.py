@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import numpy as np
 
@@ -16,6 +17,8 @@ from gpu_worker.protocol.errors import KeysRefused, OutOfMemory, PlanError
 from gpu_worker.protocol.messages import Field
 from gpu_worker.system.failpoints import failpoint
 from gpu_worker.worlds.base import JoinedWorld
+
+_Content = TypeVar("_Content")
 
 #: Exchange of one partition's rows, which have been counted.
 Counted = RowExchange | OrderedExchange
@@ -54,12 +57,27 @@ class NodeKeys:
         KeysRefused
             If a node cannot give its own; all of them raise it.
         """
-        partitions = sum(int.from_bytes(each) for each in self._world.gather(len(self._values).to_bytes(8)))
+        partitions, own, refused = self.partitions(len(self._values)), list[np.ndarray](), ""
         try:
-            own = samples(partitions)
-            said = b"+" + bytes([own[0].shape[1]]) + np.concatenate(own).tobytes() if own else b"+"
+            own += samples(partitions)
         except (KeysRefused, PlanError) as error:
-            said = b"-" + error.message.encode()
+            refused = error.message
+        return self.looked_at(own, refused)
+
+    def partitions(self, own: int) -> int:
+        """Return how many partitions with records all nodes have, of which this one has ``own``."""
+        return sum(int.from_bytes(each) for each in self._world.gather(own.to_bytes(8)))
+
+    def looked_at(self, own: Sequence[np.ndarray], refused: str) -> np.ndarray:
+        """Return the words of all nodes in their order, of which this one gives its own, or says why it cannot.
+
+        Raises
+        ------
+        KeysRefused
+            If a node cannot; all of them raise it.
+        """
+        said = b"-" + refused.encode() if refused else \
+            b"+" + bytes([own[0].shape[1]]) + np.concatenate(own).tobytes() if own else b"+"
         found = self._world.gather(said)
         for each in found:
             if each[:1] != b"+":
@@ -83,8 +101,17 @@ class NodeKeys:
             share = NodeShare(inputs, counts, self._fields())
         except (KeysRefused, PlanError) as error:
             share = NodeShare((), np.zeros((0, self._parts), np.int64), (), error.message)
-        shares = [NodeShare.decode(each) for each in self._world.gather(share.encode())]
-        return NodePlan(shares, self._parts), exchanges
+        return self.planned(share), exchanges
+
+    def planned(self, share: NodeShare) -> NodePlan:
+        """Return what all nodes make of the shares of all, of which this one gives its own.
+
+        Raises
+        ------
+        KeysRefused
+            If a node cannot do its part; all of them raise it.
+        """
+        return NodePlan([NodeShare.decode(each) for each in self._world.gather(share.encode())], self._parts)
 
     def _fields(self) -> RowFields:
         return tuple((array.field.name, array.field.dtype, tuple(array.field.shape[1:]))
@@ -114,7 +141,7 @@ class NodeKeys:
             return (allocate(fields, plan.rows, plan.owned(rank)),
                     buffers({peer: (rank, peer) for peer in peers}), buffers({peer: (peer, rank) for peer in peers}))
 
-        made, sends, receives = self._all_have(memory)
+        made, sends, receives = self.all_have(memory)
         for place, exchange in enumerate(exchanges):
             bases = np.zeros((len(fields), self._parts), np.uint64)
             for peer, buffer in sends.items():
@@ -135,9 +162,16 @@ class NodeKeys:
             scratch.recycle(buffer, stream)
         return made
 
-    def _all_have(self, memory: Callable[[], tuple[list[Partition], dict[int, Buffer], dict[int, Buffer]]]
-                  ) -> tuple[list[Partition], dict[int, Buffer], dict[int, Buffer]]:
-        """Return the memory that a function allocates, once all nodes have theirs; OutOfMemory where one has not."""
+    def all_have(self, memory: Callable[[], tuple[list[Partition], dict[int, _Content], dict[int, _Content]]]
+                 ) -> tuple[list[Partition], dict[int, _Content], dict[int, _Content]]:
+        """Return the memory that a function allocates, once all nodes have theirs: new partitions, and what goes to
+        other nodes and comes from them.
+
+        Raises
+        ------
+        OutOfMemory
+            If a node has no room; all of them raise it.
+        """
         found, failed = None, ""
         try:
             found = memory()

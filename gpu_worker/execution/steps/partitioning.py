@@ -21,6 +21,7 @@ from gpu_worker.execution.run_context import RunContext
 from gpu_worker.execution.step_handlers import Cuts, every_row, handles
 from gpu_worker.execution.steps.keys import KeyedStep, refuse_nan
 from gpu_worker.execution.steps.node_keys import NodeKeys, check_reach
+from gpu_worker.execution.steps.node_wave_exchange import NodeWaveExchange
 from gpu_worker.execution.steps.wave_exchange import Moved, WaveExchange
 from gpu_worker.memory.partition import HeldArray, Partition
 from gpu_worker.protocol.errors import KeysRefused, OutOfMemory, PlanError
@@ -50,7 +51,8 @@ class PartitionByKeyHandler(KeyedStep):
         return every_row(fields)
 
     def in_passes(self, context: RunContext, values: Sequence[Partition]) -> WaveExchange:
-        return WaveExchange(self, context, values)
+        return WaveExchange(self, context, values) if context.world is None else \
+            NodeWaveExchange(self, context, values)
 
     def run(self, context: RunContext, values: list[Partition]) -> list[Partition]:
         values = [value for value in context.each(self, values, context.to_device) if value.count and value.blocks]

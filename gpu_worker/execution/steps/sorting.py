@@ -18,6 +18,7 @@ from gpu_worker.execution.run_context import RunContext
 from gpu_worker.execution.step_handlers import handles
 from gpu_worker.execution.steps.keys import KeyedStep, refuse_nan
 from gpu_worker.execution.steps.partitioning import PartitionByKeyHandler
+from gpu_worker.execution.steps.wave_exchange import WaveExchange
 from gpu_worker.memory.partition import HeldArray, Partition
 from gpu_worker.protocol.plans import PartitionByKeyStep, SortByKeyStep
 
@@ -50,6 +51,9 @@ class RangesOfKeys(PartitionByKeyHandler):
     @staticmethod
     def tell(context: RunContext, keys: Sequence[RowKeys], bounds: np.ndarray | None) -> None:
         """Say nothing, as nobody else meets these ranges."""
+
+    def in_passes(self, context: RunContext, values: Sequence[Partition]) -> WaveExchange:
+        return WaveExchange(self, context, values)
 
     def empty(self, context: RunContext, part: int) -> Partition:
         return context.use(replace(self._whole, count=0, blocks=[], index=part))

@@ -64,6 +64,9 @@ class WaveExchange:
         All partitions.
     """
 
+    #: Whether each partition, or piece of one, is exchanged by itself.
+    apart = False
+
     def __init__(self, partitioner: Partitioner, context: RunContext, values: Sequence[Partition]):
         self._step, self._by, self._context = partitioner.step, partitioner, context
         self._partitions = sum(1 for value in values if value.count and value.blocks)
@@ -108,20 +111,24 @@ class WaveExchange:
         with self._counted(there) as (exchanges, keys):
             if not self._rows.any():
                 self._by.tell(self._context, keys, self._bounds)
-            for exchange, _ in exchanges:
-                self._rows += exchange.rows.astype(np.int64)
+            for exchange, moved in exchanges:
+                self._note(exchange.rows.astype(np.int64), moved)
+
+    def _note(self, rows: np.ndarray, moved: Sequence[Partition]) -> None:
+        """Note how many rows of some partitions go to each new one."""
+        self._rows += rows
 
     def _move(self, values: list[Partition]) -> None:
         with self._counted(self._there(values)) as (exchanges, _):
             for exchange, moved in exchanges:
                 with self._context.progress.launching(self._by.label, [each.index for each in moved], moved[0].device):
-                    self._moved(exchange, moved[0].device)
+                    self._moved(exchange, moved)
 
     @contextmanager
     def _counted(self, values: Sequence[Partition]) -> Iterator[tuple[Sequence[Moved], Sequence[RowKeys]]]:
         """Count where the rows of a wave go; give back what this took in the end."""
         keys = self._keys(values)
-        exchanges = self._by.counted(self._context, values, keys, self._bounds, apart=False) if values else ()
+        exchanges = self._by.counted(self._context, values, keys, self._bounds, apart=self.apart) if values else ()
         yield exchanges, keys
         for each in (*[exchange for exchange, _ in exchanges], *keys):
             each.close()
@@ -169,12 +176,16 @@ class WaveExchange:
                               f"largest is partition {largest} with {most:,} of {total:,} records ({most * each:,} "
                               f"bytes); {error.message}") from error
 
+    def _owned(self) -> range:
+        """Return the new partitions that are made here."""
+        return range(self._step.parts)
+
     def _groups(self) -> Iterator[tuple[list[int], list[int]]]:
         """Yield the numbers of new partitions that share memory, and the bytes of each."""
         parts, sizes, total = list[int](), list[int](), 0
-        for part, rows in enumerate(self._rows.tolist()):
+        for part in self._owned():
             parts.append(part)
-            sizes.append(sum(aligned(rows * row_bytes(array)) for array in self._fields))
+            sizes.append(sum(aligned(int(self._rows[part]) * row_bytes(array)) for array in self._fields))
             total += sizes[-1]
             if total >= _LEAST_BYTES:
                 yield parts, sizes
@@ -196,8 +207,18 @@ class WaveExchange:
         made.tier = self._context.place_below
         return made
 
-    def _moved(self, exchange: Exchange, device: Device) -> None:
+    def _moved(self, exchange: Exchange, moved: Sequence[Partition]) -> None:
         """Move the rows of an exchange to the new partitions, by memory on the device and on the host."""
+        counts, starts, staged = self._staged(exchange, moved[0].device)
+        for part in counts.nonzero()[0].tolist():
+            self._written(self._made[part].blocks[0], int(self._filled[part]), staged, int(starts[part]),
+                          int(counts[part]))
+        self._filled += counts
+
+    def _staged(self, exchange: Exchange, device: Device) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
+        """Return how many rows of an exchange go to each new partition, where those begin, and the rows of each field
+        in host memory (uint8), by new partition.
+        """
         context = self._context
         stream = context.streams.main(device)
         counts = exchange.rows.astype(np.int64)
@@ -213,10 +234,7 @@ class WaveExchange:
         device.synchronize(stream=stream)
         for buffer in filter(None, buffers):
             context.scratch.recycle(buffer, stream)
-        for part in counts.nonzero()[0].tolist():
-            self._written(self._made[part].blocks[0], int(self._filled[part]), staged, int(starts[part]),
-                          int(counts[part]))
-        self._filled += counts
+        return counts, starts, staged
 
     @staticmethod
     def _written(block: Block, filled: int, staged: Sequence[np.ndarray], start: int, rows: int) -> None:
