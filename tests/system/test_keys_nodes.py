@@ -74,6 +74,24 @@ def slowly(records):
     return records
 
 
+def test_rows_that_do_not_fit_the_nodes_devices_are_exchanged_in_waves(cluster: Topology):
+    """The new partitions of a node are larger than its device."""
+    options = {"device": "host", "transport": "unix", "memory": "1m", "fallback": "error"}
+    with cluster.context({f"spark.vispark.{name}": value for name, value in options.items()}) as context:
+        rows = context.parallelize(range(4), 4).mapPartitionsWithIndex(
+            lambda index, _: np.random.default_rng(index).normal(size=(2048, 32))).mapPartitions(slowly)
+        rows = rows.persist("GPU_AND_HOST")
+        rows.count()
+        assert len(rows._residency.by_home()) == 2, "each node is to have some partitions"
+        put = rows.vmap(lambda x: (int(x[0] * 50), x)).partitionBy(3)
+        given = np.concatenate([np.random.default_rng(index).normal(size=(2048, 32)) for index in range(4)])
+        found = put.glom().collect()
+        assert len(put._residency.by_home()) == 2
+    for part, pairs in enumerate(found):
+        expected = [row for row in given if hash(int(row[0] * 50)) % 3 == part]
+        assert np.array([value for _, value in pairs]).tobytes() == np.array(expected).tobytes()
+
+
 class TestKeys:
     """Exchanges of records by their keys."""
 

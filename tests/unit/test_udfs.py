@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -44,6 +46,34 @@ def test_batches_are_joined_up_to_the_bytes_and_nulls_are_left_out():
     assert [len(each) for each in found] == [12, 8]
     assert found[0].to_pylist() == [11, 22, 33, 44, None, 22, None, 44, 11, 22, 33, 44]
     assert computation.sizes == [(3, 10), (2, 8)]
+
+
+def test_the_next_batches_are_read_while_one_is_computed():
+    is_read = threading.Event()
+
+    def waiting(batches: list[Any]) -> Any:
+        assert is_read.wait(10)
+        return batches[0].column(0)
+
+    def given() -> Iterator[Any]:
+        for number in (1.0, 2.0, 3.0):
+            if number == 2:
+                is_read.set()
+            yield pa.array([number]), pa.array([0.0])
+
+    udf = replace(task(1)[0], compute=waiting)
+    assert [each.to_pylist() for each in udf(given())] == [[1], [2], [3]]
+    is_read.clear()
+    few = udf((pa.array([number]), pa.array([0.0])) for number in (1.0, 2.0))
+    is_read.set()
+    assert next(few).to_pylist() == [1]
+    few.close()
+
+
+def test_the_first_batches_are_of_fewer_bytes():
+    udf, computation = task(64 << 20)
+    list(udf([(pa.array(np.zeros(1 << 17)), pa.array(np.zeros(1 << 17)))] * 20))
+    assert [batches for batches, _ in computation.sizes] == [2, 4, 8, 6]
 
 
 def test_rows_of_nulls_alone_are_not_computed():

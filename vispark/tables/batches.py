@@ -53,8 +53,10 @@ class BatchReader:
         RecordError
             If a column has nulls where they are errors, or arrays of several lengths; it names column and row.
         """
-        for start in range(0, batch.num_rows, ROWS):
-            piece = batch.slice(start, ROWS)
+        # What is taken as it is needs no place in a cache.
+        rows = batch.num_rows if self.reuses and not any(field.is_stacked for field in self.selection.fields) else ROWS
+        for start in range(0, batch.num_rows, max(rows, 1)):
+            piece = batch if rows == batch.num_rows else batch.slice(start, rows)
             columns = [self._numbers(spec, column)
                        for spec, column in zip(self.selection.columns, piece.columns, strict=True)]
             found = {field.name: self._field(field, columns, piece.num_rows) for field in self.selection.fields}

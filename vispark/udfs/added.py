@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,8 +36,7 @@ class AddingTask:
     place: int
 
     def __call__(self, given: Iterable[Any]) -> Iterator[Any]:
-        for joined in self.task.joined(batch.columns for batch in given):
-            found = self.task.results([columns[self.columns:] for columns in joined])
+        for joined, found in self.task.computed((batch.columns for batch in given), self._arguments):
             start = 0
             for columns in joined:
                 count = len(columns[0])
@@ -45,6 +44,9 @@ class AddingTask:
                 kept[self.place:self.place + 1] = [found.slice(start, count)]
                 start += count
                 yield pa.RecordBatch.from_arrays(kept, [f"c{number}" for number in range(len(kept))])
+
+    def _arguments(self, columns: Sequence[Any]) -> Sequence[Any]:
+        return columns[self.columns:]
 
 
 @brief

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from pyspark import TaskContext
 
@@ -26,6 +28,23 @@ _log = logging.getLogger(__name__)
 
 #: The columns of a batch, one for each argument.
 Arguments = Sequence[Any]
+
+
+#: The part of :attr:`UdfTask.nbytes` that the first joined batch of a task has, and its least bytes: fewer would cost
+#: more as a plan than they gain by being computed while others are read.
+_FIRST, _LEAST_BYTES = 16, 1 << 20
+
+#: Held while a function of this process is computed, as all have one connection to the worker.
+_COMPUTING = threading.Lock()
+
+_Given = TypeVar("_Given")
+
+
+def _nbytes(column: Any) -> int:
+    """Return the bytes of a column's numbers, without asking for its buffers where its type says them."""
+    kind = column.type
+    return len(column) * (kind.bit_width // 8) if pa.types.is_floating(kind) or pa.types.is_integer(kind) else \
+        int(column.nbytes)
 
 
 @dataclass(frozen=True)
@@ -95,7 +114,8 @@ class TranslatedComputation:
     returns: ReturnType
 
     def __call__(self, batches: list[Any]) -> Any:
-        reader = BatchReader(self.parameters.selection(batches[0].schema.types), "the batch")
+        # No two columns become one array, so that none takes the place of another while all batches are there.
+        reader = BatchReader(self.parameters.selection(batches[0].schema.types), "the batch", reuses=True)
         rows = Rows(array for batch in batches for array in reader.arrays(batch))
         context = TaskContext.get()
         partition = context.partitionId() if context else 0
@@ -128,26 +148,48 @@ class UdfTask:
     optional: frozenset[str] = frozenset()
 
     def __call__(self, given: Iterable[Any]) -> Iterator[Any]:
-        for joined in self.joined(columns if isinstance(columns, tuple) else (columns,) for columns in given):
-            try:
-                found = self.results(joined)
-            except VisparkError as error:       # Spark shows the trace of whatever a UDF raises
-                _log.info("a UDF failed", exc_info=error)
-                raise cut(error) from None
-            yield found
+        arguments = (columns if isinstance(columns, tuple) else (columns,) for columns in given)
+        try:
+            for _, found in self.computed(arguments, lambda columns: columns):
+                yield found
+        except VisparkError as error:       # Spark shows the trace of whatever a UDF raises
+            _log.info("a UDF failed", exc_info=error)
+            raise cut(error) from None
 
-    def joined(self, given: Iterable[Arguments]) -> Iterator[list[Arguments]]:
-        """Yield batches of about :attr:`nbytes` together."""
-        waiting: list[Arguments] = []
-        size = 0
-        for columns in given:
-            waiting.append(columns)
-            size += sum(column.nbytes for column in columns)
-            if size >= self.nbytes:
+    def computed(self, given: Iterable[_Given],
+                 arguments: Callable[[_Given], Arguments]) -> Iterator[tuple[list[_Given], Any]]:
+        """Yield what was given in joined batches, each with the Arrow array of its results; while one is computed, the
+        next is read.
+        """
+        with ThreadPoolExecutor(1, thread_name_prefix="udf") as pool:
+            before: tuple[list[_Given], Future[Any]] | None = None
+            for joined in self.joined(given, arguments):
+                following = joined, pool.submit(self._results_alone, [arguments(each) for each in joined])
+                if before is not None:
+                    yield before[0], before[1].result()
+                before = following
+            if before is not None:
+                yield before[0], before[1].result()
+
+    def joined(self, given: Iterable[_Given], arguments: Callable[[_Given], Arguments]) -> Iterator[list[_Given]]:
+        """Yield batches of about :attr:`nbytes` together; of fewer at first, so that there is something to compute
+        while more are read.
+        """
+        waiting: list[_Given] = []
+        size, most = 0, max(self.nbytes // _FIRST, min(self.nbytes, _LEAST_BYTES))
+        for each in given:
+            waiting.append(each)
+            size += sum(map(_nbytes, arguments(each)))
+            if size >= most:
                 yield waiting
-                waiting, size = [], 0
+                waiting, size, most = [], 0, min(2 * most, self.nbytes)
         if waiting:
             yield waiting
+
+    def _results_alone(self, joined: list[Arguments]) -> Any:
+        """Return :meth:`results`, while no other function of this process computes."""
+        with _COMPUTING:
+            return self.results(joined)
 
     def results(self, joined: list[Arguments]) -> Any:
         """Return the Arrow array of the results for some batches."""
