@@ -158,7 +158,7 @@ class UdfTask:
 
     def computed(self, given: Iterable[_Given],
                  arguments: Callable[[_Given], Arguments]) -> Iterator[tuple[list[_Given], Any]]:
-        """Yield what was given in joined batches, each with the Arrow array of its results; while one is computed, the
+        """Yield the given batches joined, each time with the Arrow array of its results; while one is computed, the
         next is read.
         """
         with ThreadPoolExecutor(1, thread_name_prefix="udf") as pool:

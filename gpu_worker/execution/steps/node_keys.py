@@ -46,6 +46,16 @@ class NodeKeys:
         self._world: JoinedWorld = context.world
         self._context, self._values, self._parts, self._label = context, values, parts, label
 
+    @property
+    def rank(self) -> int:
+        """This node's place among the nodes."""
+        return self._world.rank
+
+    @property
+    def size(self) -> int:
+        """The number of nodes."""
+        return self._world.size
+
     def bounds(self, samples: Callable[[int], Sequence[np.ndarray]]) -> np.ndarray:
         """Return words (uint64) of the keys that all nodes have looked at, in their order; a row for each key.
 
@@ -65,7 +75,7 @@ class NodeKeys:
         return self.looked_at(own, refused)
 
     def partitions(self, own: int) -> int:
-        """Return how many partitions with records all nodes have, of which this one has ``own``."""
+        """Return the number of partitions with records that all nodes have, of which this one has ``own``."""
         return sum(int.from_bytes(each) for each in self._world.gather(own.to_bytes(8)))
 
     def looked_at(self, own: Sequence[np.ndarray], refused: str) -> np.ndarray:
@@ -104,7 +114,7 @@ class NodeKeys:
         return self.planned(share), exchanges
 
     def planned(self, share: NodeShare) -> NodePlan:
-        """Return what all nodes make of the shares of all, of which this one gives its own.
+        """Return the plan that all nodes make of the shares of all, of which this one gives its own.
 
         Raises
         ------

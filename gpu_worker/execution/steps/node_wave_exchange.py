@@ -11,6 +11,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
+from gpu_worker.device.base import Device
 from gpu_worker.execution.node_rows import NodeMessages, NodePlan, NodeShare, rounds_of
 from gpu_worker.execution.row_chunks import row_bytes
 from gpu_worker.execution.run_context import RunContext
@@ -21,6 +22,87 @@ from gpu_worker.memory.spill_files import sync
 from gpu_worker.protocol.errors import KeysRefused, PlanError
 from gpu_worker.protocol.messages import Field
 from gpu_worker.system.failpoints import failpoint
+
+
+class HostMessages:
+    """Rows in host memory that go to the other nodes of an exchange, and that come from them.
+
+    Parameters
+    ----------
+    context : RunContext
+        The pass, which has a world.
+    plan : NodePlan
+        The exchange.
+    """
+
+    def __init__(self, context: RunContext, plan: NodePlan):
+        assert context.world is not None
+        self.plan = plan
+        self._context, self._world = context, context.world
+        self._owners = [rank for rank in range(self._world.size) for _ in plan.owned(rank)]
+        self._offsets: dict[int, np.ndarray] = {}
+        self._sends: dict[int, np.ndarray] = {}
+        self._receives: dict[int, np.ndarray] = {}
+
+    @property
+    def owned(self) -> range:
+        """The new partitions of this node."""
+        return self.plan.owned(self._world.rank)
+
+    def take_memory(self) -> tuple[dict[int, np.ndarray], dict[int, np.ndarray]]:
+        """Take memory below devices for the rows, and return it, by node.
+
+        Raises
+        ------
+        OutOfMemory, SpillError
+            If there is none.
+        """
+        rank, peers = self._world.rank, [each for each in range(self._world.size) if each != self._world.rank]
+        self._sends, self._receives = [self._taken(pairs) for pairs in (
+            {peer: (rank, peer) for peer in peers}, {peer: (peer, rank) for peer in peers})]
+        self._offsets = {peer: self.plan.packed(rank, peer)[0] for peer in self._sends}
+        return self._sends, self._receives
+
+    def _taken(self, pairs: dict[int, tuple[int, int]]) -> dict[int, np.ndarray]:
+        sizes = {peer: self.plan.packed(*pair)[1] for peer, pair in pairs.items()}
+        place = self._context.place_below
+        return {peer: self._context.names.tiers.reserve(nbytes, place=place) for peer, nbytes in sizes.items()
+                if nbytes}
+
+    def put(self, place: int, part: int, behind: int, rows: Sequence[np.ndarray]) -> None:
+        """Put rows (uint8, an array for each field) of this node's input at ``place``, for another node's new
+        partition, behind as many that were put there before.
+        """
+        peer = self._owners[part]
+        offsets = self._offsets[peer][place, :, part - self.plan.owned(peer).start]
+        for memory, size, offset in zip(rows, self.plan.row_bytes.tolist(), offsets.tolist(), strict=True):
+            start = offset + behind * size
+            self._sends[peer][start:start + memory.nbytes] = memory
+
+    def move(self, device: Device, made: Sequence[Partition]) -> None:
+        """Move the rows between the nodes, by a device's messages, and put those that came where they belong.
+
+        Raises
+        ------
+        WorldLost
+            If another node is gone.
+        """
+        messages = NodeMessages(self._world, device, self._context.streams.main(device))
+        messages.move(self._sends, self._receives, rounds_of(self.plan, self._world.size))
+        for peer, content in self._receives.items():
+            self._unpack(peer, content, made)
+        self._sends, self._receives = {}, {}
+
+    def _unpack(self, peer: int, content: np.ndarray, made: Sequence[Partition]) -> None:
+        """Copy what came from another node to where it belongs."""
+        offsets, counts = self.plan.packed(peer, self._world.rank)[0], self.plan.counts(peer)
+        for at, partition in enumerate(made):
+            for place in range(len(counts)):
+                rows, first = int(counts[place, partition.index]), int(self.plan.before(peer, place)[partition.index])
+                for number, array in enumerate(partition.blocks[0] if rows else ()):
+                    size, start = row_bytes(array), int(offsets[place, number, at])
+                    assert array.host is not None
+                    array.host[first * size:(first + rows) * size] = content[start:start + rows * size]
 
 
 class NodeWaveExchange(WaveExchange):
@@ -36,22 +118,16 @@ class NodeWaveExchange(WaveExchange):
 
     def __init__(self, partitioner: Partitioner, context: RunContext, values: Sequence[Partition]):
         super().__init__(partitioner, context, values)
-        assert context.world is not None
-        self._world = context.world
         self._nodes = NodeKeys(context, (), self._step.parts, partitioner.label)
         inputs = [value.index for value in values if value.count and value.blocks]
         self._places = {index: place for place, index in enumerate(inputs)}
         self._device = values[0].device if values else context.streams.devices[0]
         #: The rows of each input that go to each new partition, and those of them that have been moved.
         self._counts = np.zeros((len(inputs), self._step.parts), np.int64)
-        self._gone = np.zeros_like(self._counts)
+        self._filled = np.zeros_like(self._counts)
         self._refused = ""
-        self._plan = NodePlan((), self._step.parts)
-        #: The node of each new partition.
-        self._owners: list[int] = []
-        self._offsets: dict[int, np.ndarray] = {}
-        self._sends: dict[int, np.ndarray] = {}
-        self._receives: dict[int, np.ndarray] = {}
+        self._messages = HostMessages(
+            context, NodePlan([NodeShare((), self._counts[:0])] * self._nodes.size, self._step.parts))
 
     def passes(self) -> Iterator[Callable[[list[Partition]], None]]:
         """Yield a function for each pass, which takes one wave after the other; other nodes are met between them."""
@@ -62,15 +138,10 @@ class NodeWaveExchange(WaveExchange):
         yield self._count
         self._agree()
         failpoint("shuffle-counted")
-        self._context.together(self._by, [], lambda _: self._take_memory())
+        self._context.together(self._by, [], lambda _: self._nodes.all_have(self._memory))
         yield self._move
         failpoint("shuffle-scattered")
-        stream = self._context.streams.main(self._device)
-        NodeMessages(self._world, self._device, stream).move(self._sends, self._receives,
-                                                             rounds_of(self._plan, self._world.size))
-        for peer, content in self._receives.items():
-            self._unpack(peer, content)
-        self._sends, self._receives = {}, {}
+        self._messages.move(self._device, self._made)
         self._context.together(self._by, [], lambda _: sync(array.host for each in self._made for array in each.arrays))
         failpoint("shuffle-moved")
 
@@ -78,7 +149,7 @@ class NodeWaveExchange(WaveExchange):
 
     @contextmanager
     def _saying(self) -> Iterator[None]:
-        """Note why this node cannot do its part, so that all nodes are told."""
+        """Note the reason for which this node cannot do its part, so that all nodes are told."""
         try:
             yield
         except (KeysRefused, PlanError) as error:
@@ -97,7 +168,7 @@ class NodeWaveExchange(WaveExchange):
         self._counts[self._places[moved[0].index]] += rows
 
     def _agree(self) -> None:
-        """Learn what all nodes make of all counts.
+        """Make the plan of all nodes of all counts.
 
         Raises
         ------
@@ -106,65 +177,33 @@ class NodeWaveExchange(WaveExchange):
         """
         fields = tuple([(array.field.name, array.field.dtype, tuple(array.field.shape[1:])) for array in self._fields])
         inputs, counts = (tuple(self._places), self._counts) if fields else ((), self._counts[:0])
-        self._plan = self._nodes.planned(NodeShare(inputs, counts, fields, self._refused))
-        self._rows = self._plan.rows
-        self._fields = [HeldArray(Field(name, dtype, (0, *row))) for name, dtype, row in self._plan.fields]
-        self._owners = [rank for rank in range(self._world.size) for _ in self._plan.owned(rank)]
-
-    # -- memory -------------------------------------------------------------------------------------------------------
-
-    def _owned(self) -> range:
-        return self._plan.owned(self._world.rank)
-
-    def _take_memory(self) -> None:
-        """Take memory below devices for the new partitions, and for what goes to other nodes and comes from them.
-
-        Raises
-        ------
-        OutOfMemory, SpillError
-            If there is none on one of the nodes; before any row has been moved.
-        """
-        rank, peers = self._world.rank, [each for each in range(self._world.size) if each != self._world.rank]
-
-        def memory() -> tuple[list[Partition], dict[int, np.ndarray], dict[int, np.ndarray]]:
-            self._reserve()
-            return (self._made, self._taken({peer: (rank, peer) for peer in peers}),
-                    self._taken({peer: (peer, rank) for peer in peers}))
-
-        _, self._sends, self._receives = self._nodes.all_have(memory)
-        self._offsets = {peer: self._plan.packed(rank, peer)[0] for peer in self._sends}
-
-    def _taken(self, pairs: dict[int, tuple[int, int]]) -> dict[int, np.ndarray]:
-        sizes = {peer: self._plan.packed(*pair)[1] for peer, pair in pairs.items()}
-        place = self._context.place_below
-        return {peer: self._context.names.tiers.reserve(nbytes, place=place) for peer, nbytes in sizes.items()
-                if nbytes}
+        plan = self._nodes.planned(NodeShare(inputs, counts, fields, self._refused))
+        self._messages = HostMessages(self._context, plan)
+        self._rows = plan.rows
+        self._fields = [HeldArray(Field(name, dtype, (0, *row))) for name, dtype, row in plan.fields]
 
     # -- rows ---------------------------------------------------------------------------------------------------------
+
+    def _owned(self) -> range:
+        return self._messages.owned
+
+    def _memory(self) -> tuple[list[Partition], dict[int, np.ndarray], dict[int, np.ndarray]]:
+        """Take memory below devices for the new partitions, and for what goes to other nodes and comes from them."""
+        self._reserve()
+        return self._made, *self._messages.take_memory()
 
     def _moved(self, exchange: Exchange, moved: Sequence[Partition]) -> None:
         """Move the rows of one input to this node's new partitions, and to what goes to others."""
         counts, starts, staged = self._staged(exchange, moved[0].device)
-        place, rank, first = self._places[moved[0].index], self._world.rank, self._owned().start
-        before, gone = self._plan.before(rank, place), self._gone[place]
+        place, owned = self._places[moved[0].index], self._messages.owned
+        before, filled = self._messages.plan.before(self._nodes.rank, place), self._filled[place]
+        sizes = [row_bytes(array) for array in self._fields]
         for part in counts.nonzero()[0].tolist():
-            start, rows, peer = int(starts[part]), int(counts[part]), self._owners[part]
-            if peer == rank:
-                self._written(self._made[part - first].blocks[0], int(before[part] + gone[part]), staged, start, rows)
-                continue
-            offsets = self._offsets[peer][place, :, part - self._plan.owned(peer).start]
-            for memory, size, offset in zip(staged, map(row_bytes, self._fields), offsets.tolist(), strict=True):
-                at = offset + int(gone[part]) * size
-                self._sends[peer][at:at + rows * size] = memory[start * size:(start + rows) * size]
-        gone += counts
-
-    def _unpack(self, peer: int, content: np.ndarray) -> None:
-        """Copy what came from another node to where it belongs."""
-        offsets, counts = self._plan.packed(peer, self._world.rank)[0], self._plan.counts(peer)
-        for at, partition in enumerate(self._made):
-            for place in range(len(counts)):
-                rows, first = int(counts[place, partition.index]), int(self._plan.before(peer, place)[partition.index])
-                for number, array in enumerate(partition.blocks[0] if rows else ()):
-                    size, start = row_bytes(array), int(offsets[place, number, at])
-                    assert array.host is not None
-                    array.host[first * size:(first + rows) * size] = content[start:start + rows * size]
+            start, rows = int(starts[part]), int(counts[part])
+            if part in owned:
+                self._written(self._made[part - owned.start].blocks[0], int(before[part] + filled[part]), staged, start,
+                              rows)
+            else:
+                self._messages.put(place, part, int(filled[part]), [
+                    memory[start * size:(start + rows) * size] for memory, size in zip(staged, sizes, strict=True)])
+        filled += counts

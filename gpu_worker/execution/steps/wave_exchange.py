@@ -115,7 +115,7 @@ class WaveExchange:
                 self._note(exchange.rows.astype(np.int64), moved)
 
     def _note(self, rows: np.ndarray, moved: Sequence[Partition]) -> None:
-        """Note how many rows of some partitions go to each new one."""
+        """Add the rows of some partitions that go to each new one."""
         self._rows += rows
 
     def _move(self, values: list[Partition]) -> None:
@@ -216,8 +216,8 @@ class WaveExchange:
         self._filled += counts
 
     def _staged(self, exchange: Exchange, device: Device) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
-        """Return how many rows of an exchange go to each new partition, where those begin, and the rows of each field
-        in host memory (uint8), by new partition.
+        """Return the numbers of an exchange's rows that go to each new partition, the first of these rows, and the rows
+        of each field in host memory (uint8), by new partition.
         """
         context = self._context
         stream = context.streams.main(device)
