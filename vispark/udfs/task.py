@@ -29,7 +29,6 @@ _log = logging.getLogger(__name__)
 #: The columns of a batch, one for each argument.
 Arguments = Sequence[Any]
 
-
 #: The part of :attr:`UdfTask.nbytes` that the first joined batch of a task has, and its least bytes: fewer would cost
 #: more as a plan than they gain by being computed while others are read.
 _FIRST, _LEAST_BYTES = 16, 1 << 20
