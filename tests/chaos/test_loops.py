@@ -28,7 +28,7 @@ STEPS = {"iterate": 20_000, "listing": 200}
 KILLED = {"iterate": 60_000, "listing": 1800}
 MOST = 19
 #: How many kills at random moments, over all of a run; benchmarks.loop_kills has the campaigns.
-KILLS = int(os.environ.get("VISPARK_LOOP_KILLS", "20"))
+KILLS = int(os.environ.get("VISPARK_LOOP_KILLS", "12"))
 
 
 @pytest.fixture(scope="module")
