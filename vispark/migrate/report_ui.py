@@ -16,6 +16,7 @@ from gpu_worker.protocol.extras import install
 from gpu_worker.web.access import Access
 from gpu_worker.web.guard import PageGuard
 from gpu_worker.web.server import PageServer, address
+from vispark.clusters import PLATFORMS
 from vispark.migrate.compared_runs import compared
 from vispark.migrate.errors import HistoryError, JobMissing, MissingPackage
 from vispark.migrate.history import History
@@ -85,7 +86,7 @@ class _Pages:
         runs = History(self._path).runs_on_clusters()
         asked = request.query_params.get("ask") == "1"
         found = [{**asdict(each), "runs": [run for run in runs if run["cluster"] == each.name]}
-                 for each in Clusters().statuses(asked)]
+                 for each in Clusters(platforms=tuple(PLATFORMS)).statuses(asked)]
         return HTMLResponse(rendered("clusters.html", root="", clusters=found, asked=asked))
 
     def job(self, request: Request) -> Response:
