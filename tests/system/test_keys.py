@@ -74,6 +74,10 @@ def test_functions_of_the_keys_and_of_the_values_that_are_kept(sc: SparkContext)
     assert sorted(values.vmap(lambda v: v[0] + v[1]).collect()) == sorted(
         expected.values().map(lambda v: v[0] + v[1]).collect())
     assert sorted(keys.vmap(lambda k: k * 2).collect()) == sorted(expected.keys().map(lambda k: k * 2).collect())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FallbackWarning)
+        assert sorted(keys.filter(lambda k: k > 0).collect()) == sorted(
+            expected.keys().filter(lambda k: k > 0).collect())
     # Folded, kept, and followed by others.
     assert values.vmap(lambda v: v[1]).max() == expected.values().map(lambda v: v[1]).max()
     again = values.cache().vmap(lambda v: (v[1], v[0])).values().vmap(lambda x: -x)

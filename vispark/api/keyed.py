@@ -381,7 +381,9 @@ def filtered(source: RecordedRDD, function: Callable[[Any], Any]) -> Any:
     def without_mark(pair):     # type: ignore[no-untyped-def]
         return pair[1]
 
-    reason = next(filter(None, [not_whole(each.layout) for each in source._results() if each.count]), "")
+    layouts = [each.layout for each in source._results() if each.count]
+    reason = next(filter(None, [not_whole(replace(layout.item(layout.wanted), only="") if layout.wanted
+                                          else layout) for layout in layouts]), "")
     try:
         if not reason:
             marked = vmap(source, with_mark)
