@@ -27,8 +27,9 @@ from vispark.errors import FallbackWarning
 from vispark.ml.installation import install
 
 #: Files that meet estimators of vispark's.
-FILES = ("test_algorithms", "test_als", "test_classification", "test_clustering", "test_feature", "test_ovr",
-         "test_persistence", "test_pipeline", "test_regression", "test_training_summary", "tuning/test_tuning",
+FILES = ("test_algorithms", "test_als", "test_classification", "test_clustering", "test_evaluation", "test_feature",
+         "test_ovr", "test_param", "test_persistence", "test_pipeline", "test_regression", "test_training_summary",
+         "test_tuning", "test_wrapper", "tuning/test_tuning",
          "tuning/test_cv_io_basic", "tuning/test_cv_io_nested", "tuning/test_cv_io_pipeline",
          "tuning/test_tvs_io_basic", "tuning/test_tvs_io_nested", "tuning/test_tvs_io_pipeline")
 

@@ -232,25 +232,39 @@ def test_principal_components(numbers: DataFrame):
 
 # -- the frame of all estimators --------------------------------------------------------------------------------------
 
-def test_a_fit_is_two_jobs_and_a_second_one_loads_nothing(sc: SparkContext, numbers: DataFrame):
-    """One is the load; MLlib's summary of a linear regression is the other, from Spark 4 on."""
+def test_a_fit_is_one_job_and_a_second_one_loads_nothing(sc: SparkContext, numbers: DataFrame):
+    """The one is the load."""
     def jobs(df: DataFrame) -> int:
         return cost(sc, lambda: regression.LinearRegression().fit(df)).jobs
 
     loads.unload()
-    first = jobs(numbers)
-    assert first <= 2
-    assert jobs(numbers) == first - 1
+    assert (jobs(numbers), jobs(numbers)) == (1, 0)
     one, again = (numbers.select("label", "features").where("label > 0") for _ in range(2))
-    assert (jobs(one), jobs(again)) == (first, first - 1)
+    assert (jobs(one), jobs(again)) == (1, 0)
     assert cost(sc, lambda: feature.PCA(k=2, inputCol="features", outputCol="out").fit(numbers)).jobs == 1
 
 
-#: Spark jobs of a first fit, with its load, and of a second one, by estimator; the summary of a linear regression is a
-#: job of MLlib's from Spark 4 on, and the mixture draws its first rows by one.
+def test_a_summary_is_made_when_it_is_asked_for(sc: SparkContext, classes: DataFrame, tmp_path):
+    model = regression.LinearRegression(labelCol="two", predictionCol="before").fit(classes)
+    assert type(model).__name__ == "LinearRegressionModel" and isinstance(model, mllib_regression.LinearRegressionModel)
+    copied = model.copy({model.predictionCol: "after"})
+    assert model.hasSummary and copied.hasSummary
+    copied.transform(classes)
+    seen = copied.summary
+    # It is of the parameters that the fit had.
+    assert "before" in seen.predictions.columns and "after" not in seen.predictions.columns
+    assert model.summary.r2 == seen.r2 == model.copy().summary.r2
+    assert cost(sc, lambda: (model.summary, copied.summary)).jobs == 0
+    model.save(str(tmp_path / "model"))
+    assert not mllib_regression.LinearRegressionModel.load(str(tmp_path / "model")).hasSummary
+    two = classification.LogisticRegression(labelCol="two", maxIter=1).fit(classes)
+    assert two.hasSummary and type(two.summary).__name__ == "BinaryLogisticRegressionTrainingSummary"
+
+
+#: Spark jobs of a first fit, with its load, and of a second one, by estimator; the mixture draws its first rows by one.
 JOBS = {"clustering.KMeans": (1, 0), "clustering.BisectingKMeans": (1, 0), "clustering.GaussianMixture": (2, 1),
         "classification.LogisticRegression": (1, 0), "classification.LinearSVC": (1, 0),
-        "classification.FMClassifier": (1, 0), "regression.FMRegressor": (1, 0), "regression.LinearRegression": (2, 1),
+        "classification.FMClassifier": (1, 0), "regression.FMRegressor": (1, 0), "regression.LinearRegression": (1, 0),
         "regression.GeneralizedLinearRegression": (1, 0), "feature.PCA": (1, 0), "feature.StandardScaler": (1, 0),
         "feature.MinMaxScaler": (1, 0), "feature.MaxAbsScaler": (1, 0), "recommendation.ALS": (1, 0),
         "decomposition.NMF": (1, 0)}
@@ -273,10 +287,7 @@ def test_no_fit_takes_more_than_two_jobs(sc: SparkContext, classes: DataFrame):
                 estimator._set(**{param: value})
         loads.unload()
         found[name] = tuple([cost(sc, lambda fit=estimator.fit: fit(df)).jobs for _ in range(2)])
-    expected = dict(JOBS)
-    if sc.version.startswith("3."):
-        expected["regression.LinearRegression"] = (1, 0)
-    assert found == expected
+    assert found == JOBS
     loads.unload()
     df.unpersist()
 

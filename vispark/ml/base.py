@@ -12,7 +12,9 @@ from pyspark.sql import Column, DataFrame
 from vispark.api import fallback
 from vispark.api.vrdd import VRDD
 from vispark.errors import OutOfMemory, RecordError
+from vispark.ml.java import JavaObjects
 from vispark.ml.loads import Fields, load, number, one, plain
+from vispark.ml.summaries import FittedModel, LazySummary, with_summary
 
 #: pyspark's reader, whose annotations differ between versions.
 _Reader: Any = JavaMLReader
@@ -67,7 +69,9 @@ class DeviceFit(StageOfMLlib):
 
     @abstractmethod
     def _train(self, dataset: DataFrame) -> Any:
-        """Return MLlib's Java model, fitted to a dataset in the workers.
+        """Return MLlib's Java model, fitted to a dataset in the workers; with the maker of its summary, if it has one.
+
+        The maker is given a copy of the model, and holds no DataFrame.
 
         Raises
         ------
@@ -83,12 +87,28 @@ class DeviceFit(StageOfMLlib):
         except (Unsuited, RecordError, OutOfMemory) as reason:
             why = str(reason)
         else:
-            return self._with_params(dataset, model).setParent(self._java_obj)
+            return self._fitted_model(dataset, model)
         # Not within the handler: an error of MLlib's would be told with the reason's trace before it.
         fallback.tell(dataset.sparkSession.sparkContext, "fit", type(self).__name__, why,
                       "is done by MLlib, in Spark jobs")
         theirs: Any = super()
         return theirs._fit_java(dataset)
+
+    def _fitted_model(self, dataset: DataFrame, trained: Any) -> Any:
+        """Return the Java model of a training, with its parameters, and its summary, if it is to have one."""
+        model, make = trained if isinstance(trained, tuple) else (trained, None)
+        model = self._with_params(dataset, model).setParent(self._java_obj)
+        if make is None:
+            return model
+        java = JavaObjects(dataset.sparkSession.sparkContext)
+        base = model.copy(java.empty_params())
+        return FittedModel(model, LazySummary(lambda: java.some(make(java, base))))
+
+    def _create_model(self, fitted: Any) -> Any:
+        theirs: Any = super()
+        if isinstance(fitted, FittedModel):
+            return with_summary(theirs._create_model(fitted.model), fitted.summary)
+        return theirs._create_model(fitted)
 
     def _with_params(self, dataset: DataFrame, model: Any) -> Any:
         """Return a Java model that has taken over the estimator's parameters."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -168,16 +169,14 @@ class LogisticRegression(LabelledFit, classification.LogisticRegression):
         return classes
 
     def _model(self, dataset: DataFrame, fit: LogisticFit) -> Any:
-        java = JavaObjects(dataset.sparkSession.sparkContext)
-        model = self._with_params(dataset, java.ml.classification.LogisticRegressionModel(
+        java, frame = JavaObjects(dataset.sparkSession.sparkContext), dataset._jdf
+        model = java.ml.classification.LogisticRegressionModel(
             self.uid, java.matrix(fit.coefficients, by_rows=True).compressed(),
-            java.vector(fit.intercepts).compressed(), fit.classes, fit.is_multinomial))
-        found = model.findSummaryModel()
-        kind = java.ml.classification.LogisticRegressionTrainingSummaryImpl if fit.classes > 2 else \
-            java.ml.classification.BinaryLogisticRegressionTrainingSummaryImpl
-        return model.setSummary(java.some(kind(
-            found._1().transform(dataset._jdf), found._2(), found._3(), self.getLabelCol(), self.getFeaturesCol(),
-            self._column("weightCol") or "weightCol", java.doubles(fit.history))))
+            java.vector(fit.intercepts).compressed(), fit.classes, fit.is_multinomial)
+        kind = "LogisticRegressionTrainingSummaryImpl" if fit.classes > 2 else \
+            "BinaryLogisticRegressionTrainingSummaryImpl"
+        columns = self.getLabelCol(), self.getFeaturesCol(), self._column("weightCol") or "weightCol"
+        return model, partial(_summary, kind, frame, columns, fit.history)
 
 
 class LinearSVC(LabelledFit, classification.LinearSVC):
@@ -207,12 +206,10 @@ class LinearSVC(LabelledFit, classification.LinearSVC):
                            tolerance=penalty.tolerance)
         coefficients, intercepts = model.raw(minimum.x)
         java = JavaObjects(dataset.sparkSession.sparkContext)
-        svm = self._with_params(dataset, java.ml.classification.LinearSVCModel(
-            self.uid, java.support_vector_coefficients(coefficients[0]), float(intercepts[0])))
-        found = svm.findSummaryModel()
-        return svm.setSummary(java.some(java.ml.classification.LinearSVCTrainingSummaryImpl(
-            found._1().transform(dataset._jdf), found._2(), found._3(), self.getLabelCol(),
-            self._column("weightCol") or "weightCol", java.doubles(minimum.history))))
+        svm = java.ml.classification.LinearSVCModel(
+            self.uid, java.support_vector_coefficients(coefficients[0]), float(intercepts[0]))
+        columns = self.getLabelCol(), self._column("weightCol") or "weightCol"
+        return svm, partial(_summary, "LinearSVCTrainingSummaryImpl", dataset._jdf, columns, minimum.history)
 
 
 class FMClassifier(DeviceFit, classification.FMClassifier):
@@ -240,12 +237,16 @@ class FMClassifier(DeviceFit, classification.FMClassifier):
             raise Unsuited("thresholds are not 2")
         fit = fit_machine(self, self._records(dataset), is_classifier=True)
         java = JavaObjects(dataset.sparkSession.sparkContext)
-        model = self._with_params(dataset, java.ml.classification.FMClassificationModel(
-            self.uid, *java.machine(fit)))
-        found = model.findSummaryModel()
-        return model.setSummary(java.some(java.ml.classification.FMClassificationTrainingSummaryImpl(
-            found._1().transform(dataset._jdf), found._2(), found._3(), self.getLabelCol(),
-            self._column("weightCol") or "weightCol", java.doubles(fit.history))))
+        model = java.ml.classification.FMClassificationModel(self.uid, *java.machine(fit))
+        columns = self.getLabelCol(), self._column("weightCol") or "weightCol"
+        return model, partial(_summary, "FMClassificationTrainingSummaryImpl", dataset._jdf, columns, fit.history)
+
+
+def _summary(kind: str, frame: Any, columns: Sequence[str], history: Any, java: JavaObjects, model: Any) -> Any:
+    """Return the Java summary of a classifier's training to a Java DataFrame."""
+    found = model.findSummaryModel()
+    return getattr(java.ml.classification, kind)(
+        found._1().transform(frame), found._2(), found._3(), *columns, java.doubles(history))
 
 
 def _present(declared: Mapping[str, Any], statistics: ClassStatistics) -> int:

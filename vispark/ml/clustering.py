@@ -134,10 +134,9 @@ class KMeans(DeviceFit, clustering.KMeans):
         vectors = [java.mllib.linalg.Vectors.fromML(java.vector(center)) for center in centers]
         inner = java.mllib.clustering.KMeansModel(java.array(java.mllib.linalg.Vector, vectors),
                                                   self.getDistanceMeasure(), cost, iterations)
-        model = self._with_params(dataset, java.ml.clustering.KMeansModel(self.uid, inner))
-        return model.setSummary(java.some(java.ml.clustering.KMeansSummary(
-            model.transform(dataset._jdf), self.getPredictionCol(), self.getFeaturesCol(), self.getK(), iterations,
-            cost)))
+        frame, given = dataset._jdf, (self.getPredictionCol(), self.getFeaturesCol(), self.getK(), iterations, cost)
+        return java.ml.clustering.KMeansModel(self.uid, inner), lambda java, model: java.ml.clustering.KMeansSummary(
+            model.transform(frame), *given)
 
 
 class BisectingKMeans(DeviceFit, clustering.BisectingKMeans):
@@ -171,10 +170,10 @@ class BisectingKMeans(DeviceFit, clustering.BisectingKMeans):
         cost = sum(cluster.cost for number, cluster in tree.clusters.items() if 2 * number not in tree.clusters)
         inner = java.mllib.clustering.BisectingKMeansModel(
             java.cluster_tree(tree.clusters, by_cosine=by_cosine), self.getDistanceMeasure(), cost)
-        model = self._with_params(dataset, java.ml.clustering.BisectingKMeansModel(self.uid, inner))
-        return model.setSummary(java.some(java.ml.clustering.BisectingKMeansSummary(
-            model.transform(dataset._jdf), self.getPredictionCol(), self.getFeaturesCol(), self.getK(),
-            self.getMaxIter(), cost)))
+        frame = dataset._jdf
+        given = self.getPredictionCol(), self.getFeaturesCol(), self.getK(), self.getMaxIter(), cost
+        return java.ml.clustering.BisectingKMeansModel(self.uid, inner), lambda java, model: \
+            java.ml.clustering.BisectingKMeansSummary(model.transform(frame), *given)
 
 
 class GaussianMixture(DeviceFit, clustering.GaussianMixture):
@@ -237,11 +236,12 @@ class GaussianMixture(DeviceFit, clustering.GaussianMixture):
         kind = java.ml.stat.distribution.MultivariateGaussian
         densities = [kind(java.vector(mean), java.matrix((covariance + covariance.T) / 2))
                      for mean, covariance in zip(mixture.means, mixture.covariances, strict=True)]
-        model = self._with_params(dataset, java.ml.clustering.GaussianMixtureModel(
-            self.uid, java.doubles(mixture.shares), java.array(kind, densities)))
-        return model.setSummary(java.some(java.ml.clustering.GaussianMixtureSummary(
-            model.transform(dataset._jdf), self.getPredictionCol(), self.getProbabilityCol(), self.getFeaturesCol(),
-            self.getK(), likelihood, iterations)))
+        model = java.ml.clustering.GaussianMixtureModel(
+            self.uid, java.doubles(mixture.shares), java.array(kind, densities))
+        frame = dataset._jdf
+        given = (self.getPredictionCol(), self.getProbabilityCol(), self.getFeaturesCol(), self.getK(), likelihood,
+                 iterations)
+        return model, lambda java, model: java.ml.clustering.GaussianMixtureSummary(model.transform(frame), *given)
 
 
 def _checked_sums(points: VRDD, *, by_cosine: bool = False) -> tuple[float, np.ndarray]:

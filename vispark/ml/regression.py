@@ -61,14 +61,14 @@ class LinearRegression(LabelledFit, regression.LinearRegression):
         return self._model(dataset, fit, scale)
 
     def _model(self, dataset: DataFrame, fit: LinearFit, scale: float) -> Any:
-        java = JavaObjects(dataset.sparkSession.sparkContext)
+        java, frame = JavaObjects(dataset.sparkSession.sparkContext), dataset._jdf
         vector = java.vector(fit.coefficients)
-        model = self._with_params(dataset, java.ml.regression.LinearRegressionModel(
-            self.uid, vector.compressed() if self.getSolver() == "l-bfgs" else vector, fit.intercept, scale))
-        columns = [self.getLabelCol(), self.getFeaturesCol(), self._column("weightCol") or ""]
-        summary = java.linear_summary(model, dataset._jdf, columns, len(fit.coefficients), self.getFitIntercept(),
-                                      fit.inverse, fit.history)
-        return model.setSummary(java.some(summary))
+        model = java.ml.regression.LinearRegressionModel(
+            self.uid, vector.compressed() if self.getSolver() == "l-bfgs" else vector, fit.intercept, scale)
+        columns, intercept = [self.getLabelCol(), self.getFeaturesCol(), self._column("weightCol") or ""], \
+            self.getFitIntercept()
+        return model, lambda java, model: java.linear_summary(
+            model, frame, columns, len(fit.coefficients), intercept, fit.inverse, fit.history)
 
 
 class GeneralizedLinearRegression(LabelledFit, regression.GeneralizedLinearRegression):
@@ -137,11 +137,11 @@ class GeneralizedLinearRegression(LabelledFit, regression.GeneralizedLinearRegre
         return normal_equations(moments, Penalty(strength, 0.0, is_first, 100, 1e-6), fit_intercept=fit_intercept)
 
     def _model(self, dataset: DataFrame, fit: LinearFit, iterations: int) -> Any:
-        java = JavaObjects(dataset.sparkSession.sparkContext)
-        model = self._with_params(dataset, java.ml.regression.GeneralizedLinearRegressionModel(
-            self.uid, java.vector(fit.coefficients), fit.intercept))
-        return model.setSummary(java.some(java.ml.regression.GeneralizedLinearRegressionTrainingSummary(
-            dataset._jdf, model, java.doubles(fit.inverse), iterations, self.getSolver())))
+        java, frame, solver = JavaObjects(dataset.sparkSession.sparkContext), dataset._jdf, self.getSolver()
+        model = java.ml.regression.GeneralizedLinearRegressionModel(
+            self.uid, java.vector(fit.coefficients), fit.intercept)
+        return model, lambda java, model: java.ml.regression.GeneralizedLinearRegressionTrainingSummary(
+            frame, model, java.doubles(fit.inverse), iterations, solver)
 
 
 class FMRegressor(DeviceFit, regression.FMRegressor):
