@@ -25,6 +25,8 @@ from typing import Any
 
 from pyspark import SparkContext
 
+from gpu_worker.protocol.payload import KEPT_MEMORIES
+
 #: The ports of servers to which a library keeps some connections, as it sees fit; who starts such servers adds them.
 POOLED: set[int] = set()
 
@@ -169,15 +171,18 @@ def kill(found: list[Process]) -> None:
 
 
 def _descriptors() -> Counter[str]:
-    """The open descriptors by what they lead to; the connections that PySpark and others pool are left out."""
+    """The open descriptors by what they lead to; the connections that PySpark and others pool are left out, and the
+    memory that connections keep.
+    """
     names: Counter[str] = Counter()
-    pooled = _pooled() | _kept()
+    pooled, spare = _pooled() | _kept(), _spare()
     for name in os.listdir("/proc/self/fd"):
         try:
             target = os.readlink(f"/proc/self/fd/{name}")
+            number = os.stat(f"/proc/self/fd/{name}").st_ino if target.startswith("/memfd:") else 0
         except FileNotFoundError:  # The descriptor of the listing itself.
             continue
-        if target not in pooled:
+        if target not in pooled and number not in spare:
             names[target.partition(":")[0] if target.startswith(("socket:", "pipe:")) else target] += 1
     return names
 
@@ -196,18 +201,28 @@ def _pooled() -> set[str]:
             for row in _read(f"/proc/self/net/{table}").splitlines() if ends.search(row)}
 
 
-def _kept() -> set[str]:
-    """The sockets of connections to workers that the active context's session keeps for what comes next."""
+def _workers() -> list[Any]:
+    """The workers that the active context's session knows."""
     module, context = sys.modules.get("vispark.runtime.driver.session"), SparkContext._active_spark_context
     session: Any = module.Session._sessions.get(context) if module and context else None
-    if session is None:
-        return set()
+    return session.workers.known() if session else []
+
+
+def _kept() -> set[str]:
+    """The sockets of connections to workers that the session keeps for what comes next."""
     found = set()
-    for worker in session.workers.known():
+    for worker in _workers():
         for descriptor in worker.connections.idle[:KEPT_CONNECTIONS]:
             with contextlib.suppress(OSError):      # It was closed meanwhile.
                 found.add(os.readlink(f"/proc/self/fd/{descriptor}"))
     return found
+
+
+def _spare() -> set[int]:
+    """The numbers (inodes) of the memfds that the session's connections keep for later requests, as many as they may.
+    """
+    return {payload.identity[1] for worker in _workers()
+            for payload in worker.connections.spare[:KEPT_MEMORIES * KEPT_CONNECTIONS]}
 
 
 def _of_no_other_run(names: frozenset[str]) -> frozenset[str]:
@@ -236,6 +251,8 @@ def _read(path: str) -> str:
 
 
 def _mappings() -> Counter[str]:
-    """The memfds that are mapped."""
+    """The memfds that are mapped, without the memory that connections keep."""
+    spare = _spare()
     rows = [row.split(maxsplit=5) for row in _read("/proc/self/maps").splitlines() if "/memfd:" in row]
-    return Counter(row[5] for row in rows if len(row) == 6 and row[5].startswith("/memfd:"))
+    return Counter(row[5] for row in rows
+                   if len(row) == 6 and row[5].startswith("/memfd:") and int(row[4]) not in spare)

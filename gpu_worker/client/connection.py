@@ -139,6 +139,11 @@ class Client:
             self._largest = max(size, self._largest)
         return payload
 
+    @property
+    def spare(self) -> list[Payload]:
+        """The memory that is kept for later requests."""
+        return list(self._spare)
+
     def lend(self, size: int) -> BufferLease | None:
         """Return memory of at least ``size`` bytes for what may never be sent: some that was sent before, or as large
         as that.

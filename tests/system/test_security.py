@@ -307,6 +307,16 @@ def test_a_kernel_cache_of_another_user_s_is_refused(tmp_path: Path):
 
 # -- processes: memfds, memory, environment ---------------------------------------------------------------------------
 
+def memfds(files: Path) -> list[str]:
+    """The descriptors of memfds in a process's directory of descriptors."""
+    found = []
+    for path in files.iterdir():
+        with contextlib.suppress(FileNotFoundError):        # it was closed meanwhile
+            if os.readlink(path).startswith("/memfd:"):
+                found.append(path.name)
+    return found
+
+
 @as_root
 def test_another_user_cannot_open_memfds_or_look_into_processes(worker: Runtime):
     with Payload.create(4096) as payload:
@@ -315,7 +325,7 @@ def test_another_user_cannot_open_memfds_or_look_into_processes(worker: Runtime)
         attempts = {"client": f"open('/proc/{os.getpid()}/fd/{payload.descriptor}', 'rb').read()"}
         for who, pid in zip(("daemon", "process"), processes(worker), strict=True):
             files = Path(f"/proc/{pid}/fd")
-            held = [path.name for path in files.iterdir() if os.readlink(path).startswith("/memfd:")]
+            held = memfds(files)
             assert held or who == "process", "the snapshot is nowhere"
             attempts |= {f"{who}-{name}": f"open('{files / name}', 'rb').read()" for name in held}
             attempts |= {f"{who}-list": f"os.listdir('{files}')",

@@ -19,8 +19,9 @@ from vispark.translate.language import library
 
 _LOOSE, _NEAR, _ZERO, _PARTS = Equal(units=8), Equal(units=2), Equal(zero=True), Equal(parts=4)
 _PROMOTED = Equal(promoted=True)
-#: NumPy's powers of complex64 are computed in single precision, and lose by the exponent's size.
-_POWER = Equal(units=8, parts=512)
+#: A complex power is exp(b log(a)), by NumPy in single precision where its operands are, and loses by the size of the
+#: exponent, of which the logarithm alone can be 708.
+_POWER = Equal(units=8, parts=1024)
 #: Half precision is rounded from what single precision gives; NumPy's powers and remainders go the same way.
 _EXACT_C = ("sqrt", "fabs", "copysign", "fmod")
 

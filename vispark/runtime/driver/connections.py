@@ -11,7 +11,7 @@ from typing import Any
 from gpu_worker.client.connection import Client, Lease, connect, finish, open_lease
 from gpu_worker.protocol import messages
 from gpu_worker.protocol.messages import Ran, Reach, Release, Request, Retain
-from gpu_worker.protocol.payload import Data
+from gpu_worker.protocol.payload import Data, Payload
 from gpu_worker.protocol.transport_kinds import TransportKind
 from vispark.errors import Fenced, WorkerError, WorkerLost, WorkerUnavailable, WorldLost
 from vispark.lower.executable import Invocation
@@ -89,6 +89,12 @@ class WorkerConnections:
         """The descriptors of the connections that are kept for what comes next."""
         with self._lock:
             return [pipeline.client.fileno() for pipeline in self._idle]
+
+    @property
+    def spare(self) -> list[Payload]:
+        """The memory that these connections keep for what comes next."""
+        with self._lock:
+            return [payload for pipeline in self._idle for payload in pipeline.client.spare]
 
     # -- plans --------------------------------------------------------------------------------------------------------
 
