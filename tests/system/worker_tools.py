@@ -87,6 +87,12 @@ class Runtime:
         return [process.pid for process in leaks.processes_of(self.path)
                 if re.search("gpu[_-]worker start", process.command)]
 
+    def stop(self) -> bool:
+        """End the daemon; whether there is none."""
+        if self.daemons():
+            stop_worker(self.path)
+        return not self.daemons()
+
     def daemon(self) -> int:
         """The daemon's process, where there is one; what that forks has its name for a moment."""
         found: list[int] = []
@@ -131,8 +137,8 @@ def new_runtime(base: Path) -> Iterator[Runtime]:
         patch.setenv("VISPARK_FAILPOINTS", str(base / "failpoints"))
         runtime = Runtime(base / "rt", base / "failpoints")
         yield runtime
-        if runtime.daemons():
-            stop_worker(runtime.path)
+        # One that a client began to start, while another's came first, may listen after that has ended.
+        eventually(runtime.stop)
     left = leaks.wait_until_gone(lambda: leaks.processes_of(runtime.path))
     leaks.kill(left)
     print(runtime.logs())

@@ -7,6 +7,8 @@ import gzip
 import lzma
 import re
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,6 +26,9 @@ pytestmark = pytest.mark.slow
 THREE = Format("", "float32", 3, (("", (0, 1, 2)),))
 
 ONE = Format("", "int32", 1, (("", 0),))
+
+#: A context that was not stopped, of which no more is asked.
+RUNNING: Any = SimpleNamespace(_jsc="a JVM's")
 
 
 @pytest.mark.parametrize("piece", [1, 7, 1 << 20])
@@ -123,7 +128,7 @@ def test_a_bad_line_is_named(tmp_path: Path, monkeypatch, line, fault, name):
 def test_arguments_that_say_nothing_are_refused_without_spark(tmp_path: Path, given, message):
     (tmp_path / "empty.txt").touch()
     with pytest.raises(PlanError, match=message):
-        reader.read_text(None, tmp_path / "empty.txt", **{"minPartitions": 1, **given})
+        reader.read_text(RUNNING, tmp_path / "empty.txt", **{"minPartitions": 1, **given})
 
 
 @pytest.mark.parametrize(("columns", "message"), [
@@ -133,7 +138,7 @@ def test_arguments_that_say_nothing_are_refused_without_spark(tmp_path: Path, gi
 def test_columns_that_are_none_are_refused_without_spark(tmp_path: Path, columns, message):
     (tmp_path / "three.txt").write_text("1 2 3\n")
     with pytest.raises(PlanError, match=message):
-        reader.read_text(None, tmp_path / "three.txt", columns=columns, minPartitions=1)
+        reader.read_text(RUNNING, tmp_path / "three.txt", columns=columns, minPartitions=1)
 
 
 def test_rows_are_packed_as_the_records_they_stand_for():

@@ -22,7 +22,7 @@ def _waves(steps: list[SimpleNamespace], size: WaveSize, there: str) -> list[lis
     plan: Any = SimpleNamespace(steps=[_step(), EXCHANGE, MOVE, FOLD], folds_all=True)
     context: Any = SimpleNamespace(streams=None, results=SimpleNamespace(fetched=[]))
     values: list[Any] = [
-        SimpleNamespace(number=number, variants=(), blocks=(), arrays=[SimpleNamespace(
+        SimpleNamespace(number=number, piece=None, variants=(), blocks=(), arrays=[SimpleNamespace(
             nbytes=8, buffer=object() if is_there == "1" else None)]) for number, is_there in enumerate(there)]
     given: Any = steps
     return [[value.number for value in wave] for wave in Waves(plan, given, context, size)._divided(values)]
