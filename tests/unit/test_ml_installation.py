@@ -84,3 +84,12 @@ def test_importing_vispark_does_not_import_its_estimators():
     source = "import sys, vispark\nprint([name for name in sys.modules if name.startswith(('vispark.ml', 'scipy'))])"
     ended = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, timeout=100, check=True)
     assert ended.stdout == "[]\n"
+
+
+@pytest.mark.parametrize("module", ["classification", "clustering", "feature", "pipeline", "recommendation",
+                                    "regression", "tuning"])
+def test_names_that_are_not_ours_are_those_of_pyspark(module: str):
+    ours, theirs = (importlib.import_module(f"{package}.ml.{module}") for package in ("vispark", "pyspark"))
+    assert all(hasattr(ours, name) for name in getattr(theirs, "__all__", ("Pipeline", "PipelineModel")))
+    with pytest.raises(AttributeError):
+        _ = ours.Nothing

@@ -18,6 +18,7 @@ from pyspark.sql import functions as sql
 from vispark.ml.base import DeviceFit, StageOfMLlib
 from vispark.ml.java import JavaObjects
 from vispark.ml.loads import Field, Fields, Vectors, View, fits_into, plain, see
+from vispark.ml.names import of_pyspark
 
 #: Stages of one column of vectors that become another one row by row, and their models.
 _MOVING = (feature.StandardScaler, feature.MinMaxScaler, feature.MaxAbsScaler, feature.PCA)
@@ -190,3 +191,7 @@ def _scaled(x: Any, shift: Any, scale: Any, offset: Any) -> Any:
 
 def _projected(x: Any, components: Any) -> Any:
     return {"x": components @ x}
+
+
+def __getattr__(name: str) -> Any:
+    return of_pyspark(pipeline, name)
