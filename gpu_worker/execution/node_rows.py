@@ -15,6 +15,7 @@ from typing import TypeVar
 import numpy as np
 
 from gpu_worker.device.base import Buffer, Device, Stream
+from gpu_worker.memory.spill_files import spilled, store
 from gpu_worker.protocol.errors import KeysRefused, WorldLost
 from gpu_worker.worlds.base import JoinedWorld, MessageMemory, MessageSpec
 
@@ -187,13 +188,21 @@ class NodeMessages:
         target, source = (staged, part) if leaves else (part, staged)
         if isinstance(target, np.ndarray):
             if isinstance(source, np.ndarray):
-                target[:] = source
+                store(target, source)
             else:
-                self._device.copy_out(target, source, stream=self._stream)
+                self._copy_out(target, source)
         elif isinstance(source, np.ndarray):
             self._device.copy_in(target, source, stream=self._stream)
         else:
             self._device.copy_across(target, source, stream=self._stream)
+
+    def _copy_out(self, target: np.ndarray, source: Buffer) -> None:
+        """Copy from the device to host memory, or to the file that it is of, which only a write may store in."""
+        through = target if spilled(target) is None else np.empty(target.nbytes, np.uint8)
+        self._device.copy_out(through, source, stream=self._stream)
+        if through is not target:
+            self._device.synchronize(stream=self._stream)
+            store(target, through)
 
     def _spec(self, rank: int, nbytes: int) -> MessageSpec:
         """Return a message of the same size for contents that differ little, so that its memory serves again."""

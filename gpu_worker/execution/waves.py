@@ -35,7 +35,8 @@ _SLACK = 32
 #: The share of a device's free memory that planes of a grid may take; the other one is for a plan that found no room.
 _PLANES, _FEWER_PLANES = 3 / 4, 2 / 5
 
-#: The share of a device's free memory that a step may take of a partition which it could take in ranges of keys.
+#: One part in so many of a device's free memory is what a step may take for all of a partition at once; beyond that it
+#: takes ranges of its keys, if it can.
 _IN_TURNS = 2
 
 #: Steps of a plan.

@@ -17,7 +17,7 @@ import pytest
 from gpu_worker.protocol.errors import KeysRefused, OutOfMemory, WorldLost
 from gpu_worker.protocol.grids import World
 from gpu_worker.protocol.messages import FieldFold, Step, ToDeviceStep
-from gpu_worker.protocol.plans import FoldRunsStep, KeepKeyedStep, PartitionByKeyStep, SortByKeyStep
+from gpu_worker.protocol.plans import DISK_TIERS, FoldRunsStep, KeepKeyedStep, PartitionByKeyStep, SortByKeyStep
 from gpu_worker.worlds.base import JoinedWorld, MessageMemory, MessageSpec, Staged
 from tests.unit.plans import Bench, bench
 
@@ -150,6 +150,16 @@ def test_nodes_whose_devices_are_too_small_make_the_same_partitions(nodes: Calla
     assert exchanged(nodes(SMALL, {}), steps_of(how), ["tiers", "device"]) == expected
     crowded = {"memory": 320 << 10, "stream": 16 << 10}
     assert exchanged(nodes(crowded, crowded), steps_of(how), ["device", "device"]) == expected
+
+
+@pytest.mark.parametrize("other", ["device", DISK_TIERS])
+def test_what_finds_no_host_memory_goes_through_files(nodes: Callable[..., list[Bench]], other: str):
+    """What is sent, what comes and what is made of it: each of them finds no room in one run or another."""
+    expected = exchanged(nodes({}), steps_of("hash"), ["device"])
+    for limit in (0, 40 << 10, 160 << 10):
+        options = {**SMALL, "host_memory": limit}
+        workers = nodes(options, {} if other == "device" else options)
+        assert exchanged(workers, steps_of("hash"), [DISK_TIERS, other]) == expected
 
 
 def test_keys_that_one_node_refuses_are_refused_by_all(nodes: Callable[..., list[Bench]]):

@@ -170,9 +170,11 @@ class _Measuring:
     def numbers(self, dtype: str, width: int = 0) -> Iterator[Callable[..., float]]:
         """Yield a function that gives the elements a second of another; its numbers are held until the block ends."""
         held: dict[int, Any] = {}
-        yield partial(self._rate, held, dtype, width)
-        for each in filter(None, held.values()):
-            each.uncache()
+        try:
+            yield partial(self._rate, held, dtype, width)
+        finally:
+            for each in filter(None, held.values()):
+                each.uncache()
 
     def _rate(self, held: dict[int, Any], dtype: str, width: int, function: Callable[..., Any],
               *arguments: Any) -> float:

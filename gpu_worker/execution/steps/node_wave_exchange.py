@@ -18,7 +18,7 @@ from gpu_worker.execution.run_context import RunContext
 from gpu_worker.execution.steps.node_keys import NodeKeys
 from gpu_worker.execution.steps.wave_exchange import Exchange, Partitioner, WaveExchange
 from gpu_worker.memory.partition import HeldArray, Partition
-from gpu_worker.memory.spill_files import sync
+from gpu_worker.memory.spill_files import store, sync
 from gpu_worker.protocol.errors import KeysRefused, PlanError
 from gpu_worker.protocol.messages import Field
 from gpu_worker.system.failpoints import failpoint
@@ -77,7 +77,7 @@ class HostMessages:
         offsets = self._offsets[peer][place, :, part - self.plan.owned(peer).start]
         for memory, size, offset in zip(rows, self.plan.row_bytes.tolist(), offsets.tolist(), strict=True):
             start = offset + behind * size
-            self._sends[peer][start:start + memory.nbytes] = memory
+            store(self._sends[peer][start:start + memory.nbytes], memory)
 
     def move(self, device: Device, made: Sequence[Partition]) -> None:
         """Move the rows between the nodes, by a device's messages, and put those that came where they belong.
@@ -102,7 +102,7 @@ class HostMessages:
                 for number, array in enumerate(partition.blocks[0] if rows else ()):
                     size, start = row_bytes(array), int(offsets[place, number, at])
                     assert array.host is not None
-                    array.host[first * size:(first + rows) * size] = content[start:start + rows * size]
+                    store(array.host[first * size:(first + rows) * size], content[start:start + rows * size])
 
 
 class NodeWaveExchange(WaveExchange):
