@@ -52,3 +52,19 @@ def test_there_is_no_profile_in_local_mode(local, caplog):
     with local.context(NULL) as sc:
         assert vispark.gpu_profile(sc) is None
         assert "no profile for GPUs: in local mode" in caplog.text
+
+
+@pytest.mark.parametrize("amounts, message", [
+    (("two",), "gpus is a number of GPUs, such as 0.25 or 1, not 'two'"),
+    ((True,), "gpus is a number"),
+    ((0.5, "all"), "cpus is a whole number of cores, not 'all'"),
+    ((0.5, 1.5), "cpus is a whole number of cores, not 1.5"),
+])
+def test_amounts_that_are_no_numbers_are_an_error_in_local_mode_too(local, amounts, message):
+    with local.context(NULL) as sc, pytest.raises(TypeError, match=message):
+        vispark.gpu_profile(sc, *amounts)
+
+
+def test_a_profile_is_of_a_context(local):
+    with local.context(NULL) as sc, pytest.raises(TypeError, match="takes a SparkContext first, not RDD"):
+        vispark.gpu_profile(sc.parallelize([1.0]))

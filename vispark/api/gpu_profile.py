@@ -49,6 +49,8 @@ def gpu_profile(sc: SparkContext, gpus: float | None = None, cpus: int = 1) -> R
         In local mode with amounts of GPUs under which no task would start.
     PlanError
         If no executor has so many GPUs or cores, or a task cannot have such a part of a GPU.
+    TypeError
+        If the amounts are no numbers, or ``sc`` is no context.
 
     Examples
     --------
@@ -59,6 +61,7 @@ def gpu_profile(sc: SparkContext, gpus: float | None = None, cpus: int = 1) -> R
 
         points = rdd.withResources(vispark.gpu_profile(sc)).cache("GPU")
     """
+    _check_amounts(sc, gpus, cpus)
     check_local(sc)
     owned = gpus_of_executors(sc)
     reason = _unable(sc, owned)
@@ -93,6 +96,15 @@ def with_profile(sent: RDD[Any], profile: ResourceProfile) -> RDD[Any]:
                             "spark.scheduler.resource.profileMergeConflicts=true")
         each = getattr(each, "prev", None)
     return PipelinedRDD(sent, _as_it_is, True).withResources(profile)
+
+
+def _check_amounts(sc: object, gpus: object, cpus: object) -> None:
+    if not isinstance(sc, SparkContext):
+        raise TypeError(f"gpu_profile(sc, gpus, cpus) takes a SparkContext first, not {type(sc).__name__}")
+    if gpus is not None and (isinstance(gpus, bool) or not isinstance(gpus, int | float)):
+        raise TypeError(f"gpus is a number of GPUs, such as 0.25 or 1, not {gpus!r}")
+    if isinstance(cpus, bool) or not isinstance(cpus, int):
+        raise TypeError(f"cpus is a whole number of cores, not {cpus!r}")
 
 
 def _as_it_is(_: int, records: object) -> object:
