@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import os
 import signal
@@ -20,6 +21,8 @@ from gpu_worker.system.paths import RuntimeDirectory
 _LOCK_SECONDS = 20.0
 _LOG_LINES = 20
 _SAVED_BYTES = 64 << 10
+#: ``M_ARENA_MAX`` of glibc's ``malloc.h``.
+_ARENA_MAX = -8
 
 
 def serve(directory: RuntimeDirectory, idle: float | None, *, cluster: Cluster | None = None, port: int = 0,
@@ -30,6 +33,7 @@ def serve(directory: RuntimeDirectory, idle: float | None, *, cluster: Cluster |
     descriptor that gets a byte once clients can connect. A service manager may pass the socket (``LISTEN_FDS``), and is
     told when clients can connect and when the daemon ends (``NOTIFY_SOCKET``).
     """
+    _share_one_arena()
     listener = passed_listener(directory.socket)
     with system_call(f"the lock of the daemon in {directory.path}", WorkerUnavailable):
         lock = _acquire(directory, is_activated=listener is not None)
@@ -84,6 +88,16 @@ def detach(directory: RuntimeDirectory, idle: float | None, cluster: Cluster | N
         return False
     raise WorkerUnavailable(f"the daemon ended with status {status} before it was ready",
                             detail=log.tail(directory.log, _LOG_LINES))
+
+
+def _share_one_arena() -> None:
+    """Have all threads of this process allocate in one arena, where the C library has several (``mallopt(3)``).
+
+    Each greeting has a thread of its own, each thread may get another arena, and each arena keeps what was freed in it.
+    """
+    set_option = getattr(ctypes.CDLL(None), "mallopt", None)
+    if set_option is not None:
+        set_option(_ARENA_MAX, 1)
 
 
 def _run_detached(directory: RuntimeDirectory, idle: float | None, cluster: Cluster | None, port: int,
