@@ -35,6 +35,12 @@ os.environ.update({
     # Whatever this run starts, or what that starts, has it: see tests/leaks.py.
     "VISPARK_TEST_RUN": _runtime.name,
 })
+if importlib.util.find_spec("hypothesis") is not None:      # the environment of PySpark 3.5 does without it
+    from hypothesis import HealthCheck, settings
+
+    # How long drawing takes says how busy the machine is.
+    settings.register_profile("busy", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.load_profile("busy")
 for name in ("SPARK_HOME", "SPARK_CONF_DIR", "PYSPARK_SUBMIT_ARGS", "SPARK_REMOTE"):
     os.environ.pop(name, None)
 
