@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,9 @@ DECODED = "decoded, one process"
 _GROUP = 250_000
 _PIECE = 8192
 
+#: What half of the random numbers are above.
+HALF = 0.5
+
 
 def run(sc: SparkContext, directory: Path, nbytes: int, samples: int, done: Callable[[str], None]) -> Iterator[Group]:
     """Measure on about so many bytes of float32."""
@@ -39,6 +42,7 @@ def run(sc: SparkContext, directory: Path, nbytes: int, samples: int, done: Call
     about = {"rows": count, "columns": COLUMNS, "dtype": "float32", "samples": samples}
     yield _frames(sc, count, samples, about, done)
     yield _files(sc, directory, count, samples, about, done)
+    yield from _others(sc, directory, count, samples, about, done)
 
 
 def _frames(sc: SparkContext, count: int, samples: int, about: dict[str, Any], done: Callable[[str], None]) -> Group:
@@ -90,21 +94,81 @@ def _files(sc: SparkContext, directory: Path, count: int, samples: int, about: d
     return group
 
 
+def _others(sc: SparkContext, directory: Path, count: int, samples: int, about: dict[str, Any],
+            done: Callable[[str], None]) -> Iterator[Group]:
+    """Measure the other formats, and a filter that keeps half of the rows."""
+    read, path = SparkSession(sc).read, str(directory / "points")
+    table = _table(count)
+    pa.parquet.write_table(table, f"{path}.parquet", row_group_size=_GROUP)
+    pa.orc.write_table(table, f"{path}.orc", stripe_size=8 << 20)
+    pa.csv.write_csv(table, f"{path}.csv")
+    text = read.schema(SCHEMA).option("header", True)
+    half = pa.compute.field("x0") > HALF
+    for name, decoded, ours, theirs in (
+            ("Parquet and a filter", lambda: decode_rows(_kept(f"{path}.parquet", half)),
+             lambda: vispark.read_parquet(sc, f"{path}.parquet", dtype="float32", filter=half),
+             lambda: read.parquet(f"{path}.parquet").where(f"x0 > {HALF}")),
+            ("ORC", lambda: decode_rows(_stripes(f"{path}.orc")),
+             lambda: vispark.read_orc(sc, f"{path}.orc", dtype="float32"), lambda: read.orc(f"{path}.orc")),
+            ("CSV", lambda: decode_rows(_parsed(f"{path}.csv")),
+             lambda: vispark.read_csv(sc, f"{path}.csv", dtype="float32"), lambda: text.csv(f"{path}.csv"))):
+        group = Group(f"{name}, {count:,} rows", about)
+        equal = ours().count() == theirs().count()
+        group.checks["rows"] = {"equal": equal}
+        assert equal, "the ways give different numbers of rows"
+        mine, spark = f'vispark, cache("GPU"): {name}', f'Spark and from_dataframe, cache("GPU"): {name}'
+        moved = count * ROW_BYTES
+        group.series = interleave([
+            Case(f"{DECODED}: {name}", decoded, moved),
+            Case(mine, lambda ours=ours: _cached(ours()), moved, (f"{DECODED}: {name}",), repeat=False,
+                 times_itself=True),
+            Case(spark, lambda theirs=theirs: _cached(vispark.from_dataframe(theirs(), dtype="float32")), moved,
+                 (mine,), repeat=False, times_itself=True)], samples, done=done)
+        yield group
+
+
+def _table(count: int) -> Any:
+    numbers = np.random.default_rng(0).random((count, COLUMNS), np.float32)
+    return pa.table({name: numbers[:, number] for number, name in enumerate(NAMES)})
+
+
 def write(path: str, count: int) -> None:
     """Write a file of random numbers."""
-    numbers = np.random.default_rng(0).random((count, COLUMNS), np.float32)
-    table = pa.table({name: numbers[:, number] for number, name in enumerate(NAMES)})
-    pa.parquet.write_table(table, path, row_group_size=_GROUP)
+    pa.parquet.write_table(_table(count), path, row_group_size=_GROUP)
 
 
 def decode(path: str) -> None:
     """Decode a file into row-major arrays, a row group after the other, on one core."""
     file = pa.parquet.ParquetFile(path)
-    for number in range(file.num_row_groups):
-        for batch in file.read_row_group(number, use_threads=False).to_batches(max_chunksize=_PIECE):
+    decode_rows(batch for number in range(file.num_row_groups)
+                for batch in file.read_row_group(number, use_threads=False).to_batches())
+
+
+def decode_rows(batches: Iterable[Any]) -> None:
+    """Put batches into row-major arrays."""
+    for whole in batches:
+        for start in range(0, whole.num_rows, _PIECE):
+            batch = whole.slice(start, _PIECE)
             rows = np.empty((batch.num_rows, COLUMNS), np.float32)
             for place, column in enumerate(batch.columns):
                 rows[:, place] = column.to_numpy()
+
+
+def _kept(path: str, filter: Any) -> Iterator[Any]:
+    scanner = pa.dataset.dataset(path).scanner(filter=filter, use_threads=False, batch_readahead=0,
+                                               fragment_readahead=0)
+    yield from scanner.to_batches()
+
+
+def _stripes(path: str) -> Iterator[Any]:
+    file = pa.orc.ORCFile(path)
+    return map(file.read_stripe, range(file.nstripes))
+
+
+def _parsed(path: str) -> Iterator[Any]:
+    kinds = dict.fromkeys(NAMES, pa.float32())
+    yield from pa.csv.open_csv(path, pa.csv.ReadOptions(use_threads=False),
+                               convert_options=pa.csv.ConvertOptions(column_types=kinds))
 
 
 def _row(row: Any) -> np.ndarray:

@@ -12,7 +12,9 @@ import pytest
 from vispark.errors import PlanError
 from vispark.records import pack
 from vispark.records.streamed_rows import StreamedRows
-from vispark.tables.files import FilePart, FileSlice, ReadTask, partitions
+from vispark.tables.files import FilePart, FileSlice, ReadTask, expression, partitions
+from vispark.tables.orc import OrcFormat
+from vispark.tables.orc_stripes import stripes
 from vispark.tables.parquet import ParquetFormat
 from vispark.tables.selection import select
 
@@ -47,6 +49,8 @@ def _parts(*sizes: int) -> list[FileSlice]:
     ((30, 30, 30), None, [[0], [1], [2]]),          # for four cores
     ((1, 200), None, [[0], [1], [1], [1], [1]]),    # a huge one is cut
     ((8, 8), 4, [[0], [0], [1], [1]]),              # as many as are asked for
+    ((1, 1, 30), 3, [[0], [1], [2]]),
+    ((11, 10, 10, 10, 10, 10, 10, 11), None, [[0, 1], [2, 3], [4, 5], [6, 7]]),     # nearly as much for each core
     ((), None, []),
 ])
 def test_parts_are_packed_in_order(sizes, least, found):
@@ -96,6 +100,73 @@ def test_fields_of_a_file_are_read_while_they_are_written(tmp_path: Path):
         np.testing.assert_array_equal(np.concatenate([each for each in arrays if each.ndim == 2]),
                                       np.float32(np.stack([-x, x], axis=1)))
     assert len(list(ReadTask(form, selection, None, False)([tuple(slices)]))) == 30_000
+
+
+def _written(form, path: str, filter, count: int, dtype=None) -> tuple[list[tuple[int, ...]], list[np.ndarray]]:
+    """Return the shapes of a file's fields, and what is written of them where each part is cut into two slices."""
+    selection = select(form.footer(path, None, None).schema, {"k": "k", "p": ["y", "x"]}, dtype, "error", "the file")
+    condition = expression(filter)
+    slices = tuple(FileSlice(path, part, index, 2) for part in form.footer(path, selection, condition).parts
+                   for index in range(2))
+    found = ReadTask(form, selection, condition, False)([slices])
+    assert isinstance(found, StreamedRows)
+    packed = pack(found, seal=bytes)
+    memory = Written()
+    packed.write_blocks(memory, 0)
+    assert len(list(ReadTask(form, selection, condition, False)([slices]))) == packed.count == count
+    return [field.shape for field in packed.signatures[0].fields], list(memory.arrays.values())
+
+
+@pytest.mark.parametrize("name", ["orc", "parquet"])
+@pytest.mark.parametrize("filter", [None, [("z", ">=", 12_345)], [("k", "<", 9_500), ("day", "==", 3)]])
+def test_what_filters_keep_is_read_while_it_is_written(tmp_path: Path, name: str, filter):
+    pa, module = pytest.importorskip("pyarrow"), pytest.importorskip(f"pyarrow.{name}")
+    (tmp_path / "day=3").mkdir()
+    path, x = str(tmp_path / "day=3" / f"points.{name}"), np.arange(30_000.0)
+    z = pa.array(x, mask=x % 1000 == 0)     # a row whose condition is null is not kept
+    size = {"stripe_size": 1 << 16} if name == "orc" else {"row_group_size": 9000}
+    module.write_table(pa.table({"x": x, "y": -x, "k": np.int32(x), "z": z}), path, **size)
+    kept = x[slice(None) if filter is None else {"z": (x >= 12_345) & (x % 1000 != 0), "k": x < 9_500}[filter[0][0]]]
+    shapes, arrays = _written(OrcFormat() if name == "orc" else ParquetFormat(), path, filter, len(kept),
+                              {"p": "float32"})
+    assert shapes == [(len(kept),), (len(kept), 2)]
+    np.testing.assert_array_equal(np.concatenate([each for each in arrays if each.ndim == 1]), np.int32(kept))
+    np.testing.assert_array_equal(np.concatenate([each for each in arrays if each.ndim == 2]),
+                                  np.float32(np.stack([-kept, kept], axis=1)))
+
+
+@pytest.mark.parametrize("codec", ["uncompressed", "zlib", "snappy", "zstd", "lz4"])
+def test_stripes_are_those_that_arrow_reads(tmp_path: Path, codec: str):
+    pa, orc = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.orc")
+    path = str(tmp_path / "points.orc")
+    columns = {f"a column of many, number {number}": np.random.default_rng(number).random(30_000)
+               for number in range(40)}
+    orc.write_table(pa.table(columns), path, compression=codec, stripe_size=1 << 20)
+    with open(path, "rb") as source:
+        file = orc.ORCFile(source)
+        found = stripes(source, file)
+        if codec == "lz4":      # what is not known is what is not told
+            assert found is None
+            return
+        assert [each.rows for each in found] == [file.read_stripe(number).num_rows for number in range(file.nstripes)]
+    assert len(found) > 1 and found[0].start < found[0].stop <= found[1].start
+
+
+def test_a_file_that_has_more_rows_than_were_counted(tmp_path: Path):
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    path = str(tmp_path / "points.parquet")
+
+    class Growing(ParquetFormat):
+        def masks(self, slices, filter):
+            for each, mask in super().masks(slices, filter):
+                yield each, mask.slice(1)
+
+    pq.write_table(pa.table({"x": np.arange(10.0)}), path)
+    form, condition = Growing(), expression([("x", ">", 3)])
+    selection = select(form.footer(path, None, None).schema, None, None, "error", "the file")
+    slices = tuple(FileSlice(path, part) for part in form.footer(path, selection, condition).parts)
+    with pytest.raises(PlanError, match=r"more rows than before.*changed"):
+        pack(ReadTask(form, selection, condition, False)([slices]), seal=bytes)
 
 
 @pytest.mark.parametrize(("arrays", "words"), [([], "of 3 rows had 0"), ([np.zeros(2)], "of 3 rows had 2"),

@@ -26,8 +26,8 @@ class StreamedRows(Rows):
     ----------
     arrays : iterable of array, or of dict of str to array
         As of :class:`Rows`, for everybody who reads records.
-    count : int
-        The number of records.
+    count : int or callable
+        The number of records, or what finds it out once the records are to be written.
     sources : mapping of str to callable
         Of each field what makes its arrays.
 
@@ -39,13 +39,13 @@ class StreamedRows(Rows):
     (6,)
     """
 
-    def __init__(self, arrays: Iterable[Any], count: int, sources: Mapping[str, Source]):
+    def __init__(self, arrays: Iterable[Any], count: int | Callable[[], int], sources: Mapping[str, Source]):
         super().__init__(arrays)
         self._count, self._sources = count, sources
 
     def columns(self) -> list[Any]:
-        return [_StreamedColumn(name, self._count, source) for name, source in self._sources.items()] \
-            if self._count else []
+        count = self._count() if callable(self._count) else self._count
+        return [_StreamedColumn(name, count, source) for name, source in self._sources.items()] if count else []
 
 
 class _StreamedColumn:

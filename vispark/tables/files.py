@@ -6,9 +6,11 @@ is here: which parts become which partition, checks of schemas, and the task.
 
 from __future__ import annotations
 
+import functools
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -103,6 +105,10 @@ class FileFormat(ABC):
                 filter: Any) -> Iterator[tuple[FileSlice, Any]]:
         """Yield batches of the selected columns from slices of one file, in order."""
 
+    @abstractmethod
+    def masks(self, slices: Sequence[FileSlice], filter: Any) -> Iterator[tuple[FileSlice, Any]]:
+        """Yield masks of the rows of one file's slices that a filter keeps, in order; nulls may be among them."""
+
 
 @dataclass(frozen=True)
 class ReadTask:
@@ -121,21 +127,23 @@ class ReadTask:
             return together(list(arrays))
         if not self._is_streamed(slices):
             return Rows(arrays)
-        sources = {field.name: partial(replace(self, selection=self.selection.alone(field))._arrays, slices,
+        kept = None if self.filter is None else _KeptRows(self, slices)
+        sources = {field.name: partial(replace(self, selection=self.selection.alone(field))._arrays, slices, kept,
                                        reuses=True) for field in self.selection.fields}
-        return StreamedRows(arrays, sum(each.count_rows() for each in slices), sources)
+        return StreamedRows(arrays, kept.count if kept else sum(each.count_rows() for each in slices), sources)
 
     def _is_streamed(self, slices: Sequence[FileSlice]) -> bool:
-        """Return whether each field is read by itself, while it is sent: where the number of rows is known before, and
-        files can be opened for each field.
+        """Return whether each field is read by itself, while it is sent: where the number of rows can be known before,
+        and files can be opened for each field.
         """
-        return self.filter is None and not self.is_ragged and len(self.selection.fields) <= _STREAMED \
-            and all(each.part.rows >= 0 and "://" not in each.path for each in slices)
+        return not self.is_ragged and len(self.selection.fields) <= _STREAMED \
+            and all("://" not in each.path and (self.filter is not None or each.part.rows >= 0) for each in slices)
 
-    def _arrays(self, slices: Sequence[FileSlice], *, reuses: bool = False) -> Iterator[Any]:
+    def _arrays(self, slices: Sequence[FileSlice], kept: _KeptRows | None = None, *,
+                reuses: bool = False) -> Iterator[Any]:
         reader = BatchReader(self.selection, is_ragged=self.is_ragged, reuses=reuses)
         before = None
-        for each, batch in self._batches(slices):
+        for each, batch in self.batches(slices) if kept is None else kept.batches(self):
             if each is not before:
                 reader.place = f"{self.format.part} {each.part.number} of {each.path}"
                 reader.rows = each.rows(each.part.rows)[0] if self.filter is None and each.part.rows >= 0 else 0
@@ -144,13 +152,64 @@ class ReadTask:
                 before = each
             yield from reader.arrays(batch)
 
-    def _batches(self, slices: Sequence[FileSlice]) -> Iterator[tuple[FileSlice, Any]]:
-        for path in dict.fromkeys(each.path for each in slices):
-            try:
-                yield from self.format.batches([each for each in slices if each.path == path], self.selection,
-                                               self.filter)
-            except (OSError, pa.ArrowException) as error:
-                raise unreadable(self.format, path, error) from error
+    def batches(self, slices: Sequence[FileSlice]) -> Iterator[tuple[FileSlice, Any]]:
+        """Yield batches of the selected columns of the rows that are wanted.
+
+        Raises
+        ------
+        PlanError
+            If a file cannot be read.
+        """
+        for path, own in _by_file(slices):
+            with _readable(self.format, path):
+                yield from self.format.batches(own, self.selection, self.filter)
+
+
+class _KeptRows:
+    """Rows of slices that a filter keeps: bits that are read once, of which each field takes its rows."""
+
+    def __init__(self, task: ReadTask, slices: Sequence[FileSlice]):
+        self._format, self._filter, self._slices = task.format, task.filter, slices
+
+    def count(self) -> int:
+        """Return the number of these rows."""
+        return sum(mask.true_count for mask in self._masks.values())
+
+    @functools.cached_property
+    def _masks(self) -> dict[FileSlice, Any]:
+        found: dict[FileSlice, list[Any]] = {each: [] for each in self._slices}
+        for path, own in _by_file(self._slices):
+            with _readable(self._format, path):
+                for each, mask in self._format.masks(own, self._filter):
+                    found[each].append(mask)
+        return {each: pa.concat_arrays(masks) if masks else pa.array([], pa.bool_()) for each, masks in found.items()}
+
+    def batches(self, task: ReadTask) -> Iterator[tuple[FileSlice, Any]]:
+        """Yield batches of a task's columns of these rows."""
+        before, start = None, 0
+        for each, batch in replace(task, filter=None).batches(self._slices):
+            if each is not before:
+                before, start = each, 0
+            mask = self._masks[each].slice(start, batch.num_rows)
+            start += batch.num_rows
+            if len(mask) < batch.num_rows:
+                raise unreadable(task.format, each.path, pa.ArrowInvalid("it has more rows than before"))
+            if mask.true_count:
+                yield each, batch.filter(mask)
+
+
+def _by_file(slices: Sequence[FileSlice]) -> Iterator[tuple[str, list[FileSlice]]]:
+    for path in dict.fromkeys(each.path for each in slices):
+        yield path, [each for each in slices if each.path == path]
+
+
+@contextmanager
+def _readable(format: FileFormat, path: str) -> Iterator[None]:
+    """Raise what Arrow raises as the error for a file that cannot be read."""
+    try:
+        yield
+    except (OSError, pa.ArrowException) as error:
+        raise unreadable(format, path, error) from error
 
 
 def unreadable(format: FileFormat, path: str, error: Exception) -> PlanError:
@@ -238,10 +297,8 @@ class _FooterTask:
 def _footers(format: FileFormat, paths: Sequence[str], selection: Selection | None, filter: Any) -> list[FileFooter]:
     found = []
     for path in paths:
-        try:
+        with _readable(format, path):
             found.append(format.footer(path, selection, filter))
-        except (OSError, pa.ArrowException) as error:
-            raise unreadable(format, path, error) from error
     return found
 
 
@@ -294,13 +351,17 @@ def partitions(parts: Sequence[FileSlice], most: int, cores: int, least: int | N
     """
     total = sum(each.part.nbytes for each in parts)
     size = min(most, max(SMALL, -(-total // cores))) if least is None else min(most, max(1, -(-total // least)))
+    goal = total / max(1, -(-total // size))
     is_few = least is not None and len(parts) < least
     found: list[tuple[FileSlice, ...]] = []
     share: list[FileSlice] = []
-    held = 0
-    for each in parts:
+    held = before = 0
+    for number, each in enumerate(parts):
         nbytes = each.part.nbytes
-        if share and held + nbytes > size:
+        # A part goes to where most of it would be if all partitions were of one size: so the last is no small rest.
+        is_behind = before + nbytes / 2 > goal * (len(found) + 1) or len(parts) - number < (least or 0) - len(found)
+        before += nbytes
+        if share and (is_behind or held + nbytes > most):
             found.append(tuple(share))
             share, held = [], 0
         count = -(-nbytes // size) if nbytes > most or (is_few and nbytes > size) else 1
@@ -329,20 +390,41 @@ def columns_of(path: str, schema: Any) -> tuple[tuple[str, ColumnType], ...]:
     return (*((field.name, of_arrow(field.type)) for field in schema), *given)
 
 
-def names_to_read(names: Sequence[str], selection: Selection, filter: Any) -> list[str]:
-    """Return the columns of a file that a selection needs, and those that a filter may name."""
+def names_to_read(names: Sequence[str], selection: Selection | None, filter: Any) -> list[str]:
+    """Return the columns of a file that a selection needs, if one is given, and those that a filter may name."""
     # An expression does not say what it names, but its text has that, and perhaps others by chance.
     text = "" if filter is None else str(filter)
-    needed = {spec.path[0] for spec in selection.columns} | {name for name in names if name in text}
+    wanted = selection.columns if selection is not None else ()
+    needed = {spec.path[0] for spec in wanted} | {name for name in names if name in text}
     return [name for name in names if name in needed]
 
 
 def chosen(path: str, batch: Any, selection: Selection, filter: Any) -> Iterator[Any]:
     """Yield batches of the selected columns of the rows that a filter keeps, of a file's batch."""
+    batch = _with_directories(path, batch)
+    names = [spec.path[0] for spec in selection.columns if len(spec.path) == 1]
+    if filter is None and len(names) == len(selection.columns):
+        yield batch.select(names)
+        return
+    columns = {f"v{number}": pa.compute.field(*spec.path) for number, spec in enumerate(selection.columns)}
+    yield from _scanned(batch, columns, filter)
+
+
+def mask_of(path: str, batch: Any, filter: Any) -> Iterator[Any]:
+    """Yield masks of the rows of a file's batch that a filter keeps."""
+    for found in _scanned(_with_directories(path, batch), {"kept": filter}, None):
+        yield found.column(0)
+
+
+def _with_directories(path: str, batch: Any) -> Any:
+    """Return a batch with the columns that a file's directories give, too."""
     for name, value in values_of(path).items():
         if name not in batch.schema.names:
             batch = batch.append_column(name, pa.repeat(value, batch.num_rows))
-    columns = {f"v{number}": pa.compute.field(*spec.path) for number, spec in enumerate(selection.columns)}
+    return batch
+
+
+def _scanned(batch: Any, columns: dict[str, Any], filter: Any) -> Iterator[Any]:
     yield from pa.dataset.Scanner.from_batches([batch], schema=batch.schema, columns=columns, filter=filter,
                                                use_threads=False).to_batches()
 

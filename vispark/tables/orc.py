@@ -13,6 +13,7 @@ from vispark._utils.boundary import brief
 from vispark.tables import files
 from vispark.tables.arrow import pa, require
 from vispark.tables.files import FileFooter, FileFormat, FilePart, FileSlice
+from vispark.tables.orc_stripes import Stripe, stripes
 from vispark.tables.selection import Columns, Selection
 
 
@@ -64,14 +65,12 @@ class OrcFormat(FileFormat):
         with _opened(path) as source:
             file = pa.orc.ORCFile(source)
             schema = files.columns_of(path, file.schema)
-            share = 1.0
-            if selection is not None:
-                share = len(selection.columns) / max(1, sum(len(list(kind.leaves(name))) for name, kind in schema))
-            stripe = file.content_length // max(1, file.nstripes)
-            count = file.nstripes if file.nrows and selection is not None else 0
+            if selection is None or not file.nrows:
+                return FileFooter(path, schema, ())
+            share = len(selection.columns) / max(1, sum(len(list(kind.leaves(name))) for name, kind in schema))
             return FileFooter(path, schema, tuple(
-                FilePart(number, -1, int(share * stripe), number * stripe, (number + 1) * stripe)
-                for number in range(count)))
+                FilePart(number, each.rows, int(share * (each.stop - each.start)), each.start, each.stop)
+                for number, each in enumerate(stripes(source, file) or _alike(file))))
 
     def batches(self, slices: Sequence[FileSlice], selection: Selection,
                 filter: Any) -> Iterator[tuple[FileSlice, Any]]:
@@ -79,14 +78,41 @@ class OrcFormat(FileFormat):
         files.check_schema(selection, self.footer(path, None, None), "the first file")
         with _opened(path) as source:
             file = pa.orc.ORCFile(source)
-            names = files.names_to_read(file.schema.names, selection, filter)
+            names = _at_least_one(file, files.names_to_read(file.schema.names, selection, filter))
             for each in slices:
-                if each.part.number >= file.nstripes:
-                    raise pa.ArrowInvalid(f"there is no stripe {each.part.number} any more")
-                stripe = file.read_stripe(each.part.number, columns=names)
-                start, stop = each.rows(stripe.num_rows)
-                for batch in files.chosen(path, stripe.slice(start, stop - start), selection, filter):
+                for batch in files.chosen(path, _stripe(file, each, names), selection, filter):
                     yield each, batch
+
+    def masks(self, slices: Sequence[FileSlice], filter: Any) -> Iterator[tuple[FileSlice, Any]]:
+        path = slices[0].path
+        with _opened(path) as source:
+            file = pa.orc.ORCFile(source)
+            names = _at_least_one(file, files.names_to_read(file.schema.names, None, filter))
+            for each in slices:
+                for mask in files.mask_of(path, _stripe(file, each, names), filter):
+                    yield each, mask
+
+
+def _stripe(file: Any, each: FileSlice, names: list[str]) -> Any:
+    """Return the columns of a slice's rows of a stripe."""
+    if each.part.number >= file.nstripes:
+        raise pa.ArrowInvalid(f"there is no stripe {each.part.number} any more")
+    found = file.read_stripe(each.part.number, columns=names)
+    if each.part.rows >= 0 and found.num_rows != each.part.rows:
+        raise pa.ArrowInvalid(f"stripe {each.part.number} has not {each.part.rows} rows any more")
+    start, stop = each.rows(found.num_rows)
+    return found.slice(start, stop - start)
+
+
+def _at_least_one(file: Any, names: list[str]) -> list[str]:
+    """Return names of columns to read; without any, where directories give what is wanted, a stripe has no rows."""
+    return names or file.schema.names[:1]
+
+
+def _alike(file: Any) -> list[Stripe]:
+    """Return stripes of unknown rows, as long as each other."""
+    length = file.content_length // max(1, file.nstripes)
+    return [Stripe(-1, number * length, (number + 1) * length) for number in range(file.nstripes)]
 
 
 def _opened(path: str) -> Any:

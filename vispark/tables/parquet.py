@@ -18,8 +18,8 @@ from vispark.tables.directories import values_of
 from vispark.tables.files import FileFooter, FileFormat, FilePart, FileSlice
 from vispark.tables.selection import Columns, Selection
 
-#: Rows that Arrow decodes at once.
-_ROWS = 1 << 16
+#: How Arrow scans a row group: so many rows at once, in this thread alone.
+_SCAN = {"batch_size": 1 << 16, "use_threads": False, "batch_readahead": 0, "fragment_readahead": 0}
 
 _KEPT = "kept"
 
@@ -124,6 +124,15 @@ class ParquetFormat(FileFormat):
                 yield each, batch
 
 
+    def masks(self, slices: Sequence[FileSlice], filter: Any) -> Iterator[tuple[FileSlice, Any]]:
+        fragment = _fragment(slices[0].path)
+        schema = _schema(slices[0].path, fragment)
+        for each in slices:
+            group = fragment.subset(row_group_ids=[each.part.number])
+            for batch in _own(each, group.scanner(schema, columns={_KEPT: filter}, **_SCAN).to_batches()):
+                yield each, batch.column(0)
+
+
 def _fragment(path: str) -> Any:
     system, inside = files.arrow_file(path)
     given = [pa.compute.field(name) == value for name, value in values_of(path).items()]
@@ -167,20 +176,24 @@ def _sliced(group: Any, each: FileSlice, selection: Selection, filter: Any) -> I
     """Yield the batches of a slice's rows that a filter keeps."""
     columns = {f"v{number}": pa.compute.field(*spec.path) for number, spec in enumerate(selection.columns)}
     schema = _schema(each.path, group)
-    options = {"batch_size": _ROWS, "use_threads": False, "batch_readahead": 0, "fragment_readahead": 0}
     if each.count == 1:
-        yield from group.scanner(schema, columns=columns, filter=filter, **options).to_batches()
+        yield from group.scanner(schema, columns=columns, filter=filter, **_SCAN).to_batches()
         return
     # The filter as a column, as a filtered batch does not say which rows it has.
     if filter is not None:
         columns[_KEPT] = filter
+    for part in _own(each, group.scanner(schema, columns=columns, **_SCAN).to_batches()):
+        yield part if filter is None else part.filter(part.column(_KEPT)).select(range(len(selection.columns)))
+
+
+def _own(each: FileSlice, batches: Iterator[Any]) -> Iterator[Any]:
+    """Yield the rows of a slice out of the batches of its row group."""
     start, stop = each.rows(each.part.rows)
     position = 0
-    for batch in group.scanner(schema, columns=columns, **options).to_batches():
+    for batch in batches:
         low, high = max(start - position, 0), min(stop - position, batch.num_rows)
         position += batch.num_rows
         if low < high:
-            part = batch.slice(low, high - low)
-            yield part if filter is None else part.filter(part.column(_KEPT)).select(range(len(selection.columns)))
+            yield batch.slice(low, high - low)
         if position >= stop:
             return
