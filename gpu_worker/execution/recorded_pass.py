@@ -14,8 +14,8 @@ from gpu_worker.execution.grid.loop_graph import LoopRoute
 from gpu_worker.memory.double_buffer import BoundBuffers
 from gpu_worker.memory.partition import Partition
 from gpu_worker.memory.registry import Registry
+from gpu_worker.protocol import frozen
 from gpu_worker.protocol.errors import Place
-from gpu_worker.protocol.fast_init import filled
 from gpu_worker.protocol.grids import Iterated
 from gpu_worker.protocol.messages import ArgumentValue, Folded, Output
 from gpu_worker.protocol.payload import Data, Payload
@@ -251,8 +251,7 @@ class RecordedPass:
             give(device, stream)
 
 
-@filled
-@dataclass(frozen=True)
+@frozen.dataclass(frozen=True, slots=True)
 class ReplayedPass:
     """Outcome of a replay that keeps results.
 

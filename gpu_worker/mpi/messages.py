@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from gpu_worker.protocol.frozen import dataclass
 
 
 @dataclass(frozen=True, slots=True)

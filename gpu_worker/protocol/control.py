@@ -7,8 +7,9 @@ daemon at a time is connected: the process introduces itself with a :class:`Regi
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from gpu_worker.protocol.frozen import dataclass
 from gpu_worker.protocol.messages import Reach, SessionOptions
 
 #: The role of a connection that came over TCP.

@@ -7,7 +7,7 @@ the lattice of blocks, in C order.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from gpu_worker.protocol.frozen import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,9 @@ the driver lives; after ``finish`` it ends the session at once; for ``admin`` it
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
-from gpu_worker.protocol.fast_init import filled
+from gpu_worker.protocol.frozen import dataclass
 from gpu_worker.protocol.grids import Iterated, World
 from gpu_worker.protocol.plans import (  # noqa: F401 - plans are messages too
     DISK_TIERS,
@@ -74,8 +74,7 @@ STREAM_BYTES = 128 << 20
 
 # -- running a plan ---------------------------------------------------------------------------------------------------
 
-@filled
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class ArgumentValue:
     """The value of an argument: its bytes here, or at ``offset`` of the payload when they are many.
 
@@ -115,8 +114,7 @@ class Save:
     copy: CopyTo | None = None
 
 
-@filled
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Run:
     """Run a plan with the VRDDs and values of one pass.
 
@@ -147,7 +145,7 @@ class Run:
     memory: int = 0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Chunk:
     """A piece of the blocks of the one partition that a plan starts from, to be copied to their device.
 
@@ -275,8 +273,7 @@ class Output:
     offset: int
 
 
-@filled
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class FoldedField:
     """A folded field in the reply's data or payload: one record's, or one for each key.
 
@@ -291,8 +288,7 @@ class FoldedField:
     ordered: bool
 
 
-@filled
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Folded:
     """Result of a :class:`FoldStep` or :class:`FoldByKeyStep`. Without records it has no fields and ``count`` is 0.
 
@@ -304,8 +300,7 @@ class Folded:
     counts: int
 
 
-@filled
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Times:
     """Seconds spent in the worker: in all, and compiling.
 
@@ -335,8 +330,7 @@ class Saved:
     failed: str = ""
 
 
-@filled
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Ran:
     """A plan's result. ``retained`` says that the worker goes on using the request's payload.
 

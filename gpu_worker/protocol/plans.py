@@ -8,9 +8,9 @@ and is known by its digest from then on.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 
 from gpu_worker.protocol.codec import encode
+from gpu_worker.protocol.frozen import dataclass
 from gpu_worker.protocol.grids import ExchangeStep, GridShape, IterateStep, StencilStep, WindowStep
 
 DIGEST_BYTES = 16

@@ -7,7 +7,9 @@ kernel's, or a driver's: it goes when the last of daemon and processes has close
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from gpu_worker.protocol.frozen import dataclass
 
 #: The most characters of a publication's name, and bytes of the digest of its secret.
 MAX_NAME, SECRET_BYTES = 128, 32

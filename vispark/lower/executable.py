@@ -7,12 +7,11 @@ same shape (:attr:`vispark.plan.operation.RecordedOperation.key`), on content th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpu_worker.protocol.fast_init import filled
+from gpu_worker.protocol.frozen import dataclass
 from gpu_worker.protocol.grids import World
 from gpu_worker.protocol.messages import Output, Run, Save
 from gpu_worker.protocol.payload import Data, aligned, block_bytes, field_offsets
@@ -26,7 +25,7 @@ if TYPE_CHECKING:       # tasks that carry plans do without the operations
     from vispark.plan.ops import LogicalPlan
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Executable:
     """Executable plan for the partitions of one worker.
 
@@ -100,8 +99,7 @@ def value_of(nodes: LogicalPlan, origin: ArgumentRef) -> ArrayValue:
     return nodes[origin.position].op.value(origin)
 
 
-@filled
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Invocation:
     """Pass of a plan for one worker: the VRDDs in its slots, its values, whether to profile it, its world, the snapshot
     to take after it, and, if other workers run it too, the epoch of the process that it is for.

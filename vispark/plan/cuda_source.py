@@ -7,17 +7,17 @@ is a template's) is left to the compiler, see :mod:`vispark.plan.argument_checks
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from gpu_worker.protocol.errors import LaunchError, PlanError
-from gpu_worker.protocol.fast_init import filled
+from gpu_worker.protocol.frozen import dataclass
 from gpu_worker.protocol.shared import Shared
 from vispark._utils.boundary import brief
 from vispark.plan.cuda_types import TYPE_WORDS, CudaStructure, Types
@@ -31,8 +31,7 @@ class UnknownKernel(PlanError, AttributeError):
 
 # -- arrays by value --------------------------------------------------------------------------------------------------
 
-@filled
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class ArrayValue:
     """An array's content at one moment: hashable, equal by content.
 
@@ -97,7 +96,7 @@ def device_dtype(dtype: Any, what: str) -> str:
 
 # -- parameters -------------------------------------------------------------------------------------------------------
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class DeclaredParameter:
     """One parameter of a kernel as declared.
 
@@ -149,7 +148,7 @@ def _without_default(text: str) -> str:
     return text
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Declaration:
     """Kernel as its source declares it; ``parameters`` is None if the text does not settle them."""
 
@@ -177,7 +176,7 @@ _ATTRIBUTES = frozenset({"__launch_bounds__", "__cluster_dims__", "__block_size_
 _CLOSING = {"(": ")", "[": "]", "<": ">"}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class _Scan:
     """Names that the text of a source declares. ``complete`` is false if macros may make kernels that the text does not
     show.
@@ -353,7 +352,7 @@ def _checked_options(options: Sequence[str]) -> tuple[str, ...]:
 
 # -- what the user holds ----------------------------------------------------------------------------------------------
 
-@dataclass(frozen=True, init=False, repr=False)
+@dataclasses.dataclass(frozen=True, init=False, repr=False)
 class Kernels:
     """The kernels of one CUDA C++ source; each is an attribute, or an item under its full name.
 
@@ -487,7 +486,7 @@ def _constant(name: str, value: object) -> ArrayValue:
     return ArrayValue.of(value, f"the constant {name}")
 
 
-@dataclass(frozen=True, repr=False)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Kernel:
     """Kernel of a source, or an instance of one of its templates.
 

@@ -6,12 +6,12 @@ import functools
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from gpu_worker.protocol.fast_init import filled
+from gpu_worker.protocol.frozen import dataclass
 from gpu_worker.protocol.messages import (
     Accumulators,
     Argument,
@@ -72,8 +72,7 @@ class MapShape(NamedTuple):
     of: str
 
 
-@filled
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class MapSpec:
     """One recorded call of ``vmap``; hashable, equal by content.
 
@@ -140,7 +139,7 @@ def record_map(function: Callable[..., Any], arguments: tuple[Any, ...], of: str
     return MapSpec(traced, values, label, of or "")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Mapped:
     """Calls of ``vmap`` for blocks of one signature, in one kernel.
 

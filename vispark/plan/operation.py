@@ -7,10 +7,10 @@ method of its own, in a file of :mod:`vispark.plan.operations`; nothing else ask
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
 
-from gpu_worker.protocol.fast_init import filled
+from gpu_worker.protocol.frozen import dataclass
 from gpu_worker.protocol.messages import Launch, Signature, Step
 from vispark.errors import Place, PlanError
 from vispark.fold import FoldSpec
@@ -28,7 +28,7 @@ from vispark.translate.frontend.index_faults import LabelledFunction
 KEYS, VALUES = "0", "1"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class OperatorOutput:
     """Content of blocks of one layout and signature after an operation; ``count`` is below 0 while it equals the
     input's. ``mapped`` is the kernel of a function that was mapped.
@@ -258,7 +258,7 @@ def stays_on_host(op: RecordedOperation) -> PlanError:
                      ".recv() before it")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class AttachedPublication:
     """Publication that an application has attached: ``key`` tells it from others of its name, ``digest`` is that of its
     secret.
@@ -269,7 +269,7 @@ class AttachedPublication:
     digest: bytes = field(default=b"", repr=False)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class DatasetId:
     """Identity of a cached result: the number under which workers hold it, its name, and the place that holds what does
     not fit on devices, as :class:`~gpu_worker.protocol.plans.KeepStep` names it; "" for none.
@@ -283,8 +283,7 @@ class DatasetId:
         return f"{self.number} {self.name}"
 
 
-@filled
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class PlanNode:
     """Node of a chain: an operation, its cached result if there is one, and the snapshot that was begun of it."""
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from gpu_worker.protocol.fast_init import filled
+from gpu_worker.protocol.frozen import dataclass
 from gpu_worker.protocol.messages import ArgumentValue, Module
 from gpu_worker.protocol.payload import Payload, aligned
 from gpu_worker.protocol.shared import INLINE_BYTES, BufferLease, Shared
@@ -13,7 +13,7 @@ from vispark.plan.cuda_source import ArrayValue, Kernels
 from vispark.plan.references import HeldValue, TableReference
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class ArgumentRef:
     """Reference to an argument or a capture of the call at a position of a chain; its value may differ in each pass."""
 
@@ -51,8 +51,7 @@ class SlotTable:
         return tuple(self._slots)
 
 
-@filled
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class BoundArguments:
     """Values of one pass, by slot: the smallest travel in the message, the others in the payload."""
 

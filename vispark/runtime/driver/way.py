@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from pyspark import RDD
 
-from gpu_worker.protocol.fast_init import filled
+from gpu_worker.protocol.frozen import dataclass
 from gpu_worker.protocol.messages import Ran, Request
 from gpu_worker.protocol.payload import Data
 from vispark.errors import Fenced, PartitionMissing, WorkerLost, WorldLost
@@ -44,8 +43,7 @@ class TokenPlace(NamedTuple):
 RunTask = Callable[[Relay | Ask, TokenPlace], Carried]
 
 
-@filled
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Sent:
     """Plan in flight to a worker: in a pipeline, or in a Spark task, which has started where the plan is of a world."""
 

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from gpu_worker.protocol.fast_init import filled
+from gpu_worker.protocol import frozen
 from gpu_worker.protocol.shared import Shared
 from vispark._utils.hashing import hashed_once
 from vispark.translate.ir.references import Described, Reference
@@ -53,8 +53,7 @@ class Statement(Node):
 
 # -- values -----------------------------------------------------------------------------------------------------------
 
-@filled
-@dataclass(frozen=True)
+@frozen.dataclass(frozen=True, slots=True)
 class Constant:
     """A number or an array at one moment.
 
@@ -89,8 +88,7 @@ class Constant:
         return scalar.item() if self.weak else scalar
 
 
-@filled
-@dataclass(frozen=True)
+@frozen.dataclass(frozen=True, slots=True)
 class Capture:
     """A closure's or a module's variable by value, under the name that the function has for it."""
 
@@ -399,8 +397,7 @@ class Definition:
         return any(width for sides in self.halo or () for width in sides)
 
 
-@filled
-@dataclass(frozen=True)
+@frozen.dataclass(frozen=True, slots=True)
 class Function:
     """Traced function, as a plan carries it. Hashable, picklable, equal by content.
 
