@@ -33,6 +33,21 @@ def test_a_task_that_takes_a_result_imports_the_executors_side_only():
     assert not unwanted & found
 
 
+def test_a_daemon_imports_what_it_runs_and_no_other_command():
+    program = "import sys, gpu_worker.cli\nbefore = set(sys.modules)\n" \
+              "import gpu_worker.commands.start\nprint(*sorted(before), '|', *sorted(sys.modules))"
+    said = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True, timeout=60)
+    group, all_of_it = (set(part.split()) for part in said.stdout.split("|"))
+    assert {name for name in group if name.startswith("gpu_worker.")} <= {
+        "gpu_worker.cli", "gpu_worker.cli_options", "gpu_worker.deployment",
+        "gpu_worker.deployment.lazy_group", "gpu_worker.protocol", "gpu_worker.protocol.errors",
+        "gpu_worker.system", "gpu_worker.system.paths"}
+    unwanted = {"asyncio", "gpu_worker.deployment.commands", "gpu_worker.device", "gpu_worker.execution",
+                "gpu_worker.monitor", "gpu_worker.system.doctor", "gpu_worker.web", "numpy", "pyarrow", "pyspark",
+                "rich", "starlette", "uvicorn", "vispark"}
+    assert not unwanted & all_of_it
+
+
 @pytest.mark.slow
 def test_a_task_that_relays_a_plan_imports_neither_operations_nor_the_translator():
     found = _imported("import vispark.runtime.executor.relay_tasks")

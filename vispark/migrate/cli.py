@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import os
 import sys
-from importlib import import_module
 from typing import Any
 
 import click
 
 from gpu_worker.deployment.errors import ClusterRefused
+from gpu_worker.deployment.lazy_group import LazyGroup
 from gpu_worker.deployment.output import NO, UNKNOWN, USAGE, emit, json_option
 from vispark.errors import OptionError, VisparkError
 
-__all__ = ["COMMANDS", "LazyGroup", "emit", "json_option", "main"]
+__all__ = ["COMMANDS", "emit", "json_option", "main"]
 
 #: Name of a command: the module that has it, as ``command``.
 COMMANDS: dict[str, str] = {
@@ -36,16 +36,8 @@ COMMANDS: dict[str, str] = {
 }
 
 
-class LazyGroup(click.Group):
-    """Group of commands whose modules are imported when they are used, and whose errors are one message each."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted({*self.commands, *COMMANDS})
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name in COMMANDS and cmd_name not in self.commands:
-            self.add_command(import_module(COMMANDS[cmd_name]).command, cmd_name)
-        return super().get_command(ctx, cmd_name)
+class _MigrationCommands(LazyGroup):
+    """Commands whose errors are one message each."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -55,7 +47,7 @@ class LazyGroup(click.Group):
             ctx.exit(USAGE if isinstance(error, OptionError) else NO if isinstance(error, ClusterRefused) else UNKNOWN)
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=_MigrationCommands, modules=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
 def main() -> None:
     """Bring PySpark programs onto the GPU: qualify, port, and prove it.
 
