@@ -9,7 +9,6 @@ import ast
 import doctest
 import functools
 import importlib
-import pkgutil
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,12 +30,11 @@ _BEGINS_MPI = "gpu_worker.mpi.rank"
 
 
 def modules() -> Iterator[ModuleType]:
-    """Both packages with all their modules but the one that begins MPI."""
-    for package in (gpu_worker, vispark):
-        yield package
-        for found in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
-            if not found.name.endswith("__main__") and found.name != _BEGINS_MPI:
-                yield importlib.import_module(found.name)
+    """Modules of both packages whose sources have examples, but the one that begins MPI."""
+    for path in sorted(path for package in (gpu_worker, vispark) for path in Path(package.__path__[0]).rglob("*.py")):
+        name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+        if name != _BEGINS_MPI and ">>> " in path.read_text():
+            yield importlib.import_module(name)
 
 
 def of_docstrings(*, spark: bool) -> list[doctest.DocTest]:

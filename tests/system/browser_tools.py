@@ -11,8 +11,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
-sync_api = pytest.importorskip("playwright.sync_api")
-axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+from tests.optional import needed
+
+sync_api = needed("playwright.sync_api")
+axe = needed("axe_playwright_python.sync_playwright")
 
 #: Milliseconds that a page has to become as a test wants it; a busy machine needs many.
 PATIENCE = 60_000.0

@@ -1,5 +1,6 @@
 """Fixtures for tests on real Spark; see :mod:`tests.system.fixtures`."""
 
+from tests.system.figures import fonts
 from tests.system.fixtures import (
     gpu_cluster,
     local,
@@ -12,5 +13,5 @@ from tests.system.fixtures import (
     standalone,
 )
 
-__all__ = ["gpu_cluster", "local", "no_leaks", "one_core", "pytest_runtest_makereport", "pytest_sessionfinish",
+__all__ = ["fonts", "gpu_cluster", "local", "no_leaks", "one_core", "pytest_runtest_makereport", "pytest_sessionfinish",
            "quick_jvms", "sc", "standalone"]

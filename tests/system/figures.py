@@ -1,14 +1,19 @@
-"""Figures of matplotlib in tests: fonts that it reads stay open, and are read when this module is imported."""
+"""Figures of matplotlib in tests."""
 
 from __future__ import annotations
 
-import matplotlib
+import pytest
 
-matplotlib.use("Agg")
+from tests.optional import needed
 
-from matplotlib import pyplot
+pyplot = needed("matplotlib.pyplot")
 
-_figure, _axes = pyplot.subplots()
-_axes.set(xlabel="x", ylabel="y", xscale="log")
-_figure.canvas.draw()
-pyplot.close(_figure)
+
+@pytest.fixture(scope="module")
+def fonts() -> None:
+    """Have matplotlib read its fonts, whose files stay open, before a file's first test."""
+    needed("matplotlib").use("Agg")
+    figure, axes = pyplot.subplots()
+    axes.set(xlabel="x", ylabel="y", xscale="log")
+    figure.canvas.draw()
+    pyplot.close(figure)

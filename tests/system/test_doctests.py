@@ -15,6 +15,8 @@ from tests.system.figures import pyplot
 from tests.system.topology import TRANSPORT, Topology
 from tests.system.vrdd_tools import host_context
 
+pytestmark = pytest.mark.usefixtures("fonts")
+
 
 @pytest.fixture(scope="module", autouse=True)
 def zarr_threads(tmp_path_factory: pytest.TempPathFactory) -> None:

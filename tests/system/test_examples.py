@@ -13,12 +13,13 @@ from pathlib import Path
 import pytest
 from pyspark import SparkContext
 
+from tests.optional import needed
 from tests.system import topology
 from tests.system.topology import TRANSPORT, jvm_options
 from tests.system.worker_tools import stop_worker
 
-pytest.importorskip("sklearn")
-pytest.importorskip("matplotlib")
+needed("sklearn")
+needed("matplotlib")
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 

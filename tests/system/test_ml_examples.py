@@ -9,14 +9,16 @@ from pathlib import Path
 import pytest
 from pyspark import SparkContext
 
+from tests.optional import needed
+from tests.system.figures import pyplot
 from tests.system.topology import Topology
 from tests.system.vrdd_tools import EagerPool, host_context
 from vispark.ml import loads
 
 pytest.importorskip("pyarrow")
-pytest.importorskip("sklearn")
-pytest.importorskip("matplotlib")
-pyplot = pytest.importorskip("tests.system.figures").pyplot
+needed("sklearn")
+
+pytestmark = pytest.mark.usefixtures("fonts")
 
 #: The programs, and what each says when its answer is right.
 SAID = {"classification": "the coefficients are MLlib's", "regression": "the lasso's coefficients are scikit-learn's",

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("nbclient")
-pytest.importorskip("ipywidgets")
-pytest.importorskip("matplotlib")
+from tests.optional import needed
+
+needed("nbclient")
+needed("ipywidgets")
+needed("matplotlib")
 
 ROOT = Path(__file__).resolve().parents[2]
 

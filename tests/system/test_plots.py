@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from pyspark import SparkContext
 
+from tests.system.figures import pyplot
 from tests.system.vrdd_tools import warm_up
 from vispark import Grid, PlanError, stencil
 from vispark.api.plotting import MOST_BYTES
 from vispark.runtime.driver.session import Session
 
-pytest.importorskip("matplotlib")
-pyplot = pytest.importorskip("tests.system.figures").pyplot
+pytestmark = pytest.mark.usefixtures("fonts")
 
 
 @pytest.fixture(scope="module", autouse=True)

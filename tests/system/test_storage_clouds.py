@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from pyspark import SparkContext
 
+from tests.optional import needed
 from tests.system import azurite
 from tests.system.object_store import serving
 from tests.system.topology import Topology
@@ -23,7 +24,7 @@ from vispark.storage.opening import located
 
 obstore = pytest.importorskip("obstore")
 stores = pytest.importorskip("obstore.store")
-pytest.importorskip("moto.server")
+needed("moto")
 
 ARRAY = np.random.default_rng(1).random((24, 20, 600)).astype("f4")
 AZURE = pytest.mark.skipif(not azurite.PROGRAM.exists(), reason=f"no Azurite in {azurite.PROGRAM}: run .ci/azurite")

@@ -9,6 +9,7 @@ import pytest
 from pyspark import SparkContext
 
 import vispark
+from tests.optional import needed
 from tests.system.object_store import ObjectStore, serving
 from tests.system.topology import Topology
 from vispark import Grid
@@ -21,7 +22,7 @@ from vispark.storage.opening import located
 obstore = pytest.importorskip("obstore")
 stores = pytest.importorskip("obstore.store")
 asyn = pytest.importorskip("fsspec.asyn")
-pytest.importorskip("moto.server")
+needed("moto")
 
 ARRAY = np.random.default_rng(1).random((24, 20, 600)).astype("f4")
 

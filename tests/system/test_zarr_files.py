@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from pyspark import SparkContext
 
+from tests.optional import needed
 from tests.system import zarr_tools
 from tests.system.object_store import ObjectStore, serving
 from tests.system.topology import Topology
@@ -24,11 +25,11 @@ from vispark.grid import chunk_pieces, zarr_files
 from vispark.runtime.driver.spark_errors import SPARK_JOB_FAILED
 from vispark.storage.opening import located
 
-zarr = pytest.importorskip("zarr")
-xarray = pytest.importorskip("xarray")
+zarr = needed("zarr")
+xarray = needed("xarray")
 obstore = pytest.importorskip("obstore")
 stores = pytest.importorskip("obstore.store")
-pytest.importorskip("moto.server")
+needed("moto")
 
 ARRAY = np.random.default_rng(1).random((24, 40, 60)).astype("f4")
 

@@ -8,7 +8,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-import zarr
+from tests.optional import needed
+
+zarr = needed("zarr")
 
 
 def start_threads(folder: Path) -> None:

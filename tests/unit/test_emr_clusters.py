@@ -23,14 +23,12 @@ from gpu_worker import cli
 from gpu_worker.deployment import cluster_template, emr
 from gpu_worker.deployment.emr import EmrStacks
 from gpu_worker.deployment.records import RecordStore
+from tests.optional import needed
 from tests.unit.faulty_server import EMPTY, FAILED, HALF, REFUSED, SILENT, FaultyServer, faulty_server
 from vispark.migrate.cli import main as vispark
 from vispark.migrate.errors import NO, UNKNOWN, USAGE, YES
 
-boto3 = pytest.importorskip("boto3")
-errors = pytest.importorskip("botocore.exceptions")
-server = pytest.importorskip("moto.server")
-models = pytest.importorskip("moto.emr.models")
+boto3, errors, server, models = map(needed, ("boto3", "botocore.exceptions", "moto.server", "moto.emr.models"))
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::DeprecationWarning"),
               pytest.mark.filterwarnings("ignore::ResourceWarning")]
