@@ -40,7 +40,7 @@ from gpu_worker.protocol.messages import (
 from gpu_worker.protocol.payload import Payload, block_bytes, field_offsets
 from gpu_worker.protocol.plans import KeepKeyedStep, PartitionByKeyStep, SortByKeyStep, sealed
 from gpu_worker.server.handlers import SessionWorker
-from gpu_worker.system.crash_record import BlackBox
+from gpu_worker.system.crash_record import CrashRecorder
 from gpu_worker.system.paths import VARIABLE
 
 _VALUES = 6
@@ -127,8 +127,8 @@ def main(device: str, rows: int, partitions: int, parts: int, spark_rows: int, t
     print(f"{device}: {rows:,} records of {8 + 4 * _VALUES} bytes in {partitions} partitions; a copy of them "
           f"{1e3 * copy:.3f} ms ({2e-9 * nbytes / copy:.0f} GB/s)")
     with tempfile.TemporaryDirectory() as directory:
-        box = BlackBox(Path(directory, "box"), epoch=1)
-        worker = SessionWorker(SessionOptions(device, 0, 300.0, "", "info"), epoch=1, box=box)
+        box = CrashRecorder(Path(directory, "box"), epoch=1)
+        worker = SessionWorker(SessionOptions(device, 0, 300.0, "", "info"), epoch=1, recorder=box)
         inputs = filled(worker, rows // partitions, partitions)
         hashed = PartitionByKeyStep("partitionBy", "0", parts, "hash", b"", b"")
         ranged = PartitionByKeyStep("sortByKey", "0", parts, "ascending", b"", b"")

@@ -41,7 +41,7 @@ from gpu_worker.protocol.messages import (
 )
 from gpu_worker.protocol.plans import sealed
 from gpu_worker.server import handlers as workers
-from gpu_worker.system.crash_record import BlackBox
+from gpu_worker.system.crash_record import CrashRecorder
 from gpu_worker.worlds.base import JoinedWorld, MessageMemory, MessageSpec, Staged
 
 PHASE = Phase("heat", (HALO,), 0)
@@ -152,8 +152,8 @@ def main() -> None:
     print(f"{'':46} {'us a call':>21} {'us a step':>25}\n{'':46} " + f"{'least':>10} {'median':>10}   " * 2)
     numbers = itertools.count(100_000, 100_000)
     with tempfile.TemporaryDirectory() as directory:
-        box = BlackBox(Path(directory, "box"), epoch=1)
-        worker = workers.SessionWorker(SessionOptions("null", 0, 30.0, "", "info"), epoch=1, box=box)
+        box = CrashRecorder(Path(directory, "box"), epoch=1)
+        worker = workers.SessionWorker(SessionOptions("null", 0, 30.0, "", "info"), epoch=1, recorder=box)
         cases = {"no test": (-1.0, 1, 0), "until, every step": (0.0, 1, 0), "until, every 10th": (0.0, 10, 0),
                  "until, every 100th": (0.0, 100, 0), "check, every 10th": (-1.0, 1, 10),
                  "until and check, every 10th": (0.0, 10, 10)}

@@ -36,7 +36,7 @@ from gpu_worker.protocol.messages import Input, KeepStep, Plan, PutStep, Run, Se
 from gpu_worker.protocol.payload import Payload, aligned, block_bytes
 from gpu_worker.protocol.plans import sealed
 from gpu_worker.server.handlers import SessionWorker
-from gpu_worker.system.crash_record import BlackBox
+from gpu_worker.system.crash_record import CrashRecorder
 from vispark.lower.executable import Invocation
 
 BARE = "bare CUDA loop of the same kernels"
@@ -139,7 +139,7 @@ class Alone:
     def __init__(self, kind: str):
         self._directory = tempfile.TemporaryDirectory()
         self._worker = SessionWorker(SessionOptions(kind, 0, 60.0, "", "info"), epoch=1,
-                                     box=BlackBox(Path(self._directory.name, "box"), epoch=1))
+                                     recorder=CrashRecorder(Path(self._directory.name, "box"), epoch=1))
         self._numbers = iter(range(1, 1 << 30))
 
     def __enter__(self) -> Alone:
@@ -179,17 +179,17 @@ class Alone:
             self._handle(key, invocation.vrdds, values, descriptors)
         recording, = self._worker._plans.get(*key).recordings._known.values()
         work, streams = [RecordedWork(each.entries) for each in recording.work.works], recording.work.streams
-        passages, memory = recording.passages, {}
-        for slot, buffer, _ in passages.values:
+        copies, memory = recording.copies, {}
+        for slot, buffer, _ in copies.values:
             memory[slot] = recording.host(buffer.nbytes, buffer.device)
             memory[slot][:] = np.frombuffer(bytes(invocation.values.values[slot].data), np.uint8)
         values = SimpleNamespace(data=memory.__getitem__)
 
         def run() -> None:
-            passages.begin(values)
+            copies.begin(values)
             for each in work:
                 each.start()
-            passages.end(None, -1)
+            copies.end(None, -1)
             for device, stream in streams:
                 device.synchronize(stream=stream)
         return run

@@ -48,7 +48,7 @@ from gpu_worker.protocol.messages import (
 from gpu_worker.protocol.payload import Payload
 from gpu_worker.protocol.plans import sealed
 from gpu_worker.server.handlers import SessionWorker
-from gpu_worker.system.crash_record import BlackBox
+from gpu_worker.system.crash_record import CrashRecorder
 
 ROWS, COLUMNS, PARTITIONS = 64, 8, 16
 SIGNATURE = Signature((Field("", "<f4", (ROWS, COLUMNS)),))
@@ -183,8 +183,8 @@ def looped(worker: SessionWorker, numbers: Iterator[int]) -> Passes:
 @click.option("--profile", "is_profiled", is_flag=True, help="Say which functions take the time.")
 def main(device: str, is_profiled: bool) -> None:
     with tempfile.TemporaryDirectory() as directory:
-        box = BlackBox(Path(directory, "box"), epoch=1)
-        worker = SessionWorker(SessionOptions(device, 0, 30.0, "", "info"), epoch=1, box=box)
+        box = CrashRecorder(Path(directory, "box"), epoch=1)
+        worker = SessionWorker(SessionOptions(device, 0, 30.0, "", "info"), epoch=1, recorder=box)
         fill(worker)
         print(f"{worker.devices[0]}, {PARTITIONS} partitions: 5 %, median and 95 % in the worker, us")
         fold = plan_of(ToDeviceStep(), MapFoldStep("sums", (FieldFold("", "add"),), "all"), launches=(FOLD,))

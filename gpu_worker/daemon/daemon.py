@@ -45,7 +45,7 @@ from gpu_worker.protocol.system import as_error, start_thread, system_call
 from gpu_worker.protocol.versions import greeting, other_version
 from gpu_worker.protocol.wire import MAX_GREETING, Connection, close_all, failure_of
 from gpu_worker.system.failpoints import failpoint
-from gpu_worker.system.handshake_limiter import Greeters
+from gpu_worker.system.handshake_limiter import HandshakeLimiter
 from gpu_worker.system.paths import RuntimeDirectory
 from gpu_worker.system.peer import check_peer
 from gpu_worker.system.watcher import Watcher
@@ -54,7 +54,7 @@ _log = logging.getLogger(__name__)
 
 _BACKLOG = 256
 _SEND_SECONDS = 5.0
-_LAST_WORDS_SECONDS = 1.0
+_LAST_REPLY_SECONDS = 1.0
 PublicationRequest = GetPublication | DetachPublications | ListPublications | Unpublish
 
 #: How long the loop stands still after a turn that failed, in seconds.
@@ -86,7 +86,7 @@ class Daemon:
         self._started = time.monotonic()
         self._watcher = Watcher()
         self._supervisor = Supervisor(directory, self._watcher, port)
-        self._greeters = Greeters()
+        self._handshakes = HandshakeLimiter()
         self._cluster = cluster or Cluster(directory)
         self._listener = listener
         self._owns_path = listener is None
@@ -130,7 +130,7 @@ class Daemon:
         time.
         """
         expiry, empty_since = self._supervisor.expire()
-        due = [self._greeters.sweep(), self._supervisor.tcp_listeners.sweep(), expiry, self._supervisor.end_stopped()]
+        due = [self._handshakes.sweep(), self._supervisor.tcp_listeners.sweep(), expiry, self._supervisor.end_stopped()]
         if self._idle is not None and empty_since is not None:
             if time.monotonic() >= empty_since + self._idle:
                 _log.info("no session for %g s", self._idle)
@@ -150,7 +150,7 @@ class Daemon:
         """
         with ExitStack() as stack:
             stack.callback(self._close_files)
-            for part in (self._cluster.close, self._supervisor.stop, self._greeters.close, self._close_listener):
+            for part in (self._cluster.close, self._supervisor.stop, self._handshakes.close, self._close_listener):
                 stack.callback(part)
         _log.info("daemon ended")
 
@@ -169,17 +169,17 @@ class Daemon:
         """Note that the daemon's lock is free, and wait for the threads that answer requests to stop."""
         self._released.set()
         for thread in self._stop_requests:
-            thread.join(_LAST_WORDS_SECONDS)
+            thread.join(_LAST_REPLY_SECONDS)
 
     # -- connections --------------------------------------------------------------------------------------------------
 
     def _begin(self, sock: socket.socket) -> None:
-        self._greeters.add(sock)
+        self._handshakes.add(sock)
         try:
             start_thread(self._serve, [sock], name="connection")
         except (OutOfMemory, OutOfResources) as error:
             _log.warning("refused: %s", error)
-            self._greeters.remove(sock)
+            self._handshakes.remove(sock)
             self._refuse(Connection(sock), error, Greeting)
             sock.close()
 
@@ -220,10 +220,10 @@ class Daemon:
         except ProtocolError as error:
             raise ProtocolError(f"{error.message}; this worker speaks version {VERSION}") from error
         except WorkerLost as error:
-            refused = self._greeters.remove(connection.socket)
+            refused = self._handshakes.remove(connection.socket)
             raise ProtocolError(f"refused: {refused}") if refused else error from None
         finally:
-            self._greeters.remove(connection.socket)
+            self._handshakes.remove(connection.socket)
 
     def _greeted(self, hello: Hello, connection: Connection) -> bool:
         """Serve a greeted connection; return whether its socket stays open here."""

@@ -190,7 +190,7 @@ class DeviceProcess:
         """Return the death of an ended process: its signal, and the failure that its crash record names."""
         status = self._child.wait() if self._child is not None else 0
         died_of = -status if status < 0 else 0
-        box = crash_record.read(self._directory.session_box(self.found.session), died_of)
+        box = crash_record.read(self._directory.session_crash_record(self.found.session), died_of)
         mine = box is not None and box.epoch == self.found.epoch
         return Death(False, died_of, box.failure if box is not None and mine else None)
 

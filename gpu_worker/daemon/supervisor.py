@@ -413,7 +413,7 @@ class Supervisor:
 
     def _start(self, session: SessionState, epoch: int, coming: Future[DeviceProcess]) -> None:
         configuration = Configuration(session.name, session.secret, session.application, session.options, epoch,
-                                      self._worker, str(self._directory.session_box(session.name)))
+                                      self._worker, str(self._directory.session_crash_record(session.name)))
         try:
             process = DeviceProcess.start(self._directory, configuration)
         except VisparkError as error:
@@ -497,7 +497,7 @@ class Supervisor:
 
     def _remove_files(self, name: str) -> None:
         self._directory.session_socket(name).unlink(missing_ok=True)
-        self._directory.session_box(name).unlink(missing_ok=True)
+        self._directory.session_crash_record(name).unlink(missing_ok=True)
 
     def _watch_anchor(self, watch: Watch) -> None:
         with ExitStack() as undo:

@@ -30,7 +30,7 @@ from gpu_worker.protocol.messages import VERSION
 from gpu_worker.protocol.system import as_error, is_refusal, refused, start_thread, system_call
 from gpu_worker.protocol.tcp_auth import ADMISSION_SECONDS, MAX_ANSWER, MAX_LINE, READY, REFUSED
 from gpu_worker.system.failpoints import failpoint
-from gpu_worker.system.handshake_limiter import Greeters
+from gpu_worker.system.handshake_limiter import HandshakeLimiter
 from gpu_worker.system.launcher import environment
 from gpu_worker.system.paths import RuntimeDirectory
 from gpu_worker.system.watcher import Watcher
@@ -67,7 +67,7 @@ class TcpListeners:
         self._port = port
         self._listeners: dict[str, socket.socket] = {}
         # Unauthenticated peers keep each other waiting, and nobody else.
-        self._unauthenticated = Greeters()
+        self._unauthenticated = HandshakeLimiter()
         self._lock = threading.Lock()
 
     def open(self, host: str) -> TcpEndpoint:

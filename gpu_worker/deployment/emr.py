@@ -90,7 +90,7 @@ class EmrPlatform(Platform):
         """Return the status of the stack with the record's tag."""
         return EmrStacks(record.region).status(record)
 
-    def strays(self, records: list[Record], region: str) -> list[ClusterStatus]:
+    def unrecorded(self, records: list[Record], region: str) -> list[ClusterStatus]:
         """Return the clusters with vispark's tags in the regions of the records and in another one, which is that of
         AWS's own settings where there are no records.
         """

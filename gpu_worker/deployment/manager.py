@@ -131,7 +131,7 @@ class Clusters:
             asked = [record for record in records if record.platform == platform]
             if asked or region or platform == "standalone" or len(self._platforms) == 1:
                 with suppress(ClusterError):
-                    found += platform_of(platform).strays(asked, region)
+                    found += platform_of(platform).unrecorded(asked, region)
         return found
 
     def _status(self, record: Record) -> ClusterStatus:

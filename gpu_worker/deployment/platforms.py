@@ -132,7 +132,7 @@ class Platform(Protocol):
     def status(self, record: Record) -> ClusterStatus:
         """Return the status of a recorded cluster, which is looked up by its tag."""
 
-    def strays(self, records: list[Record], region: str) -> list[ClusterStatus]:
+    def unrecorded(self, records: list[Record], region: str) -> list[ClusterStatus]:
         """Return the clusters with vispark's tags, where this platform's records say to look, and in a region."""
         return []
 

@@ -38,7 +38,7 @@ from gpu_worker.memory.registry import Registry
 from gpu_worker.protocol.errors import KernelFault
 from gpu_worker.protocol.messages import Folded, KeysStep, Output, Ran, Run
 from gpu_worker.protocol.payload import INLINE_BYTES, PLACED_FROM, Data, Payload, aligned
-from gpu_worker.system.crash_record import BlackBox
+from gpu_worker.system.crash_record import CrashRecorder
 from gpu_worker.system.failpoints import failpoint
 from gpu_worker.worlds.base import JoinedWorld
 
@@ -58,7 +58,7 @@ class Execution:
         The session's names.
     streams : Streams
         Streams and devices to work on.
-    box : BlackBox
+    recorder : CrashRecorder
         Where a kernel is noted while it runs.
     grids : Grids
         What the session keeps of grids.
@@ -66,15 +66,16 @@ class Execution:
         Where to note what is done, so that it can be done again.
     world : JoinedWorld or None
         The other nodes that run the plan.
-    intake : ChunkedInput or None
+    chunked : ChunkedInput or None
         The blocks that it starts from, where they came in pieces.
     waves : WaveSize or None
         How large the waves are that it runs in; None where it runs on all partitions at once.
     """
 
     def __init__(self, request: Run, plan: DecodedPlan, payload: Payload | None, names: Registry, streams: Streams,
-                 box: BlackBox, grids: Grids, recording: Recording | None = None, world: JoinedWorld | None = None,
-                 intake: BroughtBlocks | None = None, waves: WaveSize | None = None):
+                 recorder: CrashRecorder, grids: Grids, recording: Recording | None = None,
+                 world: JoinedWorld | None = None, chunked: BroughtBlocks | None = None,
+                 waves: WaveSize | None = None):
         self.request = request
         self.waves = waves
         self.recording = recording
@@ -83,9 +84,9 @@ class Execution:
         self.streams = streams
         self.started = time.monotonic()
         self.stopwatch = Stopwatch(self.started, streams, with_others=world is not None)
-        self.progress = Progress(box, self._vrdd_name(), request.seconds)
+        self.progress = Progress(recorder, self._vrdd_name(), request.seconds)
         self.context = context = RunContext(request, plan.plan, plan.launches, plan.source, names, streams,
-                                            self.progress, payload, recording, intake, world)
+                                            self.progress, payload, recording, chunked, world)
         if plan.plan.grid is not None:
             context.grid = GridSteps(grids, plan.plan.grid, plan.plan.stencils, context.launches.source,
                                      GridContext(streams, context.scratch, context.arguments), self.progress, world)
@@ -130,7 +131,7 @@ class Execution:
         context.results.pending.clear()
         context.close()
         times = self.stopwatch.times(profiled=self.request.profile,
-                                     copied_before=context.intake.seconds if context.intake else 0.0)
+                                     copied_before=context.chunked.seconds if context.chunked else 0.0)
         payload, inline, placed = parted(data, self.request, context.payload)
         iterated = tuple(context.grid.iterated) if context.grid else ()
         return Ran(self.request.number, outputs, folded, context.results.retained, times, inline, iterated,
@@ -208,14 +209,14 @@ class Execution:
 
     def _pass_out(self) -> bool:
         """Copy out a large result, directly to the payload in further passes; return whether this was done."""
-        passages = self.recording.passages if self.recording is not None else None
-        if passages is None or not partial_folds.needs_no_join(self.context.results.partials):
+        copies = self.recording.copies if self.recording is not None else None
+        if copies is None or not partial_folds.needs_no_join(self.context.results.partials):
             return False
         left, = self.context.results.partials
         (host, buffer), = left.folder.results
         if host.nbytes <= PLACED_FROM:
             return False
-        passages.take(buffer, host, partial_folds.looked_at(left), left.folder.stream)
+        copies.take(buffer, host, partial_folds.looked_at(left), left.folder.stream)
         return True
 
     def _result_memory(self, nbytes: int) -> Data:

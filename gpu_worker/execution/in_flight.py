@@ -22,7 +22,7 @@ from gpu_worker.protocol.grids import Iterated
 from gpu_worker.protocol.system import as_error
 from gpu_worker.system import caller
 from gpu_worker.system.abandoned_kernels import Watched
-from gpu_worker.system.crash_record import BlackBox
+from gpu_worker.system.crash_record import CrashRecorder
 
 _log = logging.getLogger(__name__)
 
@@ -77,12 +77,12 @@ class InFlightQueue:
 
     Parameters
     ----------
-    box : BlackBox
+    recorder : CrashRecorder
         Where the one that the devices work on is noted.
     """
 
-    def __init__(self, box: BlackBox):
-        self._box = box
+    def __init__(self, recorder: CrashRecorder):
+        self._recorder = recorder
         self._turn = threading.RLock()
         self._lock = threading.Lock()
         self._flights: deque[Submission] = deque()
@@ -102,7 +102,7 @@ class InFlightQueue:
         in flight.
         """
         if not self._turn.acquire(blocking=False):
-            with self._box.waiting():
+            with self._recorder.waiting():
                 self._turn.acquire()
         try:
             if alone:
@@ -132,7 +132,7 @@ class InFlightQueue:
             while self._flights and self._flights[0].has_passed:
                 flight = self._flights.popleft()
                 if flight.noted >= 0:
-                    self._box.end(flight.noted)
+                    self._recorder.end(flight.noted)
                 try:
                     flight.landed()
                 except Exception as error:
@@ -143,7 +143,7 @@ class InFlightQueue:
             if self._flights and self._flights[0].noted < 0:
                 first = self._flights[0]
                 late = partial(self._late, first)
-                first.noted = self._box.begin(first.place, time.monotonic() + first.seconds, first.number, late,
+                first.noted = self._recorder.begin(first.place, time.monotonic() + first.seconds, first.number, late,
                                               watched=Watched(late, int, first.client))
 
     def _late(self, flight: Submission) -> Place | None:
@@ -174,7 +174,7 @@ class InFlightQueue:
         self.settle()
         if flight.done:
             return
-        with self._box.waiting():
+        with self._recorder.waiting():
             while not flight.done:
                 if flight is self._nth(-1):
                     for device, stream, _ in flight.marks:

@@ -34,7 +34,7 @@ class Result:
     looked_at: tuple[slice, ...]
 
 
-class Passages:
+class PayloadCopies:
     """Payload copies of one recorded plan; each pass is complete before its payload is reused."""
 
     def __init__(self) -> None:

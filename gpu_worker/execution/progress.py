@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from gpu_worker.device.base import Device, Stream
 from gpu_worker.protocol.errors import Place
 from gpu_worker.system.abandoned_kernels import Watched
-from gpu_worker.system.crash_record import BlackBox
+from gpu_worker.system.crash_record import CrashRecorder
 
 
 @dataclass
@@ -19,7 +19,7 @@ class Progress:
 
     Parameters
     ----------
-    box : BlackBox
+    recorder : CrashRecorder
         Where a kernel is noted while it runs.
     vrdd : str
         What the plan starts from.
@@ -27,7 +27,7 @@ class Progress:
         How long its kernels may take, from the first launch on.
     """
 
-    box: BlackBox
+    recorder: CrashRecorder
     vrdd: str
     seconds: float
     #: Behind each launch: the stream, the mark there, the partitions, the label and the device.
@@ -44,7 +44,7 @@ class Progress:
         """Return a context in which this thread launches a kernel, which may run synchronously."""
         if self._deadline is None:
             self._deadline = time.monotonic() + self.seconds
-        return self.box.running(self._place({label}, partitions, {device.name}), self._deadline)
+        return self.recorder.running(self._place({label}, partitions, {device.name}), self._deadline)
 
     def watching(self) -> AbstractContextManager[None]:
         """Return a context in which this thread runs the plan; at the deadline, a kernel that still runs is reported.
@@ -52,7 +52,7 @@ class Progress:
         It is for the whole plan, as the thread may wait for its kernels at many calls of a driver: a copy to or from
         memory that is not pinned, a kernel that is loaded, memory that is given back.
         """
-        return self.box.watching(Place(self.vrdd), time.monotonic() + self.seconds, self._late,
+        return self.recorder.watching(Place(self.vrdd), time.monotonic() + self.seconds, self._late,
                                  Watched(self._running, self._advanced))
 
     def _late(self) -> Place | None:

@@ -20,7 +20,7 @@ import numpy as np
 
 from gpu_worker.device.base import Buffer, Device, Stream
 from gpu_worker.execution.in_flight import InFlightQueue, Submission
-from gpu_worker.execution.payload_copies import Passages
+from gpu_worker.execution.payload_copies import PayloadCopies
 from gpu_worker.execution.recorded_pass import (
     Answer,
     FixedValues,
@@ -40,7 +40,7 @@ from gpu_worker.protocol.errors import KernelFault, Place, VisparkError, WorldLo
 from gpu_worker.protocol.messages import Ran, Run, Times
 from gpu_worker.protocol.payload import INLINE_BYTES, Data, Payload
 from gpu_worker.system.abandoned_kernels import Watched
-from gpu_worker.system.crash_record import BlackBox
+from gpu_worker.system.crash_record import CrashRecorder
 from gpu_worker.system.failpoints import failpoint
 from gpu_worker.worlds.base import JoinedWorld
 
@@ -71,14 +71,14 @@ class Recording:
     lent : mapping of int to Buffer
         What other recordings of the plan work in, by the number of the allocation; the recording's to close. They are
         never under way at once.
-    passages : Passages, optional
+    copies : PayloadCopies, optional
         Where its passes are waited for, and what is large is copied straight from and to their payloads.
     """
 
     def __init__(self, request: Run, source: int, names: Registry, buffer_sets: Sequence[BufferSet] = (),
-                 lent: Mapping[int, Buffer] | None = None, passages: Passages | None = None):
+                 lent: Mapping[int, Buffer] | None = None, copies: PayloadCopies | None = None):
         self.lock = threading.Lock()
-        self.passages = passages
+        self.copies = copies
         self.origin = Origin(source, request.vrdds[source], names)
         self.buffer_sets = list(buffer_sets)
         self.bindings: dict[int, BoundBuffers] = {}
@@ -242,7 +242,7 @@ class Recording:
             return False
         return True
 
-    def run(self, request: Run, arguments: SlotValues, box: BlackBox, names: Registry,
+    def run(self, request: Run, arguments: SlotValues, recorder: CrashRecorder, names: Registry,
             line: InFlightQueue) -> tuple[Ran, Payload | None]:
         """Replay the pass of an action; return the reply, and the payload if the result is too large for the reply.
 
@@ -251,23 +251,23 @@ class Recording:
         KernelFault
             If a kernel has failed.
         """
-        started, vrdd, placed, passages = time.monotonic(), request.vrdds[self.origin.slot], 0, self.passages
+        started, vrdd, placed, copies = time.monotonic(), request.vrdds[self.origin.slot], 0, self.copies
         streams, place = self.work.streams, self.work.place
         self.work.begin_busy()
         try:
             current = streams[0][0].active() if streams else nullcontext()
             goes_on = any(device.asynchronous for device, _ in streams)
             watched = Watched(lambda: place, int) if goes_on else None
-            with box.running(place, started + request.seconds, watched), current:
+            with recorder.running(place, started + request.seconds, watched), current:
                 if names.is_coming(vrdd):
                     for device, stream in streams:
                         device.order(line.stream(device, MAIN), stream=stream, of=device)
                 self._enqueue(arguments)
-                result = passages.end(arguments.payload, request.results) if passages else None
+                result = copies.end(arguments.payload, request.results) if copies else None
                 for device, stream in streams:
                     device.synchronize(stream=stream)
             failpoint("fetched")
-            placed = passages.placed(result) if passages else 0
+            placed = copies.placed(result) if copies else 0
             outputs, folded, data = self.work.answer()
             failpoint("computed")
         except KernelFault as fault:
@@ -282,7 +282,7 @@ class Recording:
         times = Times(time.monotonic() - started, 0.0)
         return Ran(request.number, outputs, folded, False, times, inline, placed=placed), payload
 
-    def begin(self, request: Run, arguments: SlotValues, box: BlackBox, names: Registry,
+    def begin(self, request: Run, arguments: SlotValues, recorder: CrashRecorder, names: Registry,
               line: InFlightQueue) -> Submission | None:
         """Start a replay within a turn of the queue; its kept results are bound before they are complete. Return None
         if the plan has to run anew, as it goes on in a way that was not recorded.
@@ -296,7 +296,7 @@ class Recording:
         """
         vrdd, flight, is_lent = request.vrdds[self.origin.slot], None, False
         try:
-            flight = self._start(request, arguments, box, names, line)
+            flight = self._start(request, arguments, recorder, names, line)
             if flight is not None:
                 failpoint("bound")
                 line.push(flight)
@@ -306,7 +306,7 @@ class Recording:
                 names.give_back((vrdd,))
         return flight
 
-    def _start(self, request: Run, arguments: SlotValues, box: BlackBox, names: Registry,
+    def _start(self, request: Run, arguments: SlotValues, recorder: CrashRecorder, names: Registry,
                line: InFlightQueue) -> Submission | None:
         """Enqueue a replay, and bind its results, in buffer sets that are held until then; as :meth:`begin`."""
         where, is_bound = self.work.place, False
@@ -315,7 +315,7 @@ class Recording:
         try:
             if self._memory.staged and self.flight is not None:
                 line.wait(self.flight)          # its copies may not have been made
-            with box.running(place, time.monotonic() + request.seconds):
+            with recorder.running(place, time.monotonic() + request.seconds):
                 replayed = self._replayed(arguments, place)
             if replayed is None:
                 return None
@@ -370,8 +370,8 @@ class Recording:
 
     def _enqueue(self, arguments: SlotValues) -> None:
         self._memory.restage(arguments)
-        if self.passages is not None:
-            self.passages.begin(arguments)
+        if self.copies is not None:
+            self.copies.begin(arguments)
         failpoint("launching")
         self.work.start(arguments)
 

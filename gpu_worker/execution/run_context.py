@@ -139,7 +139,7 @@ class RunContext:
         The records, keys and large array arguments that came with the request.
     recording : Recording or None
         Where to note what is done, so that it can be done again.
-    intake : BroughtBlocks or None
+    chunked : BroughtBlocks or None
         The blocks that the plan starts from, where they came in pieces.
     world : JoinedWorld or None
         The other nodes that run the plan.
@@ -156,10 +156,10 @@ class RunContext:
 
     def __init__(self, request: Run, plan: Plan, launch_table: LaunchTable, source: int, names: Registry,
                  streams: Streams, progress: Progress, payload: Payload | None, recording: Recording | None = None,
-                 intake: BroughtBlocks | None = None, world: JoinedWorld | None = None):
+                 chunked: BroughtBlocks | None = None, world: JoinedWorld | None = None):
         self.request, self.plan, self.source = request, plan, source
         self.names, self.streams, self.progress = names, streams, progress
-        self.payload, self.recording, self.intake, self.world = payload, recording, intake, world
+        self.payload, self.recording, self.chunked, self.world = payload, recording, chunked, world
         self.scratch = Scratch(streams, recording)
         self.arguments = Arguments(request.values, payload, recording, names, streams)
         self.launches = Launches(launch_table, plan.modules, self.arguments, self.scratch, streams, progress)

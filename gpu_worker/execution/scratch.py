@@ -10,7 +10,7 @@ import numpy as np
 
 from gpu_worker.device.base import Buffer, Device, Stream
 from gpu_worker.execution.held_tables import hold, table_buffer
-from gpu_worker.execution.payload_copies import Passages
+from gpu_worker.execution.payload_copies import PayloadCopies
 from gpu_worker.execution.plan_checks import dtype_of, value_bytes
 from gpu_worker.execution.streams import Streams
 from gpu_worker.memory.registry import Registry
@@ -24,7 +24,7 @@ class PassRecorder(Protocol):
     :class:`gpu_worker.execution.replay.Recording`.
     """
 
-    passages: Passages | None
+    copies: PayloadCopies | None
     refused: bool
 
     def given(self, place: int, nbytes: int, device: Device) -> Buffer | None: ...
@@ -165,8 +165,8 @@ class Arguments:
             data, recording = self.data(slot), self._recording
             buffer = device.allocate(data.nbytes, stream=stream)
             self._buffers[slot, stream] = buffer
-            if recording is not None and recording.passages is not None and not self._value(slot).data:
-                recording.passages.bring(slot, buffer, data, stream)
+            if recording is not None and recording.copies is not None and not self._value(slot).data:
+                recording.copies.bring(slot, buffer, data, stream)
             else:
                 data = data if recording is None else recording.stage(slot, data, device)
                 device.copy_in(buffer, data, stream=stream)

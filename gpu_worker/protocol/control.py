@@ -51,7 +51,7 @@ class Configuration:
     options: SessionOptions
     epoch: int
     worker: str
-    box: str
+    crash_record: str
 
 
 @dataclass(frozen=True, slots=True)

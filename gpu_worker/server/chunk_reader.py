@@ -37,7 +37,7 @@ class _Followed:
     other: Future[Asked | None] = field(default_factory=Future)
 
 
-class Arrivals:
+class ChunkReader:
     """Registry of the connections on which pieces arrive, and their reader thread, which starts with the first."""
 
     def __init__(self) -> None:
@@ -72,7 +72,7 @@ class Arrivals:
         followed = _Followed(connection, take, rest)
         with self._lock:
             if self._thread is None:
-                self._thread = start_thread(self._run, name="arrivals")
+                self._thread = start_thread(self._run, name="chunks")
             with system_call("a connection that brings pieces"):
                 self._watcher.watch(connection.socket, partial(self._read, followed))
             self._followed.add(followed)

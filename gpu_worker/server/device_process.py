@@ -33,12 +33,12 @@ from gpu_worker.protocol.messages import VERSION, Chunk, Done, Greeting, Reply, 
 from gpu_worker.protocol.system import Thread, as_error, start_thread, system_call
 from gpu_worker.protocol.wire import LINGER_SECONDS, Connection, CutOff, close_all, failure_of
 from gpu_worker.server.anchors import Anchors
-from gpu_worker.server.chunk_reader import Arrivals, Asked
+from gpu_worker.server.chunk_reader import Asked, ChunkReader
 from gpu_worker.server.handlers import SessionWorker
 from gpu_worker.server.payload_cache import KEPT_SECONDS, Payloads
 from gpu_worker.server.tcp import Guard
 from gpu_worker.system import caller, log
-from gpu_worker.system.crash_record import BlackBox
+from gpu_worker.system.crash_record import CrashRecorder
 from gpu_worker.system.daemon_watch import DaemonWatch
 from gpu_worker.system.failpoints import failpoint
 from gpu_worker.system.launcher import start_from_client
@@ -70,7 +70,7 @@ class Service:
     listener : socket.socket
         Where daemons connect.
     make_worker : callable
-        Makes what answers the requests; called with the session's options, ``epoch=`` and ``box=``.
+        Makes what answers the requests; called with the session's options, ``epoch=`` and ``recorder=``.
     """
 
     def __init__(self, configuration: Configuration, listener: socket.socket,
@@ -78,13 +78,13 @@ class Service:
         self._configuration = configuration
         self._listener = listener
         self._make_worker = make_worker
-        self._box: BlackBox | None = None
+        self._recorder: CrashRecorder | None = None
         self._worker: Future[SessionWorker] = Future()
         self._watcher = Watcher()
         self._lock = threading.Lock()
         #: Where the next request is looked for: one thread at a time, and none while another begins with a request.
         self._lingering: Connection | None = None
-        self._arrivals = Arrivals()
+        self._chunks = ChunkReader()
         self._clients: dict[socket.socket, threading.Thread] = {}
         self._anchors = Anchors(self._watcher, self._lock, configuration.options.lease)
         self._guard = Guard(configuration)
@@ -123,9 +123,9 @@ class Service:
     def _opened(self) -> SessionWorker:
         mine = self._configuration
         with system_call("the record of what a device process does"):
-            self._box = BlackBox(Path(mine.box), epoch=mine.epoch)
-        self._box.watch()
-        return self._make_worker(mine.options, epoch=mine.epoch, box=self._box, session=mine.session,
+            self._recorder = CrashRecorder(Path(mine.crash_record), epoch=mine.epoch)
+        self._recorder.watch()
+        return self._make_worker(mine.options, epoch=mine.epoch, recorder=self._recorder, session=mine.session,
                                  secret=mine.secret)
 
     def stop(self) -> None:
@@ -177,10 +177,10 @@ class Service:
         return not any(thread.is_alive() for thread in clients.values())
 
     def _close(self) -> bool:
-        self._arrivals.close()
+        self._chunks.close()
         self._worker.result().close()
-        if self._box is not None:
-            self._box.close()
+        if self._recorder is not None:
+            self._recorder.close()
         return True
 
     # -- the daemon ---------------------------------------------------------------------------------------------------
@@ -347,7 +347,7 @@ class Service:
                         continue
                     while asked is not None:
                         self._lingering = None
-                        asked = self._arrivals.follow(connection, served, rest) if served(asked) else None
+                        asked = self._chunks.follow(connection, served, rest) if served(asked) else None
                     ahead.answer_until_input()
                     if not payloads.in_pieces:       # the next one is still to be packed
                         self._lingering = connection

@@ -61,7 +61,7 @@ from gpu_worker.server.payload_cache import KEPT_SECONDS, Payloads
 from gpu_worker.server.plan_runs import PlanRuns
 from gpu_worker.server.publications import ProcessPublications
 from gpu_worker.server.snapshots import ProcessSnapshots
-from gpu_worker.system.crash_record import BlackBox
+from gpu_worker.system.crash_record import CrashRecorder
 from gpu_worker.system.failpoints import failpoint
 
 log = logging.getLogger(__name__)
@@ -85,7 +85,7 @@ class SessionWorker:
         The device to open, its limits of memory and of shared memory in bytes, and where compiled kernels are kept.
     epoch : int
         Counts the session's device processes on this node.
-    box : BlackBox
+    recorder : CrashRecorder
         Where running kernels are noted for whoever finds this process dead.
     session, secret : str and bytes
         What the daemon knows the session by.
@@ -96,7 +96,8 @@ class SessionWorker:
         If the device asked for cannot be opened here.
     """
 
-    def __init__(self, options: SessionOptions, *, epoch: int, box: BlackBox, session: str = "", secret: bytes = b""):
+    def __init__(self, options: SessionOptions, *, epoch: int, recorder: CrashRecorder, session: str = "",
+                 secret: bytes = b""):
         opened = partial(open_devices, memory=options.memory, cache_dir=options.cache_dir,
                          shared_limit=options.shared_limit, bounds=options.bounds)
         self._pool = StreamPool([], lambda addresses: opened(options.device, addresses=addresses),
@@ -105,12 +106,12 @@ class SessionWorker:
         self._names = Registry(epoch, Tiers(options.stream, options.host_memory, options.spill_dir, self._pool.pin,
                                             self._pool.unpin))
         self._grids = Grids()
-        self._line = InFlightQueue(box)
-        self._runs = PlanRuns(self._names, self._pool, self._grids, box, self._line)
+        self._line = InFlightQueue(recorder)
+        self._runs = PlanRuns(self._names, self._pool, self._grids, recorder, self._line)
         self._plans = self._runs.plans
         self._snapshots = ProcessSnapshots(session, secret, options, self._names, self._pool)
         self._publications = ProcessPublications(session, secret, self._names, self._pool)
-        self._box = box
+        self._recorder = recorder
         self._requests = 0
         self._counters = Counters()
         self._busy = BusyTime()
@@ -188,7 +189,7 @@ class SessionWorker:
         _check_count(piece, descriptors, (0,) if piece.offset else (1,))
         try:
             for descriptor in descriptors:
-                payloads.begin(descriptor, partial(self._intake, piece))
+                payloads.begin(descriptor, partial(self._chunked, piece))
             payloads.take(piece)
         except KernelFault as fault:
             self._end(fault, piece.number)
@@ -202,7 +203,7 @@ class SessionWorker:
         found: Answer | Submission | None = None
         try:
             # Streams, recordings and memory that are made before a plan runs wait for kernels too.
-            with self._box.serving(request.number), self._box.waiting():
+            with self._recorder.serving(request.number), self._recorder.waiting():
                 found = self._run(request, payloads, *descriptors)
             return found
         finally:
@@ -256,7 +257,7 @@ class SessionWorker:
         if first is not None and not others:
             fault, number = KernelFault(fault.message, first.place, fault.detail), first.number
         log.error("%s", fault)
-        self._box.blame(failure_of(fault, 0 if others else number))
+        self._recorder.blame(failure_of(fault, 0 if others else number))
         os._exit(POISONED)
 
     def report(self, number: int = 0) -> Reported:
@@ -285,7 +286,7 @@ class SessionWorker:
 
     # -- one method per request ---------------------------------------------------------------------------------------
 
-    def _intake(self, piece: Chunk, memory: Payload) -> ChunkedInput:
+    def _chunked(self, piece: Chunk, memory: Payload) -> ChunkedInput:
         self._names.admit(piece.epoch)
         plan = self._plans.get(piece.key, piece.plan)
         self._runs.admission.enter(_ADMISSION_SECONDS)
@@ -302,13 +303,13 @@ class SessionWorker:
             self._forget(request.released)
             if number and payload is None:
                 raise PlanUnknown("the memory of a plan's values is not here any more, and has to be sent again")
-            intake = payloads.blocks(request)
+            chunked = payloads.blocks(request)
             self._plans.tidy(KEPT_SECONDS)
             self._counters.lowered += bool(request.plan)
-            plan = intake.prepared if intake else self._plans.get(request.key, request.plan)
+            plan = chunked.prepared if chunked else self._plans.get(request.key, request.plan)
             verify_request(request, plan.slots)
             self._publications.check_kept([vrdd for slot, vrdd in enumerate(request.vrdds) if slot != plan.source])
-            found = self._runs.run(request, plan, payload, intake)
+            found = self._runs.run(request, plan, payload, chunked)
             again = isinstance(found, Submission) or not found[0].retained
             self._counters.received += payload.size if payload is not None else 0
             if request.save is not None:

@@ -34,7 +34,7 @@ class Payloads:
         self._current: tuple[Hashable, Payload] | None = None
         #: By number, or by what descriptors of it have in common; the one that was used last is the last.
         self._kept: OrderedDict[Hashable, Payload] = OrderedDict()
-        self._intake: ChunkedInput | None = None
+        self._chunked: ChunkedInput | None = None
 
     def receive(self, descriptor: int, number: int = 0) -> Payload:
         """Return the memory of a descriptor, mapped, and pinned if it is large; :meth:`done` must follow.
@@ -79,7 +79,7 @@ class Payloads:
         assert self._current is not None
         (name, payload), self._current = self._current, None
         # Of blocks that come in pieces there are more to come.
-        if again and (payload.size <= RECYCLED_BYTES or self._intake is not None):
+        if again and (payload.size <= RECYCLED_BYTES or self._chunked is not None):
             self._kept[name] = payload
             self._kept.move_to_end(name)
             most = KEPT_MEMORIES if isinstance(name, int) else 1
@@ -101,12 +101,12 @@ class Payloads:
     @property
     def in_pieces(self) -> bool:
         """Whether a partition is being uploaded in pieces, ahead of its plan."""
-        return self._intake is not None
+        return self._chunked is not None
 
     @property
     def in_pieces_aside(self) -> bool:
         """Whether a partition is being uploaded whose copies go on without this thread."""
-        return self._intake is not None and self._intake.device.asynchronous
+        return self._chunked is not None and self._chunked.device.asynchronous
 
     def begin(self, descriptor: int, begun: Callable[[Payload], ChunkedInput]) -> None:
         """Begin the upload of a partition in pieces, which lie in this memory.
@@ -119,7 +119,7 @@ class Payloads:
         self.drop()
         memory = self.receive(descriptor)
         try:
-            self._intake = begun(memory)
+            self._chunked = begun(memory)
         finally:
             self.done(again=True)
 
@@ -131,9 +131,9 @@ class Payloads:
         ProtocolError
             If it is not the next one.
         """
-        if self._intake is None or self._intake.key != piece.key:
+        if self._chunked is None or self._chunked.key != piece.key:
             raise ProtocolError(f"a piece came from byte {piece.offset} on without those before it")
-        self._intake.take(piece)
+        self._chunked.take(piece)
 
     def blocks(self, request: Run) -> ChunkedInput | None:
         """Return the uploaded blocks that a plan starts from, all copied; close those of other partitions.
@@ -145,17 +145,17 @@ class Payloads:
         """
         if not request.pieces:
             self.drop()
-        elif self._intake is None or self._intake.key != request.key or not self._intake.is_complete:
+        elif self._chunked is None or self._chunked.key != request.key or not self._chunked.is_complete:
             raise ProtocolError("a plan came without all pieces of the partition that it starts from")
         else:
-            self._intake.wait()
-        return self._intake
+            self._chunked.wait()
+        return self._chunked
 
     def drop(self) -> None:
         """Close uploaded blocks, except those that a plan took."""
-        intake, self._intake = self._intake, None
-        if intake is not None:
-            intake.close()
+        chunked, self._chunked = self._chunked, None
+        if chunked is not None:
+            chunked.close()
 
     def close(self) -> None:
         """Close all memory."""
@@ -170,8 +170,8 @@ class Payloads:
         KernelFault
             If pieces can be copied no more, which nobody else may wait for.
         """
-        if self._intake is not None:
-            self._intake.wait()
+        if self._chunked is not None:
+            self._chunked.wait()
             return
         while self._kept:
             self._drop(self._kept.popitem()[1])

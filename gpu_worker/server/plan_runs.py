@@ -10,7 +10,7 @@ from gpu_worker.execution.chunked_input import ChunkedInput
 from gpu_worker.execution.executor import Execution
 from gpu_worker.execution.grid.state import Grids
 from gpu_worker.execution.in_flight import InFlightQueue, Submission
-from gpu_worker.execution.payload_copies import Passages
+from gpu_worker.execution.payload_copies import PayloadCopies
 from gpu_worker.execution.plan_cache import DecodedPlan, DecodedPlans
 from gpu_worker.execution.replay import Recording
 from gpu_worker.execution.replay_branches import LoopReplay
@@ -23,7 +23,7 @@ from gpu_worker.memory.registry import Registry
 from gpu_worker.protocol.errors import OutOfMemory, WorldLost
 from gpu_worker.protocol.messages import Ran, Run
 from gpu_worker.protocol.payload import Payload
-from gpu_worker.system.crash_record import BlackBox
+from gpu_worker.system.crash_record import CrashRecorder
 from gpu_worker.worlds.base import JoinedWorld
 
 #: How long an MPI world may take to come to be, in seconds.
@@ -44,7 +44,7 @@ class PlanRuns:
         Its devices.
     grids : Grids
         The worlds of its grids.
-    box : BlackBox
+    recorder : CrashRecorder
         Where running kernels are noted.
     line : InFlightQueue
         The repeated plans that are under way.
@@ -61,23 +61,23 @@ class PlanRuns:
         How many plans were replayed.
     """
 
-    def __init__(self, names: Registry, pool: StreamPool, grids: Grids, box: BlackBox, line: InFlightQueue):
-        self._names, self._pool, self._grids, self._box, self._line = names, pool, grids, box, line
+    def __init__(self, names: Registry, pool: StreamPool, grids: Grids, recorder: CrashRecorder, line: InFlightQueue):
+        self._names, self._pool, self._grids, self._recorder, self._line = names, pool, grids, recorder, line
         self.plans = DecodedPlans(self._close_recording)
         self.admission = Admission()
         self.moves = TierMoves(names, pool)
         self.repeated = 0
 
     def run(self, request: Run, plan: DecodedPlan, payload: Payload | None,
-            intake: ChunkedInput | None) -> tuple[Ran, Payload | None] | Submission:
+            chunked: ChunkedInput | None) -> tuple[Ran, Payload | None] | Submission:
         """Run a plan beside others; by itself, with all memory that can be had, where it finds no room beside them."""
-        self._promoted(request, intake)
+        self._promoted(request, chunked)
         # What came in pieces was admitted with the first of them, and a plan of several nodes never waits for one node.
-        admitted = nullcontext() if intake or request.world else self.admission.among_others(request.seconds)
+        admitted = nullcontext() if chunked or request.world else self.admission.among_others(request.seconds)
         with admitted:
             try:
                 return self._again(request, plan, payload) or self._anew(
-                    request, plan, payload, intake, self._wave_size(request, plan))
+                    request, plan, payload, chunked, self._wave_size(request, plan))
             except OutOfMemory as error:
                 # What came in pieces is used up.
                 if request.pieces:
@@ -107,9 +107,9 @@ class PlanRuns:
         # What is copied in for a wave belongs to no step; the plan as a whole failed in one.
         raise OutOfMemory(failed.message + _advice(plan), failed.place if failed.place.operation else place) from failed
 
-    def _promoted(self, request: Run, intake: ChunkedInput | None) -> None:
+    def _promoted(self, request: Run, chunked: ChunkedInput | None) -> None:
         """Move what has room on devices now back there, where no plan runs that might have to wait for its memory."""
-        if not self.moves.may_promote or intake or request.world:
+        if not self.moves.may_promote or chunked or request.world:
             return
         with self.admission.alone(request.seconds):
             self.moves.promote()
@@ -162,7 +162,7 @@ class PlanRuns:
                 return None
             self.repeated += 1
             try:
-                return recording.run(request, arguments, self._box, self._names, self._line)
+                return recording.run(request, arguments, self._recorder, self._names, self._line)
             finally:
                 recording.lock.release()
         if plan.recordings.is_empty:
@@ -175,7 +175,7 @@ class PlanRuns:
                 return None
             started = time.monotonic()
             try:
-                flight = recording.begin(request, arguments, self._box, self._names, self._line)
+                flight = recording.begin(request, arguments, self._recorder, self._names, self._line)
             finally:
                 recording.lock.release()
             if flight is not None:
@@ -200,7 +200,7 @@ class PlanRuns:
         return None if exchange is None else (exchange.world, exchange.world.agree(exchange.said))
 
     def _anew(self, request: Run, plan: DecodedPlan, payload: Payload | None,
-              intake: ChunkedInput | None = None, waves: WaveSize | None = None) -> tuple[Ran, Payload | None]:
+              chunked: ChunkedInput | None = None, waves: WaveSize | None = None) -> tuple[Ran, Payload | None]:
         with ExitStack() as stack:
             self._grids.await_turn(request.world, time.monotonic() + request.seconds, _WORLD_SECONDS)
             stack.enter_context(self._grids.turns(fills_ghosts=plan.fills_ghosts))
@@ -209,7 +209,7 @@ class PlanRuns:
                 # It may write ghost cells that those under way read, or where they work.
                 stack.enter_context(self._line.turn(alone=True))
             recording = self._recording(request, plan) if wanted else None
-            answer = self._done_anew(request, plan, payload, intake, recording, waves)
+            answer = self._done_anew(request, plan, payload, chunked, recording, waves)
             self._grids.turn_done(request.world)
             return answer
 
@@ -220,17 +220,17 @@ class PlanRuns:
         buffer_set = plan.recordings.free_set()
         return Recording(request, plan.source, self._names, () if buffer_set is None else (buffer_set,),
                          plan.recordings.lent(),
-                         None if plan.keeps else Passages())
+                         None if plan.keeps else PayloadCopies())
 
-    def _done_anew(self, request: Run, plan: DecodedPlan, payload: Payload | None, intake: ChunkedInput | None,
+    def _done_anew(self, request: Run, plan: DecodedPlan, payload: Payload | None, chunked: ChunkedInput | None,
                    recording: Recording | None, waves: WaveSize | None) -> tuple[Ran, Payload | None]:
         side_streams = 1 if recording else min(SIDE_STREAMS, len(plan.plan.inputs))
         streams = Streams(self._pool, side_streams, record=recording is not None,
                           line=self._line if recording and plan.keeps else None, timed=request.profile)
         try:
             world = self._joined(request, plan)
-            return Execution(request, plan, payload, self._names, streams, self._box, self._grids, recording,
-                             world, intake, waves).run()
+            return Execution(request, plan, payload, self._names, streams, self._recorder, self._grids, recording,
+                             world, chunked, waves).run()
         finally:
             streams.close()
             if recording is not None:

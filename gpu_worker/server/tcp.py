@@ -28,7 +28,7 @@ from gpu_worker.protocol.stream import StreamConnection, keep_alive, max_payload
 from gpu_worker.protocol.system import is_refusal, new_memfd, refused, system_call
 from gpu_worker.protocol.tcp_auth import ADMISSION_SECONDS, NONCE_BYTES, TLS, nonce, proof
 from gpu_worker.protocol.wire import MAX_GREETING, failure_of
-from gpu_worker.system.handshake_limiter import Greeters
+from gpu_worker.system.handshake_limiter import HandshakeLimiter
 
 
 class Guard:
@@ -42,7 +42,7 @@ class Guard:
 
     def __init__(self, configuration: Configuration):
         self._mine = configuration
-        self._unauthenticated = Greeters()
+        self._unauthenticated = HandshakeLimiter()
         self._context: tuple[KeyPair, ssl.SSLContext] | None = None
 
     def admit(self, sock: socket.socket, endpoint: TcpEndpoint) -> tuple[StreamConnection, Hello]:
@@ -124,7 +124,7 @@ class Guard:
         VisparkError
             If it asks for what is not its own, or the daemon refuses.
         """
-        directory = str(Path(self._mine.box).parents[1])
+        directory = str(Path(self._mine.crash_record).parents[1])
         greeting = Hello(VERSION, hello.role, self._mine.session, self._mine.secret, self._mine.application, 0,
                          self._mine.options)
         try:

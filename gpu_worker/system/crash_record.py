@@ -68,11 +68,11 @@ def report_address() -> int:
 
 
 def current_slot() -> int:
-    """Return the address of the calling thread's slot; 0 outside of :meth:`BlackBox.running`."""
+    """Return the address of the calling thread's slot; 0 outside of :meth:`CrashRecorder.running`."""
     return getattr(_thread, "slot", 0)
 
 
-class BlackBox:
+class CrashRecorder:
     """A device process's side of the file.
 
     Parameters
@@ -220,11 +220,11 @@ class BlackBox:
 
 @dataclass(slots=True)
 class _Running:
-    """Context of :meth:`BlackBox.running`: a class because every pass of a loop enters one, at a third of a generator's
-    cost.
+    """Context of :meth:`CrashRecorder.running`: a class because every pass of a loop enters one, at a third of a
+    generator's cost.
     """
 
-    box: BlackBox
+    recorder: CrashRecorder
     place: Place
     deadline: float | None
     late: Callable[[], Place | None] | None = None
@@ -235,21 +235,21 @@ class _Running:
     outer: int = 0
 
     def __enter__(self) -> None:
-        self.waited = self.watched is not None and self.box.leave_waiting()
-        self.slot, self.outer = self.box.begin(self.place, self.deadline, getattr(_thread, "number", 0), self.late,
+        self.waited = self.watched is not None and self.recorder.leave_waiting()
+        self.slot, self.outer = self.recorder.begin(self.place, self.deadline, getattr(_thread, "number", 0), self.late,
                                                self.state, self.watched), current_slot()
-        _thread.slot = self.box.address + self.slot
+        _thread.slot = self.recorder.address + self.slot
 
     def __exit__(self, *_: object) -> None:
         _thread.slot = self.outer
-        self.box.end(self.slot)
+        self.recorder.end(self.slot)
         if self.waited:
-            self.box.wait_again()
+            self.recorder.wait_again()
 
 
 @dataclass(slots=True)
 class _Serving:
-    """Context of :meth:`BlackBox.serving`."""
+    """Context of :meth:`CrashRecorder.serving`."""
 
     number: int
 
@@ -262,19 +262,19 @@ class _Serving:
 
 @dataclass(slots=True)
 class _Waiting:
-    """Context of :meth:`BlackBox.waiting`: a class for the reason of :class:`_Running`."""
+    """Context of :meth:`CrashRecorder.waiting`: a class for the reason of :class:`_Running`."""
 
-    box: BlackBox
+    recorder: CrashRecorder
     waited: bool = False
 
     def __enter__(self) -> None:
-        self.waited = self.box.leave_waiting()
-        self.box.wait_again()
+        self.waited = self.recorder.leave_waiting()
+        self.recorder.wait_again()
 
     def __exit__(self, *_: object) -> None:
-        self.box.leave_waiting()
+        self.recorder.leave_waiting()
         if self.waited:
-            self.box.wait_again()
+            self.recorder.wait_again()
 
 
 def _nothing() -> None:
@@ -292,7 +292,7 @@ class CrashRecord:
 
 
 def read(path: Path, death_signal: int = 0) -> CrashRecord | None:
-    """Read the black box of a process that has died of ``death_signal``; ``None`` where there is none."""
+    """Read the crash record of a process that has died of ``death_signal``; ``None`` where there is none."""
     try:
         data = path.read_bytes()
     except OSError:

@@ -11,7 +11,7 @@ MAX_UNGREETED = 64
 GREETING_SECONDS = 5.0
 
 
-class Greeters:
+class HandshakeLimiter:
     """Limiter of connections that have not greeted yet, by number and time.
 
     When there are too many, the oldest goes: whoever greets at once is never the oldest for long, so peers that never

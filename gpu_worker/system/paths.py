@@ -99,8 +99,8 @@ class RuntimeDirectory:
         """Return the socket on which a session's device process takes connections from the daemon."""
         return _short_enough(self.sessions / f"{checked_session(session)}.sock")
 
-    def session_box(self, session: str) -> Path:
-        """Return a session's black box."""
+    def session_crash_record(self, session: str) -> Path:
+        """Return a session's crash record."""
         return self.sessions / f"{checked_session(session)}.box"
 
     def found_sessions(self) -> list[str]:

@@ -1,6 +1,6 @@
 """Kernels that go wrong end their process, or make the device say so; they never hang and never pass unseen.
 
-Each runs in a process of its own, with a slot of a black box.
+Each runs in a process of its own, with a slot of a crash record.
 """
 
 from __future__ import annotations

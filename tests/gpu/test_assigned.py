@@ -25,7 +25,7 @@ from cuda.bindings import driver
 from gpu_worker.protocol.errors import VisparkError
 from gpu_worker.protocol.messages import SessionOptions
 from gpu_worker.server.handlers import SessionWorker
-from gpu_worker.system.crash_record import BlackBox
+from gpu_worker.system.crash_record import CrashRecorder
 
 def contexts():
     status, count = driver.cuDeviceGetCount()
@@ -34,7 +34,8 @@ def contexts():
 
 with tempfile.TemporaryDirectory() as directory:
     options = SessionOptions(sys.argv[1], 0, 30.0, directory, "info", scheduled=True)
-    worker, found = SessionWorker(options, epoch=1, box=BlackBox(Path(directory, "box"), epoch=1)), [contexts()]
+    recorder = CrashRecorder(Path(directory, "box"), epoch=1)
+    worker, found = SessionWorker(options, epoch=1, recorder=recorder), [contexts()]
     try:
         for address in sys.argv[2:]:
             worker.open([address])

@@ -29,7 +29,7 @@ from gpu_worker.protocol.messages import (
 from gpu_worker.protocol.payload import Payload
 from gpu_worker.protocol.plans import sealed
 from gpu_worker.server.handlers import SessionWorker
-from gpu_worker.system.crash_record import BlackBox
+from gpu_worker.system.crash_record import CrashRecorder
 from tests.system.fixtures import local, no_leaks, pytest_runtest_makereport
 from tests.system.topology import Topology
 from tests.system.vrdd_tools import host_context
@@ -73,7 +73,7 @@ def test_only_the_assigned_gpus_are_used(devices: list[cuda.CudaDevice], address
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
     name = visible.split(",")[int(address)] if visible else address
     options = SessionOptions("cuda", 0, 10.0, str(tmp_path), "info")
-    worker = SessionWorker(options, epoch=1, box=BlackBox(tmp_path / "box", epoch=1))
+    worker = SessionWorker(options, epoch=1, recorder=CrashRecorder(tmp_path / "box", epoch=1))
     steps = PutStep(), ToDeviceStep(), KeepStep(0, "x", "device")
     inputs = tuple(Input(index, 8, 0, 0, b"", (0,)) for index in range(8))
     variant = Variant(Signature((Field("", "<f8", (8,)),)), (), (b"",), (-1,))

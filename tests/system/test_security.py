@@ -182,7 +182,7 @@ def test_another_user_cannot_read_or_replace_what_is_in_the_runtime_directory(wo
         "list": f"os.listdir({path!r})",
         "log": f"open({path + '/daemon.log'!r}).read()",
         "process-log": f"open({path + '/process.log'!r}).read()",
-        "black-box": f"open({path + '/sessions/app.box'!r}, 'rb').read()",
+        "crash-record": f"open({path + '/sessions/app.box'!r}, 'rb').read()",
         "plant": f"open({path + '/daemon.lock'!r}, 'a')",
         "replace-socket": f"os.unlink({path + '/daemon.sock'!r})",
         "replace-directory": f"os.rename({path!r}, {path + '-taken'!r})",

@@ -27,7 +27,7 @@ from gpu_worker.daemon.tcp_listener import TcpListeners
 from gpu_worker.protocol.errors import OutOfResources, VisparkError, WorkerLost
 from gpu_worker.protocol.messages import Status
 from gpu_worker.system import log, stopped_processes
-from gpu_worker.system.handshake_limiter import Greeters
+from gpu_worker.system.handshake_limiter import HandshakeLimiter
 from gpu_worker.system.paths import locate
 from gpu_worker.system.watcher import Watcher
 from tests.system.worker_tools import SECONDS, ask, eventually, hello
@@ -96,8 +96,8 @@ def tried(session: str) -> None:
 
 
 @pytest.mark.parametrize("where", [
-    (Supervisor, "expire"), (Supervisor, "end_stopped"), (Greeters, "sweep"),
-    (TcpListeners, "sweep"), (Greeters, "add"), (Greeters, "remove"),
+    (Supervisor, "expire"), (Supervisor, "end_stopped"), (HandshakeLimiter, "sweep"),
+    (TcpListeners, "sweep"), (HandshakeLimiter, "add"), (HandshakeLimiter, "remove"),
     (daemon_module, "start_thread"), (daemon_module, "check_peer"), (daemon_module, "check"), (Supervisor, "lease"),
     (Supervisor, "lease_closed"), (Supervisor, "hand_over"), (Supervisor, "status"), (Supervisor, "_admit"),
                                    (Supervisor, "_carry_out"),

@@ -33,7 +33,7 @@ from gpu_worker.protocol.messages import (
 from gpu_worker.protocol.payload import Data, Payload, aligned, block_bytes, field_offsets, results
 from gpu_worker.protocol.plans import sealed
 from gpu_worker.server.handlers import SessionWorker
-from gpu_worker.system.crash_record import BlackBox
+from gpu_worker.system.crash_record import CrashRecorder
 
 Blocks = Sequence[dict[str, np.ndarray]]
 
@@ -132,8 +132,8 @@ def _count(blocks: Blocks) -> int:
 @contextmanager
 def bench(path: Path, device: str, **options: Any) -> Iterator[Bench]:
     """A worker with a device of some kind, by options of its session; all that it held is given back at the end."""
-    box = BlackBox(path / "box", epoch=1)
-    worker = SessionWorker(replace(SessionOptions(device, 0, 30.0, "", "info"), **options), epoch=1, box=box)
+    box = CrashRecorder(path / "box", epoch=1)
+    worker = SessionWorker(replace(SessionOptions(device, 0, 30.0, "", "info"), **options), epoch=1, recorder=box)
     yield Bench(worker)
     worker._names.close()
     worker._plans.forget()

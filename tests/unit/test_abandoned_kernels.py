@@ -13,8 +13,8 @@ import pytest
 from gpu_worker.protocol.errors import Place
 from gpu_worker.system import caller
 from gpu_worker.system.abandoned_kernels import PATIENCE_SECONDS, Watched, in_the_way
-from gpu_worker.system.crash_record import BlackBox
-from tests.unit.test_blackbox import die
+from gpu_worker.system.crash_record import CrashRecorder
+from tests.unit.test_crash_record import die
 
 PLACE = Place("7", 3, "vmap endless", "cuda:0")
 
@@ -100,7 +100,7 @@ def test_a_client_whose_descriptor_is_anothers_now_is_gone(client):
 
 
 def test_a_client_counts_as_waiting_but_where_its_plan_runs(tmp_path: Path):
-    box = BlackBox(tmp_path / "box", epoch=1)
+    box = CrashRecorder(tmp_path / "box", epoch=1)
     with box.waiting():
         with box.waiting():
             assert len(box._watched) == 1

@@ -30,7 +30,7 @@ from gpu_worker.memory.partition import HeldArray, Partition
 from gpu_worker.protocol.errors import NotFinite, PlanError
 from gpu_worker.protocol.grids import ExchangeStep, GridShape, Halo, IterateStep, Phase, Side, StencilStep, WindowStep
 from gpu_worker.protocol.messages import ArgumentValue, ArrayArgument, Field, ScalarArgument, StencilLaunch
-from gpu_worker.system.crash_record import BlackBox
+from gpu_worker.system.crash_record import CrashRecorder
 from tests.unit.grids import AXES, Case, cases, padded, triples
 
 pytestmark = pytest.mark.slow
@@ -65,7 +65,7 @@ def launch(case: Case, weight: float) -> StencilLaunch:
 class Machine:
     """Some host devices, and one plan's working place on them."""
 
-    def __init__(self, devices: Sequence[Device], box: BlackBox, case: Case, values: Sequence[np.ndarray] = ()):
+    def __init__(self, devices: Sequence[Device], box: CrashRecorder, case: Case, values: Sequence[np.ndarray] = ()):
         self.devices, self.case = devices, case
         self._used = [device.memory().used for device in devices]
         self.streams = Streams(StreamPool(devices), 1)
@@ -191,8 +191,8 @@ def devices(request: pytest.FixtureRequest) -> Iterator[Sequence[Device]]:
 
 
 @pytest.fixture(scope="module")
-def box(tmp_path_factory) -> Iterator[BlackBox]:
-    found = BlackBox(tmp_path_factory.mktemp("box") / "box", epoch=1)
+def box(tmp_path_factory) -> Iterator[CrashRecorder]:
+    found = CrashRecorder(tmp_path_factory.mktemp("box") / "box", epoch=1)
     yield found
     found.close()
 

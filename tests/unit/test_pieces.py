@@ -34,7 +34,7 @@ from gpu_worker.protocol.payload import MARK_BYTES, Payload
 from gpu_worker.protocol.plans import sealed
 from gpu_worker.protocol.wire import Connection
 from gpu_worker.server import chunk_reader
-from gpu_worker.server.chunk_reader import Arrivals, Asked
+from gpu_worker.server.chunk_reader import Asked, ChunkReader
 from gpu_worker.server.device_process import UnansweredPlans, _answer
 from gpu_worker.server.handlers import SessionWorker
 from tests.system.worker_tools import eventually
@@ -65,13 +65,13 @@ def null(tmp_path: Path) -> Iterator[Bench]:
 
 
 @pytest.fixture
-def arriving() -> Iterator[Arrivals]:
-    with contextlib.closing(Arrivals()) as found:
+def arriving() -> Iterator[ChunkReader]:
+    with contextlib.closing(ChunkReader()) as found:
         yield found
 
 
 @contextlib.contextmanager
-def connected(worker: SessionWorker, arriving: Arrivals) -> Iterator[Client]:
+def connected(worker: SessionWorker, arriving: ChunkReader) -> Iterator[Client]:
     """A client, whose requests a thread answers as that of a device process does."""
     left, right = socket.socketpair()
 
@@ -118,7 +118,7 @@ RECORDS = [{"u": np.arange(3000, dtype="f4").reshape(30, 100), "v": np.arange(7,
 
 
 @pytest.mark.parametrize("aside", [False, True])
-def test_it_is_what_was_packed(host: Bench, arriving: Arrivals, monkeypatch: pytest.MonkeyPatch, aside: bool):
+def test_it_is_what_was_packed(host: Bench, arriving: ChunkReader, monkeypatch: pytest.MonkeyPatch, aside: bool):
     monkeypatch.setattr(HostDevice, "asynchronous", aside)
     packed = pack(RECORDS, seal=bytes)
     assert packed.block_bytes > 10 * PIECE
@@ -140,7 +140,7 @@ def test_it_is_what_was_packed(host: Bench, arriving: Arrivals, monkeypatch: pyt
             assert all(np.array_equal(block[name], record[name]) for name in ("u", "v"))
 
 
-def test_a_client_that_goes_or_is_refused_leaves_the_pieces_of_others_alone(null: Bench, arriving: Arrivals):
+def test_a_client_that_goes_or_is_refused_leaves_the_pieces_of_others_alone(null: Bench, arriving: ChunkReader):
     packed = pack([np.zeros((3 * PIECE // 8, 1))], seal=bytes)
     request = request_for(packed)
     first = Chunk(1, 1, request.key, request.plan, 0, PIECE, 0, 2 * PIECE)
@@ -164,7 +164,7 @@ def test_a_client_that_goes_or_is_refused_leaves_the_pieces_of_others_alone(null
     assert used(null) == 3 * PIECE
 
 
-def test_a_connection_that_is_silent_is_looked_after(arriving: Arrivals, monkeypatch: pytest.MonkeyPatch):
+def test_a_connection_that_is_silent_is_looked_after(arriving: ChunkReader, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(chunk_reader, "KEPT_SECONDS", 0.001)
 
     def rest() -> None:

@@ -28,7 +28,7 @@ from gpu_worker.protocol.messages import (
 from gpu_worker.protocol.payload import Payload
 from gpu_worker.protocol.plans import sealed
 from gpu_worker.server.handlers import SessionWorker
-from gpu_worker.system.crash_record import BlackBox
+from gpu_worker.system.crash_record import CrashRecorder
 
 
 def _pool(kind: str = "null:8") -> StreamPool:
@@ -132,8 +132,8 @@ def test_a_stream_belongs_to_one_plan_at_a_time():
 
 def test_a_worker_without_devices_answers_what_needs_none(tmp_path):
     options = SessionOptions("null:2", 0, 30.0, "", "info", scheduled=True)
-    box = BlackBox(tmp_path / "box", epoch=1)
-    worker = SessionWorker(options, epoch=1, box=box)
+    box = CrashRecorder(tmp_path / "box", epoch=1)
+    worker = SessionWorker(options, epoch=1, recorder=box)
     assert (worker.devices, worker.shared_limit, worker.report().memory) == ((), 0, ())
     assert worker.handle(Describe(1, 1, ()), [])[0].held == ()
     steps = PutStep(), ToDeviceStep(), KeepStep(0, "x", "device")

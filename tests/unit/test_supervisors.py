@@ -41,12 +41,12 @@ from gpu_worker.protocol.messages import (
 )
 from gpu_worker.protocol.wire import Connection, CutOff, error_of
 from gpu_worker.server import chunk_reader, device_process
-from gpu_worker.server.chunk_reader import Arrivals
+from gpu_worker.server.chunk_reader import ChunkReader
 from gpu_worker.server.device_process import Service
 from gpu_worker.server.handlers import SessionWorker
 from gpu_worker.server.snapshots import ProcessSnapshots
 from gpu_worker.system import crash_record, stopped_processes
-from gpu_worker.system.crash_record import BlackBox
+from gpu_worker.system.crash_record import CrashRecorder
 from gpu_worker.system.paths import locate
 from gpu_worker.system.stopped_processes import LOOK_SECONDS, STOPPED_SECONDS, StoppedProcesses, is_stopped
 from gpu_worker.system.watcher import Watcher
@@ -330,7 +330,7 @@ def test_a_client_for_whom_there_is_no_descriptor_is_not_taken_and_the_process_s
 @defects
 def test_where_no_device_can_be_had_clients_hear_why(process: FakeDaemon, monkeypatch, defect):
     monkeypatch.setattr(device_process, "_REFUSAL_SECONDS", 2.0)
-    fail_once(monkeypatch, device_process, "BlackBox", defect)
+    fail_once(monkeypatch, device_process, "CrashRecorder", defect)
     process.start()
     with pytest.raises(VisparkError):
         process.asked()
@@ -342,7 +342,7 @@ def test_where_no_device_can_be_had_clients_hear_why(process: FakeDaemon, monkey
 def test_deadlines_are_kept_after_a_defect(tmp_path: Path, monkeypatch, caplog, defect):
     killed: list[int] = []
     monkeypatch.setattr(crash_record.os, "kill", lambda _, number: killed.append(number))
-    box = BlackBox(tmp_path / "box", epoch=1)
+    box = CrashRecorder(tmp_path / "box", epoch=1)
     box.watch()
     looked: list[int] = []
 
@@ -366,7 +366,7 @@ def test_a_deadline_holds_where_nobody_can_say_which_kernel_is_late(tmp_path: Pa
     killed: list[int] = []
     monkeypatch.setattr(crash_record.os, "kill", lambda _, number: killed.append(number))
     monkeypatch.setattr(crash_record, "_PATIENCE_SECONDS", 0.2)
-    box = BlackBox(tmp_path / "box", epoch=1)
+    box = CrashRecorder(tmp_path / "box", epoch=1)
     box.watch()
     slot = box.begin(Place("7", 0, "kernel", ""), time.monotonic(), 1, late)
     assert eventually(lambda: bool(killed))
@@ -383,7 +383,7 @@ def test_a_plan_whose_results_cannot_be_kept_is_complete_and_its_client_hears_of
         raise type(defect)(*defect.args)
 
     landed: list[int] = []
-    box = BlackBox(tmp_path / "box", epoch=1)
+    box = CrashRecorder(tmp_path / "box", epoch=1)
     line = InFlightQueue(box)
     flights = [Submission(Place(), 10.0, number, (), [], done)
                for number, done in ((1, fail), (2, lambda: landed.append(2)))]
@@ -400,7 +400,7 @@ def test_a_plan_whose_results_cannot_be_kept_is_complete_and_its_client_hears_of
 # -- pieces of partitions ---------------------------------------------------------------------------------------------
 
 @contextlib.contextmanager
-def bringing(arrivals: Arrivals, take: Callable = bool, rest: Callable[[], None] = lambda: None):
+def bringing(arrivals: ChunkReader, take: Callable = bool, rest: Callable[[], None] = lambda: None):
     """A client whose pieces are taken, and what becomes of following it."""
     left, right = socket.socketpair()
     result: Future = Future()
@@ -419,20 +419,20 @@ def bringing(arrivals: Arrivals, take: Callable = bool, rest: Callable[[], None]
     assert not thread.is_alive()
 
 
-def works(arrivals: Arrivals) -> None:
+def works(arrivals: ChunkReader) -> None:
     with bringing(arrivals) as (client, result):
         client.send(Report(5), Request)
         assert result.result(SECONDS) == (Report(5), [])
 
 
 @pytest.fixture
-def arrivals() -> Iterator[Arrivals]:
-    with contextlib.closing(Arrivals()) as found:
+def arrivals() -> Iterator[ChunkReader]:
+    with contextlib.closing(ChunkReader()) as found:
         yield found
 
 
 @defects
-def test_a_defect_in_taking_a_piece_is_told_and_others_go_on(arrivals: Arrivals, defect):
+def test_a_defect_in_taking_a_piece_is_told_and_others_go_on(arrivals: ChunkReader, defect):
     def take(_) -> bool:
         raise type(defect)(*defect.args)
 
@@ -446,7 +446,7 @@ def test_a_defect_in_taking_a_piece_is_told_and_others_go_on(arrivals: Arrivals,
 
 
 @defects
-def test_a_defect_in_looking_after_the_silent_is_told_and_others_go_on(arrivals: Arrivals, monkeypatch, defect):
+def test_a_defect_in_looking_after_the_silent_is_told_and_others_go_on(arrivals: ChunkReader, monkeypatch, defect):
     def rest() -> None:
         raise type(defect)(*defect.args)
 
@@ -458,7 +458,7 @@ def test_a_defect_in_looking_after_the_silent_is_told_and_others_go_on(arrivals:
 
 @pytest.mark.parametrize("where", ["watch", "forget"])
 @defects
-def test_a_defect_in_following_is_told_and_others_go_on(arrivals: Arrivals, monkeypatch, where, defect):
+def test_a_defect_in_following_is_told_and_others_go_on(arrivals: ChunkReader, monkeypatch, where, defect):
     works(arrivals)
     fail_once(monkeypatch, arrivals._watcher, where, defect)
     left, right = socket.socketpair()
@@ -473,7 +473,7 @@ def test_a_defect_in_following_is_told_and_others_go_on(arrivals: Arrivals, monk
     works(arrivals)
 
 
-def test_where_there_is_no_thread_for_pieces_that_is_told_and_tried_again(arrivals: Arrivals, monkeypatch):
+def test_where_there_is_no_thread_for_pieces_that_is_told_and_tried_again(arrivals: ChunkReader, monkeypatch):
     left, right = socket.socketpair()
     with left, Connection(right) as connection, monkeypatch.context() as patch:
         fail_once(patch, threading.Thread, "start", RuntimeError("can't start new thread"))

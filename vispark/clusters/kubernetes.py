@@ -80,7 +80,7 @@ class KubernetesPlatform(executors.ExecutorFiles):
             details = {"api": api.address, "namespace": _namespace(record), "phase": phase, "pods": str(len(pods))}
             return _status(record, READY if phase == "Active" else ENDED, details)
 
-    def strays(self, records: list[Record], region: str) -> list[ClusterStatus]:
+    def unrecorded(self, records: list[Record], region: str) -> list[ClusterStatus]:
         """Return the namespaces with vispark's labels, of the APIs that records name."""
         found = []
         for record in {(each.parameters["api"], each.parameters["context"]): each for each in records}.values():

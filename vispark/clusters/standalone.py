@@ -94,7 +94,7 @@ class StandalonePlatform(Platform):
             shown = READY if state is not None else STARTING
         return ClusterStatus(record.name, record.id, record.platform, shown, details=details)
 
-    def strays(self, records: list[Record], region: str) -> list[ClusterStatus]:
+    def unrecorded(self, records: list[Record], region: str) -> list[ClusterStatus]:
         """Return the clusters of this user's processes."""
         found = {each[tagged_processes.ID]: each for each in tagged_processes.tagged().values()
                  if each.get(tagged_processes.PLACE)}

@@ -3,7 +3,7 @@
 The headers under ``cuda_on_host/`` make the host compiler take a user's source as it is; their runtime runs a grid's
 blocks on all cores. Work is done when the call returns, so all streams are in order and none has anything to wait for.
 A kernel that ends with a signal takes the process with it, as a failed context does on a GPU, after it has left its
-mark in the black box.
+mark in the crash record.
 """
 
 from __future__ import annotations

@@ -25,10 +25,10 @@ class PutHandler(StepHandler[PutStep]):
     def start(self, context: RunContext, part: Input) -> Partition:
         keys = _given(context, part.offset, part.keys) if part.keys else None
         signatures = [context.plan.variants[variant].signature for variant in part.blocks]
-        if context.intake is None:
+        if context.chunked is None:
             blocks = list(_in_payload(context, signatures, part.offset + aligned(part.keys)))
         else:
-            buffers = iter([context.scratch.adopt(buffer) for buffer in context.intake.release()])
+            buffers = iter([context.scratch.adopt(buffer) for buffer in context.chunked.release()])
             blocks = [tuple([HeldArray(described, buffer=next(buffers)) for described in signature.fields])
                       for signature in signatures]
         device = device_of(context.plan, part, context.streams, next(iter(context.request.vrdds), 0))

@@ -74,7 +74,7 @@ BATCH = 16
 _BATCH_BYTES = 1 << 26
 
 #: Of how many loops that started from the same it is kept how long their steps take.
-_PACES = 64
+_CONTROLLERS = 64
 
 
 class Session:
@@ -103,7 +103,7 @@ class Session:
         #: Whether a plan was lost whose answer nobody waits for.
         self._is_suspect = False
         self.plans = PlanCache()
-        self._paces: weakref.WeakKeyDictionary[RDD[Any],
+        self._controllers: weakref.WeakKeyDictionary[RDD[Any],
                                                OrderedDict[Hashable, ChunkController]] = weakref.WeakKeyDictionary()
         self.residencies = Residencies(self.released)
         #: What computes content anew, until that is done.
@@ -218,11 +218,11 @@ class Session:
         """Return the pacing of a loop from earlier runs, by the loader and the loop's shape; a new one if there were
         none.
         """
-        paces = self._paces.setdefault(loader, OrderedDict())
-        paces[shape] = paces.pop(shape) if shape in paces else ChunkController()
-        while len(paces) > _PACES:
-            paces.popitem(last=False)
-        return paces[shape]
+        controllers = self._controllers.setdefault(loader, OrderedDict())
+        controllers[shape] = controllers.pop(shape) if shape in controllers else ChunkController()
+        while len(controllers) > _CONTROLLERS:
+            controllers.popitem(last=False)
+        return controllers[shape]
 
     def submit(self, loader: RDD[Any], chain: LogicalPlan, partitions: Sequence[int], trail: LineageWalker) -> None:
         """Submit the plan of a chain's last node without waiting, if workers hold its input.

@@ -15,7 +15,7 @@ import pytest
 
 from gpu_worker.protocol.errors import Place
 from gpu_worker.system import crash_record
-from gpu_worker.system.crash_record import BlackBox, current_slot
+from gpu_worker.system.crash_record import CrashRecorder, current_slot
 
 PLACE = Place("7 grid", 3, "heat", "host:0")
 
@@ -26,10 +26,10 @@ def path(tmp_path: Path) -> Path:
 
 
 def die(path: Path, code: str) -> tuple[int, crash_record.CrashRecord]:
-    """The status and the black box of a process that runs ``code`` with ``box`` and ``place``."""
+    """The status and the crash record of a process that runs ``code`` with ``box`` and ``place``."""
     program = ("import ctypes, os, signal, sys, threading, time\nfrom gpu_worker.system.crash_record import *\n"
                "from gpu_worker.protocol.errors import *\nfrom gpu_worker.protocol.wire import failure_of\n"
-               f"from pathlib import Path\nbox = BlackBox(Path({str(path)!r}), epoch=5)\nbox.watch()\n"
+               f"from pathlib import Path\nbox = CrashRecorder(Path({str(path)!r}), epoch=5)\nbox.watch()\n"
                f"place = {PLACE!r}\n{code}")
     status = subprocess.run([sys.executable, "-c", program], timeout=30).returncode
     return status, crash_record.read(path, max(-status, 0))
@@ -117,7 +117,7 @@ def test_a_blamed_error_is_kept_whole(path):
 
 def test_a_long_place_is_cut_and_stays_readable(path):
     place = Place("√" * 1000, 1, "µ" * 1000, "x" * 1000)
-    box = BlackBox(path, epoch=1)
+    box = CrashRecorder(path, epoch=1)
     with box.running(place, None):
         (ctypes.c_int32 * 2).from_address(current_slot())[0] = crash_record.CULPRIT
         failure = crash_record.read(path).failure
@@ -127,7 +127,7 @@ def test_a_long_place_is_cut_and_stays_readable(path):
 
 
 def test_slots_are_a_thread_s_own_and_nest(path):
-    box = BlackBox(path, epoch=1)
+    box = CrashRecorder(path, epoch=1)
     seen = []
     assert current_slot() == 0
     with box.running(PLACE, None):
@@ -143,7 +143,7 @@ def test_slots_are_a_thread_s_own_and_nest(path):
 
 
 def test_more_threads_than_slots_wait_for_each_other(path):
-    box = BlackBox(path, epoch=1)
+    box = CrashRecorder(path, epoch=1)
     done = []
 
     def work():
@@ -168,8 +168,8 @@ def test_a_file_that_is_no_black_box_says_nothing(path, content):
 
 
 def test_a_new_box_replaces_the_old_one_s_file(path):
-    old = BlackBox(path, epoch=1)
-    new = BlackBox(path, epoch=2)
+    old = CrashRecorder(path, epoch=1)
+    new = CrashRecorder(path, epoch=2)
     with old.running(PLACE, None):
         assert crash_record.read(path, signal.SIGSEGV) == crash_record.CrashRecord(2, None)
     old.close()

@@ -27,7 +27,7 @@ def test_an_exception_reaches_the_log_and_the_error(tmp_path: Path):
     with ThreadPoolExecutor(1) as pool:
         failed = pool.submit(fail)
         world = MpiWorld(Joined(b"k" * 16, 1, 2), Connection(ours), None)
-        place = r"rank 1 .*IndexError: no stage of this number \(test_last_words.py, line \d+, in fail\)"
+        place = r"rank 1 .*IndexError: no stage of this number \(test_exit_report.py, line \d+, in fail\)"
         world.begin(time.monotonic() + 60)
         with pytest.raises(WorldLost, match=place) as lost:
             world.gather(b"")
@@ -35,5 +35,5 @@ def test_an_exception_reaches_the_log_and_the_error(tmp_path: Path):
         world.close()
         assert isinstance(failed.exception(), IndexError)
     said = (tmp_path / "process.log").read_text()
-    assert "rank 1 ends: IndexError: no stage of this number (test_last_words.py" in said
+    assert "rank 1 ends: IndexError: no stage of this number (test_exit_report.py" in said
     assert "Traceback" in said and said.count("raise IndexError") == 1

@@ -115,16 +115,16 @@ def test_what_is_released_under_a_plan_is_there_until_it_was_read(host: Ahead):
 
 
 def test_a_deadline_counts_from_when_the_plan_before_was_complete(host: Ahead):
-    plan, box = (put(host, 1), kept(host, "moved", "u"))[1], host.process._box
+    plan, recorder = (put(host, 1), kept(host, "moved", "u"))[1], host.process._recorder
     warm(host, plan)
     requests = [host.begin(plan, (vrdd, vrdd + 1), released=(vrdd - 1,)) for vrdd in range(7, 11)]
     for request, flight in zip(requests, host.flights, strict=True):
-        assert len(box._deadlines) == 1 and flight.noted in box._deadlines and flight.number == request.number
+        assert len(recorder._deadlines) == 1 and flight.noted in recorder._deadlines and flight.number == request.number
         for _, stream, mark in flight.marks:
             while stream.passed < mark:
                 stream.upto(stream.done + 1)
         host.process._line.settle()
-    assert not box._deadlines
+    assert not recorder._deadlines
 
 
 def test_a_complete_plan_that_nobody_looked_at_is_not_late(host: Ahead):
@@ -132,7 +132,7 @@ def test_a_complete_plan_that_nobody_looked_at_is_not_late(host: Ahead):
     warm(host, plan)
     host.begin(plan, (7, 8), released=(6,))
     flight, = host.under_way()
-    late = host.process._box._deadlines[flight.noted][1]
+    late = host.process._recorder._deadlines[flight.noted][1]
     assert late() == flight.place and flight.place.operation.startswith("moved")
     for _, stream, _ in flight.marks:
         stream.upto(stream.enqueued)
