@@ -9,9 +9,9 @@ from tests.optional import needed
 pyplot = needed("matplotlib.pyplot")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def fonts() -> None:
-    """Have matplotlib read its fonts, whose files stay open, before a file's first test."""
+    """Have matplotlib read its fonts, whose files stay open, before a file's tests are watched for what they leave."""
     needed("matplotlib").use("Agg")
     figure, axes = pyplot.subplots()
     axes.set(xlabel="x", ylabel="y", xscale="log")
