@@ -137,10 +137,11 @@ def stack_frames(cubin: bytes) -> list[int]:
 
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)
-def test_matrices_in_blocks_compile(arch: str):
-    kernel = fuse((TracedCall(trace(lambda p: np.outer(p, p))),), record_of(np.zeros((1, 256), "f4")),
+@pytest.mark.parametrize("width", [64, 128, 256])
+def test_matrices_by_roles_compile(width: int, arch: str):
+    kernel = fuse((TracedCall(trace(lambda p: np.outer(p, p))),), record_of(np.zeros((1, width), "f4")),
                   folding=Folding((FieldFold("", "add"),)))
-    assert "rows::fold_blocks" in kernel.source
+    assert "rows::fold_by_roles" in kernel.source
     assert compile_cubin(Source(kernel.source, "blocks.cu"), kernel.name, arch).code.startswith(b"\x7fELF")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,7 @@ from gpu_worker.device.base import Device
 from gpu_worker.protocol.messages import FieldFold
 from tests.golden.harness import AS_ON_GPU, AS_ON_HOPPER, launch, record_of
 from vispark.translate import Folding, TracedCall, fuse, trace
+from vispark.translate.codegen.scalar.interface import SHARED_LIMIT
 from vispark.translate.kernels.matrix_fold import is_matrix_fold
 
 ADDED = Folding((FieldFold("", "add"),))
@@ -226,6 +228,40 @@ def _not_finite_in_blocks(**where: Any) -> None:
     close(found[np.isfinite(wanted)], wanted[np.isfinite(wanted)])
 
 
+def _in_one_block(**where: Any) -> None:
+    """Matrices of one block, small or not, whose rows end in a tile of few; and numbers of many magnitudes, of which
+    each item is as exact as float32's, whichever others there are.
+    """
+    for width, count in ((128, 300), (112, 70), (64, 500), (60, 65), (60, 3)):
+        data = rows(count, width)
+        found, = totals(lambda p: np.outer(p, p), data, **where)
+        close(found, data.T.astype("f8") @ data)
+        assert np.array_equal(found, found.T)
+        magnitudes = 10.0 ** np.random.default_rng(2).integers(-9, 9, width)
+        data = (rows(count, width) * rows(count, 1, seed=4) ** 8 * magnitudes).astype("f4")
+        found, = totals(lambda p: np.outer(p, p), data, **where)
+        exact, most = (some.T @ some for some in (data.astype("f8"), np.abs(data.astype("f8"))))
+        assert (np.abs(found - exact) <= 2e-6 * most).all()
+    data = rows(150, 240)
+    found, = totals(lambda p: np.outer(p[4:124], p[112:]), data, **where)
+    close(found, data[:, 4:124].T.astype("f8") @ data[:, 112:])
+    found, = totals(lambda p: np.outer(p[:64], p[68:132]), data, **where)
+    close(found, data[:, :64].T.astype("f8") @ data[:, 68:132])
+
+
+def _not_finite_in_one_block(**where: Any) -> None:
+    for width in (60, 128):
+        data = rows(70, width)
+        data[3, 4], data[35, 6], data[66, 59], data[7, 8] = np.nan, np.inf, -np.inf, 3.3e38
+        with np.errstate(invalid="ignore", over="ignore"):
+            wanted = (data.T.astype("f8") @ data).astype("f4")
+        found, = totals(lambda p: np.outer(p, p), data, **where)
+        np.testing.assert_array_equal(np.isnan(found), np.isnan(wanted))
+        np.testing.assert_array_equal(np.isinf(found), np.isinf(wanted))
+        finite = np.isfinite(wanted)
+        np.testing.assert_allclose(found[finite], wanted[finite], rtol=2e-6, atol=1e-4)
+
+
 def _several_returns(**where: Any) -> None:
     data = rows(120, 20)
 
@@ -244,7 +280,8 @@ def _types(**where: Any) -> None:
 
 
 check = {"beside": _beside_numbers_and_rows, "sums": _sums_and_differences, "not finite": _what_is_not_finite_stays_so,
-         "returns": _several_returns, "types": _types, "blocks": _in_blocks, "blocks not finite": _not_finite_in_blocks}
+         "returns": _several_returns, "types": _types, "blocks": _in_blocks, "blocks not finite": _not_finite_in_blocks,
+         "one block": _in_one_block, "one block not finite": _not_finite_in_one_block}
 
 
 @pytest.mark.parametrize("staged", [False, True])
@@ -253,6 +290,24 @@ def test_checks(check_of: Callable[..., Any], staged: bool):
     check_of(staged=staged)
 
 
-@pytest.mark.parametrize("check_of", [_in_blocks, _not_finite_in_blocks])
+@pytest.mark.parametrize("check_of", [_in_blocks, _not_finite_in_blocks, _in_one_block, _not_finite_in_one_block])
 def test_blocks_as_on_hopper(check_of: Callable[..., Any]):
     check_of(staged=True, options=AS_ON_HOPPER)
+
+
+@pytest.mark.parametrize(("fn", "width", "shared_limit", "ways"), [
+    (lambda p: np.outer(p, p), 512, SHARED_LIMIT, ["roles", "warps"]),
+    (lambda p: np.outer(p, p), 512, 160 << 10, ["warps"]),
+    (lambda p: np.outer(p, p), 128, SHARED_LIMIT, ["roles"]),
+    (lambda p: np.outer(p, p), 64, SHARED_LIMIT, ["roles"]),
+    (lambda p: np.outer(p, p), 112, SHARED_LIMIT, ["roles"]),
+    (lambda p: np.outer(p[:64], p[64:]), 128, SHARED_LIMIT, ["roles"]),
+    (lambda p: np.outer(p[:100], p[4:]), 128, SHARED_LIMIT, ["roles", "warps"]),
+    (lambda p: np.outer(p, p), 128, 160 << 10, []),
+    (lambda p: np.outer(p, p), 32, SHARED_LIMIT, []),
+    (lambda p: np.outer(p, p), 126, SHARED_LIMIT, []),
+    (lambda p: np.outer(2 * p, p), 128, SHARED_LIMIT, [])])
+def test_parts_of_rows_go_by_roles_where_they_gain_and_shared_memory_has_room(fn, width, shared_limit, ways):
+    kernel = fuse((TracedCall(trace(fn)),), record_of(rows(1, width)), folding=ADDED, shared_limit=shared_limit)
+    assert re.findall(r"rows::fold_by_(\w+)<", kernel.source) == ways
+    assert ("#if VISPARK_ONE_PASS" in kernel.source) == ("roles" in ways)

@@ -17,7 +17,7 @@ from vispark.translate.ir.folding import Accumulated, Folding, accumulated, of_k
 from vispark.translate.ir.source_text import at_definition
 from vispark.translate.ir.types import Scalar
 from vispark.translate.kernels import matrix_fold, sorted_fold
-from vispark.translate.kernels.block_fold import BlockFold, block_table
+from vispark.translate.kernels.block_fold import BlockFold, block_table, by_roles
 from vispark.translate.kernels.keyed_fold import KeyedFrame
 from vispark.translate.kernels.outer_sums import NotFactored
 from vispark.translate.kernels.row_function import (
@@ -177,13 +177,15 @@ def _of_matrices(written: Callable[..., RowFunction], folding: Folding, shared_l
     few = _shared_row(host, shared, matrix_fold.LANES)
     blocks = block_table(few, every, sums, shared_limit)
     if blocks is not None:
-        return _made(BlockFold(f"{few.name}_fold", few, host, blocks, matrices=sums), sums, matrix_fold.waves_of(sums))
+        schedule, ring = blocks
+        return _made(BlockFold(f"{few.name}_fold", few, host, schedule, matrices=sums, ring=ring), sums,
+                     matrix_fold.waves_of(sums))
     lanes = max(matrix_fold.LANES, lanes_for(few.shared_widths, every))
     function, table = _of_all_threads(host, shared, lanes, every, sums, shared_limit)
     if table is None:
         return None
     frame = matrix_fold.MatrixFold(f"{function.name}_fold", function, host, table, rest, matrices=sums)
-    return _made(frame, (*every, *sums), matrix_fold.waves_of((*every, *sums)))
+    return _made(by_roles(frame, shared_limit), (*every, *sums), matrix_fold.waves_of((*every, *sums)))
 
 
 def _of_all_threads(host: RowFunction, written: Any, lanes: int, every: tuple[Accumulated, ...],

@@ -7,6 +7,7 @@ what a block holds in registers takes several passes over the block's rows.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from vispark.translate.codegen.scalar.interface import SHARED_LIMIT
@@ -18,8 +19,8 @@ from vispark.translate.kernels.schedule import FLUSHED, WARP, Table, joined_byte
 
 #: What a kernel that folds matrices includes.
 HEADER = "outer"
-#: Warps of a block, the fewest and the most, the fewest lanes of a row, and the rows of a tile.
-_WARPS, _MOST_WARPS, LANES = 8, 16, 4
+#: Warps of a block, the fewest lanes of a row, and the rows of a tile.
+WARPS, LANES = range(8, 17, 4), 4
 _TILES = (256, 128, 64, 32, 16, 8)
 #: Rows and columns of a matrix of which a warp has the sums, of floats and of others.
 _WARP_TILE, _OTHER_TILE = (32, 64), (16, 32)
@@ -49,14 +50,15 @@ def waves_of(accumulated: tuple[Accumulated, ...]) -> float:
 
 
 def matrix_table(function: RowFunction, lanes: int, rest: tuple[Accumulated, ...], matrices: tuple[Accumulated, ...],
-                 shared_limit: int = SHARED_LIMIT) -> Table | None:
-    """Return the schedule of a kernel that folds matrices, or None if not even a few rows' factors fit shared memory.
+                 shared_limit: int = SHARED_LIMIT, warps: Sequence[int] = WARPS) -> Table | None:
+    """Return the schedule of a kernel that folds matrices, of as many warps as one of ``warps``, or None if not even a
+    few rows' factors fit shared memory.
     """
     if not any(port.count for port in function.inputs):
         return None
     each = sum(apart_of(factor, function) * factor.itemsize for factor in function.factors)
     kinds = alike(function, matrices)
-    shares = [share_of(together, beside(kinds, lanes, rest)) for together in kinds]
+    shares = [share_of(together, beside(kinds, lanes, rest), warps) for together in kinds]
     threads = WARP * max(share.warps for share in shares)
     joined = max(joined_bytes(threads, rest), *(_turns_bytes(together, share, threads)
                                                 for together, share in zip(kinds, shares, strict=True)))
@@ -115,9 +117,9 @@ def beside(kinds: list[list[Summed]], lanes: int, rest: tuple[Accumulated, ...])
     return sum(-(-one.width // lanes) * one.registers for one in rest) if len(kinds) == 1 else _REGISTERS
 
 
-def share_of(matrices: list[Summed], other: int = 0) -> Share:
-    """Return the columns of a warp's tile, and the warps, by which a scheduler multiplies in the fewest turns, with
-    ``other`` registers taken.
+def share_of(matrices: list[Summed], other: int = 0, warps: Sequence[int] = WARPS) -> Share:
+    """Return the columns of a warp's tile, and the warps, as many as one of ``warps``, by which a scheduler multiplies
+    in the fewest turns, with ``other`` registers taken.
 
     Examples
     --------
@@ -127,14 +129,13 @@ def share_of(matrices: list[Summed], other: int = 0) -> Share:
     (Share(eights=4, warps=12), Share(eights=8, warps=8))
     """
     if matrices[0][0].c != "float":
-        return Share(_OTHER_TILE[1] // 8, _WARPS)
+        return Share(_OTHER_TILE[1] // 8, WARPS[0])
     most = min(_WARP_TILE[1], max(-(-outer.broad // 8) * 8 for outer, _ in matrices)) // 8
-    shares = [Share(eights, warps) for eights in range(1, most + 1)
-              for warps in range(_WARPS, _MOST_WARPS + 1, _SCHEDULERS)]
+    shares = [Share(eights, some) for eights in range(1, most + 1) for some in warps]
     fitting = [share for share in shares
                if _SUM_REGISTERS * share.eights + _OTHER_REGISTERS + other <= _registers(share.warps)
                and sum(tiles_of(outer, share.eights) for outer, _ in matrices) <= share.warps]
-    return min(fitting, key=lambda share: _turns(matrices, share), default=Share(most, _WARPS))
+    return min(fitting, key=lambda share: _turns(matrices, share), default=Share(most, WARPS[0]))
 
 
 def _registers(warps: int) -> int:
@@ -276,7 +277,8 @@ class _Passes(MatrixFold):
         """Write the passes."""
         rest = tuple(one for folded in self.folded for one in folded.accumulated)
         other = beside(alike(self.function, self.matrices), self.table.lanes, rest)
-        eights = share_of(list(self.together), other).eights
+        warps = [some for some in WARPS if WARP * some <= self.table.block]
+        eights = share_of(list(self.together), other, warps).eights
         text.add("{")
         for outer, one in self.together:
             name = self._type("Outer", outer, one).removesuffix(">")

@@ -12,8 +12,8 @@
 namespace rows {
 
 // A matrix of M x N in blocks; of one that is symmetric, those on the diagonal and above it.
-template <int M, int N, bool HALF> struct Blocks {
-    static constexpr int SIDE = 128, DOWN = (M + SIDE - 1) / SIDE, ACROSS = (N + SIDE - 1) / SIDE;
+template <int M, int N, bool HALF, int WIDE = 128> struct Blocks {
+    static constexpr int SIDE = WIDE, DOWN = (M + SIDE - 1) / SIDE, ACROSS = (N + SIDE - 1) / SIDE;
     static constexpr int COUNT = HALF ? DOWN * (DOWN + 1) / 2 : DOWN * ACROSS, TILES = 8;
     static constexpr bool SYMMETRIC = HALF;
     static constexpr long long SIZE = (long long)M * N;
@@ -26,6 +26,7 @@ template <int M, int N, bool HALF> struct Blocks {
         column = (number + (HALF ? down : 0)) * SIDE;
     }
     static __device__ __forceinline__ bool has(int i, int j) { return i < M && j < N && !(HALF && j < i); }
+    static __device__ __forceinline__ bool is_inside(int i, int j) { return i < M && j < N; }
     static __device__ __forceinline__ void put(double* partial, int i, int j, double value)
     {
         if (!has(i, j)) return;
@@ -49,11 +50,11 @@ struct Dealt {
 };
 
 // A block of a matrix for a work's rows of WIDTH floats: the columns from LEFT on with those from RIGHT on. ROWS rows at
-// a time lie in shared memory, STAGES such tiles, and behind them the parts of three tiles' columns if PARTS.
-template <class Matrix, int WIDTH, int LEFT, int RIGHT, int ROWS, int STAGES, bool PARTS> struct BlockSums {
+// a time lie in shared memory, STAGES such tiles. A warp has 32 rows of the block and 64 columns; or, where a thread has
+// few registers, 8 * EIGHTS of these in each of several passes over the rows.
+template <class Matrix, int WIDTH, int LEFT, int RIGHT, int ROWS, int STAGES, int EIGHTS> struct BlockSums {
     static constexpr int SIDE = Matrix::SIDE, THREADS = 256, STRIDE = 2 * SIDE + 4, TILE = ROWS * STRIDE;
-    // Rows whose products tensor cores add up before a double takes the sum.
-    static constexpr int NEAR = 128, TURNS = NEAR / ROWS;
+    static constexpr int BYTES = STAGES * TILE * 4, PASSES = 8 / EIGHTS;
 
     float* const tiles;
     const float* const rows;
@@ -101,14 +102,21 @@ template <class Matrix, int WIDTH, int LEFT, int RIGHT, int ROWS, int STAGES, bo
     __device__ __forceinline__ float* tile_of(int turn) const { return tiles + turn % STAGES * TILE; }
     __device__ __forceinline__ int turns() const { return (int)((count + ROWS - 1) / ROWS); }
 
-    // By warps, each of which has 32 x 64 of the sums. Returns whether some are not finite and need care.
+    // Leaves the block's sums. Whether some of a thread's are not finite and need care.
     __device__ __forceinline__ bool by_warps(double* partial, bool careful) const
     {
-        typedef OuterSums<float, double, Matrix::TILES, THREADS, 8, 2> Sums;
+        bool odd = false;
+        VISPARK_PRAGMA(unroll 1)
+        for (int pass = 0; pass < PASSES; ++pass) odd |= by_warps(partial, careful, pass);
+        return odd;
+    }
+    __device__ __forceinline__ bool by_warps(double* partial, bool careful, int pass) const
+    {
+        typedef OuterSums<float, double, Matrix::TILES, THREADS, EIGHTS, 2> Sums;
         Sums sums(0, careful);
         sums.row = threadIdx.x / 64 * 32;
-        sums.column = threadIdx.x / 32 % 2 * 64;
-        if (alike && sums.column + 64 <= sums.row) sums.tile = -1;
+        sums.column = threadIdx.x / 32 % 2 * 64 + pass * 8 * EIGHTS;
+        if (alike && sums.column + 8 * EIGHTS <= sums.row) sums.tile = -1;
         barrier();
         for (int turn = 0; turn < STAGES - 1; ++turn) fetch(turn);
         VISPARK_PRAGMA(unroll 1)
@@ -123,120 +131,40 @@ template <class Matrix, int WIDTH, int LEFT, int RIGHT, int ROWS, int STAGES, bo
         wait_for_groups<0>();
         sums.flush();
         sums.row += row, sums.column += column;
-        if (any(sums.template fail<Matrix, 0>())) return true;
         if (sums.tile < 0) return false;
         VISPARK_UNROLL
         for (int i = 0; i < Sums::HIGH; ++i)
             VISPARK_UNROLL
             for (int j = 0; j < Sums::BROAD; ++j)
                 Matrix::put(partial, sums.row + Sums::down(i), sums.column + Sums::across(i, j), sums.far[i][j]);
-        return false;
+        return sums.template fail<Matrix, 0>();
     }
-
-    // By groups of four warps, each of which has 64 x 128 of the sums. All threads split a tile's columns into their
-    // parts, in the order in which tensor cores read them: of 8 rows, those of even numbers before the others. They do
-    // so while products of the tile before are under way, which read the parts of up to three tiles.
-    static constexpr int STEPS = ROWS / 8, STEP = 8 * SIDE, PART = STEPS * STEP, SPLIT = 3;
-    __device__ __forceinline__ unsigned* parts_of(int turn) const
+    // The barriers of that, for others of a block.
+    __device__ __forceinline__ void accompany() const
     {
-        return (unsigned*)(tiles + STAGES * TILE) + turn % SPLIT * (2 * PART);
-    }
-    __device__ __forceinline__ void split(int turn) const
-    {
-        if (turn >= turns()) return;
-        const int some = least(count - (long long)turn * ROWS, ROWS);
-        if (some < ROWS) {
-            for (int i = some * STRIDE + threadIdx.x; i < TILE; i += THREADS) tile_of(turn)[i] = 0.0f;
-            barrier();
-        }
-        const int column = threadIdx.x % SIDE;
-        const float* const from = tile_of(turn) + (alike ? 0 : SIDE) + column;
-        unsigned* const high = parts_of(turn);
-        VISPARK_UNROLL
-        for (int j = 0; j < STEPS; ++j) {
-            const int item = threadIdx.x / SIDE + 2 * j, step = item / 2, half = item % 2;
-            Pack<unsigned, 4> leading, next;
-            VISPARK_UNROLL
-            for (int i = 0; i < 4; ++i) {
-                tensor::Halves one;
-                one.set(from[(step * 8 + 2 * i + half) * STRIDE]);
-                leading.item[i] = one.high, next.item[i] = one.low;
-            }
-            unsigned* const to = high + step * STEP + (column / 8 * 2 + half) * 32 + column % 8 * 4;
-            *(Pack<unsigned, 4>*)to = leading;
-            *(Pack<unsigned, 4>*)(to + PART) = next;
-        }
-        tensor::publish();
-    }
-    __device__ __forceinline__ bool by_groups(double* partial) const
-    {
-        const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4, mine = threadIdx.x / 32 * 16 + g;
-        float near[64];
-        double far[64];
-        VISPARK_UNROLL
-        for (int i = 0; i < 64; ++i) near[i] = 0.0f, far[i] = -0.0;
-        barrier();
-        for (int turn = 0; turn < STAGES - 1; ++turn) fetch(turn);
-        wait_for_groups<STAGES - 2>();
-        barrier();
-        split(0);
-        VISPARK_PRAGMA(unroll 1)
-        for (int turn = 0; turn < turns(); ++turn) {
-            // The next tile is there, and this one's parts are.
-            wait_for_groups<STAGES - 3>();
-            barrier();
-            fetch(turn + STAGES - 1);
-            const float* const from = tile_of(turn) + 2 * t * STRIDE + mine;
-            const unsigned* const high = parts_of(turn);
-            VISPARK_UNROLL
-            for (int step = 0; step < STEPS; ++step) {
-                // The registers of the step before the last may be used again.
-                tensor::end<1>();
-                tensor::Halves down[4];
-                VISPARK_UNROLL
-                for (int i = 0; i < 4; ++i) down[i].set(from[(step * 8 + i / 2) * STRIDE + i % 2 * 8]);
-                tensor::multiply_split(near, down, high + step * STEP, high + step * STEP + PART);
-                if (step == STEPS / 2 - 1) split(turn + 1);
-            }
-            // The groups take turns, so that one's products are under way while the other adds up.
-            if ((turn + threadIdx.x / 128 * (TURNS / 2)) % TURNS == TURNS - 1) {
-                tensor::end<0>();
-                VISPARK_UNROLL
-                for (int i = 0; i < 64; ++i) far[i] += near[i], near[i] = 0.0f;
-            }
-        }
-        tensor::end<0>();
-        wait_for_groups<0>();
-        bool odd = false;
-        VISPARK_UNROLL
-        for (int i = 0; i < 64; ++i) {
-            far[i] += near[i];
-            odd |= far[i] - far[i] != 0 && Matrix::has(row + mine + i % 4 / 2 * 8, column + i / 4 * 8 + 2 * t + i % 2);
-        }
-        if (any(odd)) return true;
-        VISPARK_UNROLL
-        for (int i = 0; i < 64; ++i)
-            Matrix::put(partial, row + mine + i % 4 / 2 * 8, column + i / 4 * 8 + 2 * t + i % 2, far[i]);
-        return false;
+        for (int turn = 0; turn < PASSES * (turns() + 1); ++turn) barrier();
     }
 };
 
-// The whole fold of rows in port PORT of PORTS: what each work leaves, in `partials`.
-template <class Matrix, int WIDTH, int LEFT, int RIGHT, int ROWS, int STAGES, bool PARTS>
-__device__ __forceinline__ void fold_blocks(const long long* works, void* const* ports, int width, int port,
-                                            unsigned char* memory, double* partials)
+// The whole fold of rows in port PORT of PORTS: what each work leaves, in `partials`. Of a block of THREADS
+// those beyond BlockSums' wait.
+template <int M, int N, bool HALF, int WIDTH, int LEFT, int RIGHT, int ROWS, int STAGES, int THREADS>
+__device__ __forceinline__ void fold_by_warps(const long long* works, void* const* ports, int width, int port,
+                                              unsigned char* memory, double* partials)
 {
+    typedef Blocks<M, N, HALF> Matrix;
+    typedef BlockSums<Matrix, WIDTH, LEFT, RIGHT, ROWS, STAGES, (THREADS > 256 ? 4 : 8)> Sums;
     const Dealt dealt(Matrix::COUNT);
     VISPARK_PRAGMA(unroll 1)
     for (int item = dealt.begin(); item < dealt.end(); item += dealt.some) {
         const int number = dealt.work_of(item);
         const Work work(works, ports, width, number);
-        const BlockSums<Matrix, WIDTH, LEFT, RIGHT, ROWS, STAGES, PARTS> sums(
-            memory, work.of<const float>(port, WIDTH), work.count, dealt.block_of(item));
+        const Sums sums(memory, work.of<const float>(port, WIDTH), work.count, dealt.block_of(item));
         double* const partial = partials + number * Matrix::SIZE;
-        if (VISPARK_ONE_PASS && PARTS) {
-            if (sums.by_groups(partial)) sums.by_warps(partial, true);
-        } else if (sums.by_warps(partial, false))
+        if (threadIdx.x >= Sums::THREADS) {
+            sums.accompany();
+            if (any(false)) sums.accompany();
+        } else if (any(sums.by_warps(partial, false)))
             sums.by_warps(partial, true);
     }
 }

@@ -71,21 +71,45 @@ __device__ __forceinline__ void multiply(float (&acc)[N / 2], const Rows<PARTS>&
         if (PARTS == 2) mma(four, rows.low, high);
     }
 }
-// acc += 16 rows of each warp x a step of 128 columns, whose parts lie as place_of() has them of floats, from `high` and
+// acc += 16 rows of each warp x a step of 2 * COUNT columns, whose parts lie as place_of() has them of floats, from `high` and
 // `low` on: lane 4 g + t gives of the rows g and g + 8 the numbers t and t + 4.
-__device__ __forceinline__ void multiply_split(float (&acc)[64], const Halves (&rows)[4], const unsigned* high,
+template <int COUNT>
+__device__ __forceinline__ void multiply_split(float (&acc)[COUNT], const Halves (&rows)[4], const unsigned* high,
                                                const unsigned* low)
 {
     const int lane = threadIdx.x % 32;
     VISPARK_UNROLL
-    for (int j = 0; j < 16; ++j) {
+    for (int j = 0; j < COUNT / 4; ++j) {
         float four[4] = {acc[4 * j], acc[4 * j + 1], acc[4 * j + 2], acc[4 * j + 3]};
         Halves step[2];
         VISPARK_UNROLL
-        for (int i = 0; i < 2; ++i) step[i].high = high[64 * j + 32 * i + lane], step[i].low = low[64 * j + 32 * i + lane];
+        for (int i = 0; i < 2; ++i)
+            step[i].high = high[64 * j + 32 * i + lane], step[i].low = low[64 * j + 32 * i + lane];
         multiply_part<0>(four, rows, step);
         multiply_part<1>(four, rows, step);
         multiply_part<2>(four, rows, step);
+        VISPARK_UNROLL
+        for (int e = 0; e < 4; ++e) acc[4 * j + e] = four[e];
+    }
+}
+// The leading parts of rows alone, by both of the step.
+template <int COUNT>
+__device__ __forceinline__ void multiply_halved(float (&acc)[COUNT], const unsigned (&rows)[4], const unsigned* high,
+                                                const unsigned* low)
+{
+    const int lane = threadIdx.x % 32;
+    Halves leading[4];
+    VISPARK_UNROLL
+    for (int i = 0; i < 4; ++i) leading[i].high = rows[i];
+    VISPARK_UNROLL
+    for (int j = 0; j < COUNT / 4; ++j) {
+        float four[4] = {acc[4 * j], acc[4 * j + 1], acc[4 * j + 2], acc[4 * j + 3]};
+        Halves step[2];
+        VISPARK_UNROLL
+        for (int i = 0; i < 2; ++i)
+            step[i].high = high[64 * j + 32 * i + lane], step[i].low = low[64 * j + 32 * i + lane];
+        multiply_part<1>(four, leading, step);
+        multiply_part<2>(four, leading, step);
         VISPARK_UNROLL
         for (int e = 0; e < 4; ++e) acc[4 * j + e] = four[e];
     }

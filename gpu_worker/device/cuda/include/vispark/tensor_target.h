@@ -112,10 +112,12 @@ __device__ __forceinline__ void mma(float* acc, const unsigned (&a)[4], const un
 constexpr float SPLIT_MOST = 3.0e38f;
 struct Halves {
     unsigned high, low;
-    __device__ __forceinline__ void set(float x)
+    // The next ones doubled, if asked for.
+    template <bool DOUBLED = false> __device__ __forceinline__ void set(float x)
     {
         high = (__float_as_uint(x) + 0x1000u) & 0xffffe000u;
-        low = __float_as_uint(x - __uint_as_float(high));
+        const float rest = x - __uint_as_float(high);
+        low = __float_as_uint(DOUBLED ? rest + rest : rest);
     }
 };
 

@@ -45,12 +45,29 @@ __device__ __forceinline__ void add_products(float (&d)[64], unsigned a0, unsign
                    "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
                  : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(b));
 }
+// The same of 64 columns.
+__device__ __forceinline__ void add_products(float (&d)[32], unsigned a0, unsigned a1, unsigned a2, unsigned a3,
+                                             unsigned long long b)
+{
+    asm volatile("{.reg .pred more;\nsetp.eq.u32 more, 0, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n64k8.f32.tf32.tf32 {"
+                 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, "
+                 "%22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+                 "{%32, %33, %34, %35}, %36, more, 1, 1;\n}"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+                   "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]),
+                   "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]),
+                   "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]),
+                   "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
+                 : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(b));
+}
 __device__ __forceinline__ unsigned long long described(const void* step)
 {
     return (unsigned long long)(shared_of(step) >> 4 & 0x3fff) | 128ull >> 4 << 16 | 256ull >> 4 << 32;
 }
 // See tensor.h. The products go on while the thread does.
-__device__ __forceinline__ void multiply_split(float (&acc)[64], const Halves (&rows)[4], const unsigned* high,
+template <int COUNT>
+__device__ __forceinline__ void multiply_split(float (&acc)[COUNT], const Halves (&rows)[4], const unsigned* high,
                                                const unsigned* low)
 {
     const unsigned long long leading = described(high);
@@ -58,6 +75,17 @@ __device__ __forceinline__ void multiply_split(float (&acc)[64], const Halves (&
     add_products(acc, rows[0].low, rows[1].low, rows[2].low, rows[3].low, leading);
     add_products(acc, rows[0].high, rows[1].high, rows[2].high, rows[3].high, described(low));
     add_products(acc, rows[0].high, rows[1].high, rows[2].high, rows[3].high, leading);
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+// Of rows the leading parts alone.
+// The leading parts of rows alone, by both of the step.
+template <int COUNT>
+__device__ __forceinline__ void multiply_halved(float (&acc)[COUNT], const unsigned (&rows)[4], const unsigned* high,
+                                                const unsigned* low)
+{
+    begin();
+    add_products(acc, rows[0], rows[1], rows[2], rows[3], described(low));
+    add_products(acc, rows[0], rows[1], rows[2], rows[3], described(high));
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 // What was written to shared memory may now be read by the tensor cores.

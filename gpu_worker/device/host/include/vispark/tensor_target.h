@@ -81,10 +81,12 @@ inline float float_of(unsigned bits)
 constexpr float SPLIT_MOST = 3.0e38f;
 struct Halves {
     unsigned high, low;
-    __device__ __forceinline__ void set(float x)
+    // The next ones doubled, if asked for.
+    template <bool DOUBLED = false> __device__ __forceinline__ void set(float x)
     {
         high = (bits_of(x) + 0x1000u) & 0xffffe000u;
-        low = bits_of(x - float_of(high)) & 0xffffe000u;
+        const float rest = x - float_of(high);
+        low = bits_of(DOUBLED ? rest + rest : rest) & 0xffffe000u;
     }
 };
 template <int PART> inline void multiply_part(float (&acc)[4], const Halves (&a)[4], const Halves (&b)[2])
