@@ -35,7 +35,9 @@ class Gpu:
 
 
 def gpus() -> list[Gpu]:
-    """The GPUs of this machine, as nvidia-smi lists them; none where there is no such command."""
+    """The GPUs of this machine, as nvidia-smi lists them; none without such a command, or where no GPU may be used."""
+    if os.environ.get("CUDA_VISIBLE_DEVICES") == "":
+        return []
     rows = _query("name,memory.total")
     return [Gpu(name, _multiprocessors(), int(memory) << 20) for name, memory in rows]
 
