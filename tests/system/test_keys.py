@@ -78,6 +78,14 @@ def test_functions_of_the_keys_and_of_the_values_that_are_kept(sc: SparkContext)
         warnings.simplefilter("error", FallbackWarning)
         assert sorted(keys.filter(lambda k: k > 0).collect()) == sorted(
             expected.keys().filter(lambda k: k > 0).collect())
+        for ours, theirs in ((keys, expected.keys()), (values, expected.values())):
+            assert sorted(ours.distinct().collect()) == sorted(theirs.distinct().collect())
+            found = ours.collect()
+            assert sorted(ours.zipWithIndex().collect()) == sorted(zip(found, range(len(found)), strict=True))
+            same = sc.parallelize(ours.glom().collect(), ours.getNumPartitions()).flatMap(lambda part: part)
+            assert ours.sample(False, 0.5, 3).collect() == same.sample(False, 0.5, 3).collect()
+            assert ours.takeSample(False, 5, 3) == same.takeSample(False, 5, 3)
+        assert not {"distinct", "sample", "zipWithIndex"} & keys._folds.keys(), "the workers' own"
     # Folded, kept, and followed by others.
     assert values.vmap(lambda v: v[1]).max() == expected.values().map(lambda v: v[1]).max()
     again = values.cache().vmap(lambda v: (v[1], v[0])).values().vmap(lambda x: -x)

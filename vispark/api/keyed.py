@@ -324,9 +324,20 @@ def _added(a: int, b: int) -> int:
     return a + b
 
 
+def item_alone(source: RecordedRDD) -> RecordedRDD:
+    """Return the keys or the values of kept pairs as records of their own; another VRDD as it is."""
+    if not source._is_held() or not any(each.layout.wanted for each in source._results()):
+        return source
+    return vmap(source, _itself, of="record")
+
+
+def _itself(record):        # type: ignore[no-untyped-def]
+    return record
+
+
 def distinct(source: RecordedRDD, partitions: int) -> Any:
     """Return the VRDD of ``distinct``, or None where Spark is to do it."""
-    action = "distinct"
+    action, source = "distinct", item_alone(source)
     found = pairs_of(source, action, not_numbers)
     if found is None:
         return None
@@ -405,6 +416,7 @@ def least(source: RecordedRDD, action: str, num: int, key: Callable[[Any], Any] 
     """Return the first records in the order of their keys, of equal ones the first in the RDD, or None where Spark is
     to find them: workers sort each partition, and as many of it leave them.
     """
+    source = item_alone(source)
     if num < 1 or not source._is_held() or any(not_whole(each.layout) for each in source._results() if each.count):
         return None
 

@@ -183,7 +183,8 @@ class _Drawn:
 def _refused(source: RecordedRDD, action: str, seed: Any) -> str:
     """Return the reason why workers do not draw from the records; "" if they do. It is noted for ``explain``."""
     contents = [each for each in source._results() if each.count]
-    reason = next(filter(None, [_not_rows(opened(each.layout)) for each in contents]), "")
+    reason = next(filter(None, [_not_rows(opened(replace(each.layout, only="") if each.layout.wanted else each.layout))
+                                for each in contents]), "")
     if seed is not None and (not isinstance(seed, int) or not _LEAST_SEED <= seed <= _MOST_SEED):
         reason = "the seed is no int of 64 bits"
     if reason:
@@ -195,6 +196,7 @@ def _sampled(source: RecordedRDD, action: str, replaces: bool, lower: float, upp
     """Return the VRDD of a sample, or None where Spark is to draw."""
     reason = "" if isinstance(seed, int) and _LEAST_SEED <= seed <= _MOST_SEED else "the seed is no int of 64 bits"
     reason = reason or ("" if math.isfinite(upper) else "the fraction is infinite")
+    source = keyed.item_alone(source)
     found = keyed.pairs_of(source, action, _not_rows, reason, keyed.IN_PYTHON)
     if found is None:
         return None
@@ -212,6 +214,7 @@ def _sampled(source: RecordedRDD, action: str, replaces: bool, lower: float, upp
 
 def _numbered(source: RecordedRDD, action: str, starts: tuple[int, ...], stride: int) -> Any:
     """Return the VRDD of records beside their numbers, or None where Spark is to number them."""
+    source = keyed.item_alone(source)
     found = keyed.pairs_of(source, action, keyed.not_whole, how=keyed.IN_PYTHON)
     if found is None:
         return None
