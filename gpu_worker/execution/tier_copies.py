@@ -77,7 +77,8 @@ def joined(pieces: Sequence[Partition], keep: Callable[[int, Fill], np.ndarray])
                    for field, start in zip(fields, offsets, strict=False)])
     made = replace(first, blocks=[tuple([next(arrays) for _ in block]) for block in blocks[:1 if of_rows else None]],
                    keys=None if first.keys is None else first.keys.copy(), piece=None, count=count,
-                   layout=described.layout)
+                   layout=described.layout, positions=first.positions if of_rows else
+                   [position for piece in pieces for position in piece.positions])
     for piece in pieces:
         piece.close()
     return made

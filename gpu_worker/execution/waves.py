@@ -20,7 +20,7 @@ from gpu_worker.execution.fold_launches import FoldLaunches
 from gpu_worker.execution.grid.planes import GridByPlanes
 from gpu_worker.execution.pieces import PartitionPieces, ranges_of
 from gpu_worker.execution.plan_cache import DecodedPlan
-from gpu_worker.execution.run_context import RunContext
+from gpu_worker.execution.run_context import BlockForm, RunContext
 from gpu_worker.execution.step_handlers import StepHandler
 from gpu_worker.execution.wave_deals import WaveDeals
 from gpu_worker.memory.partition import HeldArray, Partition
@@ -46,8 +46,19 @@ Work = Callable[[Steps, list[Partition]], list[Partition]]
 
 
 def may_stream(plan: DecodedPlan) -> bool:
-    """Return whether a plan can run in waves: on a grid, whose blocks need their neighbours, by planes."""
-    return plan.plan.grid is None or (plan.fills_ghosts and all(step.by_planes for step in plan.steps[1:]))
+    """Return whether a plan can run in waves: on a grid, whose blocks need their neighbours, by planes, and behind
+    these with each block by itself.
+    """
+    if plan.plan.grid is None:
+        return True
+    _, blocks = _parted(plan.steps[1:])
+    return all(step.by_blocks and step.blocks in (BlockForm.ANY, BlockForm.CONTIGUOUS) for step in blocks)
+
+
+def _parted(steps: Steps) -> tuple[Steps, Steps]:
+    """Return the steps on a grid that run by planes, and those from the first one on that does not."""
+    place = next((place for place, step in enumerate(steps) if not step.by_planes), len(steps))
+    return steps[:place], steps[place:]
 
 
 @dataclass(frozen=True)
@@ -84,7 +95,10 @@ def run_in_waves(plan: DecodedPlan, context: RunContext, size: WaveSize, start: 
     steps: Steps = plan.steps[1:]
     values = start()
     if plan.plan.grid is not None:
-        _run_by_planes(plan.plan.grid, context, size, steps, values)
+        planes, steps = _parted(steps)
+        values = _run_by_planes(plan.plan.grid, context, size, planes, values)
+        if steps:
+            Waves(plan, steps, context, size).run([context.use(value) for value in values], work)
         return
     for place, step in enumerate(steps):
         exchange = step.in_passes(context, values)
@@ -116,6 +130,7 @@ def _in_ranges(plan: DecodedPlan, context: RunContext, size: WaveSize, work: Wor
             continue
         for each in exchange.passes():
             Waves(plan, [step], context, size).run([context.use(value.share())], partial(_before, work, each))
+        failpoint("wave-ranges")
         found += ranges_of(value, exchange.made())
         del context.values.used[id(value)]
         value.close()
@@ -123,15 +138,18 @@ def _in_ranges(plan: DecodedPlan, context: RunContext, size: WaveSize, work: Wor
 
 
 def _run_by_planes(grid: GridShape, context: RunContext, size: WaveSize, steps: Steps,
-                   values: list[Partition]) -> None:
-    """Run steps on a grid by planes."""
+                   values: list[Partition]) -> list[Partition]:
+    """Run steps on a grid by planes, and return the partitions, in host memory."""
     context.grid_steps.is_by_planes = True
-    memory = values[0].device.memory()
-    budget = int((memory.total - memory.used) * (_PLANES if size.ahead else _FEWER_PLANES))
+    memories = [device.memory() for device in {value.device for value in values}]
+    free = min(memory.total - memory.used for memory in memories)
+    budget = int(free * (_PLANES if size.ahead else _FEWER_PLANES))
     planes = GridByPlanes(context, context.grid_steps, grid, budget)
     for step in steps:
         assert step.by_planes is not None
         values = step.by_planes(context, planes, values)
+    context.grid_steps.is_by_planes = False
+    return values
 
 
 def _before(work: Work, then: Callable[[list[Partition]], None], steps: Steps,

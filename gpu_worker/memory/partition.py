@@ -214,8 +214,9 @@ class Partition:
         whole = self.blocks[0][0].field.shape[0] if of_rows else len(self.blocks)
         blocks = [tuple([array.rows(first, behind) for array in self.blocks[0]])] if of_rows else \
             [tuple([array.only("host") for array in block]) for block in self.blocks[first:behind]]
-        variants = self.variants if of_rows else self.variants[first:behind]
-        return Partition(self.index, self.count, self.keys, self.layout, blocks, self.device, variants,
+        variants, positions = (self.variants, self.positions) if of_rows else \
+            (self.variants[first:behind], self.positions[first:behind])
+        return Partition(self.index, self.count, self.keys, self.layout, blocks, self.device, variants, positions,
                          piece=PieceOfPartition(first, behind, of_rows, whole))
 
     def replacing(self, arrays: Mapping[int, HeldArray]) -> Partition:

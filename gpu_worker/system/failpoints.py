@@ -31,6 +31,7 @@ NAMES = {
     "copying-in": "process: a partition is about to be copied to its device",
     "launching": "process: a kernel is about to be launched",
     "wave-done": "process: a wave of a plan's partitions is done, others are to come",
+    "wave-ranges": "process: rows of a new partition lie in ranges of their keys, none is sorted or folded",
     "tier-copied": "process: a partition is copied to host memory or a file, and not bound to its name",
     "shuffle-counted": "process: it is known where records go by their keys, none is moved",
     "shuffle-scattered": "process: records lie by their keys on each node, none was sent to another",

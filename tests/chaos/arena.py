@@ -43,8 +43,8 @@ SECONDS = 30.0
 WIDTH = 6
 
 #: The points that plans without grids and on little data pass; the others are met in tests/mpi/test_recovery.py,
-#: test_loops_nodes.py, test_publications.py, test_waves.py, test_keys.py and tests/system/test_keys_nodes.py, and those
-#: between pieces of a partition in a test of their own.
+#: test_loops_nodes.py, test_publications.py, test_waves.py, test_ranges.py, test_keys.py and
+#: tests/system/test_keys_nodes.py, and those between pieces of a partition in a test of their own.
 POINTS = [name for name in NAMES if not name.startswith((
     "copy-", "halo-", "piece-", "publication-", "shuffle-", "snapshot-", "table-", "tier-", "wave-", "world-"))]
 #: Points that a plan passes only over a connection that is new.

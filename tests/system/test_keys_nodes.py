@@ -74,8 +74,8 @@ def slowly(records):
     return records
 
 
-def test_rows_that_do_not_fit_the_nodes_devices_are_exchanged_in_waves(cluster: Topology):
-    """The new partitions of a node are larger than its device."""
+def test_rows_that_do_not_fit_the_nodes_devices_are_exchanged_in_waves(cluster: Topology, points: Path):
+    """The new partitions of a node are larger than its device; and a node's process is killed at each of its marks."""
     options = {"device": "host", "transport": "unix", "memory": "1m", "fallback": "error"}
     with cluster.context({f"spark.vispark.{name}": value for name, value in options.items()}) as context:
         rows = context.parallelize(range(4), 4).mapPartitionsWithIndex(
@@ -87,6 +87,13 @@ def test_rows_that_do_not_fit_the_nodes_devices_are_exchanged_in_waves(cluster: 
         given = np.concatenate([np.random.default_rng(index).normal(size=(2048, 32)) for index in range(4)])
         found = put.glom().collect()
         assert len(put._residency.by_home()) == 2
+        bits = [[(key, value.tobytes()) for key, value in pairs] for pairs in found]
+        for point in ("wave-done", "shuffle-counted", "shuffle-scattered", "shuffle-moved"):
+            del put
+            (points / point).write_text("kill")
+            put = rows.vmap(lambda x: (int(x[0] * 50), x)).partitionBy(3)
+            assert [[(key, value.tobytes()) for key, value in pairs] for pairs in put.glom().collect()] == bits, point
+            assert not (points / point).exists(), point
     for part, pairs in enumerate(found):
         expected = [row for row in given if hash(int(row[0] * 50)) % 3 == part]
         assert np.array([value for _, value in pairs]).tobytes() == np.array(expected).tobytes()

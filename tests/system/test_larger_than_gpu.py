@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from tests.system.topology import Topology
 from tests.system.vrdd_tools import exact, host_context, report
-from vispark import IN, OUT, Grid, Kernels, OutOfMemory, PlanError, stencil
+from vispark import IN, OUT, Grid, Kernels, NotFinite, OutOfMemory, PlanError, stencil
 from vispark.api.vrdd import VRDD
 from vispark.ml import loads
 from vispark.ml.clustering import KMeans
@@ -213,6 +213,11 @@ def spread(u):
 
 
 @stencil
+def larger(u):
+    return 1e100 * u[0, 0, 0]
+
+
+@stencil
 def faster(u, v):
     return {"v": v[0, 0, 0] + (u[1, 0, 0] - u[-1, 0, 0]) / 4}
 
@@ -236,6 +241,14 @@ def of_grids(sc: SparkContext, level: str) -> dict[str, object]:
         found[name] = exact(grid.gather(later))
         found[f"{name} one more"] = exact(grid.gather(later.iterate(spread, steps=1)))
         found[f"{name} mapped"] = exact(grid.gather(later.halo_extract().halo_shuffle().vmap(spread)))
+        ended = blocks.iterate(spread, steps=40, until=15.0 if name == "function" else 0.8, every=3, check=4)
+        found[f"{name} ended"] = exact(grid.gather(ended)), ended.iterated
+        assert 3 <= ended.iterated.steps < 40
+        found[f"{name} folded"] = [fold(each) for each in (blocks, later)
+                                   for fold in (Grid.sum, Grid.min, Grid.max, Grid.norm)]
+        with pytest.raises(NotFinite, match=r"of the grid, in block .* infinite after step 4") as error:
+            grid.gather(blocks.iterate(larger, steps=7, check=2))
+        found[f"{name} too large"] = str(error.value).partition(" [VRDD")[0]
     grid = Grid(cells.shape, splits=(2, 1, 1), halo=1, boundary="mirrored")
     both = grid.scatter(sc, {"u": cells, "v": cells[::-1].copy()})
     both = both.send().cache() if level == "host" else both.persist(level)
@@ -251,6 +264,22 @@ def test_a_grid_that_does_not_fit_goes_by_planes(local: Topology):
             found = of_grids(sc, level)
             assert [name for name in found if found[name] != expected[name]] == [], level
         assert report(sc).memory[0].used < 4 << 20
+
+
+def test_planes_are_computed_by_two_devices_in_turn(local: Topology):
+    with host_context(local) as sc:
+        expected = of_grids(sc, "GPU")
+    with host_context(local, device="host:2", memory="4m") as sc:
+        found = of_grids(sc, "GPU_AND_HOST")
+        assert [name for name in found if found[name] != expected[name]] == []
+        assert [each.used < 4 << 20 for each in report(sc).memory] == [True, True]
+
+
+def test_a_block_that_no_fold_has_room_for(local: Topology):
+    with host_context(local, memory="2m") as sc:
+        cells = np.random.default_rng(4).normal(size=(160, 48, 48))
+        with pytest.raises(OutOfMemory, match=r"a fold over the cells takes each block as a whole.*splits="):
+            Grid.sum(Grid(cells.shape).scatter(sc, cells).persist("GPU_AND_HOST"))
 
 
 def test_cache_says_what_would_fit(small: SparkContext):

@@ -8,13 +8,15 @@ cell's new value is computed as in any other patch, so that the bits are those o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TypeVar
 
 import numpy as np
 
 from gpu_worker.device.base import Buffer
+from gpu_worker.execution.grid.loop_graph import PendingTest, questions
 from gpu_worker.execution.grid.steps import GridSteps, copy_between, fields_of
 from gpu_worker.execution.run_context import RunContext
 from gpu_worker.memory.grid.boxes import Box, Triple
@@ -27,9 +29,13 @@ from gpu_worker.protocol.errors import OutOfMemory
 from gpu_worker.protocol.grids import ExchangeStep, GridShape, Halo, Iterated, IterateStep, Phase, StencilStep
 from gpu_worker.protocol.messages import Field
 from gpu_worker.protocol.payload import aligned, field_bytes
+from gpu_worker.system.failpoints import failpoint
 
 #: The share of the planes on the device that may be those around a range.
 _AROUND = 3
+
+_Device = TypeVar("_Device")
+_Range = TypeVar("_Range")
 
 #: Computes new fields of a domain's patches.
 Advance = Callable[[Domain, Mapping[str, Cells]], dict[str, Cells]]
@@ -42,6 +48,77 @@ class _Planes:
     low: int
     high: int
     boxes: tuple[Box, ...]
+
+    def of(self, shape: Triple, axis: int) -> Box:
+        """Return the cells that are computed, of a grid of that shape."""
+        return Box((0, 0, 0), shape).along(axis, self.low, self.high)
+
+
+def turns(devices: Sequence[_Device], ranges: Iterable[_Range]) -> Iterator[list[tuple[_Device, _Range]]]:
+    """Yield as many ranges as there are devices at a time, each with its device; perhaps fewer at the end.
+
+    Examples
+    --------
+    >>> list(turns(["a", "b"], range(3)))
+    [[('a', 0), ('b', 1)], [('a', 2)]]
+    """
+    left = iter(ranges)
+    while several := list(zip(devices, left, strict=False)):
+        yield several
+
+
+def _steps_to_test(step: IterateStep, done: int) -> int:
+    """Return the number of steps after the ``done`` first ones up to the next test of cells, or to the end; the step
+    whose change is asked for goes alone, as what was before it is compared.
+    """
+    number, count = step.done + done, step.steps - done
+    if step.until >= 0:
+        count = min(count, max(1, step.every - 1 - number % step.every))
+    return min(count, step.check - number % step.check) if step.check > 0 else count
+
+
+class _Tests:
+    """Tests of the cells of all ranges after ``count`` steps of a loop, of which ``done`` are done then."""
+
+    def __init__(self, steps: GridSteps, step: IterateStep, count: int, done: int):
+        self._steps, self._step = steps, step
+        number = step.done + done
+        self._is_compared = step.until >= 0 and number % step.every == 0
+        self._is_checked = step.check > 0 and (number % step.check == 0 or done == step.steps)
+        assert count == 1 or not self._is_compared
+        self._written = tuple(dict.fromkeys(each.name for phase in step.phases for each in steps.outputs(phase.launch)))
+        self._domain: Domain | None = None
+        self._pending: list[PendingTest] = []
+        self._test: PendingTest | None = None
+        self._answers: list[np.ndarray] = []
+
+    def ask(self, domain: Domain, before: Mapping[str, Cells], after: Mapping[str, Cells], only: Box,
+            values: Sequence[Partition]) -> None:
+        """Ask the cells of a range, without waiting for an answer."""
+        asked, names, least = questions(dict(before) if self._is_compared else None, dict(after), self._written,
+                                        self._is_checked)
+        if asked:
+            self._domain = domain
+            self._test = PendingTest(self._steps.asked(self._step.label, values, asked, domain, only), names, least)
+            self._pending.append(self._test)
+
+    def answered(self) -> None:
+        """Take the answers of the ranges that were asked, which are there."""
+        self._answers += [each.copy() for test in self._pending for each in test.reading.answers(None)]
+        self._pending.clear()
+
+    def outcome(self, number: int, change: float) -> float:
+        """Return the largest change of a cell, if it was asked for; else that of before.
+
+        Raises
+        ------
+        NotFinite
+            If a cell is NaN or infinite after the step of this number.
+        """
+        if self._test is None or self._domain is None:
+            return change
+        self._test.check(self._answers, self._domain, number)
+        return self._test.change(self._answers) if self._is_compared else change
 
 
 class GridByPlanes:
@@ -56,7 +133,7 @@ class GridByPlanes:
     grid : GridShape
         The grid.
     budget : int
-        The bytes of device memory that a range of planes may take, with all that is computed of it.
+        The bytes of a device's memory that a range of planes may take, with all that is computed of it.
     """
 
     def __init__(self, context: RunContext, steps: GridSteps, grid: GridShape, budget: int):
@@ -84,15 +161,25 @@ class GridByPlanes:
         return self._passed(partial(self._steps.stepped, phase, values), [phase], 1, values)
 
     def iterate(self, step: IterateStep, values: Sequence[Partition]) -> list[Partition]:
-        """Run a loop, as :meth:`stencil` computes a stencil."""
+        """Run a loop, as :meth:`stencil` computes a stencil.
+
+        Raises
+        ------
+        NotFinite
+            If a cell that is asked about is NaN or infinite.
+        """
         # Several steps at once take more ghost cells, for which there is less room here.
-        done, step = 0, replace(step, together=(), stride=1)
-        while done < step.steps:
-            count = self._steps_at_once(step, values, step.steps - done)
-            some = replace(step, steps=count, done=step.done + done)
-            values = self._passed(partial(self._steps.looped, some, values), step.phases, count, values)
+        plain = replace(step, together=(), stride=1, until=-1.0, check=0)
+        before = step.done if step.counted < 0 else int(self._steps.context.arguments.number(step.counted))
+        done, change = 0, -1.0
+        while done < step.steps and not 0 <= change <= step.until:
+            count = self._steps_at_once(step, values, _steps_to_test(step, done))
+            tests = _Tests(self._steps, step, count, done + count)
+            some = replace(plain, steps=count, done=step.done + done)
+            values = self._passed(partial(self._steps.looped, some, values), step.phases, count, values, tests)
             done += count
-        self._steps.iterated.append(Iterated(step.steps, -1.0))
+            change = tests.outcome(before + done, change)
+        self._steps.iterated.append(Iterated(done, change))
         return list(values)
 
     def _steps_at_once(self, step: IterateStep, values: Sequence[Partition], most: int) -> int:
@@ -156,21 +243,36 @@ class GridByPlanes:
                 boxes.append(everything.along(axis, 0, behind - extent))
             yield _Planes(low, high, tuple(boxes))
 
-    def _passed(self, advance: Advance, phases: Sequence[Phase], steps: int,
-                values: Sequence[Partition]) -> list[Partition]:
-        """Return the partitions after some steps, of all planes."""
-        device, ghosts, made = values[0].device, self._ghosts(phases), list[Partition]()
-        for planes in self._ranges(phases, steps, values):
-            patches = tuple(Patch(Box((0, 0, 0), (0, 0, 0)), PatchLayout(box, ghosts), device) for box in planes.boxes)
-            domain = Domain(self._lattice, ghosts, patches, axes=self._axes, is_part=True)
-            content = {name: self._brought(domain, name, dtype, values) for name, dtype in fields_of(values).items()}
-            after = advance(domain, content)
-            made = made or self._reserved(after, values)
-            self._copied_out(domain, after, planes, made)
-            for cells in (*content.values(), *after.values()):
-                for buffer in cells.buffers:
-                    self._steps.context.recycle(buffer)
-            self._context.scratch.close()       # the next range may be of another size
+    def _passed(self, advance: Advance, phases: Sequence[Phase], steps: int, values: Sequence[Partition],
+                tests: _Tests | None = None) -> list[Partition]:
+        """Return the partitions after some steps, of all planes, at the end of which cells are asked."""
+        devices, ghosts = list(dict.fromkeys(value.device for value in values)), self._ghosts(phases)
+        made: list[Partition] = []
+        for several in turns(devices, self._ranges(phases, steps, values)):
+            leaving = []        # what devices copy out, beside each other
+            for device, planes in several:
+                patches = tuple(Patch(Box((0, 0, 0), (0, 0, 0)), PatchLayout(box, ghosts), device)
+                                for box in planes.boxes)
+                domain = Domain(self._lattice, ghosts, patches, axes=self._axes, is_part=True)
+                content = {name: self._brought(domain, name, dtype, values)
+                           for name, dtype in fields_of(values).items()}
+                after = advance(domain, content)
+                made = made or self._reserved(after, values)
+                if tests is not None:
+                    tests.ask(domain, content, after, planes.of(self._lattice.shape, self._axis), values)
+                leaving.append((device, self._copied_out(domain, after, planes, made)))
+                for cells in (*content.values(), *after.values()):
+                    for buffer in cells.buffers:
+                        self._steps.context.recycle(buffer)
+            for device, passing in leaving:
+                device.synchronize(stream=self._steps.context.stream(device))
+                for target, came in passing:
+                    store(target, came)
+            if tests is not None:
+                tests.answered()
+            self._steps.context.close()
+            self._context.scratch.close()       # the next ranges may be of another size
+            failpoint("wave-done")
         sync(array.host for value in made for array in value.arrays)
         return made
 
@@ -234,8 +336,8 @@ class GridByPlanes:
         return made
 
     def _copied_out(self, domain: Domain, after: Mapping[str, Cells], planes: _Planes,
-                    made: Sequence[Partition]) -> None:
-        """Copy a range's planes out to the blocks, and wait for it."""
+                    made: Sequence[Partition]) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Copy a range's planes out to the blocks, without waiting for it; return where to store what, behind that."""
         context, patch = self._steps.context, domain.patches[0]
         device, copies, staged = patch.device, list[Copy](), list[tuple[Buffer, HeldArray]]()
         for name, cells in after.items():
@@ -260,7 +362,4 @@ class GridByPlanes:
                 passing.append((rows.host, target))
             device.copy_out(target, buffer, stream=context.stream(device))
             context.recycle(buffer)
-        device.synchronize(stream=context.stream(device))
-        for target, content in passing:
-            store(target, content)
-        context.close()
+        return passing

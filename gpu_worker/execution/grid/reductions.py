@@ -12,6 +12,7 @@ import numpy as np
 from gpu_worker.device.base import Source
 from gpu_worker.execution.grid.context import THREADS, GridContext, Operation
 from gpu_worker.execution.grid.stencils import region
+from gpu_worker.memory.grid.boxes import Box
 from gpu_worker.memory.grid.patches import Cells, Domain
 from gpu_worker.worlds.base import JoinedWorld
 
@@ -56,9 +57,11 @@ class Reading:
     domain : Domain
         Of whose cells they are.
     context : GridContext
+    only : Box, optional
+        The cells that they are of, if not of all.
     """
 
-    def __init__(self, questions: Sequence[Reduction], domain: Domain, context: GridContext):
+    def __init__(self, questions: Sequence[Reduction], domain: Domain, context: GridContext, only: Box | None = None):
         self.operations: list[Operation] = []
         self._found: list[np.ndarray] = []
         starts = np.array([question.start for question in questions], np.uint64)
@@ -68,10 +71,11 @@ class Reading:
             host = context.scratch.host(starts.nbytes, device)
             self.operations.append(partial(device.copy_across, results, first, stream=stream))
             for place, patch in enumerate(domain.patches):
-                if patch.device is device:
+                box = patch.layout.box if only is None else patch.layout.box.shared(only)
+                if patch.device is device and box.size:
                     for number, question in enumerate(questions):
                         address = np.uint64(results.address + number * _WORD)
-                        self.operations += _launches(question, domain, place, address, context)
+                        self.operations += _launches(question, domain, place, box, address, context)
             self.operations.append(partial(device.copy_out, host, results, stream=stream))
             self._found.append(host.view(np.uint64))
 
@@ -86,12 +90,12 @@ class Reading:
         return [found for each in said for found in np.frombuffer(each, np.uint64).reshape(-1, count)]
 
 
-def _launches(question: Reduction, domain: Domain, place: int, result: np.uint64,
+def _launches(question: Reduction, domain: Domain, place: int, box: Box, result: np.uint64,
               context: GridContext) -> list[Operation]:
-    """Return the launches on a patch."""
+    """Return the launches on a box of a patch's cells."""
     device, layout = domain.patches[place].device, domain.patches[place].layout
-    rows = layout.box.shape[0] * layout.box.shape[1]
-    described = region(domain.patches[place], layout.box, domain.lattice.shape)
+    rows = box.shape[0] * box.shape[1]
+    described = region(domain.patches[place], box, domain.lattice.shape)
     found: list[Operation] = []
     for several in question.fields:
         addresses = [np.uint64(cells.address(place, layout, layout.box.low)) for cells in several]

@@ -16,6 +16,7 @@ from gpu_worker.device.base import Buffer, Device, Source
 from gpu_worker.execution.grid.context import GridContext, Operation
 from gpu_worker.execution.grid.iterate import Loop, StencilSource, Stepper
 from gpu_worker.execution.grid.loop_graph import LoopRoute
+from gpu_worker.execution.grid.reductions import Reading, Reduction
 from gpu_worker.execution.grid.state import Grids
 from gpu_worker.execution.progress import Progress
 from gpu_worker.memory.grid.boxes import Box, Triple
@@ -328,6 +329,13 @@ class GridSteps:
             Loop(step, kernels, stepper, lambda: self._wait(step.label, values)).run()
         self._mark(step.label, values)
         return stepper.finish()
+
+    def asked(self, label: str, values: Sequence[Partition], questions: Sequence[Reduction], domain: Domain,
+              only: Box) -> Reading:
+        """Run reductions of some cells of a domain, and return the reading of their results."""
+        reading = Reading(questions, domain, self._context, only)
+        self._do(label, values, reading.operations)
+        return reading
 
     @property
     def context(self) -> GridContext:

@@ -102,6 +102,7 @@ class FoldInsideHandler(StepHandler[FoldInsideStep]):
     """Handler of a fold inside each record."""
 
     on_device = True
+    by_blocks = True
 
     def verify(self, plan: Plan) -> None:
         check_over(self.step.over, done="folded")

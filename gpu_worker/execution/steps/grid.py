@@ -104,7 +104,7 @@ class IterateHandler(_FillingHandler[IterateStep]):
 
     @property
     def by_planes(self) -> ByPlanes | None:
-        return None if self.branches else self._by_planes
+        return self._by_planes
 
     def run(self, context: RunContext, values: list[Partition]) -> list[Partition]:
         return context.with_blocks(values, context.together(self, values,
