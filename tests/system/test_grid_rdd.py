@@ -128,13 +128,16 @@ def test_files_of_a_grid_and_of_its_blocks(sc: SparkContext, tmp_path: Path):
     for path in (tmp_path / "parts", tmp_path / "whole" / "u.npy"):
         np.testing.assert_array_equal(Grid.gather(grid.scatter(sc, path)), array)
     for nowhere in (tmp_path / "nowhere", tmp_path / "nowhere.npy"):
-        with pytest.raises(PlanError, match=r"there is no file .*nowhere"):
+        with pytest.raises(PlanError, match=r"there is no (file|directory) .*nowhere"):
             grid.scatter(sc, nowhere)
     (tmp_path / "text.npy").write_text("text")
     with pytest.raises(PlanError, match=r"text\.npy cannot be read as \.npy"):
         grid.scatter(sc, tmp_path / "text.npy")
     with pytest.raises(PlanError, match=r"has shape \(5, 7, 6\), and the grid \(5, 7, 5\)"):
         Grid((5, 7, 5), (1, 1, 1)).scatter(sc, tmp_path / "whole" / "u.npy")
+    (tmp_path / "u.dat").write_text("text")
+    with pytest.raises(PlanError, match=r"u\.dat is a file, and does not end in \.npy or \.zarr, \.h5,"):
+        grid.scatter(sc, tmp_path / "u.dat")
     np.save(tmp_path / "parts" / "block-0-0-0.npy", np.zeros((3, 3, 4)))
     with pytest.raises(SPARK_JOB_FAILED, match=r"errors\.PlanError: .*block-0-0-0\.npy has shape \(3, 3, 4\)"):
         grid.scatter(sc, tmp_path / "parts").collect()

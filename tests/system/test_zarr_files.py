@@ -20,7 +20,7 @@ from tests.system.object_store import ObjectStore, serving
 from tests.system.topology import Topology
 from tests.system.vrdd_tools import warm_up
 from vispark import Grid
-from vispark.errors import PlanError
+from vispark.errors import PlanError, TaskError
 from vispark.grid import chunk_pieces, zarr_files
 from vispark.runtime.driver.spark_errors import SPARK_JOB_FAILED
 from vispark.storage.opening import located
@@ -224,3 +224,21 @@ def test_a_boundary_that_is_a_function_is_given_again(sc: SparkContext, tmp_path
 
 def test_zarr_keeps_one_thread_here():
     assert sum(thread.name == "zarr_io" for thread in threading.enumerate()) == 1
+
+
+def test_what_cannot_be_saved_is_said_in_a_line(sc: SparkContext, tmp_path: Path):
+    unread = sc.parallelize([0]).map(lambda _: pytest.fail("a Spark job"))
+    with pytest.raises(PlanError, match="has the scheme 'foo', which is not known"):
+        Grid.save(unread, "foo://bucket/u.npy")
+    with pytest.raises(PlanError, match=r"files that end in \.h5 are read, and not written; save a grid as \.zarr"):
+        Grid.save(unread, tmp_path / "u.h5")
+    blocks = Grid((4, 6), (2, 1)).scatter(sc, 0.0)
+    (tmp_path / "file").write_text("text")
+    for name, per_block in (("u.zarr", False), ("u.npy", False), ("u", True)):
+        with pytest.raises(PlanError, match=r"/file/.* cannot be written: ") as refused:
+            Grid.save(blocks, tmp_path / "file" / name, per_block=per_block)
+        assert "\n" not in str(refused.value) and "Traceback" in refused.value.full_trace
+    lambdas = blocks.mapValues(lambda block: block / unknown)  # noqa: F821 - what is not there
+    for ask in (Grid.gather, partial(Grid.gather, cells=np.s_[0]), partial(Grid.save, path=tmp_path / "v.npy")):
+        with pytest.raises(TaskError, match="a function that Spark ran raised NameError: name 'unknown'"):
+            ask(lambdas)

@@ -87,6 +87,21 @@ def test_refusals_are_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         place.read([(0, 3)])
 
 
+@pytest.mark.parametrize(("scheme", "setting"), [("s3", "AWS_ACCESS_KEY_ID"), ("s3a", "AWS_ACCESS_KEY_ID"),
+                                                 ("gs", "GOOGLE_SERVICE_ACCOUNT")])
+def test_what_a_store_does_not_do_is_said_with_its_settings(scheme: str, setting: str,
+                                                            monkeypatch: pytest.MonkeyPatch):
+    pytest.importorskip("obstore")
+    place = located(f"{scheme}://bucket/u")
+    for refusal in (*place.store.errors, *place.store.refusals):
+        def refuse(*_: object, error: type[Exception] = refusal) -> None:
+            raise error("no token")
+
+        monkeypatch.setattr(type(place.store), "read", refuse)
+        with pytest.raises(PlanError, match=rf"://bucket/u cannot be read: .*no token; .*executorEnv\): {setting}"):
+            place.read([(0, 3)])
+
+
 @pytest.mark.parametrize("scheme", objects.SCHEMES)
 def test_objects_have_names_in_buckets(scheme: str, monkeypatch: pytest.MonkeyPatch):
     pytest.importorskip("obstore")
@@ -102,7 +117,7 @@ def test_schemes_and_what_they_need_are_said(monkeypatch: pytest.MonkeyPatch):
     with pytest.raises(PlanError, match="names no bucket; such URLs are s3://bucket/name"):
         located("s3:///u.npy")
     monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_NAME", raising=False)
-    with pytest.raises(PlanError, match=r"az://container cannot be used: .*Account must be specified"):
+    with pytest.raises(PlanError, match=r"az://container cannot be used: .*Account must be specified; .*AZURE_STORAGE"):
         located("az://container/u.npy")
     monkeypatch.setattr(objects, "obstore", None)
     for scheme in objects.SCHEMES:

@@ -16,13 +16,15 @@ from vispark.api.grid_ops import described as grid_of
 from vispark.api.grid_ops import window as cut
 from vispark.api.grid_ops import windowed
 from vispark.api.recorded_rdd import RecordedRDD
-from vispark.grid import npy
+from vispark.grid import files, npy
 from vispark.grid.key import BlockKey
 from vispark.grid.selection import CellSelection
 from vispark.grid.spec import GridSpec
+from vispark.runtime.driver.spark_errors import reraised
 from vispark.storage.opening import Locations
 
 
+@reraised()
 def gather(blocks: RDD[Any], cells: Any = ...) -> Any:
     """See :meth:`vispark.Grid.gather`."""
     if cells is ...:
@@ -101,9 +103,11 @@ def _array(records: list[tuple[BlockKey, np.ndarray]], cells: CellSelection) -> 
 
 # -- files ------------------------------------------------------------------------------------------------------------
 
+@reraised()
 def save(blocks: RDD[Any], path: Any, *, per_block: bool = False, compress: bool = False) -> None:
     """See :meth:`vispark.Grid.save`."""
     path = os.fspath(path)
+    files.check_written(path)       # before a job runs for the blocks
     is_zarr = path.rstrip("/").endswith(".zarr")
     if (per_block and is_zarr) or (compress and not is_zarr):
         raise PlanError(f"{path} is {'a' if is_zarr else 'no'} Zarr file: blocks are always its chunks, and such files "

@@ -29,11 +29,12 @@ else:
 #: A format's function: what arrays a file has.
 Facts = Callable[[Location], FileFacts]
 
+_NPY, _ZARR = ".npy", ".zarr"
+
 #: How files of several arrays are looked into, by how their names end. Their libraries are imported with the first one.
-FORMATS: dict[str, Facts] = {".zarr": lambda place: zarr_files.facts(place)}
+FORMATS: dict[str, Facts] = {_ZARR: lambda place: zarr_files.facts(place)}
 FORMATS |= dict.fromkeys((".h5", ".hdf5", ".nc", ".nc4"), lambda place: hdf5_files.facts(place))
 
-_NPY = ".npy"
 #: The most requests by which a file is read at a time: some minutes of an object store.
 _MOST_REQUESTS = 100_000
 #: A file of several arrays, and one of them.
@@ -83,6 +84,15 @@ def facts(path: Any) -> FileFacts:
                         "have; give Grid the shape, and scatter the path")
     file = npy.NpyFile.at(located(path))
     return FileFacts(path, {"": ArrayFacts(file.shape, file.dtype, None, "", _WholeNpy(path, file))})
+
+
+def check_written(path: str) -> None:
+    """Raise PlanError where no grid can be written to a path: nobody knows its URL, or its format is only read."""
+    located(path)
+    ending = _ending(path)
+    if ending in FORMATS and ending != _ZARR:
+        raise PlanError(f"{path}: files that end in {ending} are read, and not written; save a grid as {_ZARR} or "
+                        f"{_NPY}, or with per_block=True as a directory")
 
 
 def _ending(path: str) -> str:
@@ -173,5 +183,11 @@ def _whole(path: str, files: FilesOf) -> StoredField:
 
 def _blocks(path: str, files: FilesOf) -> StoredField:
     if files.sees(path):
-        npy.check_blocks(path, files.splits, np.ndindex(*files.splits))
+        try:
+            npy.check_blocks(path, files.splits, np.ndindex(*files.splits))
+        except PlanError as error:
+            if not located(path).is_file():
+                raise
+            raise PlanError(f"{path} is a file, and does not end in {_NPY} or {', '.join(FORMATS)}, by which its "
+                            "format would be known; other paths are directories, as Grid.save writes them") from error
     return _BlocksNpy(path)

@@ -98,6 +98,9 @@ def check_blocks(directory: str, splits: tuple[int, ...], wanted: Iterable[tuple
     if found and saved != splits and len(found) == math.prod(saved):
         raise PlanError(f"the blocks in {directory} were saved with splits={saved}, and this grid has splits={splits}: "
                         "make it with those, or save the whole grid as one .npy file, which any splits can read")
+    if not names:
+        raise PlanError(f"there is no directory {directory}, or it is empty; a grid is scattered from one .npy file of "
+                        "its shape, or from a directory with a file for each field or block, as Grid.save writes them")
     missing = next((position for position in wanted if position not in found), None)
     if missing is not None:
         raise PlanError(f"there is no file {block_path(directory, missing)}; a grid is scattered from one .npy file of "

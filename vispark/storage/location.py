@@ -26,6 +26,8 @@ class Store(ABC):
     errors: tuple[type[Exception], ...] = ()
     #: Those of its errors that say that one may not.
     refusals: tuple[type[Exception], ...] = ()
+    #: What is behind its errors: the settings by which it is reached.
+    advice = ""
     #: Whether a directory can take another name at once. Object stores have no directories.
     renames = True
 
@@ -144,6 +146,15 @@ class Location:
         with self.naming("looked for"):
             return self.store.is_there(self.name)
 
+    def is_file(self) -> bool:
+        """Return whether there is a file of this name."""
+        with self.naming("looked for"):
+            try:
+                self.store.state(self.name)
+            except (FileNotFoundError, IsADirectoryError):
+                return False
+        return True
+
     @contextmanager
     def naming(self, done: str) -> Iterator[None]:
         """Turn what the store raises into a PlanError; ``done`` says what cannot be."""
@@ -155,9 +166,10 @@ class Location:
             raise PlanError(f"there is no file {self.path}; a grid's files must be within reach of every node that "
                             "reads them") from error
         except refusals as error:
-            raise PlanError(f"{self.path} cannot be {done}: there is no permission: {_first_line(error)}") from error
+            raise PlanError(f"{self.path} cannot be {done}: there is no permission: {_first_line(error)}"
+                            + self.store.advice) from error
         except errors as error:
-            raise PlanError(f"{self.path} cannot be {done}: {_first_line(error)}") from error
+            raise PlanError(f"{self.path} cannot be {done}: {_first_line(error)}{self.store.advice}") from error
 
 
 def _first_line(error: Exception) -> str:

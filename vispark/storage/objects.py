@@ -28,6 +28,11 @@ ERRORS: tuple[type[Exception], ...] = () if obstore is None else (exceptions.Bas
 #: The schemes of URLs: behind them is the name of a bucket, or of Azure's container.
 SCHEMES = ("s3", "s3a", "gs", "az")
 
+#: What sets a store up, by the scheme: variables of the environment, of the driver's and of Spark's tasks.
+_SETTINGS = {"s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AWS_REGION, AWS_ENDPOINT_URL",
+             "gs": "GOOGLE_SERVICE_ACCOUNT, the path of a key",
+             "az": "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY"}
+
 #: The most bytes that are put with one request.
 _ONE_PUT = 64 << 20
 
@@ -45,7 +50,12 @@ def opened(root: str) -> Any:
     try:
         return stores.from_url(root)
     except (ValueError, exceptions.BaseError) as error:
-        raise PlanError(f"{root} cannot be used: {str(error).partition(chr(10))[0]}") from error
+        raise PlanError(f"{root} cannot be used: {str(error).partition(chr(10))[0]}{_advice(root)}") from error
+
+
+def _advice(root: str) -> str:
+    names = _SETTINGS[root.partition("://")[0].removesuffix("a")]
+    return f"; the environment sets it up, of Spark's tasks too (spark.executorEnv): {names}"
 
 
 def register(scheme: str, url: str) -> None:
@@ -71,6 +81,7 @@ class Objects(Store):
 
     def __init__(self, root: str) -> None:
         self.bucket = opened(root)
+        self.advice = _advice(root)
         self.errors = ERRORS
         self.refusals = (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError)
 

@@ -71,7 +71,8 @@ def _hdfs(url: str) -> tuple[Any, str]:
     try:
         system = _client(os.getpid(), f"{scheme}://{rest.partition('/')[0]}/")
     except (ValueError, OSError, RuntimeError) as error:
-        raise PlanError(f"{url} cannot be opened: {error}") from error
+        raise PlanError(f"{url} cannot be opened: {error}; without a port it names a service of hdfs-site.xml, which "
+                        "is looked for by HADOOP_CONF_DIR and HADOOP_HOME") from error
     return system, system._strip_protocol(url)
 
 

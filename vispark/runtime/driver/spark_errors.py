@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -16,7 +18,8 @@ from vispark.plan.ops import LogicalPlan
 from vispark.runtime.task_errors import task_error, words_of_python
 from vispark.translate.frontend import index_faults
 
-__all__ = ["CALL_FAILED", "SPARK_JOB_FAILED", "PipelinedRDD", "attempts_of", "reraise", "tasks_done", "worker_crashed"]
+__all__ = ["CALL_FAILED", "SPARK_JOB_FAILED", "PipelinedRDD", "attempts_of", "reraise", "reraised", "tasks_done",
+           "worker_crashed"]
 
 #: What PySpark raises when a job fails: once a program has used SQL, the second instead of the first.
 SPARK_JOB_FAILED = Py4JJavaError, CapturedException
@@ -94,3 +97,15 @@ def reraise(error: Exception, chain: LogicalPlan | None = None) -> None:
         ours.full_trace = str(error)
         raise ours from None
     raise task_error(str(error)) or error from None
+
+
+@contextmanager
+def reraised() -> Iterator[None]:
+    """Raise errors of Spark jobs that run during the block, or a function that it decorates, as :func:`reraise` does.
+    """
+    try:
+        yield
+    except SPARK_JOB_FAILED as error:
+        if isinstance(error, errors.VisparkError):
+            raise
+        reraise(error)
