@@ -27,7 +27,7 @@ def test_a_vrdd_says_what_it_holds_and_where_without_a_job(sc: SparkContext, mon
     points.count()
     shown = points._repr_html_()
     assert shown.startswith("<table>") and "&lt;points&gt;" in shown
-    assert all(f"<td>{words}</td>" in shown for words in repr(points).partition("]: ")[2].split("; "))
+    assert all(f">{words}</td>" in shown for words in repr(points).partition("]: ")[2].split("; "))
     monkeypatch.setattr(SparkJobs, "run", lambda *_: pytest.fail("a Spark job"))
     assert repr(points) == "VRDD[<points>]: 10 records of float32[3]; 2 partitions; cached on the device, 120 bytes"
     sums = points.vmap(lambda p: p.sum())

@@ -43,6 +43,17 @@ def test_text_of_the_user_is_escaped(name: str):
     assert "<u>" not in markup and "<none>" not in markup
 
 
+def test_words_stand_to_the_left_and_numbers_to_the_right():
+    """Jupyter's own styles put every cell to the right, and wrap lines in a proportional font."""
+    for name in ("grid", "profile"):
+        cells = re.findall(r"<(?:th|td|caption)(.*?)>(.*?)</", SHOWN[name]._repr_mimebundle_()["text/html"])
+        for style, words in cells:
+            number = re.fullmatch(r"[\d.]+ [s%]", words) or (name == "profile" and not words)
+            assert f"text-align:{'right' if number else 'left'}" in style or not words, (style, words)
+    lines = SHOWN["plan"]._repr_mimebundle_()["text/html"]
+    assert lines.count('<pre style="font-family:monospace;white-space:pre;') == lines.count("<pre") == 3
+
+
 def test_only_what_is_asked_for_is_given():
     grid = SHOWN["grid"]
     assert grid._repr_mimebundle_(include={"text/plain"}) == {"text/plain": repr(grid)}

@@ -6,17 +6,34 @@ import html
 from collections.abc import Container, Iterable
 from typing import Any
 
+#: Front ends put cells to the right, and the lines of a text into a proportional font, unless these are said.
+_LEFT, _RIGHT = ' style="text-align:left"', ' style="text-align:right"'
+_LINES = '<pre style="font-family:monospace;white-space:pre;overflow-x:auto;font-size:90%">'
 
-def table(title: str, facts: Iterable[tuple[str, str]]) -> str:
-    """Return an HTML table with a row for each (label, text); every text is escaped.
+
+def table(title: str, rows: Iterable[tuple[str, ...]], numbers: Container[int] = ()) -> str:
+    """Return an HTML table with a row for each (label, text, ...); every text is escaped.
+
+    Parameters
+    ----------
+    title : str
+        Its caption.
+    rows : iterable of tuple of str
+        The texts of each row, of which the first is its heading.
+    numbers : container of int
+        The columns that are numbers, which stand to the right; the others stand to the left.
 
     Examples
     --------
-    >>> table("a<b>", [("rows", "3 & 4")])
-    '<table><caption>a&lt;b&gt;</caption><tr><th>rows</th><td>3 &amp; 4</td></tr></table>'
+    >>> print(table("a<b>", [("rows", "3 & 4")]).replace(' style="text-align:left"', ""))
+    <table><caption>a&lt;b&gt;</caption><tr><th>rows</th><td>3 &amp; 4</td></tr></table>
     """
-    rows = "".join(f"<tr><th>{html.escape(label)}</th><td>{html.escape(text)}</td></tr>" for label, text in facts)
-    return f"<table><caption>{html.escape(title)}</caption>{rows}</table>"
+    def cell(name: str, column: int, text: str) -> str:
+        return f"<{name}{_RIGHT if column in numbers else _LEFT}>{html.escape(text)}</{name}>"
+
+    lines = "".join(f"<tr>{cell('th', 0, row[0])}{''.join(cell('td', *each) for each in enumerate(row[1:], 1))}</tr>"
+                    for row in rows)
+    return f"<table><caption{_LEFT}>{html.escape(title)}</caption>{lines}</table>"
 
 
 def sections(text: str) -> str:
@@ -24,8 +41,8 @@ def sections(text: str) -> str:
 
     Examples
     --------
-    >>> print(sections("== Plan ==\\nvmap x < 1"))
-    <details open><summary>Plan</summary><pre>vmap x &lt; 1</pre></details>
+    >>> sections("== Plan ==\\nvmap x < 1")
+    '<details open><summary>Plan</summary><pre style="font-family:monospace;...">vmap x &lt; 1</pre></details>'
     """
     found: list[tuple[str, list[str]]] = []
     for line in text.split("\n"):
@@ -35,9 +52,12 @@ def sections(text: str) -> str:
             found[-1][1].append(line)
         else:
             found.append(("", [line]))
-    return "".join(f"<details open><summary>{html.escape(title)}</summary><pre>{html.escape(chr(10).join(lines))}</pre>"
-                   "</details>" if title else f"<pre>{html.escape(chr(10).join(lines))}</pre>"
-                   for title, lines in found)
+    return "".join(f"<details open><summary>{html.escape(title)}</summary>{_pre(lines)}</details>" if title
+                   else _pre(lines) for title, lines in found)
+
+
+def _pre(lines: list[str]) -> str:
+    return f"{_LINES}{html.escape(chr(10).join(lines))}</pre>"
 
 
 def bundle(text: str, markup: str, include: Container[str] | None = None,
@@ -60,7 +80,7 @@ class Explanation(str):
     Examples
     --------
     >>> Explanation("== Plan ==\\nsend")._repr_mimebundle_()["text/html"]
-    '<details open><summary>Plan</summary><pre>send</pre></details>'
+    '<details open><summary>Plan</summary><pre ...>send</pre></details>'
     """
 
     __slots__ = ()

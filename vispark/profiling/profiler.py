@@ -206,8 +206,8 @@ class Profile:
                           exclude: Container[str] | None = None) -> dict[str, Any]:
         """Return the break-down as :meth:`table` writes it, and the same as an HTML table."""
         whole, seconds = self.total or 1.0, self.seconds
-        rows = [(kind, f"{each:.6f} s {100 * each / whole:.1f} % {KINDS[kind]}") for kind, each in seconds.items()]
-        markup = displays.table("Profile", [*rows, ("in all", f"{self.total:.6f} s")])
+        rows = [(kind, f"{each:.6f} s", f"{100 * each / whole:.1f} %", KINDS[kind]) for kind, each in seconds.items()]
+        markup = displays.table("Profile", [*rows, ("in all", f"{self.total:.6f} s", "", "")], numbers=(1, 2))
         return displays.bundle(f"Profile\n{self.table()}", markup, include, exclude)
 
     def save(self, path: str | Path) -> None:
