@@ -78,6 +78,7 @@ def dashboard(runtime_dir: str | None, listen: str, port: int, uds: Path | None,
     if only_link:
         click.echo(pages.another_link(directory))
         return
+    pages.check_alone(directory)
     with (server.ending_on_sigterm(),
           server.listen_at_path(uds) if uds else server.listen(listen, port, bool(certificate)) as sock):
         found = pages.Dashboard(directory, sock, names, certificate, key)

@@ -7,11 +7,12 @@ import os
 import socket
 from collections.abc import Callable, Collection
 from pathlib import Path
+from typing import Any
 
 from gpu_worker.monitor.metrics import CONTENT_TYPE_LATEST, text
 from gpu_worker.monitor.sampler import Sampler
 from gpu_worker.monitor.samples import SharedSamples
-from gpu_worker.protocol.errors import WorkerUnavailable
+from gpu_worker.protocol.errors import WorkerError, WorkerUnavailable
 from gpu_worker.system.paths import RuntimeDirectory
 from gpu_worker.web.access import Access
 from gpu_worker.web.guard import PageGuard
@@ -102,6 +103,14 @@ class Dashboard:
         self._server.stop()
 
 
+def check_alone(directory: RuntimeDirectory) -> None:
+    """Raise WorkerError if a dashboard runs for a daemon's directory already: the file for links is of one."""
+    said = _running(directory)
+    if said:
+        raise WorkerError(f"a dashboard of this node runs already at {said['address']}, process {said['pid']}; "
+                          "'gpu-worker dashboard --link' prints another link to it")
+
+
 def another_link(directory: RuntimeDirectory) -> str:
     """Return a new link to the dashboard that runs for a daemon's directory.
 
@@ -110,12 +119,21 @@ def another_link(directory: RuntimeDirectory) -> str:
     WorkerUnavailable
         If there is none.
     """
-    try:
-        said = json.loads(_record(directory).read_text())
-        os.kill(said["pid"], 0)
-    except (FileNotFoundError, ProcessLookupError) as error:
-        raise WorkerUnavailable(f"no dashboard runs for {directory.path}; 'gpu-worker dashboard' starts one") from error
+    said = _running(directory)
+    if not said:
+        raise WorkerUnavailable(f"no dashboard runs for {directory.path}; 'gpu-worker dashboard' starts one")
     return f"{said['address']}/?token={Access(said['secret']).new_token()}"
+
+
+def _running(directory: RuntimeDirectory) -> dict[str, Any]:
+    """Return the record of the dashboard that runs for a daemon's directory; an empty one where none does."""
+    try:
+        said: dict[str, Any] = json.loads(_record(directory).read_text())
+        # One that was killed leaves its record, and its number may be another program's.
+        command = Path(f"/proc/{said['pid']}/cmdline").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return {}
+    return said if b"dashboard" in command or said["pid"] == os.getpid() else {}
 
 
 def _record(directory: RuntimeDirectory) -> Path:

@@ -51,7 +51,9 @@ def listen(host: str, port: int, is_certified: bool = False) -> socket.socket:
     try:
         family, _, _, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
     except socket.gaierror as error:
-        raise WorkerError(f"{host} is no address of this machine: {error.strerror}") from error
+        port_too = host.count(":") == 1 and host.rpartition(":")[2].isdigit()
+        raise WorkerError(f"{host} is no address of this machine: {error.strerror}"
+                          + "; the port is another option, --port" * port_too) from error
     if not is_certified and not ipaddress.ip_address(str(where[0]).partition("%")[0]).is_loopback:
         raise WorkerError(f"{host} can be reached from other machines: that takes --certificate; or listen on 127.0.0.1"
                           " and reach it by 'ssh -L'")

@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
+from urllib.parse import urlsplit
+from urllib.request import urlopen
 
 import numpy as np
 import pytest
 from pyspark import SparkContext
 
 import vispark
+from gpu_worker.client.connection import administer
+from gpu_worker.protocol.messages import Status
 from tests.system.browser_tools import PHONE, Page, browser
 from tests.system.topology import Topology
-from tests.system.vrdd_tools import host_context
+from tests.system.vrdd_tools import host_context, warm_up
 from vispark.errors import OptionError, PlanError, WorkerError
 from vispark.runtime.driver.session import Session
 
 __all__ = ["browser"]
 
 PASSES = 30
+
+
+def halved(row):
+    return row / 2
 
 
 @pytest.mark.parametrize(("transport", "state"), [("unix", "up"), ("tcp", "up"), ("relay", "answers plans")])
@@ -36,8 +45,16 @@ def test_plans_are_shown_by_the_users_line(local: Topology, browser, transport: 
             rows.reduce(lambda first, second: first + second)       # the line that is shown
         page.shows("#lines tbody", "the line that is shown")
         page.shows("#lines tbody td:nth-child(2)", str(PASSES))
-        page.shows("#workers tbody td:nth-child(2)", state)
-        page.shows("#workers tbody td:nth-child(3)", transport)
+        for each in (rows.vmap(lambda row: row * 2), rows.vmap(halved)):
+            each.sum()                                              # the line of two plans
+        page.shows("#lines tbody", "vmap lambda, vmap halved")
+        page.shows("#workers tbody td:nth-child(3)", state)
+        page.shows("#workers tbody td:nth-child(4)", transport)
+        worker = next(iter(Session.of(sc).workers.known()))
+        node = worker.home.machine if transport == "relay" else \
+            administer(Status(), runtime_dir=worker.home.runtime_dir).worker
+        page.shows("#workers tbody td:nth-child(2)", node)
+        page.shows("h1", f"vispark application {sc.appName}, {sc.applicationId}")
         page.shows("#vrdds tbody", "points")
         assert Session.of(sc).context._jsc.getLocalProperty("spark.job.description") is None
         assert len(rows.map(str).take(1)) == 1
@@ -77,6 +94,34 @@ def test_it_ends_with_its_context_and_shows_workers_that_are_down(local: Topolog
         assert "?token=" in bundle["text/plain"] and bundle["text/plain"].split()[-1] in bundle["text/html"]
     page.shows("#state", "does not answer")
     page.close()
+
+
+def test_sparks_pages_lead_to_it(local: Topology):
+    pages = {"spark.ui.enabled": "true", "spark.ui.port": "0", "spark.vispark.device": "host"}
+    with local.context(pages) as sc:
+        warm_up(sc)
+        shown = vispark.dashboard(sc)
+        way = f"{sc.uiWebUrl}/vispark/"
+        assert _leads_to(way) == f"{shown.address}/"
+        numbers = sc.parallelize([1.0, 2.0], 2).cache("GPU")
+        assert numbers.count() == 2
+        assert '<a href="/vispark/">vispark</a>' in _last_description(sc)
+        with urlopen(f"{sc.uiWebUrl}/jobs/") as jobs:
+            assert '<a href="/vispark/">vispark</a>' in jobs.read().decode()
+        shown.close()
+        assert _leads_to(way) != f"{shown.address}/"
+        assert len(numbers.map(str).take(1)) == 1 and "href" not in _last_description(sc)
+
+
+def _leads_to(address: str) -> str | None:
+    """Where a page of Spark's leads on, without a look at what is there."""
+    split = urlsplit(address)
+    connection = http.client.HTTPConnection(split.hostname, split.port, timeout=60)
+    try:
+        connection.request("GET", split.path)
+        return connection.getresponse().headers["Location"]
+    finally:
+        connection.close()
 
 
 def test_a_template_that_is_none_is_refused(local: Topology):

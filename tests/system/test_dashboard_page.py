@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import json
 import os
 import signal
 import subprocess
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 
 from gpu_worker.monitor import samples
+from gpu_worker.protocol.errors import WorkerUnavailable
 from gpu_worker.system.paths import locate
 from gpu_worker.web import server
 from tests import leaks
@@ -163,8 +165,17 @@ def test_a_command_that_is_ended_leaves_no_file(tmp_path):
     process = subprocess.Popen([sys.executable, "-m", "gpu_worker", "dashboard", "--port", "0"], text=True,
                                stdout=subprocess.PIPE, env=os.environ | {"VISPARK_RUNTIME_DIR": str(tmp_path)})
     with process:
-        assert process.stdout.readline().startswith("http://127.0.0.1:")
+        link = process.stdout.readline()
+        assert link.startswith("http://127.0.0.1:")
         assert eventually((tmp_path / "dashboard.json").exists)
+        second = subprocess.run(process.args, capture_output=True, text=True, timeout=60, check=False,
+                                env=os.environ | {"VISPARK_RUNTIME_DIR": str(tmp_path)})
+        assert second.returncode == 1 and f"runs already at {link.partition('/?')[0]}, process" in second.stderr
         process.terminate()
         assert process.wait(60) in (143, -signal.SIGTERM)
     assert not (tmp_path / "dashboard.json").exists()
+    # A record that a killed one left, whose number is another program's now.
+    (tmp_path / "dashboard.json").write_text(json.dumps({"address": "http://127.0.0.1:1", "secret": "s", "pid": 1}))
+    dashboard.check_alone(locate(str(tmp_path)))
+    with pytest.raises(WorkerUnavailable, match="no dashboard runs for"):
+        dashboard.another_link(locate(str(tmp_path)))

@@ -141,7 +141,8 @@ def test_a_port_that_is_taken():
 
 
 @pytest.mark.parametrize("host, said", [("0.0.0.0", "--certificate"), ("::", "--certificate"),
-                                        ("no-such-host.invalid", "no address of this machine")])
+                                        ("no-such-host.invalid", "no address of this machine"),
+                                        ("127.0.0.1:8050", "; the port is another option, --port")])
 def test_addresses_that_are_refused(host: str, said: str):
     with pytest.raises(WorkerError, match=said):
         server.listen(host, 0)

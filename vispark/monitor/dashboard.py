@@ -15,6 +15,7 @@ from gpu_worker.web.access import Access
 from gpu_worker.web.live_pages import live_application
 from gpu_worker.web.server import PageServer, address, listen
 from vispark.errors import PlanError, WorkerError
+from vispark.monitor import spark_pages
 from vispark.monitor.feed import ApplicationFeed
 from vispark.profiling import watch
 from vispark.profiling.watch import FollowedPlans
@@ -38,7 +39,9 @@ class ApplicationDashboard:
         self.address = address(sock)
         host, port = sock.getsockname()[:2]
         self._template = session.options.dashboardLink.format(host=host, port=port)
-        followed = FollowedPlans(link=self._template if self._template.startswith("/") else "", closed=self._stop)
+        self._context = session.context
+        link = self._template if self._template.startswith("/") else spark_pages.lead(self._context, self._root)
+        followed = FollowedPlans(link=link, closed=self._stop)
         self._feed = ApplicationFeed(session, followed)
         self._server = PageServer(live_application(self._feed, _PAGES, self._access, names, again=_AGAIN,
                                                    is_ending=self._is_ending), sock)
@@ -49,7 +52,11 @@ class ApplicationDashboard:
     def link(self) -> str:
         """Return a new link, which opens once: at the server's own address, or as ``spark.vispark.dashboardLink`` says.
         """
-        return f"{(self._template or self.address).rstrip('/')}/?token={self._access.new_token()}"
+        return f"{self._root}?token={self._access.new_token()}"
+
+    @property
+    def _root(self) -> str:
+        return f"{(self._template or self.address).rstrip('/')}/"
 
     def close(self) -> None:
         """End the server; plans are followed no more."""
@@ -65,6 +72,7 @@ class ApplicationDashboard:
     def _stop(self) -> None:
         with _lock:
             _running.pop(self._session, None)
+        spark_pages.end(self._context)
         self._server.stop()
         self._thread.join()
 

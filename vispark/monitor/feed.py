@@ -40,18 +40,21 @@ class ApplicationFeed(Feed):
 
     def __init__(self, session: Session, watch: FollowedPlans, seconds: float = 1.0):
         super().__init__(seconds)
-        self._session, self._watch = session, watch
+        self._session, self._watch, self._name = session, watch, session.context.appName
         self._clients: dict[WorkerAddress, Client] = {}
         self._before: dict[WorkerAddress, tuple[float, int, int]] = {}
         #: Of each worker's devices, when the last report came and the busy seconds that it said.
         self._busy: dict[WorkerAddress, tuple[float, dict[str, float]]] = {}
+        #: The names that workers have for themselves, as of their hosts.
+        self._names: dict[WorkerAddress, str] = {}
 
     def look(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Ask the workers, and return what there is."""
         reports = {worker.home: self._report(worker) for worker in self._session.workers.known()}
         workers = [{"name": f"worker {number}", **self._described(worker, reports.get(worker.home))}
                    for number, worker in enumerate(self._session.workers.known(), 1)]
-        state = {"up": True, "application": self._session.credentials.application, "lines": self._watch.lines(),
+        state = {"up": True, "name": self._name,
+                 "application": self._session.credentials.application, "lines": self._watch.lines(),
                  "workers": workers, "vrdds": self._vrdds([each for each in reports.values() if each is not None])}
         devices = {f"{worker['name']} {memory['device']}": memory["used"]
                    for worker in workers for memory in worker["memory"]}
@@ -65,14 +68,15 @@ class ApplicationFeed(Feed):
         self._before[worker.home] = (now, worker.plans, worker.fetched_bytes)
         seconds = max(now - before, 1e-3)
         found: dict[str, Any] = {
-            "machine": worker.home.machine, "directory": worker.home.runtime_dir, "transport": worker.transport,
+            "node": self._names.get(worker.home, worker.home.machine), "directory": worker.home.runtime_dir,
+            "transport": worker.transport,
             "state": "gone" if worker.gone else "up" if report else "answers plans" if not worker.direct else "down",
             "plans": worker.plans, "bytes": worker.fetched_bytes, "memory": [],
             "plans_rate": (worker.plans - plans) / seconds, "bytes_rate": (worker.fetched_bytes - nbytes) / seconds}
         if report is not None:
             found |= {name: getattr(report, name) for name in _OF_REPORT}
             shares = self._busy_shares(worker, report)
-            found |= {"host": report.host_bytes, "memory": [
+            found |= {"host_bytes": report.host_bytes, "memory": [
                 {**dataclasses.asdict(each), "share": shares.get(each.device)} for each in report.memory]}
         return found
 
@@ -103,7 +107,7 @@ class ApplicationFeed(Feed):
             return None
         try:
             if not worker.kind.needs_address:
-                return self._own(administer(Status(), runtime_dir=worker.home.runtime_dir))
+                return self._own(worker, administer(Status(), runtime_dir=worker.home.runtime_dir))
             return self._over_tcp(worker)
         except VisparkError:
             client = self._clients.pop(worker.home, None)
@@ -111,7 +115,8 @@ class ApplicationFeed(Feed):
                 client.close()
             return None
 
-    def _own(self, status: StatusReport) -> Reported | None:
+    def _own(self, worker: Worker, status: StatusReport) -> Reported | None:
+        self._names[worker.home] = status.worker
         name = self._session.credentials.session
         return next((each.report for each in status.sessions if each.session == name), None)
 
@@ -120,7 +125,7 @@ class ApplicationFeed(Feed):
         if client is None:
             client = connect(self._session.credentials.hello("driver"), runtime_dir=worker.home.runtime_dir,
                              reach=worker.reach, timeout=_CONNECT_SECONDS, transport=worker.transport)
-            self._clients[worker.home] = client
+            self._clients[worker.home], self._names[worker.home] = client, client.worker
         reply, _ = client.request(Report(client.next_number()))
         return reply if isinstance(reply, Reported) else None
 

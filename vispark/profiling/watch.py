@@ -12,13 +12,16 @@ from gpu_worker.protocol.messages import Times
 
 #: Lines of a program that are told apart; the others are one.
 MOST_LINES = 200
+#: Names of operations that are kept for a line.
+_MOST_OPERATIONS = 20
 
 
 @dataclass
 class _Line:
     """Totals of the plans of one line."""
 
-    operations: str = ""
+    #: Of its plans, each once, in the order in which they came first.
+    operations: dict[str, None] = field(default_factory=dict)
     plans: int = 0
     seconds: float = 0.0
     worker: float = 0.0
@@ -56,7 +59,8 @@ class FollowedPlans:
         with self._lock:
             name = line if line in self._lines or len(self._lines) < MOST_LINES else "other lines"
             total = self._lines.setdefault(name, _Line())
-            total.operations = ", ".join(operations)[:200]
+            if len(total.operations) < _MOST_OPERATIONS:
+                total.operations.update(dict.fromkeys(operations))
             total.plans += 1
             total.seconds += seconds
             total.worker += times.total
@@ -67,8 +71,9 @@ class FollowedPlans:
     def lines(self) -> list[dict[str, Any]]:
         """Return the lines with their totals, that of the most seconds first."""
         with self._lock:
-            rows = [{"line": line, "operations": each.operations, "plans": each.plans, "seconds": each.seconds,
-                     "worker": each.worker, "compile": each.compile, "bytes": each.nbytes, "ended": each.ended}
+            rows = [{"line": line, "operations": ", ".join(each.operations)[:200], "plans": each.plans,
+                     "seconds": each.seconds, "worker": each.worker, "compile": each.compile, "bytes": each.nbytes,
+                     "ended": each.ended}
                     for line, each in self._lines.items()]
         return sorted(rows, key=lambda row: -row["seconds"])
 

@@ -25,7 +25,7 @@ function show(node) {
     ["VRDDs", count(total((each) => new Set(each.vrdds.map((held) => held.vrdd)).size))],
     ["device memory", size(total((each) => each.memory.reduce((sum, memory) => sum + memory.used, 0)))],
     ["plans", count(total((each) => each.plans))],
-    ["plans that failed", count(total((each) => each.failed))],
+    ["failed plans", count(total((each) => each.failed))],
     ["new plans", count(total((each) => each.lowered))],
     ["kernels", count(total((each) => each.kernels))],
     ["compiled in", `${count(total((each) => each.compiling))} s`],
@@ -43,7 +43,7 @@ function show(node) {
        size(each.rates.received), size(each.rates.returned), size(each.rates.sent), count(each.plans),
        count(each.failed)]), "no application has a session here");
   fill("vrdds", sessions.flatMap((each) => each.vrdds.map((held) =>
-    [each.application || each.session, String(held.vrdd), held.name, count(held.partitions), held.dtype,
+    [each.application || each.session, String(held.vrdd), held.name, count(held.partitions), dtypes(held.dtype),
      size(held.nbytes), held.device])), "nothing is held");
 }
 

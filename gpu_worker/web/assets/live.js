@@ -28,6 +28,12 @@ function count(value) {
   return value.toLocaleString("en", {maximumFractionDigits: value < 10 ? 1 : 0});
 }
 
+// NumPy's names of dtypes, as of "<f4, |b1".
+function dtypes(text) {
+  const kinds = {f: "float", i: "int", u: "uint", c: "complex"};
+  return text.replace(/[<>|=]([fiucb])(\d+)/g, (all, kind, bytes) => kind === "b" ? "bool" : kinds[kind] + 8 * bytes);
+}
+
 function clock(seconds, isExact) {
   const shown = {hour: "2-digit", minute: "2-digit", hourCycle: "h23", ...(isExact ? {second: "2-digit"} : {})};
   return new Date(seconds * 1000).toLocaleTimeString("en", shown);

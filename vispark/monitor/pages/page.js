@@ -16,8 +16,8 @@ function seconds(value) {
 }
 
 function show(said) {
-  document.getElementById("application").textContent = said.application;
-  document.title = `vispark ${said.application}`;
+  document.getElementById("application").textContent = `${said.name}, ${said.application}`;
+  document.title = `vispark ${said.name}`;
   const away = said.workers.filter((each) => each.state === "down" || each.state === "gone").length;
   state(away ? `${away} of ${said.workers.length} workers down` : `${said.workers.length} worker${said.workers.length === 1 ? "" : "s"}`, away ? "down" : "up");
   const total = (rows, get) => rows.reduce((sum, each) => sum + (get(each) || 0), 0);
@@ -32,9 +32,10 @@ function show(said) {
   fill("lines", said.lines.map((each) => [each.line || "not a line of the program", count(each.plans),
     seconds(each.seconds), seconds(each.worker), seconds(each.compile), size(each.bytes), each.operations]),
     "no plan was answered since the dashboard began");
-  fill("workers", said.workers.map((each) => [each.name, each.state, each.transport, count(each.plans),
+  fill("workers", said.workers.map((each) => [each.name, each.node, each.state, each.transport, count(each.plans),
     count(each.plans_rate), each.memory.map((memory) => `${memory.device} ${size(memory.used)}${share(memory.share)}`).join("\n"),
-    size(each.host), count(each.kernels), count(each.failed), count(each.snapshots), size(each.sent), each.directory, each.machine]),
+    size(each.host_bytes), count(each.kernels), count(each.failed), count(each.snapshots), size(each.sent),
+    each.directory]),
     "no worker yet");
   fill("vrdds", said.vrdds.map((each) => [String(each.vrdd), each.name, count(each.all), count(each.partitions),
     count(each.workers), size(each.nbytes)]), "nothing is held");
