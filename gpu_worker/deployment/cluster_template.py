@@ -19,6 +19,9 @@ _SECTIONS = frozenset(["AWSTemplateFormatVersion", "Conditions", "Description", 
                        "Parameters", "Resources", "Rules", "Transform"])
 _RULES = frozenset(["AllowedPattern", "AllowedValues", "ConstraintDescription", "Default", "Description", "MaxLength",
                     "MaxValue", "MinLength", "MinValue", "NoEcho", "Type"])
+#: Keys of a resource; its properties are the provider's own, which refuses those that it does not know.
+_RESOURCE = frozenset(["Condition", "CreationPolicy", "DeletionPolicy", "DependsOn", "Metadata", "Properties", "Type",
+                       "UpdatePolicy", "UpdateReplacePolicy"])
 
 
 @dataclass(frozen=True)
@@ -59,9 +62,14 @@ def load(path: str) -> ClusterTemplate:
     if bare := [name for name, rules in parameters.items() if not isinstance(rules, dict)]:
         raise OptionError(f"the template {path} has parameters that are no objects: {', '.join(bare)}; one is "
                           '{"Type": "String"}')
+    resources = document["Resources"]
+    if bare := [name for name, each in resources.items() if not isinstance(each, dict) or "Type" not in each]:
+        raise OptionError(f"the template {path} has resources without a Type: {', '.join(bare)}")
     # A limit whose name is misspelt would be none.
-    for place, part, known in [("", document, _SECTIONS), *(
-            (f" in the parameter {name}", rules, _RULES) for name, rules in parameters.items())]:
+    for place, part, known in [
+            ("", document, _SECTIONS),
+            *((f" in the parameter {name}", rules, _RULES) for name, rules in parameters.items()),
+            *((f" in the resource {name}", each, _RESOURCE) for name, each in resources.items())]:
         if unknown := sorted(part.keys() - known):
             raise OptionError(f"the template {path} has {', '.join(unknown)}{place}; known are "
                               f"{', '.join(sorted(known))}")

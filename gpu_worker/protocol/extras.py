@@ -7,14 +7,15 @@ EXTRAS = ("cuda", "pycuda", "mpi", "ucx", "files", "s3", "hdfs", "zarr", "hdf5",
           "metrics", "dashboard", "plot", "report", "examples")
 
 
-def install(extra: str) -> str:
-    """Return the command that installs an extra; vispark is installed from a checkout, which no package index has.
+def install(*extras: str) -> str:
+    """Return the command that installs extras; vispark is installed from a checkout, which no package index has.
 
     Examples
     --------
     >>> install("text")
     "pip install '.[text]' in a checkout of vispark"
     """
-    if extra not in EXTRAS:
-        raise KeyError(f"there is no extra {extra!r}; there are {', '.join(EXTRAS)}")
-    return f"pip install '.[{extra}]' in a checkout of vispark"
+    for extra in extras:
+        if extra not in EXTRAS:
+            raise KeyError(f"there is no extra {extra!r}; there are {', '.join(EXTRAS)}")
+    return f"pip install '.[{','.join(extras)}]' in a checkout of vispark"

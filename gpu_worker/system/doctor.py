@@ -28,6 +28,10 @@ _JAVA = 17
 _DESCRIPTORS = 1024
 _SHARED_MEMORY = 1 << 30
 
+#: A package of each extra that has no line of its own.
+_EXTRAS = {"s3": "obstore", "hdfs": "hdfs-native", "zarr": "zarr", "hdf5": "h5py", "ucx": "libucx-cu13",
+           "dashboard": "starlette", "metrics": "prometheus_client", "plot": "matplotlib", "aws": "boto3"}
+
 # Devices are opened in a process of their own: a context of CUDA is not for the one that prints.
 _OPEN_DEVICES = """
 import json, sys
@@ -93,7 +97,7 @@ def examine(runtime_dir: str | None = None, cache_dir: str | None = None) -> lis
         _python, _java, _pyspark, *_devices(required=True), _driver, *_devices(required=False),
         lambda: _package("pyarrow", "text files (vispark.read_text)", "text"),
         lambda: _package("fsspec", "grids in file systems with URLs", "files"),
-        lambda: _package("mpi4py", "grids over several nodes", "mpi"),
+        lambda: _package("mpi4py", "grids over several nodes", "mpi"), _extras,
         lambda: _runtime_directory(runtime_dir), lambda: _kernel_cache(cache_dir), lambda: _daemon(runtime_dir),
         _descriptors, _shared_memory,
     ]
@@ -170,6 +174,16 @@ def _package(name: str, purpose: str, extra: str) -> Finding:
     if version is not None:
         return Finding(name, "ok", f"{version}, for {purpose}", "")
     return Finding(name, "optional", f"not installed; needed for {purpose}", install(extra))
+
+
+def _extras() -> Finding:
+    """Look for what else one may install, on one line: few need all of it."""
+    missing = [extra for extra, name in _EXTRAS.items() if _version(name) is None]
+    there = [f"{name} {_version(name)}" for extra, name in _EXTRAS.items() if extra not in missing]
+    if not missing:
+        return Finding("extras", "ok", ", ".join(there), "")
+    said = ", ".join(f"{extra} ({_EXTRAS[extra]})" for extra in missing)
+    return Finding("extras", "optional", f"not installed: {said}", install(*missing))
 
 
 def _runtime_directory(explicit: str | None) -> Finding:

@@ -118,19 +118,23 @@ class Interrupted(Survivor):
         super().__init__(app, full)
         self._armed, self._action = armed, action
         self._further = [action] * 2
+        self._armed_at = 0.0
         self.errors: list[BaseException] = []
+        #: From the moment at which the failure was armed to the error of those that are left.
+        self.seconds = 0.0
 
     def _learn(self, answers: Sequence[Ran]) -> None:
         super()._learn(answers)
         if self.complete and self._action:
             self._armed.write_text(self._action)
-            self._action = ""
+            self._action, self._armed_at = "", time.monotonic()
         elif self._action:
             time.sleep(0.05)        # the loop waits for its first snapshot
 
     def _recover(self, error: BaseException) -> tuple[int, int]:
         found = error.exceptions if isinstance(error, ExceptionGroup) else [error]
         self.errors += found
+        self.seconds = time.monotonic() - self._armed_at
         # A rank whose messages have all gone when it is lost may leave the other one nothing to wait for.
         if self._further and not any(isinstance(each, WorldLost) for each in found):
             self._action = self._further.pop()
@@ -153,6 +157,9 @@ def test_a_process_lost_in_an_exchange_is_noticed_and_the_loop_goes_on(
         np.testing.assert_array_equal(survivor.run(400, 10), expected)
         assert not (failpoints / "halo-sending").exists()
         assert any(isinstance(error, WorldLost) and said in str(error) for error in survivor.errors), survivor.errors
+        print(f"{action}: an error after {survivor.seconds:.2f} s")
+        # What is stopped is ended by its daemon, after 10 s more, before this application hears of it.
+        assert survivor.seconds < (5 if action == "kill" else 30)
 
 
 def test_a_process_that_leaves_is_noticed_by_one_that_waits(two: list[Node]):

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from gpu_worker.protocol import extras
 from gpu_worker.system import doctor
 
 pytestmark = pytest.mark.slow
@@ -61,6 +62,17 @@ def test_gpus_of_different_kinds_are_told(tmp_path: Path, monkeypatch: pytest.Mo
     found = doctor._driver()
     assert found.state == state and all(line in found.found for line in listed)
     assert ("CUDA_VISIBLE_DEVICES" in found.mend) == (state == "optional")
+
+
+def test_extras_that_are_not_installed_are_one_line(monkeypatch: pytest.MonkeyPatch):
+    assert set(doctor._EXTRAS) <= set(extras.EXTRAS)
+    versions = {"zarr": None, "h5py": None}
+    monkeypatch.setattr(doctor, "_version", lambda name: versions.get(name, "1.0"))
+    found = doctor._extras()
+    assert (found.state, found.found) == ("optional", "not installed: zarr (zarr), hdf5 (h5py)")
+    assert found.mend.startswith("pip install '.[zarr,hdf5]'")
+    versions.clear()
+    assert doctor._extras().state == "ok"
 
 
 def _found(tmp_path: Path, name: str) -> doctor.Finding:

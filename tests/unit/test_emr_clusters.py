@@ -296,6 +296,9 @@ def test_templates_of_ones_own_are_looked_at(tmp_path: Path):
     path = tmp_path / "cluster.json"
     for text, said in [("{", "cannot be read as JSON"), ("{}", "has no Resources"),
                        ('{"Resources": {}, "Parameter": {}}', "has Parameter; known are"),
+                       ('{"Resources": {"Cluster": {"Typo": 1}}}', "has resources without a Type: Cluster"),
+                       ('{"Resources": {"Cluster": {"Type": "T", "Propertiez": {}}}}',
+                        "has Propertiez in the resource Cluster; known are Condition, CreationPolicy"),
                        ('{"Resources": {}, "Parameters": {"N": {"Type": "Number", "MaxValu": 3}}}',
                         "has MaxValu in the parameter N; known are"),
                        ('{"Resources": {}, "Parameters": ["X"]}', "has Parameters that are no object"),
