@@ -74,6 +74,8 @@ class VisparkError(Exception):
     #: Whether all workers of an MPI world that run a plan raise it, at the same place: what comes next may go on there.
     is_alike = False
 
+    args: tuple[str, Place, str]
+
     def __init__(self, message: str, place: Place | None = None, detail: str = ""):
         super().__init__(message, place or Place(), detail)
         self.args = (message, place or Place(), detail)     # an OSError keeps but two of three arguments

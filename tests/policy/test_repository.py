@@ -9,13 +9,16 @@ import re
 import socket
 import subprocess
 import sys
+import tomllib
 import types
 from collections.abc import Callable, Iterator
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pytest
 
 import vispark
+import vispark.ml
 from tests.policy import rules
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -87,6 +90,17 @@ def test_public_names_are_exported():
     own = {name for name in dir(vispark) if not name.startswith("_") and name not in plain
            and (name in vispark.__all__ or not isinstance(getattr(vispark, name), types.ModuleType))}
     assert own == set(vispark.__all__)
+
+
+def test_modules_of_public_names_are_strictly_typed():
+    """Those of estimators too; what mypy's --strict has beyond the settings for all is set for them by name."""
+    strict = next(each["module"] for each in tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["mypy"]
+                  ["overrides"] if each.get("warn_return_any"))
+    modules = {getattr(getattr(package, name), "__module__", package.__name__)
+               for package in (vispark, vispark.ml) for name in dir(package) if not name.startswith("_")}
+    ours = {name for name in modules if name.startswith(("vispark.", "gpu_worker."))}
+    assert len(ours) > 20
+    assert not [name for name in ours if not any(fnmatchcase(name, pattern) for pattern in strict)]
 
 
 @pytest.mark.parametrize("name", sorted(getattr(vispark, "__all__", ())))

@@ -24,7 +24,8 @@ def collect(vrdd: RecordedRDD) -> list[Any]:
 def take(vrdd: RecordedRDD, num: int) -> list[Any]:
     """Return the first ``num`` records; no more than these leave the worker, unless they are pairs."""
     if not vrdd._is_held():
-        return vrdd._spark("take", num)
+        records: list[Any] = vrdd._spark("take", num)
+        return records
     found: list[Any] = []
     partitions = iter(range(vrdd.getNumPartitions()))
     at_once = 1
@@ -57,7 +58,7 @@ def isEmpty(vrdd: RecordedRDD) -> bool:
 def count(vrdd: RecordedRDD) -> int:
     """Return the number of records."""
     if not vrdd._is_held():
-        return vrdd._spark("count")
+        return int(vrdd._spark("count"))
     return sum(content.count for content in vrdd._results())
 
 

@@ -43,7 +43,8 @@ def _description(blocks: RDD[Any]) -> GridSpec:
     """Return the grid of some blocks, from the first of their keys."""
     key = blocks.keys().first()
     _check_key(key)
-    return key.grid.description
+    description: GridSpec = key.grid.description
+    return description
 
 
 def described(blocks: RDD[Any]) -> tuple[GridSpec, Any]:

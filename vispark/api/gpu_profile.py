@@ -95,7 +95,8 @@ def with_profile(sent: RDD[Any], profile: ResourceProfile) -> RDD[Any]:
                             f"one profile, not also {profile.id}: give it to one of the two only, or set "
                             "spark.scheduler.resource.profileMergeConflicts=true")
         each = getattr(each, "prev", None)
-    return PipelinedRDD(sent, _as_it_is, True).withResources(profile)
+    profiled: RDD[Any] = PipelinedRDD(sent, _as_it_is, True).withResources(profile)
+    return profiled
 
 
 def _check_amounts(sc: object, gpus: object, cpus: object) -> None:

@@ -111,7 +111,8 @@ def resized(blocks: RDD[Any], factor: int | tuple[int, ...], grid: Any, finer: b
     cells = gather(blocks)
     changed = {name: change(array, factors) for name, array in cells.items()} if isinstance(cells, dict) else \
         change(cells, factors)
-    return grid.scatter(blocks.ctx, changed, blocks.getNumPartitions())
+    grids: RDD[Any] = grid.scatter(blocks.ctx, changed, blocks.getNumPartitions())
+    return grids
 
 
 def _repeated(cells: np.ndarray, factors: tuple[int, ...]) -> np.ndarray:
@@ -124,7 +125,8 @@ def _averaged(cells: np.ndarray, factors: tuple[int, ...]) -> np.ndarray:
     """Return the means of ``factors`` cells along each axis, in the cells' type if it is inexact."""
     split = [each for extent, factor in zip(cells.shape, factors, strict=True) for each in (extent // factor, factor)]
     means = cells.reshape(split).mean(tuple(range(1, 2 * cells.ndim, 2)), dtype=_WIDE_MEAN.get(cells.dtype.kind))
-    return means.astype(cells.dtype) if cells.dtype.kind in "fc" else means
+    averages: np.ndarray = means.astype(cells.dtype) if cells.dtype.kind in "fc" else means
+    return averages
 
 
 _WIDE_MEAN = {"f": np.float64, "c": np.complex128}

@@ -552,7 +552,8 @@ class CogroupedRDD(DriverRDD):
 
     def _to_spark(self) -> RDD[Any]:
         first, second = [side.recv() for side in self._sides]
-        return first.cogroup(second, self._count)
+        grouped: RDD[Any] = first.cogroup(second, self._count)
+        return grouped
 
 
 def both_sides(left: RecordedRDD, right: RDD[Any], action: str, partitions: int) -> tuple[Any, Any] | None:

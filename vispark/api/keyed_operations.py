@@ -409,4 +409,5 @@ def reduced(vrdd: RecordedRDD, f: Callable[[Any, Any], Any], dtype: Any = None) 
     double = check_double("reduced", dtype)
     spec = fold_of(f)
     request = spec if isinstance(spec, str) else reduce_by(spec, double)
-    return vrdd._table(request, f, None, double)
+    table: keyed_tables.KeyedTable = vrdd._table(request, f, None, double)
+    return table

@@ -122,7 +122,8 @@ def _field(example: Any, field: str | None, what: str) -> str | None:
             raise PlanError(f"{what}: field={field!r}, and the grid's cells have no fields")
         return None
     if field is None and len(example) == 1:
-        return next(iter(example))
+        only: str = next(iter(example))
+        return only
     if field not in example:
         raise PlanError(f"{what}: field={field!r}; the grid's fields are {', '.join(example)}, and one is drawn")
     return field

@@ -104,13 +104,15 @@ class ReceivedRDD(PipelinedRDD):
 
     def take(self, num: int) -> list[Any]:
         """Return the first records; computed by as few partitions as have them."""
-        return Session.of(self.ctx).jobs.run(functools.partial(super().take, num))
+        records: list[Any] = Session.of(self.ctx).jobs.run(functools.partial(super().take, num))
+        return records
 
     def collect(self) -> list[Any]:
         """Return the records, from the workers' data unless Spark has stored this RDD itself."""
         # PySpark's is_checkpointed says nothing of localCheckpoint, which saves the records of this RDD alone.
         if not self._is_pipelinable() or self._saved_locally:
-            return super().collect()
+            records: list[Any] = super().collect()
+            return records
         session = Session.of(self.ctx)
         for _ in range(2):
             found = self._source.tokens()
@@ -125,7 +127,8 @@ class ReceivedRDD(PipelinedRDD):
                 log.warning("lost under a Spark job, repeating it: %s", error)
                 self._source.forget_places()
         if self.has_resource_profile:
-            return session.jobs.run(super().collect)
+            records = session.jobs.run(super().collect)
+            return records
         sent: Any = self
         for _ in self._functions:
             sent = sent.prev

@@ -444,7 +444,7 @@ class RecordedRDD(LineageWalk):
 
     def id(self) -> int:
         """Return the number of the RDD that :meth:`recv` gives."""
-        return self._inner().id()
+        return int(self._inner().id())
 
     def name(self) -> str | None:
         """Return the name given by :meth:`setName`."""

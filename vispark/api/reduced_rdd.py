@@ -107,7 +107,7 @@ class ReducedRDD(DriverRDD, Referable):
 
     def getNumPartitions(self) -> int:
         """Return the number of partitions that was requested."""
-        return self.partitioner.numPartitions
+        return int(self.partitioner.numPartitions)
 
     def explain(self, *, schema: Any = None, sources: bool = False) -> None:
         """Print the plan as ``VRDD.explain`` does, with the fold, where the fold runs, and why."""
@@ -126,7 +126,8 @@ class ReducedRDD(DriverRDD, Referable):
         if self._places[2] or self._double:
             return None
         partitioner = self.partitioner
-        made = keyed.reduced(self._source, self._function, partitioner.numPartitions, partitioner.partitionFunc)
+        made: RDD[Any] | None = keyed.reduced(self._source, self._function, partitioner.numPartitions,
+                                              partitioner.partitionFunc)
         if made is None:
             self._request = str(self._source._folds.get("reduceByKey", ""))
         return made
@@ -151,7 +152,8 @@ class ReducedRDD(DriverRDD, Referable):
 
     def _folded(self) -> tuple[RecordLayout, dict[str, np.ndarray]] | None:
         if "table" in self.__dict__:
-            return self.table.pairs()
+            pairs: tuple[RecordLayout, dict[str, np.ndarray]] | None = self.table.pairs()
+            return pairs
         found = folded(self._source, self._request, "reduceByKey")
         return None if found is None else finish_by_key(*found)
 
@@ -159,7 +161,8 @@ class ReducedRDD(DriverRDD, Referable):
         partitions, place = self.partitioner.numPartitions, self.partitioner.partitionFunc
         if self._held is not None:
             made: Any = self._held
-            return made.recv()
+            received: RDD[Any] = made.recv()
+            return received
         found = self._records()
         if found is None and self._double:
             return RDD.reduceByKey(self._source, InDouble(self._function), partitions, place).mapValues(widened)

@@ -43,7 +43,8 @@ def histogram(vrdd: RecordedRDD, buckets: int | Sequence[Any]) -> tuple[Sequence
     """
     found = None if _is_left(vrdd, "histogram") else _histogram(vrdd, buckets)
     if found is None:
-        return vrdd._spark("histogram", buckets)
+        counts: tuple[Sequence[Any], list[int]] = vrdd._spark("histogram", buckets)
+        return counts
     vrdd._folds["histogram"] = BY_COUNTS
     return found
 
@@ -264,7 +265,8 @@ def _stats(source: RecordedRDD) -> StatCounter | None:
     found.m2 = of(vmap(source, _squared, mean).reduce(_sum))
     wide = np.float32 if of is np.float32 else np.float64
     found.maxValue, found.minValue = wide(summary.greatest), wide(summary.least)
-    return found
+    counter: StatCounter = found
+    return counter
 
 
 def _shifted(x, by):        # type: ignore[no-untyped-def]

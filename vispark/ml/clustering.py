@@ -265,7 +265,8 @@ def _of_length_one(centers: np.ndarray) -> np.ndarray:
     lengths = np.linalg.norm(centers, axis=1, keepdims=True)
     if not lengths.all():
         raise Unsuited("cosine distance is not defined for centres of length 0")
-    return centers / lengths
+    directions: np.ndarray = centers / lengths
+    return directions
 
 
 def _sums(x: Any, w: Any) -> Any:

@@ -192,7 +192,8 @@ def _checked_mean(points: VRDD) -> np.ndarray:
         raise RecordError(f"NMF cannot be fitted: {reason}") from reason
     if negative:
         raise RecordError(f"NMF is of numbers that are not negative: {int(negative)} rows have negative ones")
-    return np.asarray(total) / weight
+    mean: np.ndarray = np.asarray(total) / weight
+    return mean
 
 
 def _solved(gram: np.ndarray, products: np.ndarray, k: int, size: int) -> np.ndarray:

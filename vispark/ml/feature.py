@@ -158,7 +158,8 @@ class _BucketSearch(StageOfMLlib):
         fallback.tell(dataset.sparkSession.sparkContext, "approxNearestNeighbors", type(self).__name__, why,
                       "is done by MLlib, in Spark jobs")
         theirs: Any = super()
-        return theirs.approxNearestNeighbors(dataset, key, numNearestNeighbors, distCol)
+        neighbors: DataFrame = theirs.approxNearestNeighbors(dataset, key, numNearestNeighbors, distCol)
+        return neighbors
 
 
 class BucketedRandomProjectionLSHModel(_BucketSearch, feature.BucketedRandomProjectionLSHModel):

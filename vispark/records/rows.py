@@ -138,7 +138,7 @@ def _kind(array: Any) -> str:
     """Return the dtype and the shape of a row of an array."""
     if not isinstance(array, np.ndarray):
         return type(array).__name__
-    return array.dtype.name + (f"[{', '.join(map(str, array.shape[1:]))}]" if array.ndim > 1 else "")
+    return str(array.dtype.name + (f"[{', '.join(map(str, array.shape[1:]))}]" if array.ndim > 1 else ""))
 
 
 def _described(array: Any) -> str:

@@ -75,11 +75,13 @@ def _of_zlib(chunk: bytes) -> bytes:
 
 def _of_snappy(chunk: bytes) -> bytes:
     length, _ = _varint(chunk, 0)
-    return pa.decompress(chunk, length, "snappy", asbytes=True)
+    content: bytes = pa.decompress(chunk, length, "snappy", asbytes=True)
+    return content
 
 
 def _of_zstd(chunk: bytes) -> bytes:
-    return pa.CompressedInputStream(pa.BufferReader(chunk), "zstd").read()
+    content: bytes = pa.CompressedInputStream(pa.BufferReader(chunk), "zstd").read()
+    return content
 
 
 #: What decompresses a chunk. A chunk of LZ4 says nowhere how long it is.

@@ -121,7 +121,7 @@ def dtype_of(dtype: Any, what: str = "dtype") -> str:
         raise PlanError(f"{what}={dtype!r} is no dtype, such as \"float32\"") from error
     if found.kind not in "biuf" or found.itemsize > 8:
         raise PlanError(f"{what}={dtype!r}; columns are read as bool, integers and floats of at most 64 bits")
-    return found.name
+    return str(found.name)
 
 
 class _Choice:

@@ -118,7 +118,7 @@ def _kind(dtype: Any) -> str:
         raise PlanError(f"dtype={dtype!r} is no dtype; there are {', '.join(DTYPES)}") from error
     if found.name not in DTYPES:
         raise PlanError(f"text cannot be read as {found}; there are {', '.join(DTYPES)}")
-    return found.name
+    return str(found.name)
 
 
 def _width(paths: Iterable[str], format: Format, skip: int) -> int:
