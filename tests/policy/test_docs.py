@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import functools
+import inspect
 import re
 from pathlib import Path
 
@@ -105,6 +107,16 @@ def test_every_public_name_is_in_the_reference():
         assert methods <= listed, methods - listed
     assert all(hasattr(vispark, name) or hasattr(getattr(vispark, name.partition(".")[0]), name.partition(".")[2])
                for name in listed)
+
+
+def test_every_public_name_has_an_example():
+    """Errors and warnings are in the tree of docs/reference/errors.md, with what each says."""
+    page = (ROOT / "docs/reference/api.md").read_text(encoding="utf-8")
+    named = {name: functools.reduce(getattr, name.split("."), vispark)
+             for name in re.findall(r"^   ([\w.]+)$", page, re.MULTILINE)}
+    assert len(named) > 100
+    assert not [name for name, what in named.items() if "\nExamples\n" not in (inspect.getdoc(what) or "")
+                and not (isinstance(what, type) and issubclass(what, Exception))]
 
 
 def test_a_stale_part_is_found():

@@ -14,7 +14,13 @@ from vispark.lower.stages import FETCH, RequestedOutput
 
 
 def collect(vrdd: RecordedRDD) -> list[Any]:
-    """Return a list of all records, in order."""
+    """Return a list of all records, in order.
+
+    Examples
+    --------
+    >>> sc.parallelize([1.0, 2.0, 4.0], 2).cache("GPU").collect()
+    [1.0, 2.0, 4.0]
+    """
     if not vrdd._is_held():
         return vrdd._inner().collect()
     answer = vrdd._evaluate(range(vrdd.getNumPartitions()), FETCH)
@@ -22,7 +28,13 @@ def collect(vrdd: RecordedRDD) -> list[Any]:
 
 
 def take(vrdd: RecordedRDD, num: int) -> list[Any]:
-    """Return the first ``num`` records; no more than these leave the worker, unless they are pairs."""
+    """Return the first ``num`` records; no more than these leave the worker, unless they are pairs.
+
+    Examples
+    --------
+    >>> sc.parallelize([1.0, 2.0, 4.0], 2).cache("GPU").take(2)
+    [1.0, 2.0]
+    """
     if not vrdd._is_held():
         records: list[Any] = vrdd._spark("take", num)
         return records
@@ -43,6 +55,11 @@ def first(vrdd: RecordedRDD) -> Any:
     ------
     ValueError
         If there is none.
+
+    Examples
+    --------
+    >>> sc.parallelize([1.0, 2.0, 4.0], 2).cache("GPU").first()
+    1.0
     """
     found = take(vrdd, 1)
     if not found:
@@ -51,12 +68,24 @@ def first(vrdd: RecordedRDD) -> Any:
 
 
 def isEmpty(vrdd: RecordedRDD) -> bool:
-    """Return whether there are no records."""
+    """Return whether there are no records.
+
+    Examples
+    --------
+    >>> sc.parallelize([1.0, 2.0, 4.0], 2).cache("GPU").isEmpty()
+    False
+    """
     return vrdd.getNumPartitions() == 0 or not take(vrdd, 1)
 
 
 def count(vrdd: RecordedRDD) -> int:
-    """Return the number of records."""
+    """Return the number of records.
+
+    Examples
+    --------
+    >>> sc.parallelize([1.0, 2.0, 4.0], 2).cache("GPU").count()
+    3
+    """
     if not vrdd._is_held():
         return int(vrdd._spark("count"))
     return sum(content.count for content in vrdd._results())

@@ -27,6 +27,13 @@ def send(vrdd: RecordedRDD) -> RecordedRDD:
     ------
     PlanError
         Always.
+
+    Examples
+    --------
+    >>> sc.parallelize([1.0]).cache("GPU").send()
+    Traceback (most recent call last):
+        ...
+    gpu_worker.protocol.errors.PlanError: ...
     """
     raise PlanError("the records are in the worker already: send() belongs on a plain RDD")
 
@@ -52,6 +59,11 @@ def dtoh(vrdd: Recorded) -> Recorded:
     See Also
     --------
     VRDD.htod, VRDD.recv
+
+    Examples
+    --------
+    >>> sc.parallelize([1.0, 2.0]).cache("GPU").dtoh().collect()
+    [1.0, 2.0]
     """
     return vrdd._then(ops.ToHost())
 
@@ -204,6 +216,11 @@ def check_finite(vrdd: Recorded) -> Recorded:
 def keys(vrdd: RecordedRDD) -> RDD[Any]:
     """Return the keys of pairs; of other records the first item, as on any RDD. A VRDD, but for keys of keys or
     values.
+
+    Examples
+    --------
+    >>> sc.parallelize([(1, 2.0), (3, 4.0)]).cache("GPU").keys().collect()
+    [1, 3]
     """
     return RDD.keys(vrdd) if vrdd._is_narrowed() else vrdd._then(ops.Keys())
 

@@ -96,12 +96,24 @@ def _joined(vrdd: RecordedRDD, action: str, f: Callable[[Any, Any], Any], reason
 
 
 def treeReduce(vrdd: RecordedRDD, f: Callable[[Any, Any], Any], depth: int = 2) -> Any:
-    """Fold all records into one as :meth:`reduce` does; if Spark does the fold, in ``depth`` steps."""
+    """Fold all records into one as :meth:`reduce` does; if Spark does the fold, in ``depth`` steps.
+
+    Examples
+    --------
+    >>> sc.parallelize([1.0, 2.0, 4.0], 2).cache("GPU").treeReduce(lambda a, b: a + b)
+    7.0
+    """
     return reduce(vrdd, f) if depth > 0 else vrdd._spark("treeReduce", f, depth)
 
 
 def fold(vrdd: RecordedRDD, zeroValue: Any, op: Callable[[Any, Any], Any]) -> Any:
-    """Fold all records into one, each partition from ``zeroValue`` on; in the workers where :meth:`reduce` is."""
+    """Fold all records into one, each partition from ``zeroValue`` on; in the workers where :meth:`reduce` is.
+
+    Examples
+    --------
+    >>> sc.parallelize([1.0, 2.0, 4.0], 2).cache("GPU").fold(0.0, lambda a, b: a + b)
+    7.0
+    """
     spec = fold_of(op)
     if isinstance(spec, str) and is_neutral(vrdd, zeroValue, op):
         joined = _joined(vrdd, "fold", op, spec)
@@ -131,6 +143,12 @@ def treeAggregate(vrdd: RecordedRDD, zeroValue: Any, seqOp: Callable[[Any, Any],
                   combOp: Callable[[Any, Any], Any], depth: int = 2) -> Any:
     """Aggregate as :meth:`aggregate` does, but join the parts in the driver without ``zeroValue``; in Spark in
     ``depth`` steps.
+
+    Examples
+    --------
+    >>> numbers = sc.parallelize([1.0, 2.0, 4.0], 2).cache("GPU")
+    >>> numbers.treeAggregate((0.0, 0), lambda t, x: (t[0] + x, t[1] + 1), lambda a, b: (a[0] + b[0], a[1] + b[1]))
+    (7.0, 3)
     """
     if depth < 1:
         return vrdd._spark("treeAggregate", zeroValue, seqOp, combOp, depth)
@@ -227,12 +245,25 @@ def min_(vrdd: RecordedRDD, key: Callable[[Any], Any] | None = None) -> Any:
 
 
 def max_(vrdd: RecordedRDD, key: Callable[[Any], Any] | None = None) -> Any:
-    """Return the greatest record, or the first with the greatest ``key``; workers find it as for ``min``."""
+    """Return the greatest record, or the first with the greatest ``key``; workers find it as for ``min``.
+
+    Examples
+    --------
+    >>> numbers = sc.parallelize([1.0, 2.0, 4.0], 2).cache("GPU")
+    >>> numbers.max(), numbers.max(key=lambda x: -x)
+    (4.0, 1.0)
+    """
     return reduce(vrdd, max) if key is None else first_by(vrdd, "max", key)
 
 
 def mean(vrdd: RecordedRDD) -> Any:
-    """Return the mean of all records."""
+    """Return the mean of all records.
+
+    Examples
+    --------
+    >>> sc.parallelize([1.0, 2.0, 6.0], 2).cache("GPU").mean()
+    3.0
+    """
     found = folded(vrdd, Sum(mean=True), "mean")
     if found is None:
         return vrdd._spark("mean")

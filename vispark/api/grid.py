@@ -151,6 +151,11 @@ class Grid:
         ------
         PlanError
             If there is no such block.
+
+        Examples
+        --------
+        >>> Grid((4, 6), splits=(2, 2)).block(1, 0).position
+        (1, 0)
         """
         inside = len(position) == self.ndim and all(0 <= at < most for at, most in zip(position, self.splits,
                                                                                      strict=True))
@@ -159,7 +164,13 @@ class Grid:
         return BlockKey(self, tuple(map(int, position)))
 
     def blocks(self) -> Iterator[BlockKey]:
-        """Return the keys of all blocks, in C order."""
+        """Return the keys of all blocks, in C order.
+
+        Examples
+        --------
+        >>> [key.position for key in Grid((4, 6), splits=(2, 1)).blocks()]
+        [(0, 0), (1, 0)]
+        """
         return (BlockKey(self, position) for position in self.description.positions())
 
     @classmethod
@@ -291,6 +302,16 @@ class Grid:
         PlanError
             As for :meth:`gather`, if the file's name does not end in ``.npy`` or ``.zarr``, or if the blocks of a Zarr
             file are of several lengths along an axis, since its chunks have one: the error names splits that fit.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> blocks = Grid((2, 3), splits=(2, 1)).scatter(sc, lambda y, x: 1.0 * y + x).cache("GPU")
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     Grid.save(blocks, f"{folder}/u.npy")
+        ...     np.load(f"{folder}/u.npy")
+        array([[0., 1., 2.],
+               [1., 2., 3.]])
         """
         gathering.save(blocks, path, per_block=per_block, compress=compress)
 
@@ -405,12 +426,26 @@ class Grid:
 
     @staticmethod
     def min(blocks: RDD[Any], field: str | None = None) -> Any:
-        """Return the least cell, in the cells' dtype, as :meth:`sum` does; NaN where a cell is NaN."""
+        """Return the least cell, in the cells' dtype, as :meth:`sum` does; NaN where a cell is NaN.
+
+        Examples
+        --------
+        >>> blocks = Grid((4, 6), splits=(2, 2)).scatter(sc, lambda y, x: 10 * y + x).cache("GPU")
+        >>> int(Grid.min(blocks))
+        0
+        """
         return totals.extreme(blocks, field, "min")
 
     @staticmethod
     def max(blocks: RDD[Any], field: str | None = None) -> Any:
-        """Return the greatest cell, in the cells' dtype, as :meth:`sum` does; NaN where a cell is NaN."""
+        """Return the greatest cell, in the cells' dtype, as :meth:`sum` does; NaN where a cell is NaN.
+
+        Examples
+        --------
+        >>> blocks = Grid((4, 6), splits=(2, 2)).scatter(sc, lambda y, x: 10 * y + x).cache("GPU")
+        >>> int(Grid.max(blocks))
+        35
+        """
         return totals.extreme(blocks, field, "max")
 
     @staticmethod
@@ -448,6 +483,12 @@ class Grid:
         ------
         PlanError
             As for :meth:`sum`, or if the grids' shapes differ.
+
+        Examples
+        --------
+        >>> blocks = Grid((2, 2), fields={"p": "f8", "q": "f8"}).scatter(sc, {"p": 2.0, "q": 3.0}).cache("GPU")
+        >>> float(Grid.dot(blocks, "p", "q"))
+        24.0
         """
         if len(others) == 2 and all(isinstance(each, str) for each in others):
             return totals.dot(blocks, others[1], others[0])
@@ -493,7 +534,14 @@ class Grid:
 
     @staticmethod
     def refine(blocks: RDD[Any], factor: int | tuple[int, ...] = 2, grid: Grid | None = None) -> RDD[Any]:
-        """Repeat each cell ``factor`` times along each axis; otherwise as :meth:`coarsen`."""
+        """Repeat each cell ``factor`` times along each axis; otherwise as :meth:`coarsen`.
+
+        Examples
+        --------
+        >>> coarse = Grid(2).scatter(sc, np.array([1.0, 2.0])).cache("GPU")
+        >>> Grid.gather(Grid.refine(coarse, 3))
+        array([1., 1., 1., 2., 2., 2.])
+        """
         return totals.resized(blocks, factor, grid, finer=True)
 
     @classmethod

@@ -75,7 +75,17 @@ def halo_extract(vrdd: Recorded) -> Halos[Recorded]:
 
 
 def shuffle_halos(vrdd: RecordedRDD) -> None:
-    """Exchange the halos of this version of the grid; see :meth:`halo_extract`."""
+    """Exchange the halos of this version of the grid; see :meth:`halo_extract`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vispark import Grid
+    >>> blocks = Grid(4, splits=2, halo=1, boundary="periodic").scatter(sc, np.arange(4.0)).cache("GPU")
+    >>> blocks.shuffle_halos()
+    >>> blocks.halo_append().count()
+    2
+    """
     _keep_something(vrdd)
     vrdd._shuffled = True
 
@@ -90,6 +100,18 @@ def halo_append(vrdd: Recorded) -> Recorded:
     ------
     PlanError
         If the halos of this version of the grid were not shuffled.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vispark import Grid, stencil
+    >>> blocks = Grid(4, splits=2, halo=1, boundary="periodic").scatter(sc, np.arange(4.0)).cache("GPU")
+    >>> blocks.shuffle_halos()
+    >>> @stencil
+    ... def left(u):
+    ...     return u[-1]
+    >>> Grid.gather(blocks.halo_append().vmap(left))
+    array([3., 0., 1., 2.])
     """
     if not vrdd._shuffled:
         raise PlanError("halo_append() needs the neighbours' cells of this version of the grid: call "

@@ -56,6 +56,15 @@ class KeyedTable(DriverRDD, Referable):
     In a function that is translated, ``table[k]`` is the value of key ``k``, and ``len(table)`` how many keys there can
     be; values of keys that do not occur are zeros. It is computed at the first action, or where a function that takes
     it is.
+
+    Examples
+    --------
+    >>> pairs = sc.parallelize([(0, 1.0), (2, 3.0), (0, 2.0)]).cache("GPU")
+    >>> table = pairs.reduceByKey(lambda a, b: a + b, numKeys=3).table
+    >>> table.collect()
+    [(0, 3.0), (2, 3.0)]
+    >>> sc.parallelize([0, 1, 2]).cache("GPU").vmap(lambda k, table: table[k], table).collect()
+    [3.0, 0.0, 3.0]
     """
 
     def __init__(self, pairs: RecordedRDD, keys: int, schema: PartitionSchema, depth: int,

@@ -49,6 +49,15 @@ def explain(vrdd: RecordedRDD, *, schema: Any = None, sources: bool = False) -> 
 def explanation(vrdd: RecordedRDD, *, schema: Any = None, sources: bool = False) -> Explanation:
     """Return the text that :meth:`explain` prints; notebooks show it with its sections.
 
+    Parameters
+    ----------
+    schema : optional
+        Shapes and dtypes of the records, as :meth:`explain` takes them.
+    sources : bool
+        Whether the text has the kernels' sources.
+
+    Examples
+    --------
     >>> "lambda" in sc.parallelize([1.0]).cache("GPU").vmap(lambda x: 2 * x).explanation()
     True
     """
@@ -56,7 +65,13 @@ def explanation(vrdd: RecordedRDD, *, schema: Any = None, sources: bool = False)
 
 
 def toDebugString(vrdd: RecordedRDD) -> bytes:
-    """Return the plan, and below it the lineage of the RDD that :meth:`recv` gives."""
+    """Return the plan, and below it the lineage of the RDD that :meth:`recv` gives.
+
+    Examples
+    --------
+    >>> "vmap" in sc.parallelize([1.0, 2.0, 4.0], 2).cache("GPU").vmap(abs).toDebugString().decode()
+    True
+    """
     return ops.describe(vrdd._chain()).encode() + b"\n" + (vrdd.recv().toDebugString() or b"")
 
 

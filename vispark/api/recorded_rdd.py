@@ -134,6 +134,13 @@ class RecordedRDD(LineageWalk):
         VRDD
             This VRDD. It is computed once: by the first action that needs it, or without waiting for one, where what it
             is made of is held or many results in a row wait for theirs.
+
+        Examples
+        --------
+        >>> points = sc.parallelize([1.0, 2.0, 4.0], 2).cache("GPU")
+        >>> squares = points.vmap(lambda x: x * x).cache()
+        >>> squares.sum(), squares.max()        # computed once
+        (21.0, 16.0)
         """
         return self.persist(level)
 
@@ -146,6 +153,11 @@ class RecordedRDD(LineageWalk):
             If the level is a string other than "GPU", "GPU_AND_HOST" and "GPU_HOST_AND_DISK". The second keeps in
             host memory those partitions that do not fit on the device, and the third those in files that do not fit
             there either.
+
+        Examples
+        --------
+        >>> sc.parallelize([1.0, 2.0]).cache("GPU").vmap(lambda x: 2 * x).persist("GPU_AND_HOST").collect()
+        [2.0, 4.0]
         """
         spills = spills_of(storageLevel) if isinstance(storageLevel, str) else ""
         with self._lock:
@@ -159,11 +171,23 @@ class RecordedRDD(LineageWalk):
 
     def uncache(self) -> Self:
         """Release the copy that :meth:`cache` keeps. A plan that is running keeps the content that it needs to its end.
+
+        Examples
+        --------
+        >>> points = sc.parallelize([1.0, 2.0, 4.0], 2).cache("GPU")
+        >>> points.count(), points.uncache() is points, points.collect()
+        (3, True, [1.0, 2.0, 4.0])
         """
         return self.unpersist()
 
     def unpersist(self, blocking: bool = False) -> Self:
-        """Release the copy that :meth:`cache` keeps."""
+        """Release the copy that :meth:`cache` keeps.
+
+        Examples
+        --------
+        >>> sc.parallelize([1.0, 2.0, 4.0], 2).cache("GPU").unpersist().collect()
+        [1.0, 2.0, 4.0]
+        """
         with self._lock:
             residency, self._residency = self._residency, None
             self._level = _NOT_KEPT
@@ -173,7 +197,13 @@ class RecordedRDD(LineageWalk):
         return self
 
     def getStorageLevel(self) -> StorageLevel:
-        """Return the level asked for; ``MEMORY_ONLY`` for "GPU"."""
+        """Return the level asked for; ``MEMORY_ONLY`` for "GPU".
+
+        Examples
+        --------
+        >>> sc.parallelize([1.0]).cache("GPU").getStorageLevel()
+        StorageLevel(False, True, False, False, 1)
+        """
         return self._level
 
     def _is_complete(self) -> bool:
@@ -271,6 +301,17 @@ class RecordedRDD(LineageWalk):
         ------
         PlanError
             If it is no result of :meth:`iterate`.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from vispark import Grid, stencil
+        >>> @stencil
+        ... def mean(u):
+        ...     return (u[-1] + u[1]) / 2
+        >>> blocks = Grid(6, splits=3, boundary="periodic").scatter(sc, np.arange(6.0)).cache("GPU")
+        >>> blocks.iterate(mean, steps=4).iterated.steps
+        4
         """
         if self._loop is None:
             self._run_loops()
@@ -323,6 +364,11 @@ class RecordedRDD(LineageWalk):
 
         Its tasks take the records from where they are held; where they are not, they compute them from the RDD that was
         sent, like Spark does for a partition that it has lost.
+
+        Examples
+        --------
+        >>> sc.parallelize([1.0, 2.0]).cache("GPU").recv().map(lambda x: f"{x:g}").collect()
+        ['1', '2']
         """
         return self._received_by(self)
 
@@ -397,11 +443,29 @@ class RecordedRDD(LineageWalk):
         """Cut the lineage: at the next action the records are saved in Spark's checkpoint directory.
 
         What is lost later is rebuilt from there.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     sc.setCheckpointDir(folder)
+        ...     points = sc.parallelize([1.0, 2.0, 4.0], 2).cache("GPU").vmap(lambda x: 2 * x).cache()
+        ...     points.checkpoint()
+        ...     points.count(), points.isCheckpointed()
+        (3, True)
         """
         self._cut_lineage("checkpoint")
 
     def localCheckpoint(self) -> None:
-        """Cut the lineage: at the next action the records are saved in the executors' storage."""
+        """Cut the lineage: at the next action the records are saved in the executors' storage.
+
+        Examples
+        --------
+        >>> points = sc.parallelize([1.0, 2.0, 4.0], 2).cache("GPU").vmap(lambda x: 2 * x).cache()
+        >>> points.localCheckpoint()
+        >>> points.collect()
+        [2.0, 4.0, 8.0]
+        """
         self._cut_lineage("localCheckpoint")
 
     def isCheckpointed(self) -> bool:
@@ -451,7 +515,13 @@ class RecordedRDD(LineageWalk):
         return self._named
 
     def setName(self, name: str) -> Self:
-        """Name the VRDD; errors and ``gpu-worker status`` show the name, too."""
+        """Name the VRDD; errors and ``gpu-worker status`` show the name, too.
+
+        Examples
+        --------
+        >>> sc.parallelize([1.0]).cache("GPU").setName("points").name()
+        'points'
+        """
         with self._lock:
             self._named = name
             if self._residency is not None:
@@ -492,6 +562,13 @@ class RecordedRDD(LineageWalk):
         See Also
         --------
         vispark.gpu_profile
+
+        Examples
+        --------
+        Loads of two cores each::
+
+            profile = ResourceProfileBuilder().require(TaskResourceRequests().cpus(2)).build
+            points = rdd.cache("GPU").withResources(profile)
         """
         first = self._first
         with self._lock:

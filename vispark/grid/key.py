@@ -45,6 +45,13 @@ class BlockKey:
         The grid.
     position : tuple of int
         The block's place among the blocks along each axis.
+
+    Examples
+    --------
+    >>> from vispark import Grid
+    >>> key = Grid((4, 6), splits=(2, 2)).block(1, 0)
+    >>> key.position, key.grid.shape
+    ((1, 0), (4, 6))
     """
 
     grid: GridLike

@@ -412,7 +412,17 @@ class Kernels:
     @classmethod
     def from_file(cls, path: str | Path, options: Sequence[str] = (), *,
                   constants: Mapping[str, np.ndarray] | None = None) -> Kernels:
-        """Read the source from a file, whose name the compiler's messages then show."""
+        """Read the source from a file, whose name the compiler's messages then show.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = Path(folder, "twice.cu")
+        ...     _ = path.write_text('extern "C" __global__ void twice(float *x) { x[0] *= 2; }')
+        ...     Kernels.from_file(path).twice.name
+        'twice'
+        """
         return cls(Path(path).read_text(encoding="utf-8"), options, constants=constants, file=Path(path).name)
 
     def _check(self, constants: Mapping[str, np.ndarray | np.generic]) -> None:
@@ -494,6 +504,12 @@ class Kernel:
     ------
     UnknownKernel
         If the source has no such kernel.
+
+    Examples
+    --------
+    >>> twice = Kernels('extern "C" __global__ void twice(float *x) { x[threadIdx.x] *= 2; }').twice
+    >>> type(twice).__name__, twice.name
+    ('Kernel', 'twice')
     """
 
     kernels: Kernels

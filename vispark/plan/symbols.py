@@ -266,6 +266,14 @@ class _BlockSymbol:
 @dataclass(frozen=True, repr=False)
 class InSymbol(_BlockSymbol):
     """``IN``: the input block, or one of its fields; or where the items of its rows lie, ``part`` "#", or belong, "@".
+
+    Examples
+    --------
+    >>> source = 'extern "C" __global__ void twice(float *x, float *y) { y[threadIdx.x] = 2 * x[threadIdx.x]; }'
+    >>> rows = sc.parallelize([np.float32([1, 2]), np.float32([3, 4])], 1).cache("GPU")
+    >>> blocks = rows.exec(Kernels(source).twice, IN, OUT, grid=1, block=lambda b: int(np.prod(b.shape)))
+    >>> [row.tolist() for row in blocks.collect()]
+    [[2.0, 4.0], [6.0, 8.0]]
     """
 
     part: str = ""
@@ -319,7 +327,16 @@ class InSymbol(_BlockSymbol):
 
 @dataclass(frozen=True, repr=False)
 class OutSymbol(_BlockSymbol):
-    """``OUT``: the output block, or one of its fields."""
+    """``OUT``: the output block, or one of its fields.
+
+    Examples
+    --------
+    >>> source = 'extern "C" __global__ void twice(float *x, float *y) { y[threadIdx.x] = 2 * x[threadIdx.x]; }'
+    >>> rows = sc.parallelize([np.float32([1, 2]), np.float32([3, 4])], 1).cache("GPU")
+    >>> blocks = rows.exec(Kernels(source).twice, IN, OUT, grid=1, block=lambda b: int(np.prod(b.shape)))
+    >>> [row.tolist() for row in blocks.collect()]
+    [[2.0, 4.0], [6.0, 8.0]]
+    """
 
 
 #: The input block's address; ``IN["x"]``, ``IN.shape[0]``, ``IN.size``, ``IN.rows``.

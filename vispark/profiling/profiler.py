@@ -211,7 +211,19 @@ class Profile:
         return displays.bundle(f"Profile\n{self.table()}", markup, include, exclude)
 
     def save(self, path: str | Path) -> None:
-        """Write the trace, for https://ui.perfetto.dev or chrome://tracing: the Trace Event Format's JSON object."""
+        """Write the trace, for https://ui.perfetto.dev or chrome://tracing: the Trace Event Format's JSON object.
+
+        Examples
+        --------
+        >>> import json, tempfile
+        >>> from vispark import profile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     with profile() as found:
+        ...         pass
+        ...     found.save(f"{folder}/trace.json")
+        ...     sorted(json.loads(Path(folder, "trace.json").read_text()))[-1]
+        'traceEvents'
+        """
         spans = [*self._worker_spans(), *self._spark_spans()]
         numbers = enumerate(dict.fromkeys(span["tid"] for span in spans), 1)
         names: list[dict[str, Any]] = [{"ph": "M", "name": "process_name", "pid": 1, "args": {"name": "vispark"}}]
