@@ -1,8 +1,12 @@
-"""Cases: what NumPy and Python programs commonly write: tuples of generators, kept axes, tables, large constants."""
+"""Cases: what NumPy and Python programs commonly write: lists of generators, kept axes, tables, named tuples."""
 
 # The forms that a linter would change are what is tried here.
 # ruff: noqa: B905, RUF005
 from __future__ import annotations
+
+import math
+from collections import namedtuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -114,3 +118,84 @@ def _moved(p):
     first = int(p[0] > 0) + 4
     window = p[first:first + 3]
     return window.sum() / len(window)
+
+
+# -- lists from helpers, lists of unlike items, named tuples ----------------------------------------------------------
+
+
+Moments = namedtuple("Moments", "mean var")
+MOMENTS = [Moments(0.5, 2.0), Moments(1.5, 3.0)]
+STUMPS = [(0, 0.5, 1), (1, -0.3, -1), (3, 0.1, 1)]
+LAYERS = [np.arange(18.0).reshape(3, 6) / 10, np.arange(6.0).reshape(2, 3)]
+
+
+class Spot(NamedTuple):
+    """A named tuple with a default, and with a field that arrays have as a property."""
+
+    x: float
+    size: int = 3
+
+
+def _shares(p):
+    weights = [p[0] ** 2, p[1] ** 2, 1.0]
+    whole = sum(weights)
+    return whole, [each / whole for each in weights]
+
+
+def _either(p):
+    if p[0] > 0:
+        return [p[0], 1], p[1]
+    return [p[1], p[2]], p[0]
+
+
+@case("a list in a tuple that a helper returns", DOUBLES, tolerance=4)
+def _of_shares(p):
+    whole, parts = _shares(p)
+    return math.log(whole), parts[0] * p[2], max(parts), len(parts)
+
+
+@case("lists that a helper returns on several ways", P, promoted=True)
+def _of_either(p):
+    row, rest = _either(p)
+    return row[0] * 2 + row[1] + rest
+
+
+@case("several names for a list of themselves", P)
+def _shifted(p):
+    a, b = p[0], p[1]
+    for _ in range(3):
+        a, b = [b, a + b]
+    return a, b
+
+
+@case("a list that each turn of a loop makes anew", P)
+def _pairs_of_turns(p):
+    last = [p[0], p[1]]
+    for _ in range(5):
+        last = [last[1], last[0] + last[1]]
+    return last[0]
+
+
+case("a list of tuples with items of several types", DOUBLES)(
+    lambda p: sum(sign * (1 if p[place] > least else -1) for place, least, sign in STUMPS))
+case("a list of tuples indexed by a variable", DOUBLES)(
+    lambda p: STUMPS[int(p[0] > 0)][0] + 10 * STUMPS[int(p[1] > 0) - 1][1])
+
+
+@case("a list of arrays of several shapes", DOUBLES, tolerance=4)
+def _layers(p):
+    for weights in LAYERS:
+        p = 1 / (1 + np.exp(-weights.dot(p)))
+    return p
+
+
+case("fields of named tuples", DOUBLES, tolerance=4)(
+    lambda p: (p[0] - MOMENTS[0].mean) ** 2 / MOMENTS[0].var + sum(each.var for each in MOMENTS))
+case("fields of a named tuple chosen by a variable", DOUBLES)(lambda p: MOMENTS[int(p[0] > 0)].var * MOMENTS[-1][0])
+
+
+@case("named tuples that the function makes", DOUBLES)
+def _spots(p):
+    spot = Spot(p[0], 2) if p[1] > 0 else Spot(size=5, x=p[2])
+    x, size = Spot(p[3])
+    return spot.x * spot.size + spot[1], x * size, len(spot)

@@ -9,6 +9,7 @@ import functools
 import math
 import pickle
 import re
+from collections import namedtuple
 from collections.abc import Callable
 from typing import Any
 
@@ -44,6 +45,18 @@ class Model:
 
 
 model = Model()
+Place = namedtuple("Place", "x y")
+LONG_LIST = [(1, 2.5)] * 200
+
+
+def _listed(p):
+    return [p[0], 1]
+
+
+def _lengthened(p):
+    other = found = [p[0]]
+    found += [p[1]]
+    return len(other)
 
 
 def _print(x):
@@ -313,7 +326,6 @@ LACKING = [
     (_walrus_sometimes, 23, ":= in what is evaluated only sometimes"),
     (_walrus_late, 17, "y is read before := gives it a value"),
     (_walrus_in_generator, 17, ":= in what is evaluated only sometimes"),
-    (_captured_list, 16, r"state is an empty list, .*np\.zeros\(0\)"),
     (_captured_dict, 16, "table is a dict"),
     (_changes_object, 0, r"assigning to \.rate is not supported"),
     (_wrapped, 0, "(?s)try is not supported.*plain is decorated.*plain.__wrapped__"),
@@ -466,6 +478,15 @@ FORBIDDEN = [
     (lambda p: len(p[0]), ROWS, (), "has no length"),
     (lambda p: p and 1, ROWS, (), r"neither true nor false; use np\.any\(\)"),
     (lambda p: [p[0], p[1]] - 2, ROWS, (), r"a list is no array; make one: np\.array"),
+    (_captured_list, NUMBERS, (), "a tuple of 0 has no item 0"),
+    (lambda p: len([p[0]] + (p[1],)), ROWS, (), r"Python has no \+ of a list and a tuple"),
+    (lambda p: _listed(p), ROWS, (), r"a list cannot be a record or a part of one; .* np\.array"),
+    (lambda p: (p[0], _listed(p)), ROWS, (), "a list cannot be a record or a part of one"),
+    (_lengthened, ROWS, (), r"found \+= changes the list under all of its names; write found = found \+"),
+    (lambda p: Place(p[0], p[1]), ROWS, (), "a named tuple of x, y would come back as a plain tuple"),
+    (lambda p: (1, Place(p[0], p[1])), ROWS, (), "a named tuple of x, y would come back"),
+    (lambda p: Place(p[0]), ROWS, (), "Place needs its argument y"),
+    (lambda p: p[0].x, ROWS, (), r"float32 has no \.x here"),
     (lambda p: np.dot(p, np.zeros(3)), ROWS, (), "do not fit in a product: 4 is not 3"),
     (lambda x: np.zeros(int(x)), NUMBERS, (), "shape of an array must be known"),
     (lambda p: p[:int(p[0])], ROWS, (), "a slice's ends must be known"),
@@ -622,3 +643,10 @@ def test_a_product_of_numbers_says_what_a_record_is():
 def test_a_record_with_names_has_no_items_by_number():
     with pytest.raises(TranslationError, match=r'no items by number; write the name of a field, as r\["x"\]'):
         translate(lambda r: r["x"] + r[0], schema={"x": ((), "f4"), "y": ((), "f4")})
+
+
+def test_lists_that_are_too_long_and_named_tuples_as_arguments_are_refused():
+    with pytest.raises(TranslationError, match=r"LONG_LIST\[0\] is a tuple whose items differ"):
+        trace(lambda p: p[0] + len(LONG_LIST))
+    with pytest.raises(TranslationError, match="is a named tuple, whose fields an array has not"):
+        trace(lambda p, place: place[0], (Place(1.0, 2.0),))

@@ -21,6 +21,9 @@ from vispark.translate.ir.values import (
     Dict,
     DictType,
     ForRange,
+    List,
+    ListType,
+    NamedTupleType,
     Nothing,
     Number,
     Tuple,
@@ -196,11 +199,15 @@ class Emitter:
             return array
         if isinstance(kind, Nothing):
             return kind
-        items = kind.items if isinstance(kind, DictType) else kind
-        starts = initial.items if isinstance(initial, Tuple | Dict) else (None,) * len(items)
+        items = kind if isinstance(kind, tuple) else kind.items
+        starts = initial.items if isinstance(initial, Tuple | List | Dict) else (None,) * len(items)
         made = tuple(self.variable(item, f"{name}_{i}", start)
                      for i, (item, start) in enumerate(zip(items, starts, strict=True)))
-        return Dict(kind.names, made) if isinstance(kind, DictType) else Tuple(made)
+        if isinstance(kind, DictType):
+            return Dict(kind.names, made)
+        if isinstance(kind, ListType):
+            return List(made)
+        return Tuple(made, kind.names if isinstance(kind, NamedTupleType) else ())
 
     def assign(self, target: Any, value: Any) -> None:
         """Store a value in what :meth:`variable` declared."""
@@ -211,7 +218,7 @@ class Emitter:
         elif isinstance(target, Array):
             if not (target.storage and target.storage == getattr(value, "storage", None)):
                 self.copy(target, value)
-        elif isinstance(target, Tuple | Dict):
+        elif isinstance(target, Tuple | List | Dict):
             # A part may be read by another part's new value.
             parts = [self.snapshot(item) for item in value.items] if len(target.items) > 1 else value.items
             for one, part in zip(target.items, parts, strict=True):
@@ -223,8 +230,8 @@ class Emitter:
             return self.fixed(value, name)
         if isinstance(value, Array) and value.volatile:
             return self.materialised(value, name)
-        if isinstance(value, Tuple):
-            return Tuple(tuple(self.snapshot(item, name) for item in value.items))
+        if isinstance(value, Tuple | List):
+            return replace(value, items=tuple(self.snapshot(item, name) for item in value.items))
         return value
 
     # -- arrays -------------------------------------------------------------------------------------------------------
@@ -347,7 +354,9 @@ def same(a: Value, b: Value) -> bool:
     """Return whether two values are the same expression of the same type, for bringing ways together."""
     if isinstance(a, Array) or isinstance(b, Array):
         return a is b
-    if isinstance(a, Tuple) and isinstance(b, Tuple):
+    if isinstance(a, Tuple) and isinstance(b, Tuple) and a.names != b.names:
+        return False
+    if isinstance(a, Tuple | List) and isinstance(b, Tuple | List) and type(a) is type(b):
         return len(a.items) == len(b.items) and all(map(same, a.items, b.items))
     if isinstance(a, Number) and isinstance(b, Number):
         # 1, 1.0 and True are equal and yet not the same.

@@ -7,6 +7,7 @@ import functools
 import struct
 import types
 from abc import abstractmethod
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,9 @@ _INT64 = np.iinfo(np.int64)
 _WEAK = {bool: ("|b1", struct.Struct("<?")), int: ("<i8", struct.Struct("<q")), float: ("<f8", struct.Struct("<d")),
          complex: ("<c16", struct.Struct("<dd"))}
 
+
+#: The most numbers and arrays of a list that is taken item by item: each is a parameter of the kernel.
+MOST_ITEMS = 256
 
 #: As tuples: a union of types is made anew each time that it is written.
 _NUMBERS, _ARRAYS = (bool, int, float, complex), (np.ndarray, np.generic)
@@ -70,6 +74,9 @@ def constant(value: Any, what: str) -> Constant:
     if isinstance(value, _ARRAYS) and not isinstance(value, np.ma.MaskedArray):
         held = _held(value.dtype, what)
         return Constant(held.str, value.shape, captured(value if value.dtype is held else np.asarray(value, held)))
+    if is_named_tuple(type(value)):
+        raise Refusal(f"{what} is a named tuple, whose fields an array has not; read it as a variable from around the "
+                      "function, or make it an array")
     if isinstance(value, list | tuple):
         return _stacked(value, what)
     if value is None:
@@ -116,6 +123,41 @@ def argument(definition: Definition, value: Any, number: int) -> Constant:
 @functools.lru_cache(maxsize=256)
 def _held(dtype: np.dtype, what: str) -> np.dtype:
     return scalar_of(dtype, what).numpy
+
+
+def is_taken_apart(value: list[Any]) -> bool:
+    """Return whether a list can be taken item by item, each as what it is: not too many numbers and arrays, in tuples
+    and lists or not.
+
+    Examples
+    --------
+    >>> is_taken_apart([(0, 0.5), (1, 2.5)]), is_taken_apart([]), is_taken_apart(["a"])
+    (True, True, False)
+    """
+    parts = list(_parts(value))
+    return len(parts) <= MOST_ITEMS and all(isinstance(each, (*_NUMBERS, *_ARRAYS)) for each in parts)
+
+
+def _parts(value: Any) -> Iterator[Any]:
+    """Yield the parts of lists and tuples, down to those that are neither."""
+    if type(value) in (list, tuple) or is_named_tuple(type(value)):
+        for each in value:
+            yield from _parts(each)
+    else:
+        yield value
+
+
+def is_named_tuple(kind: Any) -> bool:
+    """Return whether a class is one that ``namedtuple`` or ``NamedTuple`` made.
+
+    Examples
+    --------
+    >>> from collections import namedtuple
+    >>> is_named_tuple(namedtuple("Point", "x y")), is_named_tuple(tuple)
+    (True, False)
+    """
+    return isinstance(kind, type) and tuple in kind.__bases__ \
+        and hasattr(kind, "_field_defaults") and hasattr(kind, "_fields")
 
 
 def lookup(function: types.FunctionType, name: str) -> Any:

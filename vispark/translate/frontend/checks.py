@@ -17,6 +17,8 @@ from vispark.translate.ir.source_text import complain
 _NUMBERS = ("int", "float", "abs", "round", "bool", "sum", "min", "max", "math.", "numpy.sum", "numpy.min", "numpy.max",
             "numpy.mean", "numpy.dot", "numpy.exp", "numpy.sqrt", "numpy.abs", "numpy.linalg.norm", "numpy.argm")
 _METHODS = ("sum", "min", "max", "mean", "dot", "any", "all", "argmin", "argmax")
+#: Reason for which a record has no list in it.
+LIST_RETURNED = "a list cannot be a record or a part of one; make it an array, np.array([...]), or a tuple"
 _IDENTITY = ("is", "is not", "in", "not in")
 
 
@@ -216,8 +218,7 @@ class _Check:
                         self.refuse(item, "None cannot be part of a result")
                     self.result(item)
             case nodes.ListOf():
-                self.refuse(value, "a list cannot be chosen while the kernel runs, or returned; make it an array, "
-                                   "np.array([...]), or a tuple")
+                self.refuse(value, LIST_RETURNED)
             case nodes.Local(name) if self.bindings.get(name) and all(
                     isinstance(one, nodes.ListOf) for one in self.bindings[name]):
                 self.refuse(value, f"{name} is a list, which cannot be returned; make it an array, np.array({name})")

@@ -79,10 +79,10 @@ class Recipe:
             kind = type(value)
             self._checks[number] = lambda found, _: type(found) is kind
 
-    def expect_items(self, number: int, value: tuple[Any, ...]) -> None:
-        """Require that a lookup gives a tuple of the same length."""
-        length = len(value)
-        self._checks[number] = lambda found, _: type(found) is tuple and len(found) == length
+    def expect_items(self, number: int, value: Sequence[Any]) -> None:
+        """Require that a lookup gives a tuple or a list of the same type and length."""
+        kind, length = type(value), len(value)
+        self._checks[number] = lambda found, _: type(found) is kind and len(found) == length
 
     def expect_function(self, number: int, function: types.FunctionType) -> None:
         """Require that a lookup gives a function of the same code and the same module."""
@@ -145,8 +145,8 @@ def bound_argument(partial: functools.partial[Any], key: int | str) -> Any:
     return partial.args[key] if isinstance(key, int) else partial.keywords[key]
 
 
-def item(value: Sequence[Any], number: int) -> Any:
-    """Return an item of a tuple."""
+def item(value: Any, number: int | str) -> Any:
+    """Return an item of a tuple, a list or a mapping."""
     return value[number]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +15,14 @@ from pyspark import RDD, SparkContext
 from vispark.translate.frontend import checks
 from vispark.translate.frontend import guards as recipe
 from vispark.translate.frontend.arguments import constants, defaults, of_decorated, spelled
-from vispark.translate.frontend.capture import Referable, Unbound, constant, lookup
+from vispark.translate.frontend.capture import (
+    Referable,
+    Unbound,
+    constant,
+    is_named_tuple,
+    is_taken_apart,
+    lookup,
+)
 from vispark.translate.frontend.guards import Recipe, Recipes
 from vispark.translate.frontend.offset_loops import NotKnown, is_known, unrolled
 from vispark.translate.frontend.walrus import spelled_out
@@ -487,12 +494,16 @@ class _Reader:
             try:
                 return form.Captured(self.pool.number(name, constant(value, name), found), name, at=at)
             except Refusal as error:
+                if type(value) is list and is_taken_apart(value):
+                    return form.ListOf(self._items(value, name, at, found), at=at)
                 raise complain(str(error), at, self.text, self.name) from error
         if type(value) is tuple:
-            self.pool.recipe.expect_items(found, value)
-            return form.TupleOf(tuple(
-                self.static(item, f"{name}[{i}]", at, self.pool.recipe.follow(found, recipe.item, i))
-                for i, item in enumerate(value)), at=at)
+            return form.TupleOf(self._items(value, name, at, found), at=at)
+        if is_named_tuple(type(value)):
+            return form.TupleOf(self._items(value, name, at, found), value._fields, at=at)
+        if is_named_tuple(value):
+            self.pool.recipe.expect(found, value)
+            return form.Called(self._maker(value, at, found), at=at)
         if isinstance(value, Stencil):
             self.pool.recipe.expect_kind(found, value)
             return self.static(value.function, name, at, self.pool.recipe.follow(found, getattr, "function"))
@@ -504,6 +515,26 @@ class _Reader:
                 return form.Called(self._placed(value, found, at), at=at)
         self.pool.recipe.expect_kind(found, value)
         return _Outside(value, name, found, at=at)
+
+    def _items(self, value: Any, name: str, at: form.At, found: int) -> tuple[Expression, ...]:
+        """Return the items of a tuple or a list from around the function, each as what it is."""
+        self.pool.recipe.expect_items(found, value)
+        return tuple(self.static(item, f"{name}[{i}]", at, self.pool.recipe.follow(found, recipe.item, i))
+                     for i, item in enumerate(value))
+
+    def _maker(self, kind: Any, at: form.At, found: int) -> Definition:
+        """Return the function that makes a named tuple of its fields."""
+        parameters = tuple(Parameter(name, self.static(
+            kind._field_defaults[name], name, at, self.pool.recipe.follow(
+                self.pool.recipe.follow(found, getattr, "_field_defaults"), recipe.item, name))
+            if name in kind._field_defaults else None) for name in kind._fields)
+        result = form.TupleOf(tuple(form.Local(name, at=at) for name in kind._fields), kind._fields, at=at)
+        return Definition(kind.__name__, parameters, (form.Return(result, at=at),), text=self.text, at=at)
+
+    def _is_field(self, name: str) -> bool:
+        """Return whether a named tuple that the function's module knows has a field of this name."""
+        kinds: Iterable[Any] = self.function.__globals__.values() if self.function is not None else ()
+        return any(is_named_tuple(kind) and name in kind._fields for kind in kinds)
 
     def _Attribute(self, node: ast.Attribute) -> Expression:
         value = self.loose(node.value)
@@ -529,7 +560,9 @@ class _Reader:
         if isinstance(value, form.Library):
             raise self.error(node, f"{value.name}.{node.attr} is not supported; of the reductions there are np.sum, "
                                    "np.prod, np.min, np.max, np.any, np.all, np.cumsum and np.cumprod")
-        if node.attr not in (*library.PROPERTIES, *library.OF_SPARSE, *registry.methods()):
+        is_known = isinstance(value, form.TupleOf) and node.attr in value.names
+        if not is_known and node.attr not in (*library.PROPERTIES, *library.OF_SPARSE, *registry.methods()) \
+                and not self._is_field(node.attr):
             of = node.value.id if isinstance(node.value, ast.Name) else ""
             raise self.error(node, attribute_lacks(node.attr, of))
 

@@ -231,9 +231,10 @@ class Slice(Expression):
 
 @dataclass(frozen=True)
 class TupleOf(Expression):
-    """``(a, b)``."""
+    """``(a, b)``; ``names`` are the fields of a named tuple."""
 
     items: tuple[Expression, ...]
+    names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

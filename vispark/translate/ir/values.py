@@ -118,9 +118,9 @@ def chosen(found: Value, test: Number, *ways: Value) -> Value:
     """Return a value that is chosen by a test, with the ints that determine the test and the alternatives."""
     if isinstance(found, Number):
         return derived(found, test, *(way for way in ways if isinstance(way, Number)))
-    if isinstance(found, Tuple):
-        parts = zip(found.items, *(way.items for way in ways if isinstance(way, Tuple)), strict=True)
-        return Tuple(tuple(chosen(item, test, *values) for item, *values in parts))
+    if isinstance(found, Tuple | List):
+        parts = zip(found.items, *(way.items for way in ways if isinstance(way, Tuple | List)), strict=True)
+        return replace(found, items=tuple(chosen(item, test, *values) for item, *values in parts))
     return found
 
 
@@ -181,14 +181,15 @@ class Array:
 
 @dataclass(frozen=True)
 class Tuple:
-    """A tuple."""
+    """A tuple; ``names`` are the fields of a named one."""
 
     items: tuple[Value, ...]
+    names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class List:
-    """A list display, on its way into an array."""
+    """A list, whose items stay what they are."""
 
     items: tuple[Value, ...]
 
@@ -313,7 +314,28 @@ class DictType:
         return "a dict"
 
 
-Type = Scalar | ArrayType | DictType | tuple[Any, ...] | Nothing
+@dataclass(frozen=True)
+class ListType:
+    """The type of a list."""
+
+    items: tuple[Type, ...]
+
+    def __str__(self) -> str:
+        return f"a list of {len(self.items)}"
+
+
+@dataclass(frozen=True)
+class NamedTupleType:
+    """The type of a named tuple."""
+
+    names: tuple[str, ...]
+    items: tuple[Type, ...]
+
+    def __str__(self) -> str:
+        return f"a named tuple of {', '.join(self.names)}"
+
+
+Type = Scalar | ArrayType | DictType | ListType | NamedTupleType | tuple[Any, ...] | Nothing
 
 
 _HOW_MANY = ("how many items a mask selects is not known before the kernel runs, and lengths are compiled in; reduce "
@@ -326,14 +348,17 @@ def type_of(value: Value) -> Type:
     Raises
     ------
     Refusal
-        For one that no variable can: a list, a function.
+        For one that no variable can: a function, items whose number is not known.
     """
     if isinstance(value, Number):
         return value.type
     if isinstance(value, Array):
         return ArrayType(value.type, value.shape)
     if isinstance(value, Tuple):
-        return tuple(map(type_of, value.items))
+        items = tuple(map(type_of, value.items))
+        return NamedTupleType(value.names, items) if value.names else items
+    if isinstance(value, List):
+        return ListType(tuple(map(type_of, value.items)))
     if isinstance(value, Dict):
         return DictType(value.names, tuple(map(type_of, value.items)))
     if isinstance(value, Nothing):
@@ -343,8 +368,7 @@ def type_of(value: Value) -> Type:
     if isinstance(value, RaggedRow | SparseRow):
         raise Refusal("a row whose length only data says cannot be chosen while the kernel runs, or returned; reduce "
                       "it, as in (w[indices] * values).sum()")
-    instead = "; make it an array, np.array([...]), or a tuple" if isinstance(value, List) else ""
-    raise Refusal(f"{describe(value)} cannot be chosen while the kernel runs, or returned{instead}")
+    raise Refusal(f"{describe(value)} cannot be chosen while the kernel runs, or returned")
 
 
 def join_types(a: Type, b: Type) -> Type:
@@ -357,8 +381,10 @@ def join_types(a: Type, b: Type) -> Type:
         return ArrayType(join(a.element, b.element), a.shape)
     if isinstance(a, tuple) and isinstance(b, tuple) and len(a) == len(b):
         return tuple(map(join_types, a, b))
-    if isinstance(a, DictType) and isinstance(b, DictType) and a.names == b.names:
-        return DictType(a.names, tuple(map(join_types, a.items, b.items)))
+    if isinstance(a, ListType) and isinstance(b, ListType) and len(a.items) == len(b.items):
+        return ListType(tuple(map(join_types, a.items, b.items)))
+    if isinstance(a, DictType | NamedTupleType) and type(a) is type(b) and a.names == b.names:
+        return replace(a, items=tuple(map(join_types, a.items, b.items)))
     raise Refusal(f"a value is {shown(a)} on one way and {shown(b)} on another; it must be of one shape on all")
 
 

@@ -41,6 +41,8 @@ from vispark.translate.ir.values import (
     ArrayType,
     Dict,
     DictType,
+    ListType,
+    NamedTupleType,
     Nothing,
     Number,
     RaggedRow,
@@ -457,6 +459,8 @@ class RowWriter:
             raise Refusal("None cannot be part of a result")
         if kind is None:
             raise Refusal("a result is of numbers and arrays, and this has a function, a type or a range in it")
+        if isinstance(kind, ListType | NamedTupleType):
+            raise Refusal(f"{shown(kind)} cannot be part of a result; make it an array or a tuple")
         element, shape = (kind.element, kind.shape) if isinstance(kind, ArrayType) else (kind, ())
         number = {"bool": "bool", "int64": "int", "float64": "float", "complex128": "complex"}[element.dtype] \
             if element.weak else ""

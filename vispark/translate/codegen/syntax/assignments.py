@@ -58,7 +58,8 @@ def in_place(emit: Emitter) -> Iterator[None]:
 def lower_assign(emit: Emitter, statement: nodes.Assign, after: Names) -> bool:
     """Write an assignment to one target or several."""
     value = expression(emit, statement.value)
-    if isinstance(value, Tuple) and (len(statement.targets) > 1 or isinstance(statement.targets[0], nodes.TupleOf)):
+    if isinstance(value, Tuple | List) and (len(statement.targets) > 1
+                                            or isinstance(statement.targets[0], nodes.TupleOf)):
         value = _all_at_once(emit, statement.targets[-1], value)
     elif len(statement.targets) > 1:
         # A later target takes what the value was before the first was assigned.
@@ -68,11 +69,12 @@ def lower_assign(emit: Emitter, statement: nodes.Assign, after: Names) -> bool:
     return True
 
 
-def _all_at_once(emit: Emitter, target: nodes.Expression, value: Tuple) -> Tuple:
+def _all_at_once(emit: Emitter, target: nodes.Expression, value: Tuple | List) -> Tuple | List:
     """Return the items before any is assigned, as in ``a, b = b, a``."""
     named = target.items if isinstance(target, nodes.TupleOf) and len(target.items) == len(value.items) else ()
     names = [one.name if isinstance(one, nodes.Local) else "value" for one in named] or ["value"] * len(value.items)
-    return Tuple(tuple(emit.snapshot(item, name) for item, name in zip(value.items, names, strict=True)))
+    return replace(value, items=tuple(emit.snapshot(item, name)
+                                      for item, name in zip(value.items, names, strict=True)))
 
 
 def store(emit: Emitter, target: nodes.Expression, value: Value) -> None:
@@ -126,7 +128,7 @@ def bind(emit: Emitter, name: str, value: Value) -> None:
     elif isinstance(value, Tuple | List):
         # A list that nothing can be appended to is a tuple.
         parts = tuple(_part(emit, f"{name}_{i}", item) for i, item in enumerate(value.items))
-        frame.variables[name] = type(value)(parts)
+        frame.variables[name] = replace(value, items=parts)
     elif isinstance(value, Dict):
         parts = tuple(_part(emit, f"{name}_{field}", item)
                       for field, item in zip(value.names, value.items, strict=True))
@@ -263,6 +265,10 @@ def lower_augment(emit: Emitter, statement: nodes.Augment, after: Names) -> bool
             return True
     current = expression(emit, statement.target)
     value = expression(emit, statement.value)
+    if isinstance(current, List) and isinstance(statement.target, nodes.Local):
+        name = statement.target.name
+        raise Refusal(f"{name} {statement.operator}= changes the list under all of its names; write {name} = {name} "
+                      f"{statement.operator} ...")
     if isinstance(current, Array) and isinstance(statement.target, nodes.Local):
         _augment_array(emit, statement, current, value)
         return True

@@ -81,7 +81,7 @@ def lower_called(emit: Emitter, node: nodes.Called) -> Value:
 @lowers_node(nodes.TupleOf)
 def lower_tuple_of(emit: Emitter, node: nodes.TupleOf) -> Value:
     """Return a tuple."""
-    return Tuple(tuple(expression(emit, item) for item in node.items))
+    return Tuple(tuple(expression(emit, item) for item in node.items), node.names)
 
 
 @lowers_node(nodes.ListOf)
@@ -110,6 +110,8 @@ def lower_field_of(emit: Emitter, node: nodes.FieldOf) -> Value:
 def lower_attribute(emit: Emitter, node: nodes.Attribute) -> Value:
     """Return ``value.name``: a property, or a method to be called."""
     value = expression(emit, node.value)
+    if isinstance(value, Tuple) and node.name in value.names:
+        return value.items[value.names.index(node.name)]
     if isinstance(value, Number | Array) and node.name in PROPERTIES and not (
             node.name == "dtype" and value.type.weak):
         return attribute(emit, value, node.name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +14,23 @@ from vispark.translate.codegen.lowering import call_library
 from vispark.translate.codegen.scalar.casts import literal
 from vispark.translate.codegen.scalar.scalars import NeedsStatic
 from vispark.translate.codegen.syntax.operators import settled
+from vispark.translate.frontend.checks import LIST_RETURNED
 from vispark.translate.ir import liveness, nodes
 from vispark.translate.ir.errors import Refusal, TranslationError
 from vispark.translate.ir.liveness import NONE, Names
 from vispark.translate.ir.values import (
     Array,
+    DictType,
+    List,
+    ListType,
     LocalFunction,
     Method,
     Named,
+    NamedTupleType,
     Nothing,
     Number,
     Tuple,
+    Type,
     Value,
     describe,
     join_types,
@@ -133,6 +140,8 @@ def lower_return(emit: Emitter, statement: nodes.Return, after: Names) -> bool:
 def _give(emit: Emitter, value: Value) -> None:
     returns, kind = emit.frame.returns, type_of(value) if not isinstance(value, LocalFunction) else None
     assert returns is not None
+    if kind is not None and emit.frame.depth == 1:
+        _check_result(kind)
     returns.tests += emit.tests
     if kind is None:
         returns.keep(value)
@@ -149,6 +158,22 @@ def _give(emit: Emitter, value: Value) -> None:
     returns.keep(value)
     if returns.jumps:
         emit.line("return;")
+
+
+def _check_result(kind: Type) -> None:
+    """Check the type of what becomes a record, which is a number, an array, or a tuple or a dict of these.
+
+    Raises
+    ------
+    Refusal
+        Where it has a list or a named tuple in it, which would come back as something else.
+    """
+    if isinstance(kind, ListType):
+        raise Refusal(LIST_RETURNED)
+    if isinstance(kind, NamedTupleType):
+        raise Refusal(f"{shown(kind)} would come back as a plain tuple; write tuple(...) of it, or a dict of fields")
+    for item in kind if isinstance(kind, tuple) else kind.items if isinstance(kind, DictType) else ():
+        _check_result(item)
 
 
 def _bound(emit: Emitter, function: LocalFunction, arguments: tuple[Value, ...],
@@ -177,6 +202,6 @@ def _argument(emit: Emitter, name: str, value: Value) -> Value:
     """Compute an argument once, however often the function reads it."""
     if isinstance(value, Number) and not value.known:
         return emit.fixed(value, name)
-    if isinstance(value, Tuple):
-        return Tuple(tuple(_argument(emit, name, item) for item in value.items))
+    if isinstance(value, Tuple | List):
+        return replace(value, items=tuple(_argument(emit, name, item) for item in value.items))
     return value

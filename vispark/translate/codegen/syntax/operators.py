@@ -59,6 +59,8 @@ def operate(emit: Emitter, symbol: str, left: Value, right: Value) -> Value:
     if symbol == "**" and isinstance(left, Array) and left.type.kind == "b":
         raise Refusal("** of bools has several types in NumPy, by the exponent's value; write .astype(int) before")
     if isinstance(left, Tuple | List) and isinstance(right, Tuple | List) and symbol == "+":
+        if type(left) is not type(right):
+            raise Refusal(f"Python has no + of {describe(left)} and {describe(right)}")
         return type(left)((*left.items, *right.items))
     if isinstance(left, Number) and isinstance(right, Tuple | List) and symbol == "*":
         left, right = right, left
@@ -267,6 +269,6 @@ def settled(value: Any, fresh: bool = False) -> Any:
     """
     if isinstance(value, Array):
         return dataclasses.replace(value, volatile=False, storage="", fresh=fresh)
-    if isinstance(value, Tuple):
-        return Tuple(tuple(map(settled, value.items)))
+    if isinstance(value, Tuple | List):
+        return dataclasses.replace(value, items=tuple(map(settled, value.items)))
     return dataclasses.replace(value, variable=False) if isinstance(value, Number) else value

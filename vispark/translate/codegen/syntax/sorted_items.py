@@ -133,7 +133,7 @@ def _column(emit: Emitter, items: Sequence[Value]) -> _At:
     if isinstance(first, Tuple):
         columns = [_column(emit, column) for column in zip(*(item.items for item in items if isinstance(item, Tuple)),
                                                            strict=True)]
-        return lambda place: Tuple(tuple(at(place) for at in columns))
+        return lambda place: replace(first, items=tuple(at(place) for at in columns))
     if isinstance(first, Number):
         numbers = [item for item in items if isinstance(item, Number)]
         return functools.partial(_number_at, _stored(emit, numbers, first.type, "items"), numbers)

@@ -24,6 +24,8 @@ from vispark.translate.ir.values import (
     ArrayType,
     Dict,
     List,
+    ListType,
+    NamedTupleType,
     Nothing,
     Number,
     RaggedRow,
@@ -256,9 +258,10 @@ def picked(emit: Emitter, items: tuple[Value, ...], index: Number, subscript: st
         raise Refusal("an empty tuple has no items")
     whole = functools.reduce(join_types, map(type_of, items))
     index = emit.fixed(index)
-    if isinstance(whole, tuple):
-        parts = zip(*(item.items for item in items if isinstance(item, Tuple)), strict=True)
-        return Tuple(tuple(picked(emit, part, index, subscript) for part in parts))
+    if isinstance(whole, tuple | NamedTupleType | ListType):
+        parts = zip(*(item.items for item in items if isinstance(item, Tuple | List)), strict=True)
+        found = tuple(picked(emit, part, index, subscript) for part in parts)
+        return List(found) if isinstance(whole, ListType) else Tuple(found, getattr(whole, "names", ()))
     if not isinstance(whole, Scalar | ArrayType):
         raise Refusal(f"the index of a tuple's item must be known before the kernel runs where the items are "
                       f"{shown(whole)}")
