@@ -63,11 +63,14 @@ def part(draw, ndim):
 @st.composite
 def partitions(draw):
     """Partitions of all forms."""
-    form = draw(st.sampled_from(["plain", "tuple", "dict"]))
+    form = draw(st.sampled_from(["plain", "tuple", "tuple with rows", "dict"]))
     if form == "plain":
         values = draw(part(draw(st.integers(0, 3))))
     elif form == "tuple":
         values = st.tuples(*draw(st.lists(SMALL, min_size=1, max_size=5).filter(lambda parts: len(parts) != 2)))
+    elif form == "tuple with rows":
+        fields = [draw(part(1)), *[draw(part(draw(st.integers(0, 1)))) for _ in range(draw(st.integers(2, 3)))]]
+        values = st.tuples(*draw(st.permutations(fields)))
     else:
         names = draw(st.lists(st.text(min_size=1), min_size=1, max_size=3, unique=True))
         fields = [draw(part(draw(st.integers(0, 2)))) for _ in names]

@@ -271,9 +271,23 @@ ON_ROWS = {
     "values": collected(lambda r: r.values()),
 }
 
-CASES = [(name, data, case) for data, cases in ((NUMBERS, ON_NUMBERS), (PAIRS, ON_PAIRS), (ROWS, ON_ROWS))
+# Of tuples of several types, and of tuples with rows in them.
+ON_TUPLES = {
+    "filter": collected(lambda r: r.filter(lambda t: t[0] > 1)),
+    "map": collected(lambda r: r.map(lambda t: (t[0], t[-1] * 2, t[0] % 2))),
+    "sample": collected(lambda r: r.sample(False, 0.5, 3)),
+    "sortBy": collected(lambda r: r.sortBy(lambda t: -t[0], numPartitions=2)),
+    "take": ordered(lambda r: [r.take(number) for number in (0, 1, 3, 100)]),
+    "takeOrdered": ordered(lambda r: r.takeOrdered(2, key=lambda t: -t[0])),
+}
+TUPLES = [[(1, 0.5, True), (3, 1.5, False)], [], [(2, 2.5, True)]]
+TUPLES_WITH_ROWS = [[(1, np.float32([1, 2]), 0.5), (3, np.float32([3, 4]), 1.5)], [], [(2, np.float32([5, 6]), 2.5)]]
+
+CASES = [(name, data, case) for data, cases in ((NUMBERS, ON_NUMBERS), (PAIRS, ON_PAIRS), (ROWS, ON_ROWS),
+                                                (TUPLES, ON_TUPLES), (TUPLES_WITH_ROWS, ON_TUPLES))
          for name, case in cases.items()]
-KIND = {id(NUMBERS): "numbers", id(PAIRS): "pairs", id(ROWS): "rows"}
+KIND = {id(NUMBERS): "numbers", id(PAIRS): "pairs", id(ROWS): "rows", id(TUPLES): "tuples",
+        id(TUPLES_WITH_ROWS): "tuples with rows"}
 
 
 def of_pyspark(name: str) -> bool:

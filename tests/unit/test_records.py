@@ -142,6 +142,14 @@ class TestElements:
                    for b, g in zip(row, given, strict=True))
         assert packed.signatures[0].fields[0].shape == (len(records), len(records[0]))
 
+    @pytest.mark.parametrize("records", [
+        [(i, np.arange(3.0) + i, 0.5 * i) for i in range(4)], [(np.zeros(2, "f4"),) * 3, (np.ones(2, "f4"),) * 3],
+        [(True, np.arange(2), np.float32(3), 1j)], [(0, np.zeros(0), 1)]], ids=str)
+    def test_tuples_with_rows_are_held_item_by_item(self, records):
+        packed = check(records, "elements")
+        assert packed.layout.tupled and packed.layout.sent
+        assert [field.name for field in packed.signatures[0].fields] == list(map(str, range(len(records[0]))))
+
     def test_fields(self):
         records = [{"y": float(i), "x": np.arange(3, dtype="i2") * i, "n": np.uint8(i)} for i in range(4)]
         packed = check(records, "elements")
@@ -363,7 +371,7 @@ class TestRefused:
     @pytest.mark.parametrize("record, message", [
         (((1, 2), 3, 4), "position 0 of record 0 is a .key, value. pair; a row holds numbers"),
         ((1, "a", 3), "position 1 of record 0 is a str"), ((1, None, 3), "position 1 of record 0 is None"),
-        ((ROW, ROW, ROW), "position 0 of record 0 is a 1-D array of float64; a row holds numbers; for arrays"),
+        ((1, np.zeros((2, 2)), 3), "position 1 of record 0 is a 2-D array of float64; a tuple holds numbers and rows"),
         ((np.array(1), np.array(2), np.array(3)), "0-D array of int64; a row holds numbers"),
         ({"a": {"b": 1}}, "field 'a' of record 0 is a dict of 'b'; a field is a number or an array"),
         ({"a": (1, 2, 3)}, "field 'a' of record 0 is a tuple of 3; a field is a number"),

@@ -361,8 +361,12 @@ def ordered_by_key(source: RecordedRDD, action: str, ascending: bool, partitions
 
 
 def ordered_by(source: RecordedRDD, key: Callable[[Any], Any], ascending: bool, partitions: int) -> Any:
-    """Return the VRDD of ``sortBy``, or None where Spark is to sort."""
+    """Return the VRDD of ``sortBy``, or None where Spark is to sort, with the reason told."""
     if not source._is_held():
+        return None
+    if reason := _why_not_whole(source):
+        source._folds["sortBy"] = reason
+        tell(source.ctx, "sortBy", f"VRDD {source._shown()}", reason)
         return None
 
     def with_key(record):       # type: ignore[no-untyped-def]
@@ -392,9 +396,7 @@ def filtered(source: RecordedRDD, function: Callable[[Any], Any]) -> Any:
     def without_mark(pair):     # type: ignore[no-untyped-def]
         return pair[1]
 
-    layouts = [each.layout for each in source._results() if each.count]
-    reason = next(filter(None, [not_whole(replace(layout.item(layout.wanted), only="") if layout.wanted
-                                          else layout) for layout in layouts]), "")
+    reason = _why_not_whole(source)
     try:
         if not reason:
             marked = vmap(source, with_mark)
@@ -461,6 +463,13 @@ def _with_types_of(before: RecordLayout, keyed: RecordLayout) -> RecordLayout:
         and parts[part.name].form == part.form else part for part in keyed.parts]))
 
 
+def _why_not_whole(source: RecordedRDD) -> str:
+    """Return the reason why a function of elements is not one of records for what a VRDD has; "" if it is."""
+    layouts = [each.layout for each in source._results() if each.count]
+    return next(filter(None, [not_whole(replace(layout.item(layout.wanted), only="") if layout.wanted
+                                        else layout) for layout in layouts]), "")
+
+
 def not_whole(layout: RecordLayout) -> str:
     """Return the reason why a function of elements is not one of records; "" if it is."""
     if layout.keyed or layout.only:
@@ -469,7 +478,7 @@ def not_whole(layout: RecordLayout) -> str:
         return "the records are blocks, which are taken one by one"
     if layout.ragged:
         return "the records are rows of several lengths, which stay where they are"
-    if layout.named or any(part.form == "tuple" for part in layout.parts):
+    if layout.named or layout.sent or any(part.form == "tuple" for part in layout.parts):
         return "the records are dicts or tuples that were sent, and a vmap gives them back as others"
     return ""
 

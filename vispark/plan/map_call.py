@@ -462,8 +462,8 @@ def _element(spec: MapSpec, layout: RecordLayout, signature: Signature, whole: b
 
 
 def _python(spec: MapSpec, layout: RecordLayout, signature: Signature) -> Mapping[str, tuple[tuple[str, bool], ...]]:
-    """Return the fields that are tuples, or Python's numbers in a pair, where a function gets these as from ``map``:
-    dtype of the number or of each item of the tuple, and whether it is a Python number.
+    """Return the fields that are tuples, or Python's numbers in a pair or a tuple, where a function gets these as from
+    ``map``: dtype of the number or of each item of the tuple, and whether it is a Python number.
     """
     is_pair = bool(layout.key) and not layout.keyed
     if not is_pair and spec.of not in ("record", "value"):
@@ -474,7 +474,7 @@ def _python(spec: MapSpec, layout: RecordLayout, signature: Signature) -> Mappin
         types = tuple([(held_as(name).name, name in BY_NAME) for name in part.types])
         if part.form == "tuple":
             found[part.name] = types if len(types) > 1 else types * widths[part.name]
-        elif is_pair and part.form == "number" and types[0][1]:
+        elif (is_pair or layout.sent) and part.form == "number" and types[0][1]:
             found[part.name] = types
     return found
 

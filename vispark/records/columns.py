@@ -100,7 +100,8 @@ def _joined(rows: list[np.ndarray], dtype: np.dtype) -> np.ndarray:
 
 
 def columns(values: list[Any], keyed: bool) -> list[Column | SparseColumn]:
-    """Return the columns of a partition's values, which are not empty.
+    """Return the columns of a partition's values, which are not empty; of tuples with arrays in them one for each
+    position, as :attr:`RecordLayout.tupled` has them.
 
     Raises
     ------
@@ -111,7 +112,7 @@ def columns(values: list[Any], keyed: bool) -> list[Column | SparseColumn]:
     if type(values[0]) is dict:
         return _fields(values, subject)
     if type(values[0]) is tuple:
-        return [_tuples(values, subject)]
+        return _tuples(values, subject)
     return [_column(values, "", subject)]
 
 
@@ -202,7 +203,8 @@ def _arrays(values: list[np.ndarray], name: str, subject: Subject) -> Column:
     return Column(part, subject, 0, np.fromiter(map(itemgetter(()), values), native, len(values)))
 
 
-def _tuples(values: list[tuple[Any, ...]], subject: Subject) -> Column:
+def _tuples(values: list[tuple[Any, ...]], subject: Subject) -> list[Column | SparseColumn]:
+    """Return the columns of tuples: one of rows where they hold numbers, or one for each position, named after it."""
     _check_types(values, subject)
     width = len(values[0])
     if not width:
@@ -214,8 +216,12 @@ def _tuples(values: list[tuple[Any, ...]], subject: Subject) -> Column:
         raise mixed(subject, index, values[index], values[0]) if is_pair(values[index]) else \
             _ragged(subject, index, list(map(len, values)))
     if len(set(map(type, chain.from_iterable(values)))) == 1 and is_number(values[0][0]):
-        return _uniform(values, width, subject)
-    return _varied(values, width, subject)
+        return [_uniform(values, width, subject)]
+    parts = [_column(list(map(itemgetter(position), values)), "", _position(subject, position))
+             for position in range(width)]
+    if any(part.ndim for part in parts):
+        return [_item(part, position, values[0]) for position, part in enumerate(parts)]
+    return [_varied(parts, values, subject)]
 
 
 def _uniform(values: list[tuple[Any, ...]], width: int, subject: Subject) -> Column:
@@ -230,15 +236,21 @@ def _uniform(values: list[tuple[Any, ...]], width: int, subject: Subject) -> Col
     return Column(RecordPart("", "tuple", (name,)), subject, 1, array.reshape(len(values), width))
 
 
-def _varied(values: list[tuple[Any, ...]], width: int, subject: Subject) -> Column:
+def _item(column: Column | SparseColumn, position: int, first: tuple[Any, ...]) -> Column | SparseColumn:
+    """Return the column of one position of tuples with arrays in them, which it is named after."""
+    if column.ndim > 1:
+        raise refused(column.subject, 0, first[position], "a tuple holds numbers and rows; use a dict with a name for "
+                      "each")
+    return replace(column, part=replace(column.part, name=str(position)))
+
+
+def _varied(parts: list[Any], values: list[tuple[Any, ...]], subject: Subject) -> Column:
     """Return rows with numbers of several types, held in the smallest dtype that NumPy promotes them to."""
-    parts = [_column(list(map(itemgetter(position), values)), "", _position(subject, position))
-             for position in range(width)]
     for position, part in enumerate(parts):
         if part.part.form != "number":
             raise refused(part.subject, 0, values[0][position], _ROW_ADVICE)
     row = RecordPart("", "tuple", tuple(part.part.types[0] for part in parts))
-    array = np.empty((len(values), width), row.dtype)
+    array = np.empty((len(values), len(parts)), row.dtype)
     for position, part in enumerate(parts):
         array[:, position] = part.items
         _check_exact(np.asarray(part.items), array[:, position], part.subject)

@@ -88,7 +88,8 @@ class RecordLayout:
     parts : tuple of RecordPart
         One without a name, or a dict's fields in their order. None for an empty partition.
     tupled : bool
-        Whether the values are tuples that ``vmap`` made: parts are named after their places, such as ``"1.0"``.
+        Whether the values are tuples that ``vmap`` made, or that hold rows: parts are named after their places, such
+        as ``"1.0"``.
     only : str
         ``"keys"``: of pairs only the keys are left, and no blocks. ``"0"`` or ``"1"``: of records that are no pairs,
         only this item is wanted. Else empty.
@@ -99,6 +100,8 @@ class RecordLayout:
         type; else empty.
     folded : bool
         Whether the blocks are what a fold inside of each left: then a function is of the whole of them.
+    sent : bool
+        Whether the values are tuples that were sent as they are, with rows in them.
     """
 
     kind: str
@@ -109,6 +112,7 @@ class RecordLayout:
     grid: GridSpec | None = None
     key: str = ""
     folded: bool = False
+    sent: bool = False
 
     @property
     def ragged(self) -> bool:
@@ -194,7 +198,7 @@ class RecordLayout:
         if merge and self.named:
             written = {part.name: part for part in self.parts} | written
         return replace(self, keyed=self.keyed and not pair, parts=tuple(written.values()), tupled=tupled, only="",
-                       key=self.key if self.keyed and not pair else "")
+                       key=self.key if self.keyed and not pair else "", sent=False)
 
     def _mapped(self, name: str, dtype: np.dtype, is_array: bool, number: str, python: bool) -> RecordPart:
         if is_array:
@@ -226,7 +230,8 @@ class RecordLayout:
         """Return the layout of one item of the tuples alone."""
         parts = tuple([replace(part, name=name_in(item, part.name)) for part in self.parts
                        if item_of(part.name) == item])
-        return replace(self, parts=parts, tupled=bool(parts[0].name))
+        tupled = bool(parts[0].name)
+        return replace(self, parts=parts, tupled=tupled, sent=self.sent and tupled)
 
 
 def item_of(name: str) -> str:

@@ -97,8 +97,8 @@ def pack(records: Iterable[Any], *, seal: Callable[[bytes], bytes]) -> Packed:
     Parameters
     ----------
     records : iterable
-        Numbers, arrays, tuples of numbers, dicts of numbers and arrays, or (key, value) pairs with such values; all
-        alike. Of :class:`Rows` the arrays are taken as they are.
+        Numbers, arrays, tuples of numbers and rows, dicts of numbers and arrays, or (key, value) pairs with such
+        values; all alike. Of :class:`Rows` the arrays are taken as they are.
     seal : callable
         Puts a tag before the keys' blob, as :meth:`Keyring.seal` does.
 
@@ -129,13 +129,15 @@ def pack(records: Iterable[Any], *, seal: Callable[[bytes], bytes]) -> Packed:
     if grid is not None:
         return Packed(RecordLayout("grid", keyed, parts, grid=grid), len(records), keys, found,
                       tuple(key.number for key in names))
+    tupled = type(records[0][1] if keyed else records[0]) is tuple and len(found) > 1
     kind = "blocks" if any(column.ndim > 1 for column in found) else "elements"
     if kind == "elements":
         parts, found = stacked(found)
     elif any(isinstance(column, SparseColumn) for column in found):
         raise RecordError("sparse vectors stand beside arrays of two dimensions or more, and blocks hold none")
     numbers = numbers_of(names) if keyed else None
-    return Packed(RecordLayout(kind, keyed, parts, key=numbers[0] if numbers else ""), len(records), keys, found)
+    layout = RecordLayout(kind, keyed, parts, tupled, key=numbers[0] if numbers else "", sent=tupled)
+    return Packed(layout, len(records), keys, found)
 
 
 def stacked(given: Sequence[Column | SparseColumn | FlatRowsColumn]) -> tuple[tuple[RecordPart, ...], list[Any]]:

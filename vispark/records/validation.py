@@ -14,7 +14,7 @@ from vispark.records.layout import NUMERIC, PYTHON
 
 ARRAYS = (np.ndarray, np.memmap)
 
-_RIGHT = ("a record is a number, a numeric array, a tuple of numbers, a dict of numbers and arrays, "
+_RIGHT = ("a record is a number, a numeric array, a tuple of numbers and rows, a dict of numbers and arrays, "
           "or a (key, value) pair with such a value")
 
 
