@@ -12,9 +12,10 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vispark.migrate.capture import Opaque, RunCapture, decoded, digest_of, encoded
+from vispark.migrate.capture import CapturedCall, Opaque, RunCapture, decoded, digest_of, encoded
 from vispark.migrate.cli import main
 from vispark.migrate.errors import UNKNOWN, CaptureError
+from vispark.migrate.probed_chains import ProbedCall, chain_of
 from vispark.migrate.typed import described, typed_verdict
 
 _NUMBERS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.complex_numbers(
@@ -92,3 +93,12 @@ def test_types_decide():
     (["a"], "str"), ([np.zeros(2), np.zeros(3)], "")])
 def test_records_are_described(records: list, wanted: str):
     assert wanted in described(records)
+
+
+def test_what_a_loop_makes_of_its_own_result_ends():
+    calls = [CapturedCall(number, "job.py", 1, 1, 1, method, on=on)
+             for number, (method, on) in enumerate([("cache", None), ("join", 2), ("map", 1), ("count", 2)])]
+    capture = RunCapture("job.py", [], "", calls=calls)
+    assert [each.method for each in capture.before(calls[3])] == ["map", "join"]
+    made = {each.number: ProbedCall(each, (), {}) for each in calls}
+    assert chain_of(3, made, {0: [1.0]}) == ([], None)

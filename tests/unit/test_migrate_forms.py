@@ -6,6 +6,7 @@ import errno
 import importlib
 import json
 import textwrap
+from collections import namedtuple
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from vispark.migrate.from_source import qualify_source
 from vispark.migrate.history import History
 from vispark.migrate.notebooks import notebook_with, script_of
 from vispark.migrate.port import PortedProgram, port
+from vispark.migrate.record_forms import RecordForm, verdict_by_form
 from vispark.migrate.sites import SourceProgram
 from vispark.migrate.typed import as_dicts, is_of_pairs, of_dicts, typed_verdict
 
@@ -178,6 +180,7 @@ DICTS = 'sc.textFile(path).map(lambda line: read(line)).map(lambda kv: {"key": k
 
 @pytest.mark.parametrize(("function", "changed"), [
     ("lambda p: p[1] * (p[0] - w)", 'lambda p: p["value"] * (p["key"] - w)'),
+    ("lambda p: f(p) * p[-1]", 'lambda p: f((p["key"], p["value"])) * (p["key"], p["value"])[-1]'),
     ("gradient", 'lambda kv: gradient((kv["key"], kv["value"]))')])
 def test_pairs_become_dicts_before_the_cache(function: str, changed: str):
     found = _port(f"{BEFORE}for i in b:\n    w -= data.map({function}).reduce(lambda a, b: a + b)\n")
@@ -217,8 +220,6 @@ def test_two_cached_rdds_of_several_kinds_take_a_decision(other: list | None, sa
 
 
 @pytest.mark.parametrize(("text", "said"), [
-    ("for i in b:\n    w -= data.map(lambda p: f(p)).sum()\n", "make them dicts before the cache"),
-    ("for i in b:\n    w -= data.map(lambda p: p[-1]).sum()\n", "make them dicts before the cache"),
     ("for i in b:\n    w -= data.map(lambda p: max(p[0] for p in x)).sum()\n", "make them dicts before the cache"),
     ("for i in b:\n    w -= data.map(lambda p: p[1]).sum()\nprint(data.lookup(3))\n", "goes over the pairs, too")])
 def test_pairs_that_take_a_decision(text: str, said: str):
@@ -322,3 +323,69 @@ def test_a_file_that_cannot_be_written_is_as_it_was(words: tuple[str, ...], tmp_
         assert ended.exit_code == UNKNOWN and "job.py cannot be written: No space left" in ended.output
     assert (tmp_path / "job.py").read_text() == WRITTEN and sorted(each.name for each in tmp_path.glob("*job*")) == [
         "job.py"]
+
+
+# -- tuples ----------------------------------------------------------------------------------------------------------
+
+Spot = namedtuple("Spot", "label x y")
+Both = namedtuple("Both", "label x")
+
+
+def _energy(spot: Any) -> float:
+    return spot.x * spot.y + spot.label
+
+
+@pytest.mark.parametrize(("function", "records", "form"), [
+    (lambda r: r[0] % 2, [(1, 0.5, 2.0), (3, 1.5, 2.5)], RecordForm(of="record")),
+    (lambda r: r[0] * r[2], [(1.0, 0.5, 2.0)], RecordForm()),
+    (lambda r: (r[2] - r[1].sum() + r[1][r[0]], 1), [(1, np.arange(3.0), 2.0)], RecordForm(of="record")),
+    (lambda r: r[1][0] * r[0], [(1, (2.0, 3.0, 4.0))], RecordForm(of="record")),
+    (_energy, [Spot(1, 0.5, 2.0)], RecordForm(of="record")),
+    (lambda p: p.x * 2, [Both(1, 0.5)], RecordForm(pairs=True))])
+def test_records_have_a_form_with_which_functions_translate(function: Any, records: list, form: RecordForm):
+    said, found, (asked, held) = verdict_by_form([(function, "")], records)
+    assert said.is_read and found == form
+    assert [asked[0][0](each) for each in held] == [function(each) for each in records]
+
+
+def _tuples(text: str, **known: Any) -> PortedProgram:
+    """The port of a program whose cached records are tuples, with what a recording knows of its maps."""
+    program, arrays = SourceProgram("job.py", text), {}
+    calls = [CapturedCall(number, "job.py", call.line, call.node.end_lineno, call.node.end_col_offset, call.method,
+                          times=3, is_read=True, **(known if call.method in ("map", "filter") else {}),
+                          sample=encoded([(1, 0.5, 2.0)], arrays) if call.method == "cache" else None)
+             for number, call in enumerate(program.calls)]
+    return port(program, RunCapture("job.py", [], digest_of(text), calls=calls, arrays=arrays))
+
+
+HELD = "from spots import Spot\ndata = sc.parallelize(a).cache()\n"
+
+
+def test_tuples_of_several_types_are_ported_as_records():
+    found = _tuples(HELD + "for i in b:\n    n = data.map(lambda r: r[0] % i).sum()\n", of="record")
+    assert 'n = data.vmap(lambda r: r[0] % i, of="record").sum()' in found.text
+
+
+@pytest.mark.parametrize(("function", "changed"), [
+    ("lambda s: s.x * s[0] + f(s)", "lambda s: s[1] * s[0] + f(Spot(*s))"),
+    ("energy", "lambda each: energy(Spot(*each))")])
+def test_named_tuples_become_tuples_before_the_cache(function: str, changed: str):
+    found = _tuples(f"{HELD}print(data.take(2))\nfor i in b:\n    n = data.map({function}).sum()\n", of="record",
+                    named=["Spot", "label", "x", "y"])
+    assert found.refused == () and 'data = sc.parallelize(a).map(tuple).cache("GPU")\n' in found.text
+    assert f'n = data.vmap({changed}, of="record").sum()\n' in found.text
+    assert "print([Spot(*each) for each in data.take(2)])\n" in found.text
+
+
+def test_named_tuples_of_a_class_without_a_name_take_a_decision():
+    found = _tuples(HELD + "for i in b:\n    n = data.map(lambda s: s.x).sum()\n", of="record", named=["Other", "x"])
+    assert found.loops == () and "a class for which the program has no name at its top" in found.refused[0]
+
+
+def test_a_filter_that_workers_do_stays_as_it_is():
+    text = ("data = sc.parallelize(a).cache()\nfor i in b:\n    left = data.filter(lambda p: p > i)\n"
+            "    n, s = left.count(), left.map(lambda p: p * i).sum()\n")
+    assert "left = data.filter(lambda p: p > i)\n    n, s = left.count(), left.vmap(lambda p: p * i).sum()" \
+        in _tuples(text).text
+    refused = _tuples(text, stays="the records are pairs")
+    assert refused.loops == () and "the records are pairs" in refused.refused[0]

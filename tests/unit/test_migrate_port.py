@@ -88,7 +88,7 @@ def test_what_a_filter_leaves_of_pairs_is_counted_by_their_fields():
     capture = _captured(text, [(1.0, 2.0)], ("filter", {"pairs": True}))
     assert 'data.vmap(lambda p: 1 if p["key"] > i else 0).sum()' in port(SourceProgram("job.py", text), capture).text
     named = text.replace("lambda p: p[0] > i", "good")
-    assert "a lambda of the pair" in port(SourceProgram("job.py", named), _captured(
+    assert "its records are pairs; write a lambda" in port(SourceProgram("job.py", named), _captured(
         named, [(1.0, 2.0)], ("filter", {"pairs": True}))).refused[0]
 
 

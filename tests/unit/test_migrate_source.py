@@ -115,10 +115,10 @@ def test_a_chain_that_leaves_the_device_gains_nothing():
     answer = _of("""
         data = sc.parallelize(x).cache()
         for _ in range(3):
-            data.map(lambda x: x + 1).filter(lambda x: x > 2).collect()
+            data.map(lambda x: x + 1).flatMap(lambda x: [x, x]).collect()
         """)
     assert not answer.qualifies
-    assert any("leave it at line 4, .filter" in each.detail for each in answer.loops[0].advice)
+    assert any("leave it at line 4, .flatMap" in each.detail for each in answer.loops[0].advice)
 
 
 def test_what_is_not_cached_is_warned_of():

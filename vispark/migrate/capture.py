@@ -11,6 +11,7 @@ import json
 import math
 import os
 import zipfile
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,12 @@ class CapturedCall:
         Records of what is cached, and the bytes that one takes on a device.
     pairs : bool
         Whether its function is one of pairs, and translates where these are dicts.
+    of : str
+        What ``vmap`` has to be told of its records, as ``"record"`` of tuples whose items differ in type.
+    named : list of str
+        The class's name and the fields of the named tuples that its function is of; empty for other records.
+    stays : str
+        Why its port has it as a Spark job although the function translates; of filters.
     operations : dict
         Operations by dtype and kind that its function, and those of the maps before it, take for one record.
     traffic : list of float
@@ -84,6 +91,9 @@ class CapturedCall:
     operations: dict[str, float] = field(default_factory=dict)
     traffic: list[float] = field(default_factory=list)
     pairs: bool = False
+    of: str = ""
+    named: list[str] = field(default_factory=list)
+    stays: str = ""
     probes: dict[str, list[float | None]] = field(default_factory=dict)
 
 
@@ -112,6 +122,16 @@ class RunCapture:
     arrays: dict[str, np.ndarray] = field(default_factory=dict)
     version: int = VERSION
     folder: str = ""
+
+    def before(self, call: CapturedCall) -> Iterator[CapturedCall]:
+        """Yield the operations that a call is on the results of, from the last one back; of a loop that makes an RDD
+        of its own result each once.
+        """
+        seen, number = {call.number}, call.on
+        while number is not None and number not in seen:
+            seen.add(number)
+            yield self.calls[number]
+            number = self.calls[number].on
 
     def write(self, folder: Path) -> None:
         """Write it into a folder that only its owner can read.

@@ -19,7 +19,7 @@ from vispark.migrate.modules_beside import called_in_loops
 from vispark.migrate.row_functions import FunctionOfRow, rows_of
 from vispark.migrate.rules import NOT_CACHED, LoopRules
 from vispark.migrate.sites import RddCall, SourceProgram
-from vispark.migrate.typed import AS_DICTS
+from vispark.migrate.typed import AS_DICTS, AS_TUPLES
 
 
 def qualify_capture(capture: RunCapture, target: PredictionTarget | None = None) -> Qualification:
@@ -94,7 +94,8 @@ def asking_recorded(recorded: dict[RddCall, CapturedCall]) -> Callable[[RddCall]
             return Verdict(False, "it did not run")
         if found.is_read is None:
             return Verdict(False, NOT_CACHED)
-        return Verdict(found.is_read, AS_DICTS if found.pairs else found.reason, found.reason_line)
+        reason = AS_DICTS if found.pairs else AS_TUPLES if found.named else found.reason
+        return Verdict(found.is_read, reason if found.is_read else found.reason, found.reason_line, found.stays)
     return ask
 
 

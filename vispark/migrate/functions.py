@@ -54,11 +54,14 @@ class Verdict:
         Why not, in the translator's words and in one line; or the fold's name.
     line : int
         The line of the reason, 0 if there is none.
+    stays : str
+        Why a port has a filter as a Spark job although its function is read.
     """
 
     is_read: bool
     reason: str = ""
     line: int = 0
+    stays: str = ""
 
 
 class FunctionMaker:

@@ -1,24 +1,79 @@
-"""Ports of functions that take pairs apart: before the cache these become dicts, whose fields the functions read."""
+"""Ports of functions that take records apart: before the cache pairs become dicts, whose fields the functions read, and
+named tuples become tuples.
+"""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from vispark.migrate.edits import Edit, SourceBytes
 from vispark.migrate.sites import RddCall, SourceProgram
 
 #: What makes dicts of pairs, before a cache.
 TO_DICTS = '.map(lambda kv: {"key": kv[0], "value": kv[1]})'
-_FIELDS = {0: '"key"', 1: '"value"'}
-#: Actions whose lists of dicts become lists of pairs again.
+#: Actions whose lists of records become lists of those as before again.
 LISTS = frozenset(["collect", "take", "takeSample"])
-#: Operations for which it is the same whether records are pairs or dicts.
+#: Operations for which it is the same what records are.
 _BLIND = frozenset(["count", "unpersist", "isEmpty", "setName"])
 
 
-def function_edits(text: SourceBytes, function: ast.expr) -> list[Edit] | None:
-    """Return the edits that make a function of pairs one of dicts; None where that takes a hand.
+@dataclass(frozen=True)
+class TakenApart:
+    """Records that a port holds as something else: pairs as dicts, named tuples of three fields or more as tuples.
+
+    Attributes
+    ----------
+    name : str
+        The name that the program has for the named tuples' class; empty for plain pairs.
+    fields : tuple of str
+        Of named tuples.
+    """
+
+    name: str = ""
+    fields: tuple[str, ...] = ()
+
+    @property
+    def dicts(self) -> bool:
+        """Whether they become dicts."""
+        return len(self.fields) in (0, 2)
+
+    @property
+    def what(self) -> str:
+        """The records as an error calls them."""
+        return "named tuples" if self.fields else "pairs"
+
+    @property
+    def become(self) -> str:
+        """The form that a port has them in, as an error calls it."""
+        return "dicts" if self.dicts else "tuples"
+
+    @property
+    def before(self) -> str:
+        """The text before the cache."""
+        return TO_DICTS if self.dicts else ".map(tuple)"
+
+    def again(self, name: str) -> str:
+        """Return the text that makes the record of what the port has in place of it.
+
+        Examples
+        --------
+        >>> TakenApart().again("p"), TakenApart("Point", ("x", "y", "z")).again("p")
+        ('(p["key"], p["value"])', 'Point(*p)')
+        """
+        return f'{self.name}({name}["key"], {name}["value"])' if self.dicts else f"{self.name}(*{name})"
+
+    def part(self, number: int) -> str:
+        """Return the text that takes a part of what the port has."""
+        return ("[\"key\"]", "[\"value\"]")[number] if self.dicts else f"[{number}]"
+
+
+PAIR = TakenApart()
+
+
+def function_edits(text: SourceBytes, function: ast.expr, form: TakenApart = PAIR) -> list[Edit] | None:
+    """Return the edits that make a function of records one of what a port has; None where that takes a hand.
 
     Examples
     --------
@@ -26,33 +81,47 @@ def function_edits(text: SourceBytes, function: ast.expr) -> list[Edit] | None:
     >>> text = SourceBytes(source)
     >>> text.edited(function_edits(text, ast.parse(source, mode="eval").body))
     'lambda p: p["value"] * (p["key"] + 1)'
+    >>> source = "lambda p: f(p) * p.y"
+    >>> text, form = SourceBytes(source), TakenApart("Point", ("x", "y", "z"))
+    >>> text.edited(function_edits(text, ast.parse(source, mode="eval").body, form))
+    'lambda p: f(Point(*p)) * p[1]'
     """
     if isinstance(function, ast.Name):
-        return [Edit(text.start(function), text.end(function),
-                     f'lambda kv: {function.id}((kv["key"], kv["value"]))')]
+        name = "kv" if form.dicts else "each"
+        return [Edit(text.start(function), text.end(function), f"lambda {name}: {function.id}({form.again(name)})")]
     if not isinstance(function, ast.Lambda) or len(function.args.args) != 1 or _binds(function):
         return None
     name, found = function.args.args[0].arg, list[Edit]()
-    read = {each.value: each for each in ast.walk(function.body) if isinstance(each, ast.Subscript)}
+    around = {each.value: each for each in ast.walk(function.body) if isinstance(each, ast.Subscript | ast.Attribute)}
     for each in ast.walk(function.body):
         if isinstance(each, ast.Name) and each.id == name:
-            index = read[each].slice if each in read else None
-            if not isinstance(index, ast.Constant) or not isinstance(index.value, int) or index.value not in _FIELDS:
-                return None
-            found.append(Edit(text.start(index), text.end(index), _FIELDS[index.value]))
+            found += _part_edits(text, each, around.get(each), form)
     return found
 
 
+def _part_edits(text: SourceBytes, name: ast.Name, around: ast.Subscript | ast.Attribute | None,
+                form: TakenApart) -> list[Edit]:
+    """Return the edits of one use of a record, ``around`` which something is taken of it."""
+    match around:
+        case ast.Attribute(attr=field) if field in form.fields:
+            return [Edit(text.end(name), text.end(around), form.part(form.fields.index(field)))]
+        case ast.Subscript(slice=ast.Constant(value=int(number)) as index) if form.dicts and number in (0, 1):
+            return [Edit(text.start(index), text.end(index), ('"key"', '"value"')[number])]
+        case ast.Subscript() if not form.dicts:
+            return []
+    return [Edit(text.start(name), text.end(name), form.again(name.id))]
+
+
 def other_uses(program: SourceProgram, made: set[RddCall], ported: set[RddCall]) -> Iterator[RddCall]:
-    """Yield the operations on cached pairs that would see dicts and are not ported.
+    """Yield the operations on cached records that would see what the port has and are not ported.
 
     Parameters
     ----------
     program : SourceProgram
     made : set of RddCall
-        What makes and keeps the pairs.
+        What makes and keeps the records.
     ported : set of RddCall
-        Operations whose functions are made ones of dicts.
+        Operations whose functions are made ones of what the port has.
     """
     for call in program.calls:
         if program.before(call) in made and call not in made | ported and call.method not in _BLIND:
@@ -62,8 +131,8 @@ def other_uses(program: SourceProgram, made: set[RddCall], ported: set[RddCall])
                 yield call
 
 
-def list_edits(text: SourceBytes, call: RddCall) -> list[Edit]:
-    """Return the edits that make a list of pairs of the list of dicts that an action gives.
+def list_edits(text: SourceBytes, call: RddCall, form: TakenApart = PAIR) -> list[Edit]:
+    """Return the edits that make a list of records of the list of what a port has that an action gives.
 
     Examples
     --------
@@ -72,13 +141,15 @@ def list_edits(text: SourceBytes, call: RddCall) -> list[Edit]:
     >>> text.edited(list_edits(text, program.calls[-1]))
     'x, y = [(kv["key"], kv["value"]) for kv in sc.parallelize(a).take(1)][0]'
     """
-    start, end = text.start(call.node), text.end(call.node)
-    return [Edit(start, start, '[(kv["key"], kv["value"]) for kv in '), Edit(end, end, "]")]
+    start, end, name = text.start(call.node), text.end(call.node), "kv" if form.dicts else "each"
+    return [Edit(start, start, f"[{form.again(name)} for {name} in "), Edit(end, end, "]")]
 
 
-def map_edits(text: SourceBytes, call: RddCall) -> list[Edit] | None:
-    """Return the edits that have a map of pairs that stays in Spark take dicts; None where that takes a hand."""
-    return function_edits(text, call.node.args[0]) if call.method in ("map", "filter", "flatMap", "foreach") \
+def map_edits(text: SourceBytes, call: RddCall, form: TakenApart = PAIR) -> list[Edit] | None:
+    """Return the edits that have a map of records that stays in Spark take what a port has; None where that takes a
+    hand.
+    """
+    return function_edits(text, call.node.args[0], form) if call.method in ("map", "filter", "flatMap", "foreach") \
         and len(call.node.args) == 1 and not call.node.keywords else None
 
 

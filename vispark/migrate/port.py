@@ -16,7 +16,7 @@ from vispark.migrate.edits import Edit, SourceBytes, unified
 from vispark.migrate.from_capture import asking_recorded, asking_rows, recorded_calls
 from vispark.migrate.from_source import asking
 from vispark.migrate.functions import FunctionMaker
-from vispark.migrate.pairs import LISTS, TO_DICTS, function_edits, list_edits, map_edits, other_uses
+from vispark.migrate.pairs import LISTS, PAIR, TakenApart, function_edits, list_edits, map_edits, other_uses
 from vispark.migrate.rules import DRAWS, MAPS, LoopRules
 from vispark.migrate.sites import RddCall, SourceProgram
 from vispark.migrate.typed import PAIRS, described, kind_of, schema_of
@@ -162,7 +162,7 @@ class _Porter:
         bases = {self._base(each, calls) for each in kept}
         for base in bases:
             self._unshared(loop, base)
-        before, edits = self._to_dicts({*kept, *bases}, calls)
+        before, edits = self._taken_apart({*kept, *bases}, calls, bases)
         for each in kept:
             edits += self._cache(each, before)
         for call in calls:
@@ -207,29 +207,53 @@ class _Porter:
                                  f"Spark, by {self.program.where(bad[0].line)}; decide whether there are to be two "
                                  "copies of the data")
 
-    def _to_dicts(self, made: set[RddCall], calls: list[RddCall]) -> tuple[str, list[Edit]]:
+    def _taken_apart(self, made: set[RddCall], calls: list[RddCall],
+                     bases: set[RddCall]) -> tuple[str, list[Edit]]:
         """Return the text before the cache, and edits of what else goes over what is cached.
 
-        The text is none, or a map that makes dicts of pairs that functions take apart.
+        The text is none, or a map that makes dicts of pairs that functions take apart, or tuples of named ones.
 
         Raises
         ------
         _NotPorted
-            If something else of the program goes over these pairs.
+            If something else of the program goes over these records.
         """
-        pairs = {call for call, found in self.recorded.items() if found.pairs}
-        if not pairs & set(calls):
+        changed = {call for call, found in self.recorded.items() if found.pairs or found.named}
+        if not changed & set(calls):
             return "", []
-        ported = {call for each in self.program.loops().values() for call in each} & pairs
+        form = self._form(next(call for call in calls if call in changed))
+        for call in calls:
+            if call.method in MAPS and self._before(call) in bases and call not in changed:
+                raise self._stop(call, f".{call.method} is of the {form.what} as they are, which other functions of "
+                                 f"the loop have as {form.become}; write all of them in one way")
+        ported = {call for each in self.program.loops().values() for call in each} & changed
         edits = list[Edit]()
         for other in other_uses(self.program, made, ported):
-            changed = list_edits(self.text, other) if other.method in LISTS else map_edits(self.text, other)
-            if changed is not None:
-                edits += changed
+            if other.method in DRAWS or (other.method == "filter" and other in calls):
                 continue
-            raise self._stop(other, f".{other.method} goes over the pairs, too, which functions of the "
-                             "loop take apart; decide whether they are to be dicts")
-        return TO_DICTS, edits
+            found = list_edits(self.text, other, form) if other.method in LISTS else map_edits(self.text, other, form)
+            if found is not None:
+                edits += found
+                continue
+            raise self._stop(other, f".{other.method} goes over the {form.what}, too, which functions of the "
+                             f"loop take apart; decide whether they are to be {form.become}")
+        return form.before, edits
+
+    def _form(self, call: RddCall) -> TakenApart:
+        """Return the form in which a port has the records of a call.
+
+        Raises
+        ------
+        _NotPorted
+            If the program has no name for the class of its named tuples.
+        """
+        named = self.recorded[call].named
+        if not named:
+            return PAIR
+        if named[0] not in _names_at_top(self.program.tree):
+            raise self._stop(call, f"its records are named tuples {named[0]}, a class for which the program has no "
+                             "name at its top; make it one")
+        return TakenApart(named[0], tuple(named[1:]))
 
     def _cache(self, call: RddCall, before: str = "") -> Iterator[Edit]:
         start = self._name(call)
@@ -277,12 +301,13 @@ class _Porter:
                 layout = schema_of(sample).layout
             except VisparkError as error:
                 raise self._stop(kept, f"{error.message.partition(chr(10))[0]}") from error
-            if layout.keyed and self.recorded[call].pairs:
-                yield from self._pairs(call)
-            elif layout.keyed:
+            found = self.recorded.get(call)
+            if found is not None and (found.pairs or found.named):
+                yield from self._parts(call)
+            elif layout.keyed and not (found is not None and found.of):
                 raise self._stop(call, "its records are pairs with a key, of which vmap takes the value, "
                                  "where map takes the pair; decide whether the key is to be a field")
-            of = "record" if layout.kind == "blocks" else ""
+            of = found.of if found is not None and found.of else "record" if layout.kind == "blocks" else ""
         yield Edit(name, name + len(call.method), "vmap")
         if of:
             yield self._argument(call, f'of="{of}"')
@@ -298,8 +323,8 @@ class _Porter:
             left, right = ("(", ")") if isinstance(body, ast.IfExp | ast.Lambda | ast.NamedExpr) else ("", "")
             yield Edit(start, start, f"1 if {left}")
             yield Edit(end, end, f"{right} else 0")
-        elif call in self.recorded and self.recorded[call].pairs:
-            raise self._stop(call, "its records are pairs; write a lambda of the pair in place of a name")
+        elif call in self.recorded and (self.recorded[call].pairs or self.recorded[call].named):
+            raise self._stop(call, f"its records are {self._form(call).what}; write a lambda in place of a name")
         else:
             yield Edit(start, start, "lambda each: 1 if ")
             yield Edit(end, end, "(each) else 0")
@@ -307,11 +332,11 @@ class _Porter:
             name = self.text.end(count) - len("count")
             yield Edit(name, name + len("count"), "sum")
 
-    def _pairs(self, call: RddCall) -> Iterator[Edit]:
-        """Yield the edits that have a function take dicts apart in place of pairs."""
-        edits = function_edits(self.text, call.node.args[0])
+    def _parts(self, call: RddCall) -> Iterator[Edit]:
+        """Yield the edits that have a function take dicts apart in place of pairs, or tuples in place of named ones."""
+        edits = function_edits(self.text, call.node.args[0], form := self._form(call))
         if edits is None:
-            raise self._stop(call, f"{PAIRS}")
+            raise self._stop(call, PAIRS if form is PAIR else "its function has others in it; give it a name with def")
         yield from edits
 
     def _rows(self, call: RddCall, bases: set[RddCall]) -> Iterator[Edit]:
@@ -341,7 +366,7 @@ class _Porter:
     def _before(self, call: RddCall) -> RddCall | None:
         """Return the call whose records a call is on, before what draws from them."""
         before = self.program.before(call)
-        while before is not None and before.method in DRAWS:
+        while before is not None and (before.method in DRAWS or before.method == "filter"):
             before = self.program.before(before)
         return before
 
@@ -428,6 +453,19 @@ class _Porter:
             else:
                 at += len(rest.rstrip(b"\r"))
                 yield Edit(at, at, f"\nimport vispark{more}")
+
+
+def _names_at_top(tree: ast.Module) -> set[str]:
+    """Return the names that a program binds at its top."""
+    found = set[str]()
+    for node in tree.body:
+        if isinstance(node, ast.Assign):
+            found |= {each.id for each in node.targets if isinstance(each, ast.Name)}
+        elif isinstance(node, ast.ClassDef):
+            found.add(node.name)
+        elif isinstance(node, ast.ImportFrom):
+            found |= {each.asname or each.name for each in node.names}
+    return found
 
 
 def _is_docstring(node: ast.stmt) -> bool:

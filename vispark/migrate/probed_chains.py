@@ -19,9 +19,9 @@ from vispark.migrate.functions import FOLDS
 from vispark.migrate.live_rows import live_row_function
 from vispark.migrate.predict import ProbedRate
 from vispark.migrate.probe import probe
+from vispark.migrate.record_forms import RecordForm, held_as_form
 from vispark.migrate.row_functions import FunctionOfRow
-from vispark.migrate.rules import DRAWS, MAPS
-from vispark.migrate.typed import as_dicts, is_of_pairs, of_dicts
+from vispark.migrate.rules import DRAWS, MAPS, PASSING
 
 _BY_KEY = ("reduceByKey", "foldByKey")
 _DEVICE = "spark.vispark.device"
@@ -57,7 +57,7 @@ class ProbedCall:
             mapped = vrdd.vmap(function)
             return mapped.vreduce(fold) if fold else mapped
         if method == "map":
-            return vrdd.vmap(*self.arguments, **named)
+            return vrdd.vmap(*self.arguments, **named, of=self.call.of or None)
         if method == "mapValues":
             return vrdd.vmap(*self.arguments, **named, of="value")
         if method in _BY_KEY and self.call.keys:
@@ -120,16 +120,17 @@ def chain_of(number: int, calls: Mapping[int, ProbedCall],
     None where a port would not have all of them on the device. What the driver does with the few records of a fold by
     key is left out.
     """
-    chain, at = [calls[number]], calls[number].call.on
-    while at is not None and at not in samples and at in calls:
+    chain, at, seen = [calls[number]], calls[number].call.on, {number}
+    while at is not None and at not in samples and at in calls and at not in seen:
+        seen.add(at)
         chain.insert(0, calls[at])
         at = calls[at].call.on
     keyed = next((place for place, each in enumerate(chain) if each.call.method in _BY_KEY), None)
     if keyed is not None:
         chain = [*chain[:keyed + 1], calls[number]]
     before = chain[:-1]
-    fits = all(each.call.method in MAPS | DRAWS | FOLDS for each in before) and all(
-        each.is_ported for each in chain if each.call.method in MAPS | FOLDS)
+    fits = all(each.call.method in PASSING | FOLDS for each in before) and all(
+        each.is_ported for each in chain if each.call.method in MAPS | FOLDS | {"filter"})
     # A function of blocks is on what is cached, and nothing but folds goes behind it.
     fits = fits and all(each.row is None for each in chain[1:]) and (
         not before or chain[0].row is None or not any(each.call.method in MAPS | DRAWS for each in before[1:]))
@@ -158,10 +159,10 @@ def probed(context: SparkContext, chain: Sequence[ProbedCall], records: Sequence
         scale = sum(map(len, records)) / len(records)
         rows, count = np.concatenate(records), None if count is None else int(count * scale)
         records = list(rows[::max(1, len(rows) // ROWS)])
-    elif is_of_pairs(records) and chain[0].call.method == "map":
-        first, records = chain[0], as_dicts(records)
-        changed = ProbedCall(first.call, (of_dicts(first.arguments[0]), *first.arguments[1:]), first.named)
-        chain = [changed, *chain[1:]]
+    elif chain[0].call.method == "map":
+        first = chain[0]
+        function, records = held_as_form(first.arguments[0], records, RecordForm(first.call.pairs, first.call.of))
+        chain = [ProbedCall(first.call, (function, *first.arguments[1:]), first.named), *chain[1:]]
     try:
         found = probe(context, records, _action(chain), most=count, limit=limit)
     except (VisparkError, Py4JError):

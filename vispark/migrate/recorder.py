@@ -29,25 +29,16 @@ from pyspark.sql import SparkSession
 from vispark._utils.callers import _PACKAGES, call_site
 from vispark.migrate.capture import CapturedCall, RunCapture, digest_of, encoded
 from vispark.migrate.errors import MasterError
-from vispark.migrate.functions import FOLDS, Verdict, aggregate_verdict, fold_verdict
+from vispark.migrate.functions import FOLDS, aggregate_verdict, fold_verdict
 from vispark.migrate.operation_count import operations_of
 from vispark.migrate.probed_chains import ProbedCall, probe_recording
+from vispark.migrate.record_forms import RecordForm, named_of, plain, verdict_by_form, why_not_kept
 from vispark.migrate.result_recorder import ResultFile
 from vispark.migrate.result_recorder import run as run_with_results
 from vispark.migrate.row_functions import axes_around
-from vispark.migrate.rules import DRAWS, MAPS
+from vispark.migrate.rules import MAPS, PASSING
 from vispark.migrate.sites import ACTIONS, TRANSFORMATIONS, SourceProgram
-from vispark.migrate.typed import (
-    PAIRS,
-    as_dicts,
-    bytes_of,
-    described,
-    is_of_pairs,
-    of_dicts,
-    one_where,
-    traffic_of,
-    typed_verdict,
-)
+from vispark.migrate.typed import bytes_of, described, one_where, traffic_of, typed_verdict
 
 #: Records of what is cached that are taken, results of an action that are kept, and runs whose times are.
 SAMPLE, RESULTS, TIMES = 256, 100, 10_000
@@ -242,13 +233,7 @@ class Recorder:
             [name for name in keyed.num_keys if name in fitting]
 
     def _keyed_before(self, call: CapturedCall) -> CapturedCall | None:
-        number = call.on
-        while number is not None:
-            one = self.capture.calls[number]
-            if one.method in ("reduceByKey", "foldByKey"):
-                return one
-            number = one.on
-        return None
+        return next((one for one in self.capture.before(call) if one.method in ("reduceByKey", "foldByKey")), None)
 
     @contextmanager
     def _stop_kept_back(self) -> Iterator[None]:
@@ -282,10 +267,11 @@ class Recorder:
                 self.capture.calls[number].records = f"not known: {type(error).__name__}"
                 continue
             call = self.capture.calls[number]
-            call.records = described(samples[number])
-            call.count, call.record_bytes = count, bytes_of(samples[number])
+            held = plain(samples[number])
+            call.records = described(held)
+            call.count, call.record_bytes = count, bytes_of(held)
             if self.samples:
-                call.sample = encoded(samples[number], self.capture.arrays)
+                call.sample = encoded(held, self.capture.arrays)
         for call in self.capture.calls:
             self._judge(call, samples)
         if self.probed:
@@ -309,21 +295,27 @@ class Recorder:
             said = fold_verdict(function)
         else:
             call.ranks = axes_around(function)
-            chain, number = [(function, "value" if call.method == "mapValues" else "")], call.on
-            while number is not None and number not in samples and self.capture.calls[number].method in MAPS | DRAWS:
-                one = self.capture.calls[number]
+            chain, first, number = [(function, "value" if call.method == "mapValues" else "")], call, None
+            for one in self.capture.before(call):
+                number = one.number
+                if number in samples or one.method not in PASSING:
+                    break
                 if one.method in MAPS:
+                    first = one
                     chain.insert(0, (self._live[number].functions[0], "value" if one.method == "mapValues" else ""))
-                number = one.on
             if number is None or number not in samples:
                 return
-            if chain[0][1] != "value" and is_of_pairs(samples[number]):
-                asked = [(of_dicts(chain[0][0]), ""), *chain[1:]], as_dicts(samples[number])
-                said = typed_verdict(*asked)
-                call.pairs = said.is_read and len(chain) == 1
-                said = said if said.is_read else Verdict(False, PAIRS)
+            records = samples[number]
+            if chain[0][1] != "value":
+                known = RecordForm(first.pairs, first.of) if first is not call and first.is_read else None
+                said, form, asked = verdict_by_form(chain, records, known)
+                if said.is_read and first is call:
+                    call.pairs, call.of = form.pairs, form.of
+                    call.named = named_of(records)
+                if call.method == "filter":
+                    call.stays = why_not_kept(plain(records))
             else:
-                asked = chain, samples[number]
+                asked = chain, plain(records)
                 said = typed_verdict(*asked)
             call.traffic = traffic_of(*asked) if said.is_read else []
             call.operations = operations_of(chain, samples[number][:COUNTED])

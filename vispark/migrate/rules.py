@@ -19,6 +19,8 @@ MAPS = frozenset(["map", "mapValues"])
 _TOTALS = frozenset(["sum", "count", "min", "max", "mean", "stats", "variance", "stdev", "histogram", "countByValue"])
 #: Operations by which workers draw from cached records; these stay as they are.
 DRAWS = frozenset(["sample"])
+#: Operations whose results are records of what is cached, or maps of them.
+PASSING = MAPS | DRAWS | {"filter"}
 #: Operations by key, in workers where keys are numbers.
 _BY_KEY = frozenset(["join", "distinct", "sortByKey", "sortBy", "partitionBy", "countByKey", "cogroup", "groupByKey"])
 #: Actions that take records as they are, with how these come to the driver.
@@ -145,6 +147,8 @@ class LoopRules:
             return self._of_map(call)
         if counting(self.program, call) is not None and Verdict(False, NOT_CACHED) != self.ask(call):
             return self._of_map(call)
+        if method == "filter":
+            return self._of_filter(call)
         if method in FOLDS:
             return self._of_fold(call)
         if method in DRAWS:
@@ -190,6 +194,15 @@ class LoopRules:
         what += f"; {said.reason}" if said.reason else ""
         return self._put(call, "vmap", what if self.certain else f"{what}; the translator reads it, types are not "
                          "known", _State("device"))
+
+    def _of_filter(self, call: RddCall) -> _State:
+        said = self.ask(call)
+        why = "its function is not known without a run" if said is None else said.stays if said.is_read else said.reason
+        if why:
+            return self._put(call, "stays", f"a Spark job that brings the records into Python: {why}",
+                             _State("spark", f".filter at {self.program.where(call.line)}"))
+        return self._put(call, "keys", "the workers keep the records for which it holds"
+                         + ("" if self.certain else ", where these are numbers or rows"), _State("device"))
 
     def _rows_of(self, call: RddCall) -> str:
         by_hand = "its records are blocks: the function is to be one of a row"

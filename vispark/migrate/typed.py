@@ -84,6 +84,9 @@ PAIRS = ('its records are pairs, of which vmap takes the value and map the pair:
 #: Said of a function of pairs that translates where the pairs are dicts.
 AS_DICTS = 'its pairs become dicts before the cache, {"key": ..., "value": ...}'
 
+#: Said of a function of named tuples that translates where these are tuples.
+AS_TUPLES = "its named tuples become tuples before the cache"
+
 
 def of_dicts(function: Function) -> Function:
     """Return a function of dicts with a key and a value, by one of pairs.

@@ -1,0 +1,124 @@
+"""Forms in which a port may have recorded records, so that the functions of these translate: as they are, by
+``of="record"``, pairs as dicts, named tuples as tuples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from vispark.api.keyed import not_whole
+from vispark.errors import VisparkError
+from vispark.migrate.functions import Verdict
+from vispark.migrate.typed import PAIRS, Function, as_dicts, is_of_pairs, of_dicts, schema_of, typed_verdict
+from vispark.translate.frontend.capture import is_named_tuple
+
+Asked = tuple[list[tuple[Function, str]], Sequence[Any]]
+
+
+@dataclass(frozen=True)
+class RecordForm:
+    """Form of what a function is of: dicts in place of pairs, and ``of=`` of the ``vmap``."""
+
+    pairs: bool = False
+    of: str = ""
+
+
+def plain(records: Sequence[Any]) -> list[Any]:
+    """Return records with plain tuples in place of named ones.
+
+    Examples
+    --------
+    >>> from collections import namedtuple
+    >>> plain([namedtuple("Point", "x y")(1, 2.5)])
+    [(1, 2.5)]
+    """
+    return [tuple(each) if is_named_tuple(type(each)) else each for each in records]
+
+
+def named_of(records: Sequence[Any]) -> list[str]:
+    """Return the name of the class of named tuples and their fields; empty for other records."""
+    kind: Any = type(records[0]) if records else tuple
+    return [kind.__name__, *kind._fields] if is_named_tuple(kind) else []
+
+
+def why_not_kept(records: Sequence[Any]) -> str:
+    """Return the reason why workers do not keep the records for which a filter holds; empty where they do.
+
+    Examples
+    --------
+    >>> why_not_kept([1.5]), why_not_kept([(1, 2.0)])
+    ('', 'the records are pairs that were sent, whose keys stay on the host')
+    """
+    try:
+        return not_whole(schema_of(records).layout)
+    except VisparkError as error:
+        return error.message.partition("\n")[0]
+
+
+def verdict_by_form(chain: Sequence[tuple[Function, str]], records: Sequence[Any],
+                    only: RecordForm | None = None) -> tuple[Verdict, RecordForm, Asked]:
+    """Return the verdict on a chain of functions for some records, in the first form with which it translates.
+
+    Parameters
+    ----------
+    chain : sequence of (function, of)
+        As for :func:`.typed.typed_verdict`.
+    records : sequence
+        Records that its first function is of.
+    only : RecordForm, optional
+        The form that a port has because of another function.
+
+    Examples
+    --------
+    >>> said, form, _ = verdict_by_form([(lambda r: r[0] % 2, "")], [(3, 0.5, 1.0)])
+    >>> said.is_read, form.of
+    (True, 'record')
+    """
+    refused = None
+    for form, function, held in _forms(chain[0][0], records):
+        if only is not None and form != only:
+            continue
+        asked = [(function, form.of), *chain[1:]], held
+        said = typed_verdict(*asked)
+        if said.is_read:
+            return said, form, asked
+        refused = refused or (said, form, asked)
+    assert refused is not None
+    said, form, asked = refused
+    return Verdict(False, PAIRS) if form.pairs else said, form, asked
+
+
+def held_as_form(function: Function, records: Sequence[Any], form: RecordForm) -> tuple[Function, Sequence[Any]]:
+    """Return a function and records in one form; as they are where there is none such."""
+    found = [(each, held) for one, each, held in _forms(function, records) if one == form]
+    return found[0] if found else (function, plain(records))
+
+
+def _forms(function: Function, records: Sequence[Any]) -> Iterator[tuple[RecordForm, Function, Sequence[Any]]]:
+    """Yield forms, from the most to the least natural, with the function of each and the records in it."""
+    held, kind = plain(records), type(records[0]) if records else tuple
+    if is_of_pairs(held):
+        apart = of_dicts(function) if kind is tuple else _of_named_dicts(function, kind)
+        yield RecordForm(pairs=True), apart, as_dicts(held)
+        if kind is tuple:
+            yield RecordForm(of="record"), function, held
+    elif is_named_tuple(kind):
+        yield RecordForm(of="record"), _of_named(function, kind), held
+    elif kind is tuple and held:
+        types = {type(each) for each in held[0]}
+        forms = ["", "record"] if len(types) == 1 else ["record", ""]
+        yield from ((RecordForm(of=of), function, held) for of in forms)
+    else:
+        yield RecordForm(), function, held
+
+
+def _of_named(function: Function, kind: Any) -> Function:
+    """Return a function of tuples, by one of named tuples."""
+    return lambda record: function(kind(*record))
+
+
+def _of_named_dicts(function: Function, kind: Any) -> Function:
+    """Return a function of dicts with a key and a value, by one of named tuples of two."""
+    return lambda record: function(kind(record["key"], record["value"]))
