@@ -389,3 +389,11 @@ def test_a_filter_that_workers_do_stays_as_it_is():
         in _tuples(text).text
     refused = _tuples(text, stays="the records are pairs")
     assert refused.loops == () and "the records are pairs" in refused.refused[0]
+
+
+@pytest.mark.parametrize(("records", "why"), [
+    (["a text"], "record 0 is a str; text can be a key"), ([([1.0, 2.0], 1.0)], "field 'key' of record 0 is a list"),
+    ([Both(1, [0.5])], "the value of record 0 is a list")])
+def test_records_that_no_worker_holds_are_the_reason(records: list, why: str):
+    said, _, _ = verdict_by_form([(lambda record: record.replace(1), "")], records)
+    assert not said.is_read and why in said.reason

@@ -10,7 +10,7 @@ from typing import Any
 
 from vispark.api.keyed import not_whole
 from vispark.errors import VisparkError
-from vispark.migrate.functions import Verdict
+from vispark.migrate.functions import Verdict, first_line
 from vispark.migrate.typed import PAIRS, Function, as_dicts, is_of_pairs, of_dicts, schema_of, typed_verdict
 from vispark.translate.frontend.capture import is_named_tuple
 
@@ -51,10 +51,7 @@ def why_not_kept(records: Sequence[Any]) -> str:
     >>> why_not_kept([1.5]), why_not_kept([(1, 2.0)])
     ('', 'the records are pairs that were sent, whose keys stay on the host')
     """
-    try:
-        return not_whole(schema_of(records).layout)
-    except VisparkError as error:
-        return error.message.partition("\n")[0]
+    return _why_not_held(records) or not_whole(schema_of(records).layout)
 
 
 def verdict_by_form(chain: Sequence[tuple[Function, str]], records: Sequence[Any],
@@ -77,6 +74,8 @@ def verdict_by_form(chain: Sequence[tuple[Function, str]], records: Sequence[Any
     (True, 'record')
     """
     refused = None
+    if records and (reason := _why_not_held(plain(records))):
+        return Verdict(False, reason), RecordForm(), (list(chain), plain(records))
     for form, function, held in _forms(chain[0][0], records):
         if only is not None and form != only:
             continue
@@ -87,7 +86,16 @@ def verdict_by_form(chain: Sequence[tuple[Function, str]], records: Sequence[Any
         refused = refused or (said, form, asked)
     assert refused is not None
     said, form, asked = refused
-    return Verdict(False, PAIRS) if form.pairs else said, form, asked
+    return Verdict(False, _why_not_held(asked[1]) or PAIRS) if form.pairs else said, form, asked
+
+
+def _why_not_held(records: Sequence[Any]) -> str:
+    """Return the reason why no worker can hold records; empty where one can."""
+    try:
+        schema_of(records)
+    except VisparkError as error:
+        return first_line(error.message)
+    return ""
 
 
 def held_as_form(function: Function, records: Sequence[Any], form: RecordForm) -> tuple[Function, Sequence[Any]]:

@@ -173,7 +173,7 @@ class LoopRules:
 
     def _made(self, call: RddCall) -> _State:
         said = self.ask(call) if call.method in MAPS | FOLDS else None
-        why = f"; {said.reason}" if said is not None and not said.is_read else ""
+        why = f"; {said.reason}" if said is not None and not said.is_read and said.reason != NOT_CACHED else ""
         return self._put(call, "stays", "its data is made anew in each pass, so that nothing is there to keep" + why,
                          _State("made"))
 
@@ -286,6 +286,12 @@ class LoopRules:
         module = PurePath(file).name if file != self.program.located(self.loop.lineno)[0] else ""
         return Advice(line, call.column, written(self.program, call), verdict, detail, self.certain, module)
 
+    def _moves_keys(self, call: RddCall) -> bool:
+        """Return whether an operation sends records to keys beside their own, as ``k + 1``."""
+        return call.method in _TO_NEIGHBOURS and bool(call.node.args) and any(
+            isinstance(each, ast.BinOp) and isinstance(each.op, ast.Add | ast.Sub)
+            for node in self._functions_in(call.node.args[0]) for each in ast.walk(node))
+
     # -- the loop as a whole ------------------------------------------------------------------------------------------
 
     def _warnings(self) -> Iterable[str]:
@@ -295,7 +301,7 @@ class LoopRules:
                     and not any(each.arg == "numPartitions" for each in call.node.keywords):
                 yield (f"{self.program.where(call.line)}: {call.method} without numPartitions adds the partitions of "
                        "both sides up, in each pass")
-        if _TO_NEIGHBOURS & set(methods) and _AT_NEIGHBOURS & set(methods):
+        if _AT_NEIGHBOURS & set(methods) and any(self._moves_keys(call) for call in self.calls):
             yield ("records that flatMap sends to other keys and that are joined or folded there are a stencil where "
                    "keys are cells: vispark.Grid")
         kept = [call for call in self._feeding() if self.program.is_cached(call)]
