@@ -11,8 +11,24 @@ import click
 #: Exit statuses: yes; wrong use; no, as what is refused, not ready or different; not known.
 YES, USAGE, NO, UNKNOWN = 0, 2, 3, 4
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+#: Name under which a command's context says that ``--json`` was given.
+_AS_JSON = "vispark.json"
+
+
+def _remember(ctx: click.Context, _: click.Parameter, value: bool) -> bool:
+    ctx.meta[_AS_JSON] = value
+    return value
+
+
+json_option = click.option("--json", "as_json", is_flag=True, callback=_remember, help="Print JSON.")
 dry_run_option = click.option("--dry-run", is_flag=True, help="Say what would be done; ask nobody, change nothing.")
+
+
+def emit_error(ctx: click.Context, message: str, status: int) -> None:
+    """Print the reason why a command has no answer, on standard error, and where ``--json`` was given as JSON too."""
+    click.echo(f"vispark: {message}", err=True)
+    if ctx.meta.get(_AS_JSON):
+        click.echo(json.dumps({"error": message, "status": status}, ensure_ascii=False, indent=2))
 
 
 def emit(document: dict[str, Any], as_json: bool, text: Callable[[], str]) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import sys
+from pathlib import Path
 from types import ModuleType
 
 import click
@@ -11,7 +13,7 @@ from click.testing import CliRunner
 
 from tests.unit.test_imports import _imported
 from vispark.migrate import cli, optional
-from vispark.migrate.errors import UNKNOWN, USAGE, EventLogError, MissingPackage
+from vispark.migrate.errors import NO, UNKNOWN, USAGE, EventLogError, MissingPackage
 
 
 @pytest.fixture
@@ -49,6 +51,29 @@ def test_a_command_is_a_module_and_a_line(command: list[str]):
 def test_an_error_is_one_line_and_not_known(command: list[str]):
     ended = CliRunner().invoke(cli.main, [*command, "--fail"])
     assert (ended.exit_code, ended.output) == (UNKNOWN, "vispark: x.log is no event log\n")
+
+
+def test_an_error_is_json_where_that_is_asked_for(tmp_path: Path):
+    script = tmp_path / "job.py"
+    script.write_text("def f(:\n")
+    ended = CliRunner().invoke(cli.main, ["qualify", str(script), "--json"])
+    assert ended.exit_code == UNKNOWN and "is no Python" in ended.stderr
+    assert json.loads(ended.stdout) == {"error": f"{script}, line 1 is no Python: invalid syntax", "status": UNKNOWN}
+
+
+@pytest.mark.parametrize(("text", "why"), [
+    ("print(1)\n", "no operation of an RDD was found"),
+    ("print(sc.parallelize(a).map(f).sum())\n", "no loop has operations of an RDD")])
+def test_a_port_of_nothing_says_why(tmp_path: Path, text: str, why: str):
+    script = tmp_path / "job.py"
+    script.write_text(text)
+    ended = CliRunner().invoke(cli.main, ["port", str(script), "--json"])
+    assert ended.exit_code == NO and why in json.loads(ended.stdout)["refused"][0]
+
+
+def test_a_script_that_is_not_there_is_not_submitted(tmp_path: Path):
+    ended = CliRunner().invoke(cli.main, ["submit", str(tmp_path / "none.py")])
+    assert ended.exit_code == USAGE and "none.py does not exist" in ended.output
 
 
 @pytest.mark.parametrize("words", [["nothing"], ["added", "--nothing"]])

@@ -13,7 +13,7 @@ import click
 
 from gpu_worker.deployment.errors import ClusterRefused
 from gpu_worker.deployment.lazy_group import LazyGroup
-from gpu_worker.deployment.output import NO, UNKNOWN, USAGE, emit, json_option
+from gpu_worker.deployment.output import NO, UNKNOWN, USAGE, emit, emit_error, json_option
 from vispark.errors import OptionError, VisparkError
 
 __all__ = ["COMMANDS", "emit", "json_option", "main"]
@@ -43,8 +43,9 @@ class _MigrationCommands(LazyGroup):
         try:
             return super().invoke(ctx)
         except VisparkError as error:
-            click.echo(f"vispark: {error}", err=True)
-            ctx.exit(USAGE if isinstance(error, OptionError) else NO if isinstance(error, ClusterRefused) else UNKNOWN)
+            status = USAGE if isinstance(error, OptionError) else NO if isinstance(error, ClusterRefused) else UNKNOWN
+            emit_error(ctx, str(error), status)
+            ctx.exit(status)
 
 
 @click.group(cls=_MigrationCommands, modules=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})

@@ -7,6 +7,7 @@ import shlex
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -15,6 +16,7 @@ from vispark.migrate.capture import RunCapture, digest_of
 from vispark.migrate.cli import emit, json_option
 from vispark.migrate.compare import DIFFERS, NOT_KNOWN
 from vispark.migrate.errors import NO, UNKNOWN, YES, CaptureError, ValidationError
+from vispark.migrate.frames import answers
 from vispark.migrate.from_capture import qualify_capture
 from vispark.migrate.history import History
 from vispark.migrate.joined import with_modules
@@ -29,6 +31,8 @@ from vispark.migrate.written_files import write_file
 
 #: Says of a port that it did not run.
 NOT_EXECUTED = "not executed"
+#: Says of a program why there is nothing to port.
+NO_LOOP = "no loop has operations of an RDD, and what runs once gains nothing"
 
 
 @click.command()
@@ -72,6 +76,8 @@ def command(ctx: click.Context, script: Path, folder: Path | None, write: bool, 
                 write_file(path, notebook_with(script, found.text))
             else:
                 found.write(path)
+    if not found.loops and not found.refused:
+        found = replace(found, refused=(NO_LOOP,) if found.program.calls else tuple(answers(found.program)))
     document = {"ported": list(found.loops), "refused": list(found.refused), "verdict": verdict, "diff": found.diff}
     emit(document, as_json, lambda: _text(found, verdict, bool(capture)))
     ctx.exit(status)

@@ -61,8 +61,9 @@ def html(job: int, out: Path | None, as_json: bool) -> None:
 @click.option("--certificate", type=click.Path(exists=True, dir_okay=False), help="TLS certificate, in PEM.")
 @click.option("--key", type=click.Path(exists=True, dir_okay=False), help="Its key, if it is in a file of its own.")
 @click.option("--host-name", "names", multiple=True, help="A name under which browsers reach it; may be repeated.")
+@json_option
 def ui(listen: str, port: int, job: int | None, certificate: str | None, key: str | None,
-       names: tuple[str, ...]) -> None:
+       names: tuple[str, ...], as_json: bool) -> None:
     """Serve jobs, runs and verdicts as pages for a browser, until Ctrl-C; they change nothing.
 
     The link that is printed opens once, within five minutes.
@@ -72,7 +73,8 @@ def ui(listen: str, port: int, job: int | None, certificate: str | None, key: st
     History()       # which says what is wrong with the store, if something is
     with server.ending_on_sigterm(), server.listen(listen, port, bool(certificate)) as sock:
         served = pages.ReportServer(sock, names, certificate, key)
-        click.echo(served.link(job))
+        link = served.link(job)
+        emit({"link": link}, as_json, lambda: link)
         served.run()
 
 
