@@ -42,7 +42,8 @@ def compared(first: dict[str, Any], second: dict[str, Any], shows_ratios: bool) 
                  timed(f"{loop}: a pass, lower quartile", one["quartile1"], two["quartile1"]),
                  timed(f"{loop}: a pass, upper quartile", one["quartile3"], two["quartile3"])]
     spent = [run["conf"].get("profile", {}) for run in (first, second)]
-    rows += [timed(f"time: {kind}", spent[0].get(kind), spent[1].get(kind)) for kind in sorted(
+    # What has a break-down had nothing of the kinds that are not in it.
+    rows += [timed(f"time: {kind}", *(each.get(kind, 0.0 if each else None) for each in spent)) for kind in sorted(
         spent[0].keys() | spent[1].keys(), key=lambda kind: -max(each.get(kind, 0.0) for each in spent))]
     names = sorted((first["conf"].keys() | second["conf"].keys()) - {"profile", "lines", "plans"})
     rows += [said(name, first["conf"].get(name, ""), second["conf"].get(name, "")) for name in names

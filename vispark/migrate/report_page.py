@@ -23,8 +23,8 @@ def seconds_text(seconds: float | None) -> str:
     >>> [seconds_text(each) for each in (0.000123, 0.0456, 1.5, 125.0, None)]
     ['0.123 ms', '45.6 ms', '1.5 s', '125 s', 'not known']
     """
-    if seconds is None:
-        return "not known"
+    if not seconds:
+        return "not known" if seconds is None else "0 s"
     return f"{seconds * 1e3:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"
 
 
@@ -98,6 +98,7 @@ def page_parts(job: dict[str, Any]) -> dict[str, Any]:
     """Return the parts of a job's page: figures, results, predictions, diff and source with verdicts."""
     last = job["validations"][-1]["document"] if job["validations"] else None
     return {"job": job, "figures": figures(job), "diff": _diff(job["diff"]), "source": _source(job),
+            "by_hand": [] if job["diff"] else [each for each in job["advice"] if each["verdict"] == "by hand"],
             "predictions": [_prediction(each, job) for each in job["predictions"]], "spent": breakdowns(job),
             "validation": last and {"statements": [_statement(each) for each in last["statements"]]}}
 
@@ -153,9 +154,13 @@ def _statement(statement: dict[str, Any]) -> dict[str, Any]:
     worst = [each["worst"] for each in statement["passes"]]
     differing = statement["first_pass_that_differs"]
     one = statement["passes"][differing - 1] if differing else None
-    return {**statement, "worst": "not finite" if None in worst else f"{max(worst, default=0.0):.1e}",
-            "noise": "not finite" if statement["noise"] is None else f"{statement['noise']:.1e}",
+    return {**statement, "worst": "not finite" if None in worst else _difference(max(worst, default=0.0)),
+            "noise": "not finite" if statement["noise"] is None else _difference(statement["noise"]),
             "first": f"pass {differing}: {one['place']}: {one['reference']} and {one['other']}" if one else ""}
+
+
+def _difference(relative: float) -> str:
+    return f"{relative:.1e}" if relative else "0"
 
 
 def _diff(text: str) -> list[dict[str, str]]:
