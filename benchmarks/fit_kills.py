@@ -37,7 +37,8 @@ def table(blows: list[Blow]) -> str:
                      + "".join(f"{ways[way]:{width}}" for way, width in (("plan", 6), ("task", 6), ("started", 9)))
                      + f"{sum(not each.is_same for each in mine):7}")
     hit = {(each.estimator, each.victim) for each in blows if each.missed}
-    rest = [f"{name} ({victim})" for name in ESTIMATORS for victim in VICTIMS if (name, victim) not in hit]
+    names = dict.fromkeys(each.estimator for each in blows)
+    rest = [f"{name} ({victim})" for name in names for victim in VICTIMS if (name, victim) not in hit]
     return "\n".join([*lines, f"without a hit: {', '.join(rest) or 'none'}"])
 
 
