@@ -222,6 +222,9 @@ def test_matrices_in_a_dict_are_matrices(sc: SparkContext):
     assert np.allclose(held.vmap(lambda A, b: A @ b).collect(), [r["A"] @ r["b"] for r in records])
     assert np.allclose(held.vmap(lambda A, b: np.linalg.solve(A, b)).collect(),
                        [np.linalg.solve(r["A"], r["b"]) for r in records])
+    # A row would do for its formula, but is no matrix.
+    assert np.allclose(held.vmap(lambda A, b: np.linalg.eigvalsh(A)).collect(),
+                       [np.linalg.eigvalsh(r["A"]) for r in records])
     wide = sc.parallelize([{"A": r["A"][:2], "b": r["b"], "c": 2.0} for r in records], 2).cache("GPU")
     assert np.allclose(wide.vmap(lambda A, b, c: c * A.sum() + b[0]).collect(),
                        [2 * r["A"][:2].sum() + r["b"][0] for r in records])

@@ -10,6 +10,11 @@ def checked_for_linalg(a: Any) -> Any:
     return a
 
 
+def checked_for_square(a: Any) -> Any:
+    """Return a matrix; a translated function refuses what is none, or is not square, or of float16."""
+    return a
+
+
 def checked_for_reals(a: Any) -> Any:
     """Return an array; a translated function refuses one of complex numbers."""
     return a

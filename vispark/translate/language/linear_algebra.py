@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 
-from vispark.translate.language.argument_checks import checked_for_linalg
+from vispark.translate.language.argument_checks import checked_for_linalg, checked_for_square
 from vispark.translate.language.registry import written_as
 
 # These are read by the translator, so they are written the way that it needs.
@@ -19,7 +19,7 @@ from vispark.translate.language.registry import written_as
 
 @written_as("numpy.linalg.solve", "a b")
 def solve(a, b):
-    a, b = checked_for_linalg(a), checked_for_linalg(b)
+    a, b = checked_for_square(a), checked_for_linalg(b)
     n, m = len(a), 1 if b.ndim == 1 else b.shape[-1]
     if n == 1:
         return b / np.where(a[0, 0] == 0, math.nan, a[0, 0]).astype((a / 1).dtype)
@@ -60,13 +60,13 @@ def solve(a, b):
 
 @written_as("numpy.linalg.inv", "a")
 def inv(a):
-    a = checked_for_linalg(a)
+    a = checked_for_square(a)
     return np.linalg.solve(a, np.eye(len(a), dtype=(a / 1).dtype))
 
 
 @written_as("numpy.linalg.slogdet", "a")
 def slogdet(a):
-    a = checked_for_linalg(a)
+    a = checked_for_square(a)
     n = len(a)
     if n == 1:
         return np.sign(a[0, 0] / 1), np.log(abs(a[0, 0]))
@@ -96,7 +96,7 @@ def slogdet(a):
 
 @written_as("numpy.linalg.det", "a")
 def det(a):
-    a = checked_for_linalg(a)
+    a = checked_for_square(a)
     n = len(a)
     if n == 1:
         return a[0, 0] / 1
@@ -125,7 +125,7 @@ def det(a):
 
 @written_as("numpy.linalg.cholesky", "a / * upper!", instead={"upper": "write np.linalg.cholesky(a).T"})
 def cholesky(a):
-    a = checked_for_linalg(a)
+    a = checked_for_square(a)
     n = len(a)
     if n == 1:
         return np.sqrt(np.where(a.real > 0, a.real, math.nan)).astype((a / 1).dtype)
@@ -146,7 +146,7 @@ def cholesky(a):
 
 @written_as("numpy.linalg.eigh", "a UPLO!", instead={"UPLO": "write np.linalg.eigh(a.T)"})
 def eigh(a):
-    a = checked_for_linalg(a)
+    a = checked_for_square(a)
     n = len(a)
     if n == 1:
         return a[0] / 1, np.ones_like(a / 1)
