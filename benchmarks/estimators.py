@@ -4,9 +4,10 @@
 JSON. MLlib and vispark fit the same DataFrame, which Spark has cached, with the same parameters, scikit-learn the same
 numbers as NumPy arrays, and jitted JAX does the same passes over them on a GPU, where it is installed. MLlib has had a
 short fit before; vispark's "first" loads what is not loaded yet and compiles. Of hashes and neighbours a search of a
-fitted model is timed. Processor seconds are those of the driver, the JVM, Python workers and device processes. The
-floor of a fit is as many sums over its rows, by NumPy, as it takes plans. After SECONDS no further estimator begins;
-``--only NAME`` leaves out the others, and adds to what FILE has.
+fitted model is timed. Fits of RDDs (``KMeans.train``) are beside those of pyspark.mllib, and each loads its RDD;
+``consensus`` is of records that are on the devices. Processor seconds are those of the driver, the JVM, Python workers
+and device processes. The floor of a fit is as many sums over its rows, by NumPy, as it takes plans. After SECONDS no
+further estimator begins; ``--only NAME`` leaves out the others, and adds to what FILE has.
 """
 
 from __future__ import annotations
@@ -36,7 +37,11 @@ from pyspark.ml import (
     tuning,
 )
 from pyspark.ml.linalg import Vectors
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.mllib import clustering as rdd_clustering
+from pyspark.mllib import recommendation as rdd_recommendation
+from pyspark.mllib.classification import LogisticRegressionWithLBFGS
+from pyspark.mllib.regression import LabeledPoint
+from pyspark.sql import SparkSession
 
 from benchmarks import jax_fits, machine
 from benchmarks.measure import Series
@@ -49,6 +54,7 @@ from vispark.ml import pipeline as our_pipeline
 from vispark.ml import recommendation as our_recommendation
 from vispark.ml import regression as our_regression
 from vispark.ml import tuning as our_tuning
+from vispark.ml.optim.admm import consensus, losses_by_part
 from vispark.runtime.driver.session import Session
 
 try:
@@ -57,6 +63,9 @@ except ModuleNotFoundError:
     scikit = None
 
 MARK = "VISPARK_BENCHMARK_RUN"
+
+#: Parts of the data that come to a consensus.
+PARTS = 4
 
 #: Fits of each that are timed.
 _FITS = 2
@@ -76,6 +85,11 @@ class Contest:
     def searches(self) -> bool:
         """Whether a search of the fitted model is timed, and not the fit."""
         return self.name in ("BucketedRandomProjectionLSH", "MinHashLSH", "NearestNeighbors")
+
+    @property
+    def is_of_rdds(self) -> bool:
+        """Whether it is a class, or a function, whose data are RDDs."""
+        return self.data in ("labelled", "vectors", "rated", "parts")
 
 
 CONTESTS = [
@@ -104,6 +118,13 @@ CONTESTS = [
     Contest("NMF", decomposition, None, {"k": 4, "maxIter": 5, "inputCol": "positives"}),
     Contest("Pipeline", our_pipeline, pipeline, {}, "points"),
     Contest("CrossValidator", our_tuning, tuning, {"numFolds": 3, "seed": 1}, "points"),
+    Contest("LogisticRegression.train", our_classification.LogisticRegression, LogisticRegressionWithLBFGS, {
+        "iterations": 10, "intercept": True}, "labelled"),
+    Contest("KMeans.train", our_clustering.KMeans, rdd_clustering.KMeans, {
+        "k": 10, "maxIterations": 10, "seed": 1}, "vectors"),
+    Contest("ALS.train", our_recommendation.ALS, rdd_recommendation.ALS, {
+        "rank": 8, "iterations": 3, "seed": 1}, "rated"),
+    Contest("consensus", None, None, {"parts": PARTS, "l2": 1.0, "iterations": 5}, "parts"),
 ]
 
 
@@ -129,9 +150,9 @@ def spent(mark: str, work: Callable[[], object]) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class Data:
-    """The same data for all: cached DataFrames by name, and rows with their labels as arrays."""
+    """The same data for all: cached DataFrames and RDDs by name, and rows with their labels as arrays."""
 
-    frames: dict[str, DataFrame]
+    frames: dict[str, Any]
     rows: np.ndarray
     labels: dict[str, np.ndarray]
 
@@ -151,9 +172,16 @@ def drawn(spark: SparkSession, rows: int, features: int) -> Data:
                                     ["user", "item", "rating"]).cache()
     words = np.char.add("w", rng.zipf(1.3, (rows // 20, 20)).clip(max=5000).astype(str))
     sentences = spark.createDataFrame([(each,) for each in words.tolist()], ["words"]).repartition(64).cache()
-    for frame in (points, ratings, sentences):
+    sc = spark.sparkContext
+    frames = {"points": points, "ratings": ratings, "sentences": sentences,
+              "labelled": sc.parallelize(list(map(LabeledPoint, labels["class"], x)), 2).cache(),
+              "vectors": sc.parallelize(list(x), 2).cache(),
+              "rated": sc.parallelize([(user, item, float((user * item) % 5)) for user, item in ids], 2).cache(),
+              "parts": sc.parallelize([{"x": row, "y": 2 * label - 1, "part": place % PARTS} for place, (row, label)
+                                       in enumerate(zip(x, labels["class"], strict=True))], 2).cache()}
+    for frame in frames.values():
         frame.count()
-    return Data({"points": points, "ratings": ratings, "sentences": sentences}, x, labels)
+    return Data(frames, x, labels)
 
 
 def sampled(mark: str, name: str, fit: Callable[[], object], **notes: Any) -> Series:
@@ -180,13 +208,27 @@ def made(contest: Contest, *, is_ours: bool) -> Any:
 
 def work_of(contest: Contest, data: Data, *, is_ours: bool) -> Callable[[], object]:
     """Return a fit to a contest's data, or a search for the neighbours of its first row."""
-    frame, estimator = data.frames[contest.data], made(contest, is_ours=is_ours)
+    frame = data.frames[contest.data]
+    if contest.name == "consensus":
+        losses, size = losses_by_part(frame.cache("GPU"), apart, PARTS), data.rows.shape[1]
+        return lambda: consensus(losses, size=size, **contest.params)
+    if contest.is_of_rdds:
+        return lambda: (contest.ours if is_ours else contest.theirs).train(frame, **contest.params)
+    estimator = made(contest, is_ours=is_ours)
     if not contest.searches:
         return lambda: estimator.fit(frame)
     model, key = estimator.fit(frame), Vectors.dense(abs(data.rows[0]))
     if contest.name == "NearestNeighbors":
         return lambda: model.search([key.toArray()])
     return lambda: model.approxNearestNeighbors(frame, key, 10).collect()
+
+
+def apart(x: Any, y: Any, part: Any, w: Any) -> Any:
+    """Return a record's part, and its logistic loss and gradient at the part's point."""
+    margin = y * np.dot(w[part], x)
+    least = np.exp(-np.abs(margin))
+    share = (1 if margin < 0 else least) / (1 + least)
+    return part, (np.maximum(-margin, 0) + np.log1p(least), -y * share * x)
 
 
 def plans_of(sc: SparkContext, work: Callable[[], object]) -> int:
@@ -203,7 +245,9 @@ def compared(mark: str, data: Data, sc: SparkContext, contest: Contest) -> Group
     if contest.theirs is None:
         group.skipped["MLlib"] = "it has none"
     else:
-        if not contest.searches:
+        if contest.is_of_rdds:
+            work_of(contest, data, is_ours=False)()
+        elif not contest.searches:
             made(contest, is_ours=False).fit(data.frames[contest.data].limit(50))
         group.series.append(sampled(mark, "MLlib", work_of(contest, data, is_ours=False)))
     loads.unload()

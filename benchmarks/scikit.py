@@ -41,6 +41,9 @@ FITS: dict[str, Callable[[np.ndarray, dict[str, np.ndarray]], object]] = {
     "CrossValidator": lambda x, y: model_selection.GridSearchCV(
         linear_model.LogisticRegression(max_iter=10), {"C": [np.inf, 10 / len(x)]}, cv=3, scoring="roc_auc").fit(
             x, y["class"]),
+    "LogisticRegression.train": lambda x, y: linear_model.LogisticRegression(C=np.inf, max_iter=10).fit(x, y["class"]),
+    "KMeans.train": lambda x, y: cluster.KMeans(10, max_iter=10, n_init=1, random_state=1).fit(x),
+    "consensus": lambda x, y: linear_model.LogisticRegression(fit_intercept=False, max_iter=26).fit(x, y["class"]),
 }
 
 
