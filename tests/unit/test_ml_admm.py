@@ -46,3 +46,23 @@ def test_a_part_without_rows_agrees_with_the_others():
         return (weights * offsets ** 2).sum(axis=1), 2 * weights * offsets
 
     assert consensus(losses, 2, 1, tolerance=1e-8).x == pytest.approx([2.0], abs=1e-6)
+
+
+def test_parts_whose_first_steps_are_too_long_agree_on_no_point_before():
+    """Sums over many rows have slopes at which five halvings of a step are too few."""
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(4, 1000, 8)) + 3 * rng.integers(0, 3, (4, 1000, 1))
+    margins = x @ rng.normal(size=8)
+    signs = np.where(margins > np.median(margins), 1, -1)
+
+    def losses(points: np.ndarray):
+        found = signs * np.einsum("prd,pd->pr", x, points)
+        return np.logaddexp(0, -found).sum(axis=1), np.einsum("pr,prd->pd", -signs / (1 + np.exp(found)), x)
+
+    def whole(point: np.ndarray):
+        values, gradients = losses(np.tile(point, (4, 1)))
+        return values.sum() + .5 * point @ point, gradients.sum(axis=0) + point
+
+    expected = minimize(whole, np.zeros(8), iterations=1000, tolerance=1e-14).x
+    found = consensus(losses, 4, 8, l2=1.0, iterations=300, tolerance=1e-7)
+    np.testing.assert_allclose(found.x, expected, rtol=1e-3)

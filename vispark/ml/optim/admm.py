@@ -43,10 +43,14 @@ class _Part:
     gradient: np.ndarray
     pairs: deque[tuple[np.ndarray, np.ndarray]] = field(default_factory=lambda: deque(maxlen=_MEMORY))
     direction: np.ndarray = field(default_factory=lambda: np.zeros(0))
-    length: float = 0.0
+    length: float = 1.0
+    has_moved: bool = False
 
     def aim(self, target: np.ndarray, rho: float) -> None:
-        """Choose a direction of descent; the curvature of the distance to the target is known."""
+        """Choose a direction of descent; the curvature of the distance to the target is known.
+
+        How far to go along it stays what it was: a step that was too long for one target is so for the next.
+        """
         gradient = self.gradient + rho * (self.x - target)
         q, shares = -gradient, []
         pairs = [(step, change + rho * step) for step, change in self.pairs]
@@ -56,7 +60,7 @@ class _Part:
         q = q * ((pairs[0][0] @ pairs[0][1]) / (pairs[0][1] @ pairs[0][1]) if pairs else 1 / (rho + np.abs(q).max()))
         for (step, change), share in zip(reversed(pairs), reversed(shares), strict=True):
             q = q + (share - (change @ q) / (step @ change)) * step
-        self.direction, self.length = q, 1.0
+        self.direction = q
 
     def take(self, loss: float, gradient: np.ndarray, target: np.ndarray, rho: float) -> None:
         """Take the step that was tried, if it lowers the objective enough, or try a shorter one."""
@@ -71,6 +75,7 @@ class _Part:
         if step @ change > 0:
             self.pairs.appendleft((step, change))
         self.x, self.loss, self.gradient = after, float(loss), gradient
+        self.length, self.has_moved = 1.0, True
         self.aim(target, rho)
 
 
@@ -111,6 +116,7 @@ def consensus(losses: Losses, parts: int, size: int, *, l1: float = 0.0, l2: flo
         targets = mean - duals
         for state, target in zip(states, targets, strict=True):
             state.aim(target, rho)
+            state.has_moved = False
         for _ in range(inner):
             values, gradients = losses(np.array([state.x + state.length * state.direction for state in states]))
             passes += 1
@@ -122,7 +128,8 @@ def consensus(losses: Losses, parts: int, size: int, *, l1: float = 0.0, l2: flo
         duals = duals + points - mean
         distances = np.linalg.norm(points - mean, axis=1)
         primal, dual = float(np.linalg.norm(distances)), rho * parts ** 0.5 * float(np.linalg.norm(mean - before))
-        if primal <= tolerance * max(float(np.linalg.norm(points)), 1e-8) \
+        # Parts that are still looking for a step agree on where they began.
+        if all(state.has_moved for state in states) and primal <= tolerance * max(float(np.linalg.norm(points)), 1e-8) \
                 and dual <= tolerance * max(rho * float(np.linalg.norm(duals)), 1e-8):
             break
         factor = _FACTOR if primal > _IMBALANCE * dual else 1 / _FACTOR if dual > _IMBALANCE * primal else 1.0
