@@ -9,7 +9,7 @@ import numpy as np
 
 from vispark.api.vrdd import VRDD
 from vispark.ml.base import Unsuited
-from vispark.ml.moments import check, is_constant, totals
+from vispark.ml.moments import check, check_squares, is_constant, totals
 from vispark.ml.optim.least_squares import Penalty, reciprocal
 from vispark.ml.optim.quasi_newton import Objective
 
@@ -58,6 +58,7 @@ def statistics_of(points: VRDD, most: int) -> ClassStatistics:
         raise Unsuited(f"labels are to be whole numbers from 0 to {most - 1}")
     mean = linear / weight
     histogram, spread = totals(points, _spread, mean, np.arange(float(classes)))
+    check_squares(np.asarray(spread))
     rest = weight - squares / weight
     variance = np.asarray(spread) / rest if rest > 0 else np.zeros(len(mean))
     return ClassStatistics(float(weight), np.asarray(histogram), mean,

@@ -21,7 +21,7 @@ from vispark.ml.gaussians import Mixture, first_mixture
 from vispark.ml.java import JavaObjects
 from vispark.ml.java_random import JavaRandom
 from vispark.ml.loads import Fields, plain, row_number
-from vispark.ml.moments import check, totals
+from vispark.ml.moments import check, check_squares, totals
 from vispark.ml.names import of_pyspark
 
 
@@ -252,10 +252,11 @@ def _checked_sums(points: VRDD, *, by_cosine: bool = False) -> tuple[float, np.n
     Unsuited
         If the rows are none that can be clustered.
     """
-    count, width, negative, zero, weight, total = totals(points, _sums)
+    count, width, negative, zero, squares, weight, total = totals(points, _sums)
     if width != count * len(total):
         raise Unsuited("the vectors are of several lengths")
     check(np.append(total, weight), negative)
+    check_squares(np.asarray(squares))
     if by_cosine and zero:
         raise Unsuited("cosine distance is not defined for vectors of length 0")
     return float(weight), np.asarray(total)
@@ -270,7 +271,8 @@ def _of_length_one(centers: np.ndarray) -> np.ndarray:
 
 
 def _sums(x: Any, w: Any) -> Any:
-    return 1, len(x), 1 if w < 0 else 0, 1 if np.dot(x, x) == 0 else 0, w, w * x
+    squares = np.dot(x, x)
+    return 1, len(x), 1 if w < 0 else 0, 1 if squares == 0 else 0, squares, w, w * x
 
 
 def _distances(x: Any, centers: Any, by_cosine: Any) -> Any:

@@ -18,7 +18,7 @@ from vispark.ml import hashing
 from vispark.ml.base import ColumnFit, DeviceFit, StageOfMLlib, Unsuited
 from vispark.ml.java import JavaObjects
 from vispark.ml.loads import Fields
-from vispark.ml.moments import check, moments_of, totals
+from vispark.ml.moments import TooLarge, check, moments_of, totals
 from vispark.ml.names import of_pyspark
 from vispark.ml.neighbors import nearest_vectors, numbered_rows, rows_with
 from vispark.ml.sentences import Sentences, vocabulary
@@ -42,7 +42,11 @@ class PCA(ColumnFit, feature.PCA):
     """
 
     def _train(self, dataset: DataFrame) -> Any:
-        moments = moments_of(self._records(dataset))
+        try:
+            moments = moments_of(self._records(dataset))
+        except TooLarge as error:
+            # Not MLlib's to do, whose decomposition of infinite numbers does not end.
+            raise ValueError(f"there is no covariance: {error}") from error
         k, size = self.getK(), len(moments.mean)
         if k > size or moments.weight < 2:
             raise Unsuited(f"k={k} of {size} features and {moments.weight:.0f} rows")

@@ -11,6 +11,10 @@ from vispark.api.vrdd import VRDD
 from vispark.ml.base import Unsuited
 
 
+class TooLarge(Unsuited):
+    """Sums of squares that are not finite, of numbers that are."""
+
+
 def totals(points: VRDD, function: Any, *arguments: Any) -> tuple[Any, ...]:
     """Return the sums over all rows of each number and array that a row function gives, in one pass.
 
@@ -67,7 +71,7 @@ def moments_of(points: VRDD) -> Moments:
     Raises
     ------
     Unsuited
-        If a number is not finite, a weight is negative, or all are 0.
+        If a number or the sum of a column's squares is not finite, a weight is negative, or all are 0.
     """
     return _moments(points, _sums, _products)
 
@@ -78,7 +82,7 @@ def labelled_moments(points: VRDD) -> Moments:
     Raises
     ------
     Unsuited
-        If a number is not finite, a weight is negative, or all are 0.
+        If a number or the sum of a column's squares is not finite, a weight is negative, or all are 0.
     """
     return _moments(points, _labelled_sums, _labelled_products)
 
@@ -92,6 +96,7 @@ def _moments(points: VRDD, sums: Any, products: Any) -> Moments:
     mean = total / weight
     found, = totals(points, products, mean)
     covariance = np.asarray(found) / weight
+    check_squares(np.diag(covariance))
     constant = is_constant(np.diag(covariance), mean)
     covariance[constant], covariance[:, constant] = 0, 0
     return Moments(int(count), float(weight), float(squares), mean, covariance)
@@ -116,6 +121,18 @@ def check(sums: np.ndarray, negative: float) -> None:
         raise Unsuited("there are negative weights")
     if not sums[-1]:
         raise Unsuited("all weights are 0")
+
+
+def check_squares(sums: np.ndarray) -> None:
+    """Check sums of squares of finite numbers.
+
+    Raises
+    ------
+    TooLarge
+        If one is not finite.
+    """
+    if not np.isfinite(sums).all():
+        raise TooLarge("the squares of the numbers are beyond float64")
 
 
 def _sums(x: Any, w: Any) -> Any:
