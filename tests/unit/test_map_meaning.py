@@ -156,7 +156,7 @@ def test_what_means_the_same_is_not_told_of():
 
 
 @pytest.mark.parametrize("record", [None, "a", b"a", [1, 2], {1}, range(3), {"x": (1, 2, 3)}, ((1, 2), (3, 4)),
-                                    ((1, 2), (3, 4), (5, 6)), (1, "a"), (1, None), (1, R, 3)])
+                                    ((1, 2), (3, 4), (5, 6)), (1, "a"), (1, None), (1, np.ones((2, 2)), 3)])
 def test_what_cannot_be_held_is_refused(record: object):
     with pytest.raises(RecordError):
         pack(iter([record]), seal=lambda keys: keys)

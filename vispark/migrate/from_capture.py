@@ -95,7 +95,8 @@ def asking_recorded(recorded: dict[RddCall, CapturedCall]) -> Callable[[RddCall]
         if found.is_read is None:
             return Verdict(False, NOT_CACHED)
         reason = AS_DICTS if found.pairs else AS_TUPLES if found.named else found.reason
-        return Verdict(found.is_read, reason if found.is_read else found.reason, found.reason_line, found.stays)
+        return Verdict(found.is_read, reason if found.is_read else found.reason, found.reason_line, found.stays,
+                       found.of)
     return ask
 
 

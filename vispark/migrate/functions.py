@@ -56,12 +56,15 @@ class Verdict:
         The line of the reason, 0 if there is none.
     stays : str
         Why a port has a filter as a Spark job although its function is read.
+    of : str
+        What ``vmap`` is to be told of the records.
     """
 
     is_read: bool
     reason: str = ""
     line: int = 0
     stays: str = ""
+    of: str = ""
 
 
 class FunctionMaker:

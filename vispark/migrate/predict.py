@@ -447,9 +447,12 @@ def read_prices(path: Path) -> PriceList:
     """
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
+        if missing := [name for name in ("date", "region", "currency", "price") if name not in document]:
+            raise ValueError(f"it has no {', no '.join(missing)}")
         prices = {name: float(price) for name, price in document["price"].items()}
         if not all(0 < price < math.inf for price in prices.values()):
             raise ValueError("a price is no number above 0")
         return PriceList(str(document["date"]), str(document["region"]), str(document["currency"]), prices)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise PredictionError(f"{path} is no price list: {type(error).__name__}: {error}") from error
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        raise PredictionError(f"{path} is no price list: {error}; it has date, region and currency, and a table "
+                              "[price] of numbers by device") from error

@@ -188,7 +188,8 @@ class LoopRules:
             where = f" (line {said.line})" if said.line else ""
             return self._put(call, "by hand", f"{said.reason}{where}",
                              _State("spark", f"the function of {self.program.where(call.line)}"))
-        what = ".vmap(f, of=\"value\")" if call.method == "mapValues" else ".vmap"
+        of = "value" if call.method == "mapValues" else said.of
+        what = f'.vmap(f, of="{of}")' if of else ".vmap"
         if call.method == "filter":
             what = ".vmap of 1 where it holds, else 0, and .sum()"
         what += f"; {said.reason}" if said.reason else ""

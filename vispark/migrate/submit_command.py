@@ -67,9 +67,6 @@ def command(ctx: click.Context, cluster: str, history: bool, dry_run: bool, as_j
         SourceProgram.read(Path(script))
     given = ctx.ensure_object(dict).get("given", [])
     record, settings = Clusters().submission(cluster) if cluster else (None, SubmitSettings(""))
-    if script.endswith(".py") and "://" not in script and _is_driven_here(given, settings) \
-            and not Path(script).is_file() and not dry_run:
-        raise click.UsageError(f"{script} does not exist")
     line = spark_submit.command_line(settings, given, script, arguments)
     if dry_run:
         emit({"command": line, "environment": sorted(settings.environment), "secrets": sorted(settings.secrets)},
@@ -79,6 +76,9 @@ def command(ctx: click.Context, cluster: str, history: bool, dry_run: bool, as_j
         said = send(record, line, script)
         emit({"command": line, "sent": said}, as_json, lambda: str(said))
         ctx.exit(YES)
+    if script.endswith(".py") and "://" not in script and _is_driven_here(given, settings) \
+            and not Path(script).is_file():
+        raise click.UsageError(f"{script} does not exist")
     kept: dict[str, Any] = {}
     if history and _is_driven_here(given, settings) and Path(script).is_file():
         with _kept(Path(script), cluster, given, settings) as (settings, kept):
