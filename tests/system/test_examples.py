@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -34,6 +35,8 @@ RUNS = {
 }
 #: What starts a JVM, as by `python`; the others are run in one that is there, as by `spark-submit`.
 BY_PYTHON = "logistic_regression.py"
+#: What `bin/demo` runs, README's first command.
+BY_DEMO = "logistic_regression_lowlevel.py"
 
 
 def test_every_example_is_run():
@@ -46,6 +49,19 @@ def jvm() -> None:
     topology.start_jvm()
 
 
+def installed(folder: Path) -> Path:
+    """This environment once more, as `bin/environment examples` leaves one."""
+    folder.mkdir()
+    for path in Path(sys.prefix).iterdir():
+        if not path.name.startswith("vispark-"):
+            (folder / path.name).symlink_to(path)
+    settings = subprocess.run(["cksum"], input=(EXAMPLES.parent / "setup.cfg").read_bytes(), capture_output=True,
+                              check=True).stdout.decode().strip()
+    extras = "examples,cuda" if Path("/dev/nvidia0").exists() and shutil.which("nvcc") else "examples"
+    (folder / f"vispark-{extras}").write_text(f"{settings} pyspark\n")
+    return folder
+
+
 @pytest.mark.parametrize("name", RUNS)
 def test_example(name: str, tmp_path: Path):
     arguments, said = RUNS[name]
@@ -55,8 +71,12 @@ def test_example(name: str, tmp_path: Path):
         started = by_python(settings) if name == BY_PYTHON else by_spark_submit(settings, runtime)
         with started as variables:
             environment = os.environ | {"VISPARK_RUNTIME_DIR": runtime} | variables
-            result = subprocess.run([sys.executable, EXAMPLES / name, *arguments], cwd=tmp_path, env=environment,
-                                    timeout=110, capture_output=True, text=True, check=False)
+            command = [sys.executable, str(EXAMPLES / name)]
+            if name == BY_DEMO and sys.prefix != sys.base_prefix:
+                command = [str(EXAMPLES.parent / "bin/demo")]
+                environment |= {"VISPARK_VENV": str(installed(tmp_path / "venv")), "VISPARK_PYSPARK": ""}
+            result = subprocess.run([*command, *arguments], cwd=tmp_path, env=environment, timeout=110,
+                                    capture_output=True, text=True, check=False)
         stop_worker(Path(runtime))
     assert result.returncode == 0, result.stderr[-4000:]
     assert said in result.stdout
