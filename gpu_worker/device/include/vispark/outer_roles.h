@@ -6,7 +6,7 @@
 //
 // Where both factors are the same columns, x = high + low of which low's square is left out as ever, the sums of
 // high * high + 2 * high * low are enough: the matrix is the mean of them and of what they are turned round. These are
-// two products in place of three, and multipliers read the columns' leading parts alone.
+// two products in place of three, of which both factors lie in shared memory as tensor cores read them.
 #pragma once
 
 #include "vispark/outer_blocks.h"
@@ -52,6 +52,8 @@ template <class Matrix, int WIDTH, int LEFT, int RIGHT, int ROWS, int STAGES, in
     // Of a block that is turned round, in doubles.
     static constexpr int APART = SIDE + 1;
     static_assert(AHEAD < STAGES, "a tile is on its way to where another one lies");
+    // A barrier's turn is known by its parity: a group that has every other tile knows of those between by these.
+    static_assert(!BY_TILES || SPLIT > 1, "a place of the ring takes a tile of each group, one after the other");
 
     struct Room {
         float tiles[STAGES][ROWS][STRIDE];
@@ -184,8 +186,7 @@ template <class Matrix, int WIDTH, int LEFT, int RIGHT, int ROWS, int STAGES, in
         Turning<SPLIT> parts;
     };
 
-    // The sums of a multiplier, of all of a work's tiles; HALVED where both factors are the same columns.
-    template <bool HALVED>
+    // The sums of a multiplier, of all of a work's tiles.
     static __device__ __forceinline__ void multiply(Room& room, Multiplier& at, const Given& given, double (&far)[COUNT])
     {
         const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % READERS, group = threadIdx.x / 128;
@@ -204,19 +205,17 @@ template <class Matrix, int WIDTH, int LEFT, int RIGHT, int ROWS, int STAGES, in
             }
             wait(room.full[at.parts.slot], at.parts.turn);
             const unsigned* const high = room.parts[at.parts.slot][0];
-            const float* const from = room.tiles[at.tile.slot][0] + lane % 4 * 2 * STRIDE + warp * 16 + lane / 4;
-            const unsigned* const own = high + warp * 128 + lane;
-            VISPARK_UNROLL
-            for (int step = 0; step < STEPS; ++step) {
-                // The registers of the step before the last may be used again.
+            if (given.alike) {
+                tensor::multiply_halved<STEPS, STEP>(near, high + (BY_TILES ? 0 : group * STEP / 2), high, high + PART);
                 tensor::end<1>();
-                if (step == 1 && before) arrive(*before);
-                if (HALVED) {
-                    unsigned down[4];
-                    VISPARK_UNROLL
-                    for (int i = 0; i < 4; ++i) down[i] = own[step * STEP + i % 2 * 64 + i / 2 * 32];
-                    tensor::multiply_halved(near, down, high + step * STEP, high + PART + step * STEP);
-                } else {
+                if (before) arrive(*before);
+            } else {
+                const float* const from = room.tiles[at.tile.slot][0] + lane % 4 * 2 * STRIDE + warp * 16 + lane / 4;
+                VISPARK_UNROLL
+                for (int step = 0; step < STEPS; ++step) {
+                    // The registers of the step before the last may be used again.
+                    tensor::end<1>();
+                    if (step == 1 && before) arrive(*before);
                     tensor::Halves down[4];
                     VISPARK_UNROLL
                     for (int i = 0; i < 4; ++i) down[i].set(from[(step * 8 + i / 2) * STRIDE + i % 2 * 8]);
@@ -260,14 +259,13 @@ template <class Matrix, int WIDTH, int LEFT, int RIGHT, int ROWS, int STAGES, in
     }
     // Leaves a block of a work's sums, and returns whether some are not finite, so that all have to be left with care. All
     // threads of groups that have every other tile, or of a block that is turned round, put theirs into shared memory.
-    template <bool HALVED>
     static __device__ __forceinline__ bool fails(Room& room, Multiplier& at, const Given& given, double* partial)
     {
         double* const all = (double*)&room;
         double far[COUNT];
-        multiply<HALVED>(room, at, given, far);
+        multiply(room, at, given, far);
         if (any(is_odd(given, far))) return true;
-        if (!HALVED && !BY_TILES) {
+        if (!given.alike && !BY_TILES) {
             VISPARK_UNROLL
             for (int i = 0; i < COUNT; ++i)
                 Matrix::put(partial, given.row + down(i), given.column + across(i), far[i]);
@@ -288,7 +286,7 @@ template <class Matrix, int WIDTH, int LEFT, int RIGHT, int ROWS, int STAGES, in
             const int row = i / SIDE, column = i % SIDE;
             // Both halves of a matrix that is turned round come out alike.
             double sum = all[row * APART + column];
-            if (HALVED) sum = 0.5 * (sum + all[column * APART + row]);
+            if (given.alike) sum = 0.5 * (sum + all[column * APART + row]);
             Matrix::put(partial, given.row + row, given.column + column, sum);
         }
         return false;
@@ -325,8 +323,7 @@ __device__ __forceinline__ void fold_by_roles(const long long* works, void* cons
             const float* const all = work.of<const float>(port, WIDTH);
             const typename Roles::Given given(all, work.count, dealt.block_of(item));
             double* const partial = partials + number * Matrix::SIZE;
-            if (given.alike ? Roles::template fails<true>(room, at, given, partial)
-                            : Roles::template fails<false>(room, at, given, partial))
+            if (Roles::fails(room, at, given, partial))
                 Careful(memory, all, work.count, dealt.block_of(item)).by_warps(partial, true);
             barrier();
         }

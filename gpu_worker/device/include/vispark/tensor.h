@@ -92,26 +92,33 @@ __device__ __forceinline__ void multiply_split(float (&acc)[COUNT], const Halves
         for (int e = 0; e < 4; ++e) acc[4 * j + e] = four[e];
     }
 }
-// The leading parts of rows alone, by both of the step.
-template <int COUNT>
-__device__ __forceinline__ void multiply_halved(float (&acc)[COUNT], const unsigned (&rows)[4], const unsigned* high,
+// The same of STEPS steps that lie STEP apart, of rows whose leading parts alone are multiplied, and lie as a step's from
+// `rows` on: 64 of them, of which a warp has 16.
+template <int STEPS, int STEP, int COUNT>
+__device__ __forceinline__ void multiply_halved(float (&acc)[COUNT], const unsigned* rows, const unsigned* high,
                                                 const unsigned* low)
 {
     const int lane = threadIdx.x % 32;
-    Halves leading[4];
+    rows += threadIdx.x / 32 % 4 * 128 + lane;
     VISPARK_UNROLL
-    for (int i = 0; i < 4; ++i) leading[i].high = rows[i];
-    VISPARK_UNROLL
-    for (int j = 0; j < COUNT / 4; ++j) {
-        float four[4] = {acc[4 * j], acc[4 * j + 1], acc[4 * j + 2], acc[4 * j + 3]};
-        Halves step[2];
+    for (int step = 0; step < STEPS; ++step) {
+        Halves leading[4];
         VISPARK_UNROLL
-        for (int i = 0; i < 2; ++i)
-            step[i].high = high[64 * j + 32 * i + lane], step[i].low = low[64 * j + 32 * i + lane];
-        multiply_part<1>(four, leading, step);
-        multiply_part<2>(four, leading, step);
+        for (int i = 0; i < 4; ++i) leading[i].high = rows[step * STEP + i % 2 * 64 + i / 2 * 32];
         VISPARK_UNROLL
-        for (int e = 0; e < 4; ++e) acc[4 * j + e] = four[e];
+        for (int j = 0; j < COUNT / 4; ++j) {
+            float four[4] = {acc[4 * j], acc[4 * j + 1], acc[4 * j + 2], acc[4 * j + 3]};
+            Halves both[2];
+            VISPARK_UNROLL
+            for (int i = 0; i < 2; ++i) {
+                both[i].high = high[step * STEP + 64 * j + 32 * i + lane];
+                both[i].low = low[step * STEP + 64 * j + 32 * i + lane];
+            }
+            multiply_part<1>(four, leading, both);
+            multiply_part<2>(four, leading, both);
+            VISPARK_UNROLL
+            for (int e = 0; e < 4; ++e) acc[4 * j + e] = four[e];
+        }
     }
 }
 __device__ __forceinline__ void publish() {}

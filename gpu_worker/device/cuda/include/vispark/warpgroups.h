@@ -61,6 +61,41 @@ __device__ __forceinline__ void add_products(float (&d)[32], unsigned a0, unsign
                    "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
                  : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(b));
 }
+// The same of rows whose description is `a`.
+__device__ __forceinline__ void add_products(float (&d)[64], unsigned long long a, unsigned long long b)
+{
+    asm volatile("{.reg .pred more;\nsetp.eq.u32 more, 0, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n128k8.f32.tf32.tf32 {"
+                 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, "
+                 "%22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, "
+                 "%42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, "
+                 "%62, %63}, "
+                 "%64, %65, more, 1, 1;\n}"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+                   "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]),
+                   "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]),
+                   "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]),
+                   "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]),
+                   "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]), "+f"(d[42]),
+                   "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]), "+f"(d[49]),
+                   "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]), "+f"(d[56]),
+                   "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
+                 : "l"(a), "l"(b));
+}
+__device__ __forceinline__ void add_products(float (&d)[32], unsigned long long a, unsigned long long b)
+{
+    asm volatile("{.reg .pred more;\nsetp.eq.u32 more, 0, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n64k8.f32.tf32.tf32 {"
+                 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, "
+                 "%22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+                 "%32, %33, more, 1, 1;\n}"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+                   "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]),
+                   "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]),
+                   "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]),
+                   "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
+                 : "l"(a), "l"(b));
+}
 __device__ __forceinline__ unsigned long long described(const void* step)
 {
     return (unsigned long long)(shared_of(step) >> 4 & 0x3fff) | 128ull >> 4 << 16 | 256ull >> 4 << 32;
@@ -78,14 +113,17 @@ __device__ __forceinline__ void multiply_split(float (&acc)[COUNT], const Halves
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 // Of rows the leading parts alone.
-// The leading parts of rows alone, by both of the step.
-template <int COUNT>
-__device__ __forceinline__ void multiply_halved(float (&acc)[COUNT], const unsigned (&rows)[4], const unsigned* high,
+template <int STEPS, int STEP, int COUNT>
+__device__ __forceinline__ void multiply_halved(float (&acc)[COUNT], const unsigned* rows, const unsigned* high,
                                                 const unsigned* low)
 {
     begin();
-    add_products(acc, rows[0], rows[1], rows[2], rows[3], described(low));
-    add_products(acc, rows[0], rows[1], rows[2], rows[3], described(high));
+    VISPARK_UNROLL
+    for (int step = 0; step < STEPS; ++step) {
+        const unsigned long long leading = described(rows + step * STEP);
+        add_products(acc, leading, described(low + step * STEP));
+        add_products(acc, leading, described(high + step * STEP));
+    }
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 // What was written to shared memory may now be read by the tensor cores.
