@@ -115,7 +115,9 @@ def attach(session: Sharing, wanted: AttachedPublication, residency: Residency) 
     missing = sorted(set(range(details.partitions)) - residency.places.keys())
     if missing:
         raise PublicationLost(f"of the publication {wanted.name!r} the partitions {missing[:8]} are not there: they "
-                              "lie on nodes where this application has no executor, or their daemon has ended")
+                              "lie on nodes where this application has no executor, or their daemon has ended in the "
+                              "lease. On other nodes the name stays taken until then: publish(..., replace=True) puts "
+                              f"another in its place, gpu-worker unpublish {wanted.name!r} makes it free")
     return details
 
 
