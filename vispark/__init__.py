@@ -48,6 +48,8 @@ if TYPE_CHECKING:
     from vispark.api.gpu_profile import gpu_profile
     from vispark.api.grid import Grid
     from vispark.api.keyed_tables import KeyedTable
+    from vispark.api.table_readers import from_dataframe, read_csv, read_orc, read_parquet
+    from vispark.api.text_readers import read_text
     from vispark.api.vrdd import VRDD
     from vispark.grid.key import BlockKey
     from vispark.monitor.dashboard import dashboard
@@ -56,12 +58,7 @@ if TYPE_CHECKING:
     from vispark.plan.symbols import IN, OUT
     from vispark.profiling.profiler import Profile, profile
     from vispark.records.rows import Rows
-    from vispark.records.text import read_text
     from vispark.runtime.driver.progress import progress
-    from vispark.tables.csv import read_csv
-    from vispark.tables.dataframe import from_dataframe
-    from vispark.tables.orc import read_orc
-    from vispark.tables.parquet import read_parquet
     from vispark.translate import TranslationError, coordinate, extent, stencil
     from vispark.udfs.added import with_column
     from vispark.udfs.translated import udf
@@ -124,6 +121,8 @@ __getattr__, __dir__ = _names_of(__name__, {
     "vispark.api.gpu_profile": ("gpu_profile",),
     "vispark.api.grid": ("Grid",),
     "vispark.api.keyed_tables": ("KeyedTable",),
+    "vispark.api.table_readers": ("from_dataframe", "read_csv", "read_orc", "read_parquet"),
+    "vispark.api.text_readers": ("read_text",),
     "vispark.api.vrdd": ("VRDD",),
     "vispark.grid.key": ("BlockKey",),
     "vispark.monitor.dashboard": ("dashboard",),
@@ -133,12 +132,7 @@ __getattr__, __dir__ = _names_of(__name__, {
     "vispark.profiling.profiler": ("Profile", "profile"),
     "vispark.random": ("random",),
     "vispark.records.rows": ("Rows",),
-    "vispark.records.text": ("read_text",),
     "vispark.runtime.driver.progress": ("progress",),
-    "vispark.tables.csv": ("read_csv",),
-    "vispark.tables.dataframe": ("from_dataframe",),
-    "vispark.tables.orc": ("read_orc",),
-    "vispark.tables.parquet": ("read_parquet",),
     "vispark.translate": ("TranslationError", "coordinate", "extent", "stencil"),
     "vispark.udfs.added": ("with_column",),
     "vispark.udfs.translated": ("udf",),

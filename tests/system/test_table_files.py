@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,10 +12,11 @@ import pytest
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
+import vispark
 from tests.system.topology import Topology
 from tests.system.vrdd_tools import exact, host_context
 from vispark import read_csv, read_orc, read_parquet
-from vispark.errors import PlanError, RecordError
+from vispark.errors import PlanError, RecordError, TaskError
 
 pa = pytest.importorskip("pyarrow")
 
@@ -178,6 +180,27 @@ def test_a_null_and_a_ragged_array_are_named_by_file_and_row(sc: SparkContext, t
     with pytest.raises(RecordError, match=r"column 'a' has 2 numbers in row 1 of row group 1 of .*, and 1 in"):
         read_parquet(sc, path, "a").cache("GPU").count()
     assert read_parquet(sc, path, "x", nulls=0).cache("GPU").sum() == 7
+
+
+def test_errors_of_plain_actions_are_ours_and_fit_a_screen(sc: SparkContext, spark: SparkSession, tmp_path: Path):
+    """Of what readers give, and of what Spark makes of that: the user's line, and the error alone."""
+    path, text = str(tmp_path / "hole.parquet"), tmp_path / "rows.txt"
+    pq.write_table(pa.table({"x": pa.array([1.0, None]), "k": [1, 2]}), path)
+    text.write_text("1 2\n3 x\n")
+    points = read_parquet(sc, path)
+    both = points.map(lambda point: (point["k"], point["x"]))
+    for action, words in ((points.collect, "column 'x' is null in row 1 of row group 0"),
+                          (both.values().sum, "column 'x' is null in row 1"),
+                          (both.reduceByKey(max).collect, "column 'x' is null in row 1"),
+                          (vispark.from_dataframe(spark.read.parquet(path)).count, "column 'x' is null in row 1"),
+                          (vispark.read_text(sc, text).collect, "rows.txt, line 2: column 1: 'x' is no float32")):
+        with pytest.raises(RecordError, match=words) as raised:
+            action()
+        assert len("".join(traceback.format_exception(raised.value)).splitlines()) < 12, words
+    with pytest.raises(TaskError, match="ZeroDivisionError"):
+        read_parquet(sc, path, "k").map(lambda k: 1 // int(k - 1)).collect()
+    points = read_parquet(sc, path, nulls=0)
+    assert points.map(lambda point: point["x"]).sum() == points.cache("GPU").vmap(lambda x, k: x).sum() == 1.0
 
 
 def test_a_null_is_named_behind_what_was_sent(sc: SparkContext, tmp_path: Path):

@@ -1,4 +1,4 @@
-"""RDDs that Spark makes of a VRDD's records by shuffles, unions and the like.
+"""RDDs that Spark makes of a VRDD's records by shuffles, unions and the like, and those of vispark's readers.
 
 They are PySpark's own but for one thing: an error of one of their actions fits one screen, as a VRDD's does.
 """
@@ -15,8 +15,9 @@ from pyspark import RDD
 from vispark._utils.boundary import brief
 from vispark.runtime.driver.spark_errors import SPARK_JOB_FAILED, PipelinedRDD, reraise
 
-__all__ = ["OF_RDDS", "adopted", "derives"]
+__all__ = ["OF_RDDS", "adopted", "derives", "of_brief_errors"]
 
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 _Class = TypeVar("_Class", bound=type)
 
 #: Transformations of PySpark's that ask the JVM for an RDD; all others are made of these and of mapPartitionsWithIndex.
@@ -29,6 +30,14 @@ def adopted(found: Any) -> Any:
     if changed is not None:
         found.__class__ = changed
     return found
+
+
+def of_brief_errors(reader: _Function) -> _Function:
+    """Return a function that gives a plain RDD, whose errors are brief, and those of what is made of it."""
+    @functools.wraps(reader)
+    def called(*arguments: Any, **named: Any) -> Any:
+        return adopted(reader(*arguments, **named))
+    return brief(called)  # type: ignore[return-value]
 
 
 def derives(cls: _Class) -> _Class:
@@ -85,7 +94,7 @@ def _answers_briefly(cls: _Class) -> _Class:
 
 @_answers_briefly
 class DerivedRDD(RDD[Any]):
-    """RDD that Spark computes from a VRDD's records."""
+    """RDD that Spark computes from a VRDD's records, or that a reader gives."""
 
     def mapPartitionsWithIndex(self, f: Callable[[int, Iterable[Any]], Iterable[Any]],
                                preservesPartitioning: bool = False) -> PipelinedRDD:
@@ -95,7 +104,7 @@ class DerivedRDD(RDD[Any]):
 
 @_answers_briefly
 class DerivedPipelinedRDD(PipelinedRDD):
-    """RDD of the results of a Python function of records that Spark computes from a VRDD's."""
+    """RDD of the results of a Python function of such records."""
 
     def mapPartitionsWithIndex(self, f: Callable[[int, Iterable[Any]], Iterable[Any]],
                                preservesPartitioning: bool = False) -> PipelinedRDD:

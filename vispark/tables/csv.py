@@ -62,7 +62,7 @@ def read_csv(sc: SparkContext, path: str | os.PathLike[str], columns: Columns | 
     PlanError
         If pyarrow is missing, there is no such file, or an argument does not fit it.
     RecordError
-        If a column holds no numbers, or a file has other names. At an action behind ``cache("GPU")``, if there is a
+        If a column holds no numbers, or a file has other names. At an action, if there is a
         null or something that is no number; it names file and line.
 
     See Also

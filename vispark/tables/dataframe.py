@@ -60,8 +60,8 @@ def from_dataframe(df: DataFrame, columns: Columns | None = None, dtype: Any = N
     PlanError
         If pyarrow is missing, or an argument does not fit the DataFrame: a column that is not there or there twice.
     RecordError
-        If a column holds no numbers; the message says what to select instead. At an action behind ``cache("GPU")``, if
-        there is a null or arrays differ in length; it names column, partition and row. An action of the RDD itself
+        If a column holds no numbers; the message says what to select instead. At an action, if there is a null or
+        arrays differ in length; it names column, partition and row. An action of a DataFrame that is made of the RDD
         raises Spark's own error, with this one in its text.
 
     See Also

@@ -66,8 +66,8 @@ def read_parquet(sc: SparkContext, path: str | os.PathLike[str], columns: Column
         If pyarrow is missing, there is no such file, one cannot be read, or an argument does not fit; at an action, if
         a file vanished or changed since. It names the file.
     RecordError
-        If a column holds no numbers, or has another type in another file; it names file and column. At an action
-        behind ``cache("GPU")``, if there is a null or arrays differ in length; it names file, row group and row.
+        If a column holds no numbers, or has another type in another file; it names file and column. At an action,
+        if there is a null or arrays differ in length; it names file, row group and row.
 
     Examples
     --------

@@ -73,9 +73,8 @@ def read_text(sc: SparkContext, path: str | os.PathLike[str], dtype: str = "floa
     PlanError
         If there is no such file where the driver is, or an argument does not fit it.
     RecordError
-        At an action behind ``cache("GPU")``, if a line has another number of columns or something that is no number; it
-        names file, line (from 1) and column (from 0). An action of the RDD itself raises Spark's own error, with
-        this one in its text, as for whatever else goes wrong in a task.
+        At an action, if a line has another number of columns or something that is no number; it names file, line (from
+        1) and column (from 0).
 
     Examples
     --------
