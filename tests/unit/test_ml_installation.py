@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import os
+import pkgutil
 import subprocess
 import sys
 from pathlib import Path
@@ -49,6 +50,29 @@ def test_names_that_vispark_does_not_replace_are_pysparks():
         assert models and all(getattr(module, name) is getattr(theirs, name) for name in models)
     with pytest.raises(AttributeError, match=r"module 'vispark\.ml\.tuning' has no attribute 'Nothing'"):
         tuning.Nothing  # noqa: B018 - it raises
+
+
+def test_a_program_changes_the_name_of_the_package_wherever_it_stands():
+    pytest.importorskip("pandas", reason="pyspark.ml.functions needs it before Spark 4")
+    program = """
+from pyspark.ml import Estimator, Model, PipelineModel, Transformer, evaluation
+from pyspark.ml.base import Estimator as Base
+from pyspark.ml.evaluation import RegressionEvaluator
+from pyspark.ml.functions import vector_to_array
+from pyspark.ml.linalg import Vectors
+from pyspark.ml.param.shared import HasInputCol
+from pyspark.ml.stat import Correlation
+from pyspark.ml.util import DefaultParamsWritable
+import pyspark.ml.regression
+"""
+    ours, theirs = dict[str, object](), dict[str, object]()
+    exec(program, theirs)
+    exec(program.replace("pyspark", "vispark"), ours)
+    del ours["vispark"]
+    assert all(found is theirs[name] for name, found in ours.items() if name != "__builtins__")
+    shared = {each.name for each in pkgutil.iter_modules(pyspark.ml.__path__)}
+    assert shared - {"connect", "deepspeed", "dl_util", "model_cache", "tests", "torch"} <= {
+        name.removeprefix("vispark.ml.") for name in sys.modules}
 
 
 def test_each_estimator_of_pyspark_is_ours_or_named_with_a_reason():

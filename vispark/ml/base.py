@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import Any
 
+from pyspark.ml import base as _theirs
 from pyspark.ml.util import JavaMLReader
 from pyspark.ml.wrapper import JavaModel
 from pyspark.sql import Column, DataFrame
@@ -14,6 +15,7 @@ from vispark.api.vrdd import VRDD
 from vispark.errors import OutOfMemory, RecordError
 from vispark.ml.java import JavaObjects
 from vispark.ml.loads import Fields, load, number, one, plain
+from vispark.ml.names import of_pyspark
 from vispark.ml.summaries import FittedModel, LazySummary, with_summary
 
 #: pyspark's reader, whose annotations differ between versions.
@@ -152,3 +154,7 @@ class StageReader(_Reader):
         theirs = next(base for base in clazz.__mro__ if base.__name__ == clazz.__name__
                       and base.__module__.startswith("pyspark.ml."))
         return str(super()._java_loader_class(theirs))
+
+
+def __getattr__(name: str) -> Any:
+    return of_pyspark(_theirs, name)

@@ -1,9 +1,23 @@
-"""Names of modules of ``pyspark.ml`` that vispark does not replace, such as those of models."""
+"""Modules of ``pyspark.ml``, and names in them, that vispark does not replace, such as those of models."""
 
 from __future__ import annotations
 
+import importlib
+import sys
 from types import ModuleType
 from typing import Any
+
+#: The modules that vispark has nothing for.
+SHARED = ("common", "evaluation", "fpm", "image", "linalg", "param", "param.shared", "stat", "tree", "util", "wrapper")
+
+
+def share_modules() -> None:
+    """Let modules that vispark has nothing for be those of pyspark, under their names in ``vispark.ml`` too."""
+    for name in SHARED:
+        module = importlib.import_module(f"pyspark.ml.{name}")
+        sys.modules[f"vispark.ml.{name}"] = module
+        if "." not in name:
+            setattr(sys.modules["vispark.ml"], name, module)
 
 
 def of_pyspark(module: ModuleType, name: str) -> Any:
