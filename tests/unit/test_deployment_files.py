@@ -196,6 +196,29 @@ def test_a_node_of_dataproc_without_python_says_so(written: Path, tmp_path: Path
     assert ran.returncode == 1 and "there is no Python on this node" in ran.stderr
 
 
+@pytest.mark.parametrize(("extras", "said"), [("", ""), ("text,files", "pyarrow>=16 fsspec>=2024.2"),
+                                              ("cuda,txet", "vispark-extras names txet; there are ['cuda',")])
+def test_extras_on_dataproc_bring_no_pyspark(written: Path, tmp_path: Path, extras: str, said: str):
+    """That would stand beside Spark's own."""
+    stubs = {"gsutil": "exit 0",
+             "metadata": f'case $1 in *wheel) echo gs://b/vispark-1.whl;; *) echo "{extras}";; esac',
+             "python": f'[ "$1" != -m ] && exec {sys.executable} "$@"; echo "$*" >>{tmp_path}/ran'}
+    for name, text in stubs.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    text = (written / "dataproc/init.sh").read_text().replace("/usr/share/google/get_metadata_value",
+                                                             f"{tmp_path}/metadata")
+    ran = subprocess.run(["/bin/bash", "-c", text.replace("/opt/conda/default/bin", str(tmp_path))], check=False,
+                         capture_output=True, text=True, timeout=60,
+                         env=os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"})
+    calls = (tmp_path / "ran").read_text().splitlines()
+    assert "pyspark" not in " ".join(calls) and "--no-deps" in calls[0]
+    if ran.returncode:
+        assert said in ran.stderr and len(calls) == 2
+    else:
+        assert calls[2:] == [f"-m pip install --no-cache-dir {said}"] * bool(said) + ["-m gpu_worker gpus"]
+
+
 def test_the_script_of_a_worker_counts_its_gpus(written: Path):
     for gpus, amount in (("0,1,2", 3), ("MIG-1234-5678", 1), ("", 0)):
         ran = subprocess.run(["bash", "-c", f'. "{written}/standalone/spark-env.sh"; echo "$SPARK_WORKER_OPTS"'],

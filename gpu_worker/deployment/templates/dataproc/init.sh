@@ -28,5 +28,23 @@ python=$(command -v /opt/conda/default/bin/python || command -v python3.11 || co
 "$python" -m pip install --no-cache-dir --no-deps "$folder/$(basename "$wheel")"
 "$python" -m pip install --no-cache-dir 'msgpack>=1.0.8' 'click>=8.1' 'rich>=13' 'platformdirs>=4' 'tenacity>=8.2' \
     'cryptography>=42' 'cuda-core[cu13]' 'cuda-bindings[all]==13.*'
-[ -z "$extras" ] || "$python" -m pip install --no-cache-dir "$folder/$(basename "$wheel")[$extras]"
+# Of extras, too, what they need alone: the wheel with its extras would bring a PySpark beside that of Spark.
+needed=$("$python" - "$extras" <<"END"
+import sys
+from importlib.metadata import metadata
+
+from pip._vendor.packaging.requirements import Requirement
+
+vispark = metadata("vispark")
+known = vispark.get_all("Provides-Extra")
+for extra in filter(None, sys.argv[1].split(",")):
+    if extra not in known:
+        sys.exit(f"init.sh: the metadata vispark-extras names {extra}; there are {known}")
+    for each in map(Requirement, vispark.get_all("Requires-Dist")):
+        if each.marker and each.marker.evaluate({"extra": extra}):
+            each.marker = None
+            print(each)
+END
+)
+[ -z "$needed" ] || xargs -d "\n" "$python" -m pip install --no-cache-dir <<<"$needed"
 "$python" -m gpu_worker gpus

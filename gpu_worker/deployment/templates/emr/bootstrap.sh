@@ -14,7 +14,7 @@ s3://*.whl) ;;
 esac
 
 for python in python3.13 python3.12 python3.11; do
-    command -v "$python" >/dev/null && break
+    "$python" -c "import venv" 2>/dev/null && break
     python=
 done
 if [ -z "$python" ]; then
