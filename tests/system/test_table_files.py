@@ -23,6 +23,7 @@ pa = pytest.importorskip("pyarrow")
 #: Modules that workers of Spark are forked with.
 IN_TASKS = "vispark.tables.read_by_jvm"
 pq = pytest.importorskip("pyarrow.parquet")
+pytest.importorskip("pyarrow.orc")
 pc = pytest.importorskip("pyarrow.compute")
 
 
@@ -180,6 +181,22 @@ def test_a_null_and_a_ragged_array_are_named_by_file_and_row(sc: SparkContext, t
     with pytest.raises(RecordError, match=r"column 'a' has 2 numbers in row 1 of row group 1 of .*, and 1 in"):
         read_parquet(sc, path, "a").cache("GPU").count()
     assert read_parquet(sc, path, "x", nulls=0).cache("GPU").sum() == 7
+
+
+def test_filters_that_do_not_fit_are_told_before_anything_is_read(sc: SparkContext, tmp_path: Path):
+    table = pa.table({"x": [1.0, 2.0], "name": ["a", "b"], "day": pa.array([1, 2], pa.date32())})
+    pq.write_table(table, tmp_path / "rows.parquet")
+    pa.orc.write_table(table, str(tmp_path / "rows.orc"))
+    (tmp_path / "rows.csv").write_text("x,name,day\n1,a,1\n2.5,b,2\n")
+    for read, name in ((read_parquet, "rows.parquet"), (read_orc, "rows.orc"), (read_csv, "rows.csv")):
+        path = tmp_path / name
+        with pytest.raises(PlanError, match=rf"not fit .*{name}: No match for FieldRef.Name\(z\).* columns are x "):
+            read(sc, path, "x", filter=[("z", ">", 1)])
+        with pytest.raises(PlanError, match=rf"does not fit .*{name}: .*; the columns are x double, name string"):
+            read(sc, path, "x", filter=pc.field("x") > "a")
+        assert read(sc, path, "x", filter=[("name", "==", "b")]).count() == 1
+    assert read_parquet(sc, tmp_path / "rows.parquet", "x",
+                        filter=pc.field("day") > pa.scalar(1, pa.date32())).collect() == [2.0]
 
 
 def test_errors_of_plain_actions_are_ours_and_fit_a_screen(sc: SparkContext, spark: SparkSession, tmp_path: Path):

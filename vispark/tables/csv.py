@@ -88,6 +88,7 @@ def read_csv(sc: SparkContext, path: str | os.PathLike[str], columns: Columns | 
     paths = list(dict.fromkeys(split.path for split in found))
     names, schema = _first(paths[0], header, delimiter)
     selection = _parsed_as(select(schema, columns, dtype, nulls, paths[0]), dtype is not None)
+    files.check_filter(schema, condition, paths[0])
     kinds = tuple((name, _kind(name, schema, selection)) for name in files.names_to_read(names, selection, condition))
     task = CsvTask(tuple(names), kinds, header, delimiter, selection, condition, blocks, paths[0])
     if header and len(paths) <= FEW:

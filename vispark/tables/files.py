@@ -234,6 +234,7 @@ def read(sc: SparkContext, path: str | os.PathLike[str], format: FileFormat, *, 
     paths = table_files(os.fspath(path), format.name)
     first = _footers(format, paths[:1], None, None)[0]
     selection = select(first.schema, columns, dtype, nulls, paths[0])
+    check_filter(first.schema, condition, paths[0])
     if ragged:
         check_ragged(selection)
     found = footers(sc, format, paths, selection, condition)
@@ -262,6 +263,31 @@ def expression(filter: Any) -> Any:
     except (TypeError, ValueError, IndexError, KeyError) as error:
         raise PlanError(f'filter={filter!r}; it is an expression such as pyarrow.compute.field("x") > 0, or a list of '
                         'conditions that all hold, such as [("x", ">", 0), ("k", "in", [1, 2])]') from error
+
+
+def check_filter(schema: Sequence[tuple[str, ColumnType]], filter: Any, table: str) -> None:
+    """Check that a filter names columns of a table, and, where these hold numbers, does with them what can be done.
+
+    Raises
+    ------
+    PlanError
+        If it does not; it names the columns.
+    """
+    if filter is None:
+        return
+    # Of other columns the type in Arrow is not known here, and what is said of nulls may not be true of them.
+    is_of_numbers = all(kind.kind == "number" for name, kind in schema if name in str(filter))
+    arrays = [pa.array([], pa.from_numpy_dtype(np.dtype(kind.dtype)) if kind.kind == "number" else pa.null())
+              for _, kind in schema]
+    names = [name for name, _ in schema]
+    try:
+        list(_scanned(pa.RecordBatch.from_arrays(arrays, names), {}, filter))
+    except pa.ArrowException as error:
+        if not is_of_numbers and not str(error).startswith("No match for FieldRef.Name("):
+            return
+        shown = ", ".join(f"{name} {kind.text}" for name, kind in schema[:16])
+        raise PlanError(f"filter={filter} does not fit {table}: {str(error).partition(chr(10))[0].rstrip('.')}; the "
+                        f"columns are {shown}") from error
 
 
 # -- what is in which file --------------------------------------------------------------------------------------------
