@@ -80,7 +80,7 @@ class FunctionMaker:
     --------
     >>> maker = FunctionMaker(SourceProgram("job.py", "k = 3\\nf = lambda x: x * k + w\\n"))
     >>> maker.verdict(maker.program.tree.body[1].value, "map")
-    Verdict(is_read=True, reason='', line=0)
+    Verdict(is_read=True, reason='', line=0, ...)
     """
 
     def __init__(self, program: SourceProgram, imports: bool = True):
@@ -202,7 +202,7 @@ def fold_verdict(function: Callable[..., Any]) -> Verdict:
     Examples
     --------
     >>> fold_verdict(lambda a, b: (a[0] + b[0], a[1] + b[1]))
-    Verdict(is_read=True, reason='(add, add)', line=0)
+    Verdict(is_read=True, reason='(add, add)', line=0, ...)
     """
     found = fold_of(function)
     return Verdict(True, found.label) if isinstance(found, FoldSpec) else Verdict(False, first_line(found))
@@ -214,7 +214,7 @@ def aggregate_verdict(step: Callable[..., Any], combine: Callable[..., Any]) -> 
     Examples
     --------
     >>> aggregate_verdict(lambda t, x: (t[0] + x, t[1] + 1), lambda a, b: (a[0] + b[0], a[1] + b[1]))
-    Verdict(is_read=True, reason='(add, add)', line=0)
+    Verdict(is_read=True, reason='(add, add)', line=0, ...)
     """
     found = aggregation_of(step, combine)
     return Verdict(False, first_line(found)) if isinstance(found, str) else Verdict(True, found.fold.label)

@@ -161,7 +161,7 @@ def typed_verdict(functions: Sequence[tuple[Function, str]], records: Sequence[A
     --------
     >>> import numpy as np
     >>> typed_verdict([(lambda p: p * 2, "")], [np.zeros(3)])
-    Verdict(is_read=True, reason='', line=0)
+    Verdict(is_read=True, reason='', line=0, ...)
     >>> typed_verdict([(lambda p: p[:, 0], "")], [np.zeros(3)]).is_read
     False
     """
