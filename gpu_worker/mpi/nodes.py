@@ -41,6 +41,9 @@ _NODE = re.compile(r"vispark-(\d+)")
 #: prted's own arguments, with how many values follow each; an agent of its own it is not told.
 _ARGUMENTS = {"--prtemca": 2, "--pmixmca": 2, "--allow-run-as-root": 0, "--tree-spawn": 0,
               "--leave-session-attached": 0, "--debug-daemons": 0, "--daemonize": 0}
+#: What ``mpirun --version`` of a release that knows these begins with.
+_RELEASE = re.compile(r"mpirun \(Open MPI\) ([5-9]|\d\d)")
+_VERSION_SECONDS = 10.0
 _DROPPED = ("plm_ssh_agent", "plm_rsh_agent", "ess_base_jobid")
 
 
@@ -64,6 +67,19 @@ def program(name: str) -> str:
         raise WorkerUnavailable(f"a grid that spans nodes needs Open MPI 5, and there is no {name} here: "
                                 f"{install('mpi')}")
     return found
+
+
+def unfit(path: str) -> str:
+    """Return why an ``mpirun`` cannot start a world, in words for an error; "" if it is Open MPI 5 or later."""
+    try:
+        said = subprocess.run([path, "--version"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, timeout=_VERSION_SECONDS, text=True, errors="replace").stdout
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"{path} does not tell its version ({error})"
+    if _RELEASE.match(said):
+        return ""
+    return (f"a grid that spans nodes needs Open MPI 5, and {path} is {said.partition(chr(10))[0]!r}: "
+            f"{install('mpi')}, beside this Python")
 
 
 def mpirun(directory: RuntimeDirectory, key: bytes, workers: Sequence[str]) -> subprocess.Popen[bytes]:

@@ -16,7 +16,7 @@ from typing import Any
 
 from gpu_worker.device.base import Device
 from gpu_worker.mpi.messages import Answer, Ended, Forget, Gather, Go, Joined, Order, SharedRange, StagedExchange
-from gpu_worker.mpi.nodes import mpirun, refusals, world_socket
+from gpu_worker.mpi.nodes import mpirun, program, refusals, unfit, world_socket
 from gpu_worker.mpi.supervise import GRACE_SECONDS
 from gpu_worker.protocol.errors import (
     NodeSilent,
@@ -231,7 +231,7 @@ def _accepted(listener: socket.socket, wanted: Wanted, launcher: subprocess.Pope
             break
         except TimeoutError:
             if launcher is not None and launcher.poll() is not None:
-                if lasting := refusals(locate(), wanted.key, OptionError):
+                if lasting := refusals(locate(), wanted.key, OptionError) or unfit(program("mpirun")):
                     raise OptionError(f"no MPI world of {names} can come to be: {lasting}") from None
                 said = refusals(locate(), wanted.key, VisparkError) or \
                     f"mpirun ended with status {launcher.returncode}"

@@ -329,10 +329,14 @@ class Refusals:
         if found not in ("right", "typed"):
             self.failures.append(f"{what}: {said.splitlines()[0]}")
 
-    def descriptors(self) -> int:
-        """The descriptors of the device process."""
+    def descriptors(self) -> Counter[str]:
+        """The descriptors of the device process by what they lead to."""
+        found: Counter[str] = Counter()
         with self.client() as client:
-            return len(os.listdir(f"/proc/{client.pid}/fd"))
+            for each in Path(f"/proc/{client.pid}/fd").iterdir():
+                with contextlib.suppress(FileNotFoundError):      # It was closed meanwhile.
+                    found[each.readlink().name.partition(":[")[0]] += 1
+        return found
 
 
 ASKS = ("load", "fetch", "fold", "exec", "grid", "churn", "report", "connecting", "cold")
@@ -375,15 +379,15 @@ def sweep(directory: Path, most: int, every: int, given: Iterable[Kind],
     """
     refusals = Refusals(directory)
     with refusals.running():
-        before = -1
+        before: Counter[str] = Counter()
         for kind in given:
-            before = refusals.descriptors() if before < 0 else before
+            before = before or refusals.descriptors()
             known, wrong, countdown = refusals.outcomes.copy(), len(refusals.failures), 1
             while countdown <= most * every and refusals.tried(kind.role, kind.call, countdown, kind.name):
                 countdown += every
             report("\n".join([f"{kind}: {dict(refusals.outcomes - known)}", *refusals.failures[wrong:]]))
-        if before >= 0 and not eventually(lambda: refusals.descriptors() <= before + 2):
-            refusals.failures.append("descriptors stay")
+        if before and not eventually(lambda: refusals.descriptors().total() <= before.total() + 2):
+            refusals.failures.append(f"descriptors stay: {dict(refusals.descriptors() - before)}")
     return refusals
 
 
