@@ -6,12 +6,11 @@ import pytest
 
 from tests.optional import needed
 
-pyplot = needed("matplotlib.pyplot")
-
 
 @pytest.fixture(scope="session")
 def fonts() -> None:
     """Have matplotlib read its fonts, whose files stay open, before a file's tests are watched for what they leave."""
+    pyplot = needed("matplotlib.pyplot")
     needed("matplotlib").use("Agg")
     figure, axes = pyplot.subplots()
     axes.set(xlabel="x", ylabel="y", xscale="log")

@@ -10,11 +10,12 @@ import pytest
 from pyspark import SparkContext
 
 from tests import doctests
+from tests.optional import needed
 from tests.system import zarr_tools
-from tests.system.figures import pyplot
 from tests.system.topology import TRANSPORT, Topology
 from tests.system.vrdd_tools import host_context
 
+pyplot = needed("matplotlib.pyplot")
 pytestmark = pytest.mark.usefixtures("fonts")
 
 

@@ -10,7 +10,6 @@ import pytest
 from pyspark import SparkContext
 
 from tests.optional import needed
-from tests.system.figures import pyplot
 from tests.system.topology import Topology
 from tests.system.vrdd_tools import EagerPool, host_context
 from vispark.ml import loads
@@ -18,6 +17,7 @@ from vispark.ml import loads
 pytest.importorskip("pyarrow")
 needed("sklearn")
 
+pyplot = needed("matplotlib.pyplot")
 pytestmark = pytest.mark.usefixtures("fonts")
 
 #: The programs, and what each says when its answer is right.

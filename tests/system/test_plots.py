@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 from pyspark import SparkContext
 
-from tests.system.figures import pyplot
+from tests.optional import needed
 from tests.system.vrdd_tools import warm_up
 from vispark import Grid, PlanError, stencil
 from vispark.api.plotting import MOST_BYTES
 from vispark.runtime.driver.session import Session
 
+pyplot = needed("matplotlib.pyplot")
 pytestmark = pytest.mark.usefixtures("fonts")
 
 

@@ -221,8 +221,8 @@ FAULTS = (
     Fault("what is read is left out", "codegen/scalar/dead_code.py",
           "further = by.get(waiting.pop(), set()) - read", "further = set[str]()"),
     Fault("an array is not kept as it is", "codegen/emitter.py",
-          "            return self.materialised(value, name)\n        if isinstance(value, Tuple):",
-          "            return value\n        if isinstance(value, Tuple):"),
+          "            return self.materialised(value, name)\n        if isinstance(value, Tuple | List):",
+          "            return value\n        if isinstance(value, Tuple | List):"),
     # -- chains, folds, tables ----------------------------------------------------------------------------------------
     Fault("what is between two functions is not rounded", "kernels/row_function.py",
           "number = cast(cast(value, kind), Scalar(output.dtype))", "number = value", _units("fuse")),
