@@ -15,6 +15,7 @@ from vispark.migrate.compare import NOT_KNOWN
 from vispark.migrate.errors import NO, UNKNOWN, YES, ValidationError, last_words
 from vispark.migrate.history import History
 from vispark.migrate.kept_answers import keep_port
+from vispark.migrate.unrepeatable import writes
 
 STAYS = '''
 data = sc.parallelize(words).cache()
@@ -61,6 +62,24 @@ def test_it_does_not_run_a_program_that_writes_again(script: Path, monkeypatch: 
     ended = run(script, PORTED)
     assert ended.exit_code == UNKNOWN and "not to happen again" in ended.output
     assert "data.vmap(" in History().whole_job(1)["diff"]
+
+
+@pytest.mark.parametrize("line, said", [
+    ("open('log.txt', 'a').write('once')", "appends to a file"),
+    ("Path('log.txt').open(mode='at')", "appends to a file"),
+    ("df.write.parquet('t')", "writes a DataFrame"),
+    ("df.write.mode('append').format('orc').save('t')", "writes a DataFrame"),
+    ("model.write.insertInto('t')", "writes a DataFrame"),
+])
+def test_what_is_not_to_happen_again_is_found_in_the_text(line: str, said: str):
+    assert list(writes(f"x = 1\n{line}\n")) == [(2, said)]
+
+
+@pytest.mark.parametrize("line", ["open('a')", "open('log.txt', 'w')", "open(path, mode)", "Path('a').open()",
+                                  "df.write.mode('overwrite').parquet('t')", "df.write.mode('ignore').csv('t')",
+                                  "spark.read.parquet('t')", "sys.stdout.write('a')", "np.savetxt('a', x)"])
+def test_what_may_happen_again_is_not(line: str):
+    assert not list(writes(line))
 
 
 def test_what_a_program_did_until_it_failed_is_qualified_and_ported(script: Path, monkeypatch: pytest.MonkeyPatch):

@@ -26,6 +26,7 @@ from vispark.migrate.notebooks import SUFFIX, notebook_with, write_script
 from vispark.migrate.port import PortedProgram, port
 from vispark.migrate.run_store import saying_what_is_not_kept
 from vispark.migrate.sites import SourceProgram
+from vispark.migrate.unrepeatable import unrepeatable
 from vispark.migrate.validate_command import validate
 from vispark.migrate.written_files import write_file
 
@@ -89,7 +90,7 @@ def tried(found: PortedProgram, capture: RunCapture, history: bool = False) -> s
     A program that writes is not run a second time: its verdict is :data:`NOT_EXECUTED`. The validation goes to the
     store where ``history`` says so.
     """
-    if writes(capture):
+    if unrepeatable(capture):
         return NOT_EXECUTED
     script = Path(found.program.file).resolve()
     with tempfile.TemporaryDirectory(prefix="vispark-port-") as folder, surroundings(script, capture.folder):
@@ -109,11 +110,6 @@ def tried(found: PortedProgram, capture: RunCapture, history: bool = False) -> s
             with saying_what_is_not_kept():
                 keep_validation(History(), script, changed, validation, qualify_capture(capture), traces)
         return validation.verdict
-
-
-def writes(capture: RunCapture) -> bool:
-    """Return whether a recorded program has ``save...`` actions, which are not to happen twice."""
-    return any(call.method.startswith("save") for call in capture.calls)
 
 
 @contextmanager

@@ -31,12 +31,13 @@ from vispark.migrate.loop_prediction import PredictionTarget
 from vispark.migrate.notebooks import SUFFIX, notebook_with, write_script
 from vispark.migrate.on_cluster import running_on, settings_of
 from vispark.migrate.port import PortedProgram, port
-from vispark.migrate.port_command import surroundings, writes
+from vispark.migrate.port_command import surroundings
 from vispark.migrate.prediction_options import prediction_options
 from vispark.migrate.report_page import page
 from vispark.migrate.run_store import RunStore
 from vispark.migrate.run_traces import RunFolder
 from vispark.migrate.sites import SourceProgram
+from vispark.migrate.unrepeatable import unrepeatable
 from vispark.migrate.validate_command import validate
 from vispark.migrate.written_files import write_file
 
@@ -235,9 +236,8 @@ def _from_recording(way: WholeWay, asked: _Asked, capture: RunCapture, first: Fi
         way.stopped = f"{first.failed}; what it did until then is recorded, and no port was run"
     elif not ported.loops:
         way.status, way.stopped = NO, "nothing is ported"
-    elif writes(capture):
-        way.stopped = ("the program has save... actions, which are not to happen again; vispark validate, with a "
-                       "copy")
+    elif once := unrepeatable(capture):
+        way.stopped = f"{once}, which is not to happen again; vispark validate, with a copy"
     if not way.stopped:
         try:
             _validate(way, asked, answer, ported, first, traces, store)
