@@ -70,7 +70,7 @@ def program(name: str) -> str:
 
 
 def unfit(path: str) -> str:
-    """Return why an ``mpirun`` cannot start a world, in words for an error; "" if it is Open MPI 5 or later."""
+    """Return the reason for which an ``mpirun`` cannot start a world; "" if it is Open MPI 5 or later."""
     try:
         said = subprocess.run([path, "--version"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT, timeout=_VERSION_SECONDS, text=True, errors="replace").stdout

@@ -1,4 +1,4 @@
-"""What a program does that is not to happen twice: a validation, and the run of a port, run it again."""
+"""Search for what a program does that is not to happen twice: a validation, and the run of a port, run it again."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _AGAIN = frozenset({"ignore", "overwrite"})
 
 
 def unrepeatable(capture: RunCapture) -> str:
-    """Return what of a recorded program is not to happen again, with its line; "" where nothing was found.
+    """Return the first thing of a recorded program that is not to happen again, with its line; "" without one.
 
     Found are ``save...`` actions that ran, and in the text of its files the opening of a file to append to it and the
     writing of a DataFrame in other modes than "overwrite" and "ignore". Other files are written anew by each run.
