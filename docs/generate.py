@@ -100,13 +100,15 @@ def migration_command_line() -> str:
 
 
 def _help_of(main: click.Group, program: str) -> str:
-    group = click.Context(main, info_name=program, terminal_width=100, max_content_width=100)
+    group = click.Context(main, info_name=program, terminal_width=100, max_content_width=100, **main.context_settings)
     texts = _helps(main, group)
     return "\n".join(f"```text\n{text}\n```\n" for text in texts)
 
 
 def _helps(command: click.Command, context: click.Context) -> list[str]:
     """Return the help of a command, and of those below it."""
+    # click keeps the option as it was at its first use, which may have been without the group.
+    vars(command)["_help_option"] = None
     texts = [command.get_help(context)]
     if isinstance(command, click.Group):
         for name in command.list_commands(context):
