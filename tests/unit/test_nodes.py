@@ -36,7 +36,7 @@ def test_another_mpirun_is_named_with_what_would_be_right(tmp_path, words):
 def test_a_later_release_is_fit_and_what_says_nothing_is_not(tmp_path):
     assert unfit(_says(tmp_path / "later", "mpirun (Open MPI) 11.0.1")) == ""
     assert "is ''" in unfit(_says(tmp_path / "silent", ""))
-    assert "does not tell its version" in unfit(str(tmp_path / "nowhere"))
+    assert unfit(str(tmp_path / "nowhere")) == ""       # not lasting: the next try may find it
 
 
 @pytest.mark.parametrize("words, error, said", [
