@@ -127,7 +127,7 @@ Model().fit(sc.textFile(path).map(float))
 def test_loops_of_methods_over_attributes(text: str, line: int, changes: list[str]):
     program = SourceProgram("job.py", text)
     loop, = qualify_source(program).loops
-    assert loop.line == line and {each.verdict for each in loop.advice} == {"vmap", "fold", "cache", "stays"}
+    assert loop.line == line and {each.verdict for each in loop.advice} == {"vmap", "fold", "cache", "read_text"}
     found = port(program)
     assert found.refused == () and [each.strip() for each in found.text.splitlines()
                                     if each not in text.splitlines()][1:] == changes

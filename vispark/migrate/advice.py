@@ -33,7 +33,7 @@ class Advice:
     call : str
         The operation as it is written, shortened.
     verdict : str
-        "vmap", "fold", "keys", "rows of blocks", "cache", "driver", "as it is", "stays" or "by hand".
+        "vmap", "fold", "keys", "rows of blocks", "cache", "read_text", "driver", "as it is", "stays" or "by hand".
     detail : str
         What becomes of it, or the reason in the translator's own words.
     certain : bool

@@ -63,6 +63,9 @@ class CapturedCall:
         Operations by dtype and kind that its function, and those of the maps before it, take for one record.
     traffic : list of float
         Bytes that the kernels of these read and write for one record, and those of the result.
+    reads : str or None
+        Why ``vispark.read_text`` does not give the records of a map of lines of text; empty where it did, None where
+        that was not tried.
     probes : dict
         Seconds that an action took on devices, by :func:`.probe.probe`: at once, and for one record, or None.
     """
@@ -94,6 +97,7 @@ class CapturedCall:
     of: str = ""
     named: list[str] = field(default_factory=list)
     stays: str = ""
+    reads: str | None = None
     probes: dict[str, list[float | None]] = field(default_factory=dict)
 
 

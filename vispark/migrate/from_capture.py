@@ -36,7 +36,7 @@ def qualify_capture(capture: RunCapture, target: PredictionTarget | None = None)
         recorded = recorded_calls(program, capture)
         for loop, calls in program.loops().items():
             rules = LoopRules(program, loop, calls, asking_recorded(recorded), True, dict(_details(recorded)),
-                              asking_rows(program, recorded, capture))
+                              asking_rows(program, recorded, capture), asking_reading(recorded))
             timed = _timed(rules.advice(), [recorded[call] for call in calls if call in recorded])
             found = predicted_loop(timed, rules.verdicts, recorded, capture, target) if target else []
             loops.append(replace(timed, predictions=tuple([line for each in found for line in each.lines()])))
@@ -112,6 +112,12 @@ def asking_rows(program: SourceProgram, recorded: dict[RddCall, CapturedCall],
         records = capture.value(recorded[kept[-1]].sample) if kept else []
         return rows_of(program, call, recorded[call].ranks, records if isinstance(records, list) else [])
     return ask
+
+
+def asking_reading(recorded: dict[RddCall, CapturedCall]) -> Callable[[RddCall], str | None]:
+    """Return a function that says why a recorded map of lines is none that ``vispark.read_text`` reads, if it is none.
+    """
+    return lambda call: recorded[call].reads if call in recorded else "it did not run"
 
 
 def _details(recorded: dict[RddCall, CapturedCall]) -> Iterator[tuple[RddCall, str]]:

@@ -13,12 +13,13 @@ from vispark.migrate.advice import ON_DEVICE, Advice
 from vispark.migrate.capture import CapturedCall, RunCapture
 from vispark.migrate.class_members import is_place
 from vispark.migrate.edits import Edit, SourceBytes, unified
-from vispark.migrate.from_capture import asking_recorded, asking_rows, recorded_calls
+from vispark.migrate.from_capture import asking_reading, asking_recorded, asking_rows, recorded_calls
 from vispark.migrate.from_source import asking
 from vispark.migrate.functions import FunctionMaker
 from vispark.migrate.pairs import LISTS, PAIR, TakenApart, function_edits, list_edits, map_edits, other_uses
 from vispark.migrate.rules import DRAWS, MAPS, LoopRules
 from vispark.migrate.sites import RddCall, SourceProgram
+from vispark.migrate.text_sources import TextReader, readers_of
 from vispark.migrate.typed import PAIRS, described, kind_of, schema_of
 from vispark.migrate.written_files import write_file
 
@@ -131,10 +132,12 @@ class _Porter:
         self.ask = asking_recorded(dict(self.recorded)) if capture else asking(FunctionMaker(program, imports))
         self.row_functions = dict[str, list[str]]()
         self.ask_rows = asking_rows(program, dict(self.recorded), capture) if capture else None
+        self.ask_reading = asking_reading(dict(self.recorded)) if capture else None
 
     def verdicts(self, loop: ast.For | ast.While, calls: list[RddCall]) -> dict[RddCall, Advice]:
         """Return the verdicts on a loop's operations and on those before it."""
-        rules = LoopRules(self.program, loop, calls, self.ask, self.capture is not None, ask_rows=self.ask_rows)
+        rules = LoopRules(self.program, loop, calls, self.ask, self.capture is not None, ask_rows=self.ask_rows,
+                          ask_reading=self.ask_reading)
         rules.advice()
         return rules.verdicts
 
@@ -165,6 +168,7 @@ class _Porter:
         before, edits = self._taken_apart({*kept, *bases}, calls, bases)
         for each in kept:
             edits += self._cache(each, before)
+        edits += self._reading(verdicts)
         for call in calls:
             edits += self._call(call, verdicts[call], kept[0], bases)
         return edits
@@ -254,6 +258,21 @@ class _Porter:
             raise self._stop(call, f"its records are named tuples {named[0]}, a class for which the program has no "
                              "name at its top; make it one")
         return TakenApart(named[0], tuple(named[1:]))
+
+    def _reading(self, verdicts: Mapping[RddCall, Advice]) -> Iterator[Edit]:
+        """Yield the edits that have ``vispark.read_text`` read the numbers of which a recorded run read the same."""
+        for call, reader in readers_of(self.program).items():
+            if self.ask_reading is None or not isinstance(reader, TextReader) or reader.source is None \
+                    or call not in verdicts or verdicts[call].verdict != "read_text" or self.ask_reading(call) != "":
+                continue
+            source = reader.source.node
+            is_here = self.program.located(reader.source.line)[0] == self.program.file
+            edits = [Edit(self.text.start(source), self.text.end(source), reader.text.removesuffix(reader.behind)),
+                     *[Edit(self.text.end(each.attribute.value), self.text.end(each.node),
+                            reader.behind if each is reader.maps[-1] else "") for each in reader.maps]]
+            # A comment in what falls away would go with it.
+            if is_here and not any("#" in self.text.between(each.start, each.end) for each in edits):
+                yield from edits
 
     def _cache(self, call: RddCall, before: str = "") -> Iterator[Edit]:
         start = self._name(call)

@@ -28,6 +28,7 @@ from pyspark.sql import SparkSession
 
 from vispark._utils.callers import _PACKAGES, call_site
 from vispark.migrate.capture import CapturedCall, RunCapture, digest_of, encoded
+from vispark.migrate.compared_reading import compare_readings
 from vispark.migrate.errors import MasterError
 from vispark.migrate.functions import FOLDS, aggregate_verdict, fold_verdict
 from vispark.migrate.operation_count import operations_of
@@ -53,6 +54,7 @@ class _Live:
     """Objects of a call that only the running program has."""
 
     rdd: RDD[Any] | None = None
+    source: RDD[Any] | None = None
     functions: tuple[Any, ...] = ()
     arguments: tuple[Any, ...] = ()
     named: dict[str, Any] = field(default_factory=dict)
@@ -174,6 +176,8 @@ class Recorder:
                 return None
         live = self._live.setdefault(call.number, _Live())
         live.arguments, live.named = arguments, named
+        if name == "map" and call.on is None:
+            live.source = rdd
         live.functions = tuple([each for each in (*arguments, *named.values()) if callable(each)])
         if name in ("reduceByKey", "foldByKey"):
             live.local_names = _countable(frame, live.local_names if call.times > 1 else None)
@@ -274,6 +278,9 @@ class Recorder:
                 call.sample = encoded(held, self.capture.arrays)
         for call in self.capture.calls:
             self._judge(call, samples)
+        compare_readings(self.capture, {number: live.source for number, live in self._live.items()
+                                        if live.source is not None},
+                         {number: live.functions[0] for number, live in self._live.items() if live.functions}, SAMPLE)
         if self.probed:
             self._probe(active, samples)
 

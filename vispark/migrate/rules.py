@@ -12,6 +12,7 @@ from vispark.migrate.class_members import is_place
 from vispark.migrate.functions import FOLDS, Verdict
 from vispark.migrate.row_functions import FunctionOfRow
 from vispark.migrate.sites import SOURCES, Loop, RddCall, SourceProgram
+from vispark.migrate.text_sources import OTHERWISE, TextReader, readers_of
 
 #: Operations whose function is of one record.
 MAPS = frozenset(["map", "mapValues"])
@@ -40,6 +41,8 @@ NOT_CACHED = "what it goes over is not cached, so its records were not looked at
 Ask = Callable[[RddCall], Verdict | None]
 #: Row function of an operation on blocks, or the reason why there is none.
 AskRows = Callable[[RddCall], FunctionOfRow | str]
+#: Why ``vispark.read_text`` does not read the records of a map of lines: empty where it does, None where no run told.
+AskReading = Callable[[RddCall], str | None]
 
 
 @dataclass(frozen=True)
@@ -83,12 +86,15 @@ class LoopRules:
         More to say of some calls, by a recording: the kind of records that a ``cache`` keeps, ``numKeys=`` of a fold.
     ask_rows : callable, optional
         Gives the row function of an operation on blocks of a recorded run.
+    ask_reading : callable, optional
+        Says of a recorded run whether ``vispark.read_text`` read the same.
     """
 
     def __init__(self, program: SourceProgram, loop: Loop, calls: list[RddCall], ask: Ask, certain: bool = False,
-                 details: Mapping[RddCall, str] | None = None, ask_rows: AskRows | None = None):
+                 details: Mapping[RddCall, str] | None = None, ask_rows: AskRows | None = None,
+                 ask_reading: AskReading | None = None):
         self.program, self.loop, self.calls, self.ask, self.certain = program, loop, calls, ask, certain
-        self.ask_rows = ask_rows
+        self.ask_rows, self.ask_reading = ask_rows, ask_reading
         self.details = details or {}
         # What is made of cached data before the loop is part of what each pass may take from the device.
         self.calls = [*[call for call in self._feeding() if self._is_behind_cache(call)], *calls]
@@ -103,6 +109,9 @@ class LoopRules:
         is_gain = any(each.verdict in ON_DEVICE for each in self._advice.values())
         for call in self._feeding():
             self._advice[call] = self._of_feeding(call, is_gain)
+        for call, reader in readers_of(self.program).items() if is_gain else ():
+            if call in self._feeding():
+                self._of_text(call, reader)
         kind = "while" if isinstance(self.loop, ast.While) else "for"
         ordered = sorted(self._advice, key=lambda call: (call.line, call.column))
         return LoopAdvice(*self.program.located(self.loop.lineno), kind,
@@ -280,6 +289,25 @@ class LoopRules:
         if said is not None and not said.is_read and said.reason != NOT_CACHED:
             why += f"; {said.reason}"
         return self._said(call, "stays", why)
+
+    def _of_text(self, call: RddCall, reader: TextReader | str) -> None:
+        """Say what reads the lines of which a map makes records, in place of Python a line at a time."""
+        once = "runs once, by Python line by line"
+        if isinstance(reader, str):
+            self._advice[call] = self._said(call, "stays", f"{once}: {reader}; {OTHERWISE}")
+            return
+        why = self.ask_reading(call) if self.ask_reading is not None else None
+        if reader.source is None:
+            self._advice[call] = self._said(call, "stays", f"{once}; {reader.text} reads it in pieces, but deals other "
+                                            "partitions, so that takeSample and sample draw other records: decide")
+        elif why:
+            self._advice[call] = self._said(call, "stays", f"{once}; not {reader.text}: {why}")
+        else:
+            unknown = "; a recorded run says whether it reads the same" if why is None else ""
+            for each in (reader.source, *reader.maps):
+                self._advice[each] = self._said(each, "read_text", f"part of that of {self.program.where(call.line)}")
+            self._advice[call] = self._said(call, "read_text", f"{reader.text}, in pieces and not line by line"
+                                            f"{unknown}")
 
     def _said(self, call: RddCall, verdict: str, detail: str) -> Advice:
         """Return a verdict on an operation, at its place."""
