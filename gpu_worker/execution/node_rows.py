@@ -166,6 +166,8 @@ class NodeMessages:
             first = number * MESSAGE_BYTES
             gives, takes = [{rank: content for rank, content in contents.items() if content.nbytes > first}
                             for contents in (sends, receives)]
+            if not (gives or takes):
+                break
             staged = self._world.stage([self._spec(rank, content.nbytes) for rank, content in gives.items()],
                                        [self._spec(rank, content.nbytes) for rank, content in takes.items()])
             for memory, content in zip(staged.sends, gives.values(), strict=True):

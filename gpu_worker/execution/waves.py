@@ -17,11 +17,14 @@ from typing import Any
 
 from gpu_worker.device.base import Device
 from gpu_worker.execution.fold_launches import FoldLaunches
+from gpu_worker.execution.grid.node_planes import NodePlanes
 from gpu_worker.execution.grid.planes import GridByPlanes
+from gpu_worker.execution.grid.state import Grids
 from gpu_worker.execution.pieces import PartitionPieces, ranges_of
 from gpu_worker.execution.plan_cache import DecodedPlan
 from gpu_worker.execution.run_context import BlockForm, RunContext
 from gpu_worker.execution.step_handlers import StepHandler
+from gpu_worker.execution.tier_copies import copied_below
 from gpu_worker.execution.wave_deals import WaveDeals
 from gpu_worker.memory.partition import HeldArray, Partition
 from gpu_worker.memory.spill_files import spilled
@@ -140,16 +143,29 @@ def _in_ranges(plan: DecodedPlan, context: RunContext, size: WaveSize, work: Wor
 def _run_by_planes(grid: GridShape, context: RunContext, size: WaveSize, steps: Steps,
                    values: list[Partition]) -> list[Partition]:
     """Run steps on a grid by planes, and return the partitions, in host memory."""
+    nodes = None
+    if context.world is not None:
+        numbers = [number for value in values for number in value.positions]
+        nodes = NodePlanes(context, context.world, Grids.by_planes(grid, numbers, values[0].device, context.world))
+        values = _in_host_memory(context, values)
     context.grid_steps.is_by_planes = True
     memories = [device.memory() for device in {value.device for value in values}]
     free = min(memory.total - memory.used for memory in memories)
     budget = int(free * (_PLANES if size.ahead else _FEWER_PLANES))
-    planes = GridByPlanes(context, context.grid_steps, grid, budget)
+    planes = GridByPlanes(context, context.grid_steps, grid, budget, nodes)
     for step in steps:
         assert step.by_planes is not None
         values = step.by_planes(context, planes, values)
     context.grid_steps.is_by_planes = False
     return values
+
+
+def _in_host_memory(context: RunContext, values: list[Partition]) -> list[Partition]:
+    """Return the partitions with their blocks below devices, where those are too whose node has room for them."""
+    values = context.with_arrays(values, context.grid_steps.flattened(values))
+    return [value if all(array.host is not None for array in value.arrays) else context.use(value.with_blocks(
+        copied_below(context.names.tiers, value, context.place_below, context.streams.main(value.device)).blocks))
+        for value in values]
 
 
 def _before(work: Work, then: Callable[[list[Partition]], None], steps: Steps,

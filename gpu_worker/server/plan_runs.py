@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from gpu_worker.execution.chunked_input import ChunkedInput
 from gpu_worker.execution.executor import Execution
-from gpu_worker.execution.grid.state import Grids
+from gpu_worker.execution.grid.state import Grids, TakenByPlanes
 from gpu_worker.execution.in_flight import InFlightQueue, Submission
 from gpu_worker.execution.payload_copies import PayloadCopies
 from gpu_worker.execution.plan_cache import DecodedPlan, DecodedPlans
@@ -76,8 +76,7 @@ class PlanRuns:
         admitted = nullcontext() if chunked or request.world else self.admission.among_others(request.seconds)
         with admitted:
             try:
-                return self._again(request, plan, payload) or self._anew(
-                    request, plan, payload, chunked, self._wave_size(request, plan))
+                return self._begun(request, plan, payload, chunked)
             except OutOfMemory as error:
                 # What came in pieces is used up.
                 if request.pieces:
@@ -107,6 +106,15 @@ class PlanRuns:
         # What is copied in for a wave belongs to no step; the plan as a whole failed in one.
         raise OutOfMemory(failed.message + _advice(plan), failed.place if failed.place.operation else place) from failed
 
+    def _begun(self, request: Run, plan: DecodedPlan, payload: Payload | None,
+               chunked: ChunkedInput | None) -> tuple[Ran, Payload | None] | Submission:
+        """Replay a plan, or run it anew: by planes of a grid, if another node of its world does so."""
+        try:
+            return self._again(request, plan, payload) or self._anew(request, plan, payload, chunked,
+                                                                     self._wave_size(request, plan))
+        except TakenByPlanes:
+            return self._anew(request, plan, payload, waves=self._sizes()[0])
+
     def _promoted(self, request: Run, chunked: ChunkedInput | None) -> None:
         """Move what has room on devices now back there, where no plan runs that might have to wait for its memory."""
         if not self.moves.may_promote or chunked or request.world:
@@ -131,10 +139,8 @@ class PlanRuns:
         return plan.wave_sizes > 0
 
     def _may_stream(self, request: Run, plan: DecodedPlan) -> bool:
-        """Return whether a plan can run in waves here; on a grid on this node alone, if all of its blocks are below
-        devices.
-        """
-        if not may_stream(plan) or (request.world is not None and plan.plan.grid is not None):
+        """Return whether a plan can run in waves here; on a grid if all of its blocks are below devices."""
+        if not may_stream(plan):
             return False
         return plan.plan.grid is None or (0 <= plan.source < len(request.vrdds) and all(
             array.host is not None for value in self._names.held(request.vrdds[plan.source]) for array in value.arrays))

@@ -139,6 +139,7 @@ class UcxWorld(JoinedWorld):
 
     def _gather(self, data: bytes) -> tuple[bytes, ...]:
         with self._lock:
+            self._check()       # behind a world's end there is nobody to tell
             return self._gathered(data, self._check)
 
     def _gathered(self, data: bytes, check: Callable[[], None]) -> tuple[bytes, ...]:

@@ -54,6 +54,10 @@ class Bench:
         #: The number of the first partition that is here.
         self.first = 0
 
+    def number(self) -> int:
+        """The number of the next request."""
+        return next(self._numbers)
+
     def put(self, vrdd: int, partitions: Sequence[Blocks], place: str = "device") -> None:
         """Hold some partitions' blocks, each a dict of fields, on the device or where a plan may keep it."""
         moves = (ToDeviceStep(),) if place == "device" else ()
@@ -91,7 +95,7 @@ class Bench:
         key, encoded = sealed(plan)
         arrays = [np.asarray(value) for value in values]
         constants = tuple(ArgumentValue(array.dtype.str, array.shape, array.tobytes(), 0) for array in arrays)
-        return Run(next(self._numbers), 1, 30.0, key, b"" if known else encoded, tuple(vrdds), constants)
+        return Run(self.number(), 1, 30.0, key, b"" if known else encoded, tuple(vrdds), constants)
 
     def run(self, plan: Plan, vrdds: Sequence[int], values: Sequence[np.ndarray] = (), *, known: bool = False,
             descriptors: Sequence[int] = ()) -> tuple[Ran, Data]:

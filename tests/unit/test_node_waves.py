@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,10 +14,11 @@ from gpu_worker.protocol.errors import KeysRefused, OutOfMemory, WorldLost
 from gpu_worker.protocol.grids import World
 from gpu_worker.protocol.messages import FieldFold, Step, ToDeviceStep
 from gpu_worker.protocol.plans import DISK_TIERS, FoldRunsStep, KeepKeyedStep, PartitionByKeyStep, SortByKeyStep
-from gpu_worker.worlds.base import JoinedWorld, MessageMemory, MessageSpec, Staged
-from tests.unit.plans import Bench, bench
+from tests.unit.plans import Bench
+from tests.unit.thread_worlds import Meeting, ThreadWorld, nodes
 
-DEVICE = os.environ.get("VISPARK_TEST_DEVICE", "host")
+__all__ = ["nodes"]
+
 ROWS, PARTITIONS = 1024, 4
 #: A device with room for one of the partitions, each of 80 KiB.
 SMALL = {"memory": 160 << 10, "stream": 16 << 10}
@@ -32,75 +29,6 @@ def records(index: int) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(index)
     return {"0": rng.integers(-40, 40, ROWS), "1": rng.normal(size=(ROWS, 8)),
             "2": np.where(np.arange(ROWS) == index * ROWS // 2, np.nan, 1.0)}
-
-
-class Meeting:
-    """Where the nodes of a world meet: what each brought, once all have."""
-
-    def __init__(self, size: int):
-        self._barrier = threading.Barrier(size, timeout=20)
-        self._brought: dict[int, Any] = {}
-
-    def meet(self, rank: int, brought: Any) -> list[Any]:
-        """Bring something, and return what all brought."""
-        try:
-            self._brought[rank] = brought
-            self._barrier.wait()
-            found = [self._brought[each] for each in sorted(self._brought)]
-            self._barrier.wait()
-        except threading.BrokenBarrierError as error:
-            raise WorldLost("a node is gone") from error
-        return found
-
-    def end(self) -> None:
-        """Let nobody wait."""
-        self._barrier.abort()
-
-
-class ThreadWorld(JoinedWorld):
-    """World of nodes that are threads of one process."""
-
-    def __init__(self, meeting: Meeting, wanted: World, size: int):
-        super().__init__(wanted.key, wanted.rank, size)
-        self._meeting = meeting
-        self._peers: dict[int, int] = {}
-
-    def interrupt(self) -> None:
-        self._meeting.end()
-
-    def _disconnect(self) -> None:
-        pass
-
-    def _stage(self, number: int, sends: tuple[MessageSpec, ...], receives: tuple[MessageSpec, ...]) -> Staged:
-        memory = [tuple([MessageMemory(None, np.empty(spec.nbytes, np.uint8)) for spec in specs])
-                  for specs in (sends, receives)]
-        for specs, kept in zip((sends, receives), memory, strict=True):
-            self._peers |= {id(each): spec.peer for spec, each in zip(specs, kept, strict=True)}
-        return Staged(number, memory[0], memory[1], lambda: None)
-
-    def _gather(self, data: bytes) -> tuple[bytes, ...]:
-        return tuple(self._meeting.meet(self.rank, data))
-
-    def _go(self, staged: Staged, ready: Callable[[], None]) -> None:
-        ready()
-        given = {self._peers[id(each)]: each.host.copy() for each in staged.sends}
-        found = self._meeting.meet(self.rank, given)
-        for each in staged.receives:
-            each.host[:] = found[self._peers[id(each)]][self.rank]
-
-
-@pytest.fixture
-def nodes(tmp_path: Path) -> Iterator[Callable[..., list[Bench]]]:
-    """Makes workers, each with options and a place of its own."""
-    with ExitStack() as stack:
-        def make(*options: dict[str, Any]) -> list[Bench]:
-            found = []
-            for each in options:
-                path = tmp_path / str(len(list(tmp_path.iterdir())))
-                path.mkdir()
-                found.append(stack.enter_context(bench(path, DEVICE, **each)))
-            return found
-        yield make
 
 
 def exchanged(workers: Sequence[Bench], steps: Sequence[Step], places: Sequence[str]) -> list[Any]:

@@ -4,6 +4,9 @@ The blocks lie in host memory. A range of planes along the grid's first axis is 
 many planes on both sides as its new values depend on; stencils and loops run on these as on a patch of their own, and
 the planes of the range are copied out. What they compute of the planes around it is wrong near the ends, and left. A
 cell's new value is computed as in any other patch, so that the bits are those of a grid that fits.
+
+Where other nodes have blocks, too, all do the same number of steps in a pass, and each takes ranges of planes of its
+own boxes of cells; the cells around these that are other nodes' come before the pass (:mod:`.node_planes`).
 """
 
 from __future__ import annotations
@@ -17,9 +20,10 @@ import numpy as np
 
 from gpu_worker.device.base import Buffer
 from gpu_worker.execution.grid.loop_graph import PendingTest, questions
+from gpu_worker.execution.grid.node_planes import Held, NodePlanes, packed_cells
 from gpu_worker.execution.grid.steps import GridSteps, copy_between, fields_of
 from gpu_worker.execution.run_context import RunContext
-from gpu_worker.memory.grid.boxes import Box, Triple
+from gpu_worker.memory.grid.boxes import AXES, Box, Triple, around, whole
 from gpu_worker.memory.grid.ghosts import PERIODIC
 from gpu_worker.memory.grid.layout import Copy, PackedLayout, PatchLayout
 from gpu_worker.memory.grid.patches import Cells, Domain, Patch, lattice_of, lifted, position
@@ -43,15 +47,12 @@ Advance = Callable[[Domain, Mapping[str, Cells]], dict[str, Cells]]
 
 @dataclass(frozen=True)
 class _Planes:
-    """Planes of a grid's first axis: those that are computed, and the boxes of cells that are on the device for it."""
+    """Planes of a box of cells: those that are computed, and the boxes that are on the device for it, the one with
+    these first.
+    """
 
-    low: int
-    high: int
+    only: Box
     boxes: tuple[Box, ...]
-
-    def of(self, shape: Triple, axis: int) -> Box:
-        """Return the cells that are computed, of a grid of that shape."""
-        return Box((0, 0, 0), shape).along(axis, self.low, self.high)
 
 
 def turns(devices: Sequence[_Device], ranges: Iterable[_Range]) -> Iterator[list[tuple[_Device, _Range]]]:
@@ -80,8 +81,8 @@ def _steps_to_test(step: IterateStep, done: int) -> int:
 class _Tests:
     """Tests of the cells of all ranges after ``count`` steps of a loop, of which ``done`` are done then."""
 
-    def __init__(self, steps: GridSteps, step: IterateStep, count: int, done: int):
-        self._steps, self._step = steps, step
+    def __init__(self, steps: GridSteps, nodes: NodePlanes | None, step: IterateStep, count: int, done: int):
+        self._steps, self._nodes, self._step = steps, nodes, step
         number = step.done + done
         self._is_compared = step.until >= 0 and number % step.every == 0
         self._is_checked = step.check > 0 and (number % step.check == 0 or done == step.steps)
@@ -117,8 +118,9 @@ class _Tests:
         """
         if self._test is None or self._domain is None:
             return change
-        self._test.check(self._answers, self._domain, number)
-        return self._test.change(self._answers) if self._is_compared else change
+        answers = self._answers if self._nodes is None else self._nodes.answers(self._answers)
+        self._test.check(answers, self._domain, number)
+        return self._test.change(answers) if self._is_compared else change
 
 
 class GridByPlanes:
@@ -134,11 +136,15 @@ class GridByPlanes:
         The grid.
     budget : int
         The bytes of a device's memory that a range of planes may take, with all that is computed of it.
+    nodes : NodePlanes, optional
+        The other nodes that have blocks of the grid.
     """
 
-    def __init__(self, context: RunContext, steps: GridSteps, grid: GridShape, budget: int):
-        self._context, self._steps, self._budget = context, steps, budget
+    def __init__(self, context: RunContext, steps: GridSteps, grid: GridShape, budget: int,
+                 nodes: NodePlanes | None = None):
+        self._context, self._steps, self._budget, self._nodes = context, steps, budget, nodes
         self._lattice, self._axis = lattice_of(grid), 3 - len(grid.shape)
+        self._boxes = (whole(self._lattice.shape),) if nodes is None else nodes.boxes
         self._most, self._axes = lifted(grid.ghosts or grid.halo, 0), len(grid.shape)
         self._halos: tuple[Halo, ...] = ()
 
@@ -174,7 +180,7 @@ class GridByPlanes:
         done, change = 0, -1.0
         while done < step.steps and not 0 <= change <= step.until:
             count = self._steps_at_once(step, values, _steps_to_test(step, done))
-            tests = _Tests(self._steps, step, count, done + count)
+            tests = _Tests(self._steps, self._nodes, step, count, done + count)
             some = replace(plain, steps=count, done=step.done + done)
             values = self._passed(partial(self._steps.looped, some, values), step.phases, count, values, tests)
             done += count
@@ -183,13 +189,38 @@ class GridByPlanes:
         return list(values)
 
     def _steps_at_once(self, step: IterateStep, values: Sequence[Partition], most: int) -> int:
-        """Return the number of steps that are done on planes while they are on the device."""
-        planes, each = self._planes_at_once(step.phases, values), self._reach(step.phases, 1)
-        return max(1, min(most, planes // (2 * _AROUND * each))) if each else most
+        """Return the number of steps that all nodes do on planes while these are on their devices."""
+        each = self._reach(step.phases, 1)
+        count = min([most, *[self._steps_of(step.phases, values, box, each) for box in self._boxes]]) \
+            if any(each) else most
+        while count > 1 and any(self._planes_at_once(step.phases, count, box, values)
+                                <= 2 * count * each[self._axis] for box in self._boxes):
+            count //= 2
+        return count if self._nodes is None else self._nodes.least(count)
 
-    def _reach(self, phases: Sequence[Phase], steps: int) -> int:
-        """Return on how many planes on either side the values after some steps depend."""
-        return steps * sum(max([0, *[max(halo.below[0], halo.above[0]) for halo in phase.halos]]) for phase in phases)
+    def _steps_of(self, phases: Sequence[Phase], values: Sequence[Partition], box: Box, each: Triple) -> int:
+        """Return the number of steps that leave two thirds whole of the planes of a box that are on the device, one of
+        which depends on as many cells as ``each`` says.
+        """
+        planes, shape = self._planes_at_once(phases, 1, box, values), self._lattice.shape
+        counts = []
+        for axis, (extent, reach) in enumerate(zip(box.shape, each, strict=True)):
+            is_whole = extent == shape[axis]
+            if reach and (axis == self._axis or not is_whole):
+                extent = extent if axis != self._axis else planes if is_whole else min(planes, extent)
+                counts.append(extent // (2 * _AROUND * reach))
+        return max(1, min(counts, default=1))
+
+    def _reach(self, phases: Sequence[Phase], steps: int) -> Triple:
+        """Return on how many cells along each axis, on either side, the values after some steps depend."""
+        widths = [[lifted(tuple(map(max, halo.below, halo.above)), 0) for halo in phase.halos] for phase in phases]
+        return tuple(steps * sum(max([0, *[each[axis] for each in several]]) for several in widths) for axis in AXES)
+
+    def _periodic(self, phases: Sequence[Phase]) -> tuple[bool, ...]:
+        """Return of each axis whether a field goes on at its other end."""
+        sides = [halo.sides[::2] for phase in phases for halo in phase.halos]
+        return (False,) * self._axis + tuple(any(each[axis].rule == PERIODIC for each in sides)
+                                             for axis in range(self._axes))
 
     def _ghosts(self, phases: Sequence[Phase]) -> Triple:
         """Return the ghost cells of the patches: those that are read, or, where sides have values, as many as these."""
@@ -201,65 +232,63 @@ class GridByPlanes:
 
     # -- one pass -----------------------------------------------------------------------------------------------------
 
-    def _planes_at_once(self, phases: Sequence[Phase], values: Sequence[Partition]) -> int:
-        """Return the number of planes that the device has room for: of each field that comes in, what comes in and the
-        memory that it is copied from, of each that is computed two of these and the memory that it is copied to.
+    def _planes_at_once(self, phases: Sequence[Phase], steps: int, box: Box, values: Sequence[Partition]) -> int:
+        """Return the number of planes of a box that the device has room for, with the cells beside them that some steps
+        depend on: of each field that comes in, what comes in and the memory that it is copied from, of each that is
+        computed two of these and the memory that it is copied to.
         """
-        layout = PatchLayout(Box((0, 0, 0), self._lattice.shape), self._ghosts(phases))
-        around = 2 * layout.ghosts[self._axis]
-        cells = layout.elements / (layout.box.shape[self._axis] + around)
+        axis, ghosts, widths = self._axis, self._ghosts(phases), list(self._reach(phases, steps))
+        widths[axis] = 0
+        column = around(box.along(axis, 0, self._lattice.shape[axis]), tuple(widths), self._lattice.shape,
+                        self._periodic(phases))
+        layouts = [PatchLayout(each, ghosts) for each in column]
+        beyond = 2 * ghosts[axis]
+        cells = sum(layout.elements for layout in layouts) / (self._lattice.shape[axis] + beyond)
         came = sum(dtype.itemsize for dtype in fields_of(values).values())
         made = {each.name: np.dtype(each.dtype).itemsize for phase in phases
                 for each in self._steps.outputs(phase.launch)}
-        return int(self._budget / (cells * (2 * came + 3 * sum(made.values())))) - around
+        return int(self._budget / (cells * (2 * came + 3 * sum(made.values())))) - beyond
 
     def _ranges(self, phases: Sequence[Phase], steps: int, values: Sequence[Partition]) -> Iterator[_Planes]:
-        """Yield the planes in ranges.
+        """Yield the planes of this node's boxes in ranges.
 
         Raises
         ------
         OutOfMemory
             If there is no room for one.
         """
-        around = self._reach(phases, steps)
-        extent, axis = self._lattice.shape[self._axis], self._axis
-        planes = self._planes_at_once(phases, values)
-        each = planes - 2 * around
-        if each < 1:
-            raise OutOfMemory(f"{max(planes, 0)} planes of the grid fit {values[0].device.name} together with what is "
-                              f"computed of them, and one depends on {around} on either side")
-        sides = [halo.sides[0].rule == PERIODIC for phase in phases for halo in phase.halos]
-        everything = Box((0, 0, 0), self._lattice.shape)
-        for low in range(0, extent, each):
-            high = min(low + each, extent)
-            first, behind = low - around, high + around
-            if behind - first >= extent:
-                yield _Planes(low, high, (everything,))
-                continue
-            boxes = [everything.along(axis, max(first, 0), min(behind, extent))]
-            if any(sides) and first < 0:
-                boxes.append(everything.along(axis, extent + first, extent))
-            if any(sides) and behind > extent:
-                boxes.append(everything.along(axis, 0, behind - extent))
-            yield _Planes(low, high, tuple(boxes))
+        axis, widths, periodic = self._axis, self._reach(phases, steps), self._periodic(phases)
+        for box in self._boxes:
+            planes = self._planes_at_once(phases, steps, box, values)
+            each = planes - 2 * widths[axis]
+            if each < 1:
+                raise OutOfMemory(f"{max(planes, 0)} planes of the grid fit {values[0].device.name} together with what "
+                                  f"is computed of them, and one depends on {widths[axis]} on either side")
+            for low in range(box.low[axis], box.high[axis], each):
+                only = box.along(axis, low, min(low + each, box.high[axis]))
+                yield _Planes(only, tuple(around(only, widths, self._lattice.shape, periodic)))
 
     def _passed(self, advance: Advance, phases: Sequence[Phase], steps: int, values: Sequence[Partition],
                 tests: _Tests | None = None) -> list[Partition]:
         """Return the partitions after some steps, of all planes, at the end of which cells are asked."""
         devices, ghosts = list(dict.fromkeys(value.device for value in values)), self._ghosts(phases)
+        ranges = list(self._ranges(phases, steps, values))
+        held = list(self._held(values))
+        if self._nodes is not None:
+            held += self._nodes.brought(held, fields_of(values), self._reach(phases, steps), self._periodic(phases))
         made: list[Partition] = []
-        for several in turns(devices, self._ranges(phases, steps, values)):
+        for several in turns(devices, ranges):
             leaving = []        # what devices copy out, beside each other
             for device, planes in several:
                 patches = tuple(Patch(Box((0, 0, 0), (0, 0, 0)), PatchLayout(box, ghosts), device)
                                 for box in planes.boxes)
                 domain = Domain(self._lattice, ghosts, patches, axes=self._axes, is_part=True)
-                content = {name: self._brought(domain, name, dtype, values)
+                content = {name: self._brought(domain, name, dtype, held)
                            for name, dtype in fields_of(values).items()}
                 after = advance(domain, content)
                 made = made or self._reserved(after, values)
                 if tests is not None:
-                    tests.ask(domain, content, after, planes.of(self._lattice.shape, self._axis), values)
+                    tests.ask(domain, content, after, planes.only, values)
                 leaving.append((device, self._copied_out(domain, after, planes, made)))
                 for cells in (*content.values(), *after.values()):
                     for buffer in cells.buffers:
@@ -276,7 +305,7 @@ class GridByPlanes:
         sync(array.host for value in made for array in value.arrays)
         return made
 
-    def _brought(self, domain: Domain, name: str, dtype: np.dtype, values: Sequence[Partition]) -> Cells:
+    def _brought(self, domain: Domain, name: str, dtype: np.dtype, held: Sequence[Held]) -> Cells:
         """Copy the cells of a field to the device."""
         context, buffers = self._steps.context, []
         for patch in domain.patches:
@@ -284,14 +313,12 @@ class GridByPlanes:
             buffer = context.allocate(layout.elements * dtype.itemsize, device)
             buffer.ghosts = None
             copies, staged = [*self._emptied(buffer, layout, dtype)], []
-            for box, array in self._held(name, values):
+            for box, array in held:
                 shared = box.shared(layout.box)
-                if shared.size:
-                    rows = array.rows(shared.low[self._axis] - box.low[self._axis],
-                                      shared.high[self._axis] - box.low[self._axis])
-                    assert rows.host is not None
-                    staged.append(context.allocate(rows.nbytes, device))
-                    device.copy_in(staged[-1], rows.host, stream=context.stream(device))
+                if array.field.name == name and shared.size:
+                    cells = self._cells(box, array, shared)
+                    staged.append(context.allocate(cells.nbytes, device))
+                    device.copy_in(staged[-1], cells, stream=context.stream(device))
                     copies.append(copy_between((staged[-1].address, PackedLayout(shared, (0, 0, 0))),
                                                (buffer.address, layout), shared, dtype.itemsize))
             context.copy(device, copies)
@@ -300,22 +327,35 @@ class GridByPlanes:
             buffers.append(buffer)
         return Cells(dtype, tuple(buffers))
 
-    def _emptied(self, buffer: Buffer, layout: PatchLayout, dtype: np.dtype) -> Iterator[Copy]:
-        """Yield copies of zeros to the planes of ghost cells at both ends, which may stay what they are."""
-        around, axis = layout.box.grown(layout.ghosts, layout.ghosts), self._axis
-        zeros = self._steps.context.pattern(buffer.device, bytes(dtype.itemsize))
-        for low, high in ((around.low[axis], layout.box.low[axis]), (layout.box.high[axis], around.high[axis])):
-            box = around.along(axis, low, high)
-            if box.size:
-                yield Copy(zeros.address, buffer.address + layout.element(box.low) * dtype.itemsize, (0, 0, 0),
-                           layout.strides, box.shape, dtype.itemsize)
+    def _cells(self, box: Box, array: HeldArray, shared: Box) -> np.ndarray:
+        """Return some cells (uint8) of an array in host memory, without a copy if they are whole planes of it."""
+        axis = self._axis
+        rows = array.rows(shared.low[axis] - box.low[axis], shared.high[axis] - box.low[axis])
+        within = box.along(axis, shared.low[axis], shared.high[axis])
+        assert rows.host is not None
+        return rows.host if within == shared else packed_cells([(within, rows)], shared, np.dtype(array.field.dtype))
 
-    def _held(self, name: str, values: Sequence[Partition]) -> Iterator[tuple[Box, HeldArray]]:
+    def _emptied(self, buffer: Buffer, layout: PatchLayout, dtype: np.dtype) -> Iterator[Copy]:
+        """Yield copies of zeros to the ghost cells at both ends of axes that a patch may have a part of, which may stay
+        what they are.
+        """
+        outer = layout.box.grown(layout.ghosts, layout.ghosts)
+        zeros = self._steps.context.pattern(buffer.device, bytes(dtype.itemsize))
+        for axis in AXES:
+            if axis != self._axis and layout.box.shape[axis] == self._lattice.shape[axis]:
+                continue
+            for low, high in ((outer.low[axis], layout.box.low[axis]), (layout.box.high[axis], outer.high[axis])):
+                box = outer.along(axis, low, high)
+                if box.size:
+                    yield Copy(zeros.address, buffer.address + layout.element(box.low) * dtype.itemsize, (0, 0, 0),
+                               layout.strides, box.shape, dtype.itemsize)
+
+    def _held(self, values: Sequence[Partition]) -> Iterator[Held]:
+        """Yield the arrays of partitions' blocks, with their cells."""
         for value in values:
             for number, block in zip(value.positions, value.blocks, strict=True):
                 for array in block:
-                    if array.field.name == name:
-                        yield self._lattice.block(position(self._lattice, number)), array
+                    yield self._lattice.block(position(self._lattice, number)), array
 
     # -- what comes out -----------------------------------------------------------------------------------------------
 
@@ -342,10 +382,9 @@ class GridByPlanes:
         device, copies, staged = patch.device, list[Copy](), list[tuple[Buffer, HeldArray]]()
         for name, cells in after.items():
             size = cells.dtype.itemsize
-            for box, array in self._held(name, made):
-                shared = box.along(self._axis, max(box.low[self._axis], planes.low),
-                                   min(box.high[self._axis], planes.high))
-                if shared.size:
+            for box, array in self._held(made):
+                shared = box.shared(planes.only)
+                if array.field.name == name and shared.size:
                     rows = array.rows(shared.low[self._axis] - box.low[self._axis],
                                       shared.high[self._axis] - box.low[self._axis])
                     buffer = context.allocate(rows.nbytes, device)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -27,6 +27,10 @@ _OPENED = 4
 
 #: How much sooner than kernels that still run are taken for stuck a plan gives up other nodes, in seconds.
 _SOONER = 1.0
+
+
+class TakenByPlanes(Exception):
+    """Another node's blocks stay in host memory, of which steps take planes, and so they are to do here."""
 
 
 class Grids:
@@ -58,13 +62,29 @@ class Grids:
         """Return the domain of blocks, given by their numbers, on devices; computed once.
 
         In a ``world`` all ranks must ask for it in the same plan.
+
+        Raises
+        ------
+        TakenByPlanes
+            If another rank has asked by :meth:`by_planes`.
         """
         key = grid, tuple(sorted((number, device.name) for number, device in owners.items()))
         domain = self._known(key, lambda: Domain.of(grid, owners))
         if world is None:
             return domain
         said = world.agree(domain.said())
-        return self._known((*key, said), lambda: domain.among(said))
+        among = self._known((*key, said), lambda: domain.among(said))
+        if any(among.by_planes):
+            raise TakenByPlanes
+        return among
+
+    @staticmethod
+    def by_planes(grid: GridShape, numbers: Iterable[int], device: Device, world: JoinedWorld) -> Domain:
+        """Return the domain of blocks of which steps take planes, as :meth:`domain` does; its boxes of cells are the
+        same for any number of devices.
+        """
+        domain = Domain.of(grid, dict.fromkeys(numbers, device))
+        return domain.among(world.agree(domain.said(by_planes=True)))
 
     def _known(self, key: tuple[Any, ...], make: Callable[[], Domain]) -> Domain:
         if key not in self._domains:

@@ -169,6 +169,32 @@ def covered(positions: Collection[Triple]) -> list[Box]:
     return boxes
 
 
+def around(box: Box, widths: Triple, shape: Triple, periodic: Sequence[bool]) -> list[Box]:
+    """Return disjoint boxes of a grid's cells that are within ``widths`` of a box's, the one with the box first; an
+    axis that is periodic goes on at its other end.
+
+    Examples
+    --------
+    >>> [(each.low, each.high) for each in around(Box((0, 2, 0), (2, 4, 1)), (1, 1, 0), (6, 6, 1), (True, False, True))]
+    [((0, 1, 0), (3, 5, 1)), ((5, 1, 0), (6, 5, 1))]
+    """
+    ranges = [_around(box.low[axis], box.high[axis], widths[axis], shape[axis], periodic[axis]) for axis in AXES]
+    return [Box(tuple(low for low, _ in parts), tuple(high for _, high in parts)) for parts in product(*ranges)]
+
+
+def _around(low: int, high: int, width: int, extent: int, is_periodic: bool) -> list[tuple[int, int]]:
+    """Return the ranges of cells along one axis that are within ``width`` of a range."""
+    first, behind = low - width, high + width
+    if is_periodic and behind - first >= extent:
+        return [(0, extent)]
+    ranges = [(max(first, 0), min(behind, extent))]
+    if is_periodic and first < 0:
+        ranges.append((extent + first, extent))
+    if is_periodic and behind > extent:
+        ranges.append((0, behind - extent))
+    return ranges
+
+
 def shells(box: Box, below: Sequence[int], above: Sequence[int]) -> tuple[Box, list[Box]]:
     """Return the cells of a box at the given distances from its sides, and disjoint boxes with all other cells.
 

@@ -60,11 +60,14 @@ class Cells:
 
 @dataclass(frozen=True, slots=True)
 class RankPatches:
-    """Patches, as ranks tell each other: their cells, and the number of the device of each."""
+    """Patches, as ranks tell each other: their cells, the number of the device of each, and whether their blocks stay
+    in host memory, of which steps take planes.
+    """
 
     lows: tuple[Triple, ...]
     highs: tuple[Triple, ...]
     devices: tuple[int, ...]
+    by_planes: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,6 +88,8 @@ class Domain:
         How many axes the grid itself has, which are the last ones.
     is_part : bool
         Whether cells are missing on purpose: ghost cells that would have their values are left as they are.
+    by_planes : tuple of bool
+        Of every rank, whether it takes planes of its blocks.
     """
 
     lattice: Lattice
@@ -94,6 +99,7 @@ class Domain:
     other_devices: tuple[tuple[int, ...], ...] = ()
     axes: int = 3
     is_part: bool = False
+    by_planes: tuple[bool, ...] = ()
     _known: dict[Any, Any] = field(default_factory=dict)
 
     @classmethod
@@ -149,12 +155,13 @@ class Domain:
         """Return the domain with the patches of all other ranks, as the ranks' messages describe them."""
         ranks = [decode(each, RankPatches) for each in said]
         others = tuple(tuple(Box(low, high) for low, high in zip(rank.lows, rank.highs, strict=True)) for rank in ranks)
-        return replace(self, others=others, other_devices=tuple(rank.devices for rank in ranks), _known={})
+        return replace(self, others=others, other_devices=tuple(rank.devices for rank in ranks),
+                       by_planes=tuple(rank.by_planes for rank in ranks), _known={})
 
-    def said(self) -> bytes:
+    def said(self, *, by_planes: bool = False) -> bytes:
         """Return the message in which a rank describes its patches to others."""
         return encode(RankPatches(tuple(box.low for box in self.boxes), tuple(box.high for box in self.boxes),
-                                  self.device_numbers), RankPatches)
+                                  self.device_numbers, by_planes), RankPatches)
 
     def _found(self, sides: tuple[Any, ...], below: Triple, above: Triple, rules: Rules) -> tuple[Copied | Filled, ...]:
         targets, sources = sides
