@@ -17,9 +17,9 @@ import numpy as np
 
 from gpu_worker.device import open_devices
 from gpu_worker.device.base import Device
+from gpu_worker.exchange.base import JoinedWorld, MessageSpec
 from gpu_worker.protocol import exchange_kinds
 from gpu_worker.protocol.grids import World as Wanted
-from gpu_worker.worlds.base import JoinedWorld, MessageSpec
 
 #: Until when all must be done, how long a part of it may take, and how many exchanges are not measured before others.
 _SECONDS, _PATIENCE, _FIRST = 300, 60, 20

@@ -22,24 +22,24 @@ from gpu_worker.device import open_devices
 from gpu_worker.device.base import Buffer, Device, Entry, RecordedWork, Source
 from gpu_worker.device.cache import KernelCache
 from gpu_worker.device.host.device import HostDevice
+from gpu_worker.device.memory.grid.boxes import dealt
+from gpu_worker.device.memory.grid.patches import Cells, Domain, lattice_of, number_of
+from gpu_worker.exchange.base import JoinedWorld
 from gpu_worker.execution.grid.context import GridContext, Operation
 from gpu_worker.execution.grid.iterate import Loop, StencilSource, Stepper
 from gpu_worker.execution.scratch import Arguments, Scratch
 from gpu_worker.execution.streams import StreamPool, Streams
-from gpu_worker.memory.grid.boxes import dealt
-from gpu_worker.memory.grid.patches import Cells, Domain, lattice_of, number_of
 from gpu_worker.protocol.codec import decode
 from gpu_worker.protocol.grids import IterateStep, Phase
 from gpu_worker.protocol.messages import ArgumentValue, Plan
-from gpu_worker.worlds.base import JoinedWorld
 from vispark import Grid
-from vispark.lower.grid import GridLowering
-from vispark.lower.stages import KEEP
+from vispark.data.records import pack
+from vispark.data.records.partition_schema import PartitionSchema
 from vispark.plan import ops
 from vispark.plan.loop_call import record_loop
+from vispark.plan.lower.grid import GridLowering
+from vispark.plan.lower.stages import KEEP
 from vispark.plan.ops import DatasetId, PlanNode
-from vispark.records import pack
-from vispark.records.partition_schema import PartitionSchema
 
 LOOP, WITHOUT, ALONE = "the loop", "without exchanges", "exchanges alone"
 BARE = "bare loop of its kernels"

@@ -20,11 +20,11 @@ from pyspark.ml.functions import array_to_vector
 from pyspark.sql import DataFrame, SparkSession, functions
 
 from benchmarks.session import context, environment
+from vispark.data.tables.dataframe import from_dataframe
 from vispark.ml import loads
 from vispark.ml.classes import logistic
 from vispark.ml.classification import LogisticRegression
 from vispark.ml.moments import totals
-from vispark.tables.dataframe import from_dataframe
 
 FEW, MORE = 2, 22
 

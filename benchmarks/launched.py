@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 
 from gpu_worker.device.base import Buffer, Device, Source
+from gpu_worker.device.memory.grid.boxes import Box
+from gpu_worker.device.memory.grid.layout import LINE, PatchLayout
+from gpu_worker.device.memory.grid.patches import lifted
 from gpu_worker.execution.grid.stencils import REGION
-from gpu_worker.memory.grid.boxes import Box
-from gpu_worker.memory.grid.layout import LINE, PatchLayout
-from gpu_worker.memory.grid.patches import lifted
 from vispark.translate import StencilKernel
 
 KERNELS = Path(__file__).parent / "kernels" / "rows.cu"

@@ -21,12 +21,13 @@ import numpy as np
 
 from benchmarks.worker import GRID, HALO, HEAT, PARTITIONS, STENCIL, fill_grid, grid_plan
 from gpu_worker.device.base import Buffer, Source, Stream
+from gpu_worker.device.memory.grid.patches import Cells, Domain, lattice_of
 from gpu_worker.device.null import NullDevice
+from gpu_worker.exchange.base import JoinedWorld, MessageMemory, MessageSpec, Staged
 from gpu_worker.execution.grid.context import GridContext
 from gpu_worker.execution.grid.iterate import Loop, StencilSource, Stepper
 from gpu_worker.execution.scratch import Arguments, Scratch
 from gpu_worker.execution.streams import StreamPool, Streams
-from gpu_worker.memory.grid.patches import Cells, Domain, lattice_of
 from gpu_worker.protocol.grids import IterateStep, Phase
 from gpu_worker.protocol.messages import (
     ArgumentValue,
@@ -42,7 +43,6 @@ from gpu_worker.protocol.messages import (
 from gpu_worker.protocol.plans import sealed
 from gpu_worker.server import handlers as workers
 from gpu_worker.system.crash_record import CrashRecorder
-from gpu_worker.worlds.base import JoinedWorld, MessageMemory, MessageSpec, Staged
 
 PHASE = Phase("heat", (HALO,), 0)
 SHARE = ArgumentValue("<f4", (), np.float32(0.1).tobytes(), 0)

@@ -17,9 +17,9 @@ from typing import Any
 from benchmarks import heat, hiding
 from gpu_worker.device.cache import KernelCache
 from gpu_worker.device.host.device import HostDevice
-from gpu_worker.mpi.world import join
+from gpu_worker.exchange.base import JoinedWorld, Staged
+from gpu_worker.exchange.mpi.world import join
 from gpu_worker.protocol.grids import World as Wanted
-from gpu_worker.worlds.base import JoinedWorld, Staged
 
 #: Until when all must be done.
 _SECONDS = 600

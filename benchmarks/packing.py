@@ -13,7 +13,7 @@ from benchmarks.points import FEATURES
 from benchmarks.results import Group
 from gpu_worker.protocol.messages import Chunk, Run
 from gpu_worker.protocol.payload import MARK_BYTES, Payload
-from vispark.records import Rows, pack
+from vispark.data.records import Rows, pack
 from vispark.runtime.executor.chunked_upload import Pieces, chunk_space
 
 #: Bytes of a block that is packed as it is, in those of small records.

@@ -30,10 +30,10 @@ import numpy as np
 
 import vispark
 from benchmarks.session import context, environment
-from gpu_worker.monitor import samples
-from gpu_worker.monitor.dashboard import Dashboard
+from gpu_worker.commands.monitor import samples
+from gpu_worker.commands.monitor.dashboard import Dashboard
+from gpu_worker.commands.web import server
 from gpu_worker.system.paths import VARIABLE, locate
-from gpu_worker.web import server
 from tests import leaks
 
 #: Seconds of a sample: some requests of the dashboard's.

@@ -14,7 +14,7 @@ from benchmarks.measure import Series
 from benchmarks.regression import FLOOR
 from benchmarks.results import Group, duration, read
 from gpu_worker.protocol.extras import install
-from vispark.profiling.profiler import KINDS
+from vispark.runtime.profiling.profiler import KINDS
 
 try:
     import matplotlib

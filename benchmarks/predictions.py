@@ -23,6 +23,7 @@ import click
 import numpy as np
 from pyspark import SparkConf, SparkContext
 
+from vispark.data.records.rows import Rows
 from vispark.migrate.calibrate import measure, most_elements, written
 from vispark.migrate.capture import CapturedCall
 from vispark.migrate.loop_prediction import kernel_work
@@ -30,7 +31,6 @@ from vispark.migrate.operation_count import operations_of
 from vispark.migrate.predict import DeviceRates, Interval, PassWork, ProbedRate, calibrated_device, predict_pass
 from vispark.migrate.probe import probe
 from vispark.migrate.typed import bytes_of, traffic_of
-from vispark.records.rows import Rows
 
 #: Records that a prediction rests on, and passes that are timed.
 SAMPLE, PASSES = 64, 7

@@ -12,7 +12,7 @@ from pyspark import SparkContext
 
 import vispark
 from benchmarks.recorder import Lap, LapRecorder
-from vispark.profiling.profiler import TaskSeconds
+from vispark.runtime.profiling.profiler import TaskSeconds
 
 OURS, PROFILED = "vispark", "vispark, under vispark.profile()"
 

@@ -27,7 +27,7 @@ from benchmarks.recorder import Lap, LapRecorder
 from benchmarks.regression import row_gradient
 from benchmarks.session import IN_JVM
 from gpu_worker.device.base import Buffer, Device
-from vispark.records.text.splits import TextSplit, splits
+from vispark.data.records.text.splits import TextSplit, splits
 
 SPARK_C, SPARK_G, SPARK_G_KEPT = "Spark-C", "Spark-G", "Spark-G+: blocks kept on the GPU by Python workers"
 BARE = "bare CUDA loop"

@@ -9,7 +9,7 @@ from typing import Any
 
 from pyspark import Accumulator, AccumulatorParam, SparkContext, TaskContext
 
-from vispark.profiling.profiler import Profile, TaskSeconds
+from vispark.runtime.profiling.profiler import Profile, TaskSeconds
 
 #: Says that what was done since the last time was of a kind.
 Lap = Callable[[str], Any]

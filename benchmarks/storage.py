@@ -22,11 +22,11 @@ import numpy as np
 
 from tests.system.object_store import ObjectStore, serving
 from vispark import Grid
-from vispark.grid import attributes, npy, zarr_files
-from vispark.grid.chunks import block_chunks
-from vispark.grid.files import opened
-from vispark.grid.stored import FilesOf, StoredField
-from vispark.storage.opening import Locations, located
+from vispark.data.grid import attributes, npy, zarr_files
+from vispark.data.grid.chunks import block_chunks
+from vispark.data.grid.files import opened
+from vispark.data.grid.stored import FilesOf, StoredField
+from vispark.data.storage.opening import Locations, located
 
 
 def write(directory: str, grid: Grid, array: np.ndarray) -> dict[str, str]:

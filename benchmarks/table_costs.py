@@ -31,11 +31,11 @@ from benchmarks.session import context, environment
 from benchmarks.tables import COLUMNS, DOUBLES, NAMES, SCHEMA, decode, write
 from gpu_worker.protocol.payload import Payload
 from gpu_worker.system.paths import VARIABLE
-from vispark.records import pack
+from vispark.data.records import pack
+from vispark.data.tables.files import FileSlice, ReadTask, partitions
+from vispark.data.tables.parquet import ParquetFormat
+from vispark.data.tables.selection import select
 from vispark.runtime.executor.chunked_upload import PIECE_BYTES
-from vispark.tables.files import FileSlice, ReadTask, partitions
-from vispark.tables.parquet import ParquetFormat
-from vispark.tables.selection import select
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 import vispark
 from benchmarks.measure import Case, interleave
 from benchmarks.results import Group
-from vispark.tables.arrow import pa
+from vispark.data.tables.arrow import pa
 
 #: Columns of float32, as the project's notes have them.
 COLUMNS = 8

@@ -37,7 +37,7 @@ from gpu_worker.protocol.payload import Payload, aligned, block_bytes
 from gpu_worker.protocol.plans import sealed
 from gpu_worker.server.handlers import SessionWorker
 from gpu_worker.system.crash_record import CrashRecorder
-from vispark.lower.executable import Invocation
+from vispark.plan.lower.executable import Invocation
 
 BARE = "bare CUDA loop of the same kernels"
 

@@ -15,9 +15,9 @@ import vispark
 from benchmarks.measure import Case, interleave
 from benchmarks.points import FEATURES, Points
 from benchmarks.results import Group
-from vispark.records.text.parsing import Format
-from vispark.records.text.reader import Reader
-from vispark.records.text.splits import TextSplit, opened, splits
+from vispark.data.records.text.parsing import Format
+from vispark.data.records.text.reader import Reader
+from vispark.data.records.text.splits import TextSplit, opened, splits
 
 #: How the points are read: all columns, in one array.
 POINTS = Format("", "float32", FEATURES + 1, (("", tuple(range(FEATURES + 1))),))

@@ -25,7 +25,7 @@ from benchmarks.estimators import processor_seconds
 from benchmarks.session import context, environment
 from gpu_worker.client.connection import administer
 from gpu_worker.device import open_devices
-from gpu_worker.memory.host_tier import HostTier
+from gpu_worker.device.memory.host_tier import HostTier
 from gpu_worker.protocol.messages import Reported, Status
 from gpu_worker.system.paths import VARIABLE
 from vispark import Rows

@@ -27,16 +27,16 @@ from gpu_worker.client.connection import Client, machine, open_lease
 from gpu_worker.device import open_devices
 from gpu_worker.protocol.messages import Chunk, Release, Report, Run
 from gpu_worker.protocol.payload import Payload
-from vispark.lower.lowering import Lowering
-from vispark.lower.stages import KEEP
+from vispark.data.records import pack
 from vispark.options import Options
+from vispark.plan.lower.lowering import Lowering
+from vispark.plan.lower.stages import KEEP
 from vispark.plan.ops import DatasetId, PlanNode, Send, ToDevice
-from vispark.profiling.profiler import TaskSeconds
-from vispark.records import pack
 from vispark.runtime.executor.client import forget, local_client
 from vispark.runtime.executor.client import run as run_plan
 from vispark.runtime.executor.tasks import content_of
 from vispark.runtime.identity import Credentials
+from vispark.runtime.profiling.profiler import TaskSeconds
 
 ONE_COPY, COPIES = "copyto in one process", "copyto in {} processes"
 PINNED = "copy to the device, pinned memory"

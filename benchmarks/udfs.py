@@ -13,7 +13,7 @@ from pyspark.sql.udf import UserDefinedFunction
 import vispark
 from benchmarks.measure import Case, interleave
 from benchmarks.results import Group
-from vispark.udfs.translated import ARROW_ITERATOR
+from vispark.api.udfs.translated import ARROW_ITERATOR
 
 _BYTES = 16
 #: Of the rows, those whose sums are compared before the measurement.

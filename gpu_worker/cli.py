@@ -6,23 +6,23 @@ from typing import Any
 
 import click
 
-from gpu_worker.cli_options import NO_DAEMON
-from gpu_worker.deployment.lazy_group import LazyGroup
+from gpu_worker.commands.deployment.lazy_group import LazyGroup
+from gpu_worker.commands.options import NO_DAEMON
 from gpu_worker.protocol.errors import VisparkError, WorkerUnavailable
 
 #: Name of a command: the module that has it, and under which name.
 COMMANDS: dict[str, str] = {
-    "clusters": "gpu_worker.deployment.commands:clusters",
-    "dashboard": "gpu_worker.monitor.commands:dashboard",
+    "clusters": "gpu_worker.commands.deployment.commands:clusters",
+    "dashboard": "gpu_worker.commands.monitor.commands:dashboard",
     "doctor": "gpu_worker.commands.doctor:doctor",
     "gpus": "gpu_worker.commands.control:gpus",
     "logs": "gpu_worker.commands.control:logs",
-    "metrics": "gpu_worker.monitor.commands:metrics",
+    "metrics": "gpu_worker.commands.monitor.commands:metrics",
     "publications": "gpu_worker.commands.status:publications",
     "start": "gpu_worker.commands.start:start",
     "status": "gpu_worker.commands.status:status",
     "stop": "gpu_worker.commands.control:stop",
-    "top": "gpu_worker.monitor.commands:top",
+    "top": "gpu_worker.commands.monitor.commands:top",
     "unpublish": "gpu_worker.commands.control:unpublish",
 }
 

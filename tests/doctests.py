@@ -26,7 +26,7 @@ _BLOCK = re.compile(r"^```pycon\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 #: Its import begins MPI in this process, for good: a segment of 16 MB would stay in shared memory.
-_BEGINS_MPI = "gpu_worker.mpi.rank"
+_BEGINS_MPI = "gpu_worker.exchange.mpi.rank"
 
 
 def modules() -> Iterator[ModuleType]:

@@ -48,20 +48,20 @@ if TYPE_CHECKING:
     from vispark.api.gpu_profile import gpu_profile
     from vispark.api.grid import Grid
     from vispark.api.keyed_tables import KeyedTable
+    from vispark.api.notebook.extension import load_ipython_extension
     from vispark.api.table_readers import from_dataframe, read_csv, read_orc, read_parquet
     from vispark.api.text_readers import read_text
+    from vispark.api.udfs.added import with_column
+    from vispark.api.udfs.translated import udf
     from vispark.api.vrdd import VRDD
-    from vispark.grid.key import BlockKey
-    from vispark.monitor.dashboard import dashboard
-    from vispark.notebook.extension import load_ipython_extension
+    from vispark.data.grid.key import BlockKey
+    from vispark.data.records.rows import Rows
     from vispark.plan.cuda_source import Kernel, Kernels
     from vispark.plan.symbols import IN, OUT
-    from vispark.profiling.profiler import Profile, profile
-    from vispark.records.rows import Rows
     from vispark.runtime.driver.progress import progress
+    from vispark.runtime.monitor.dashboard import dashboard
+    from vispark.runtime.profiling.profiler import Profile, profile
     from vispark.translate import TranslationError, coordinate, extent, stencil
-    from vispark.udfs.added import with_column
-    from vispark.udfs.translated import udf
 
 __all__ = [
     "IN",
@@ -124,18 +124,18 @@ __getattr__, __dir__ = _names_of(__name__, {
     "vispark.api.table_readers": ("from_dataframe", "read_csv", "read_orc", "read_parquet"),
     "vispark.api.text_readers": ("read_text",),
     "vispark.api.vrdd": ("VRDD",),
-    "vispark.grid.key": ("BlockKey",),
-    "vispark.monitor.dashboard": ("dashboard",),
-    "vispark.notebook.extension": ("load_ipython_extension",),
+    "vispark.data.grid.key": ("BlockKey",),
+    "vispark.runtime.monitor.dashboard": ("dashboard",),
+    "vispark.api.notebook.extension": ("load_ipython_extension",),
     "vispark.plan.cuda_source": ("Kernel", "Kernels"),
     "vispark.plan.symbols": ("IN", "OUT"),
-    "vispark.profiling.profiler": ("Profile", "profile"),
+    "vispark.runtime.profiling.profiler": ("Profile", "profile"),
     "vispark.random": ("random",),
-    "vispark.records.rows": ("Rows",),
+    "vispark.data.records.rows": ("Rows",),
     "vispark.runtime.driver.progress": ("progress",),
     "vispark.translate": ("TranslationError", "coordinate", "extent", "stencil"),
-    "vispark.udfs.added": ("with_column",),
-    "vispark.udfs.translated": ("udf",),
+    "vispark.api.udfs.added": ("with_column",),
+    "vispark.api.udfs.translated": ("udf",),
 })
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from gpu_worker.cli_options import runtime_dir_option
+from gpu_worker.commands.options import runtime_dir_option
 from gpu_worker.protocol.messages import Unpublish
 from gpu_worker.system import admin, log
 from gpu_worker.system.paths import DISCOVERY_SCRIPT, locate

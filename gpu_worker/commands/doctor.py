@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from gpu_worker.cli_options import runtime_dir_option
+from gpu_worker.commands.options import runtime_dir_option
 from gpu_worker.system.doctor import Finding, as_json, examine
 
 

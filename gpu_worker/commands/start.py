@@ -6,9 +6,9 @@ from pathlib import Path
 
 import click
 
-from gpu_worker.cli_options import runtime_dir_option
+from gpu_worker.commands.options import runtime_dir_option
 from gpu_worker.daemon import service
-from gpu_worker.mpi.cluster import Cluster
+from gpu_worker.exchange.mpi.cluster import Cluster
 from gpu_worker.system import log
 from gpu_worker.system.paths import locate
 

@@ -9,7 +9,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from gpu_worker.cli_options import runtime_dir_option
+from gpu_worker.commands.options import runtime_dir_option
 from gpu_worker.protocol.messages import ListPublications, SessionStatus, Status, StatusReport
 from gpu_worker.system import admin
 

@@ -16,7 +16,7 @@ from contextlib import ExitStack, suppress
 
 from gpu_worker.daemon.session_state import ADMIN_ROLES, check
 from gpu_worker.daemon.supervisor import Supervisor
-from gpu_worker.mpi.cluster import Cluster
+from gpu_worker.exchange.mpi.cluster import Cluster
 from gpu_worker.protocol.errors import OutOfMemory, OutOfResources, ProtocolError, VisparkError, WorkerLost
 from gpu_worker.protocol.messages import (
     VERSION,

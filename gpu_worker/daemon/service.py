@@ -12,7 +12,7 @@ import time
 
 from gpu_worker.daemon.activation import notify, passed_listener
 from gpu_worker.daemon.daemon import Daemon
-from gpu_worker.mpi.cluster import Cluster
+from gpu_worker.exchange.mpi.cluster import Cluster
 from gpu_worker.protocol.errors import VisparkError, WorkerUnavailable
 from gpu_worker.protocol.system import system_call
 from gpu_worker.system import log

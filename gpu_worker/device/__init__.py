@@ -1,6 +1,8 @@
 """Devices: where blocks live and kernels run.
 
 One file per kind, which :mod:`gpu_worker.protocol.device_kinds` names; :func:`open_devices` is the only way in.
+
+Place 4 of 9 in the order of the data; run by: device process.
 """
 
 from __future__ import annotations

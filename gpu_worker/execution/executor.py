@@ -19,6 +19,9 @@ from typing import Any
 
 import numpy as np
 
+from gpu_worker.device.memory.partition import Partition
+from gpu_worker.device.memory.registry import Registry
+from gpu_worker.exchange.base import JoinedWorld
 from gpu_worker.execution import partial_folds
 from gpu_worker.execution.fold_results import again, folded
 from gpu_worker.execution.grid.context import GridContext
@@ -33,14 +36,11 @@ from gpu_worker.execution.step_handlers import StepHandler
 from gpu_worker.execution.streams import Streams
 from gpu_worker.execution.timing import Stopwatch
 from gpu_worker.execution.waves import WaveSize, run_in_waves
-from gpu_worker.memory.partition import Partition
-from gpu_worker.memory.registry import Registry
 from gpu_worker.protocol.errors import KernelFault
 from gpu_worker.protocol.messages import Folded, KeysStep, Output, Ran, Run
 from gpu_worker.protocol.payload import INLINE_BYTES, PLACED_FROM, Data, Payload, aligned
 from gpu_worker.system.crash_record import CrashRecorder
 from gpu_worker.system.failpoints import failpoint
-from gpu_worker.worlds.base import JoinedWorld
 
 
 class Execution:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpu_worker.device.base import Buffer, Device
+from gpu_worker.device.memory.partition import Block, Partition
 from gpu_worker.execution import tiling as works
 from gpu_worker.execution import work_folds
 from gpu_worker.execution.folder import Folder
@@ -15,7 +16,6 @@ from gpu_worker.execution.launches import Entry, Launches, variant_of, works_of
 from gpu_worker.execution.partial_folds import PartitionFold
 from gpu_worker.execution.wave_deals import Runs, WaveDeals, WaveFold, works_in
 from gpu_worker.execution.work_folds import Left
-from gpu_worker.memory.partition import Block, Partition
 from gpu_worker.protocol.messages import Launch, MapFoldStep, Out
 
 #: The bytes that the works of a fold leave at once; where one leaves more, those of one.

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from gpu_worker.device.base import Buffer, Device, Stream
+from gpu_worker.device.memory.partition import HeldArray, PieceOfPartition
 from gpu_worker.execution.element_folds import ACCUMULATORS, SOURCE, ElementFold, accumulator_size, element_of
 from gpu_worker.execution.scratch import Scratch
-from gpu_worker.memory.partition import HeldArray, PieceOfPartition
 from gpu_worker.protocol.messages import Field
 from gpu_worker.protocol.payload import field_bytes
 

@@ -9,11 +9,11 @@ from dataclasses import replace
 import numpy as np
 
 from gpu_worker.device.base import Buffer, Device, Stream
+from gpu_worker.device.memory.partition import Block, HeldArray, Partition
 from gpu_worker.execution.element_folds import ElementFold, element_fold, field_fold, guard_fold
 from gpu_worker.execution.folder import Folder, chunk_of
 from gpu_worker.execution.partial_folds import FieldTotal, PartitionFold
 from gpu_worker.execution.scratch import Scratch
-from gpu_worker.memory.partition import Block, HeldArray, Partition
 from gpu_worker.protocol.errors import PlanError
 from gpu_worker.protocol.messages import Field, FieldFold, FoldInsideStep, FoldStep
 

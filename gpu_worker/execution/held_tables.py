@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 
 from gpu_worker.device.base import Buffer, Device, Source, Stream
+from gpu_worker.device.memory.partition import HeldArray, Partition
+from gpu_worker.device.memory.registry import Registry
 from gpu_worker.execution.row_chunks import chunk_of, row_bytes
 from gpu_worker.execution.streams import Streams
-from gpu_worker.memory.partition import HeldArray, Partition
-from gpu_worker.memory.registry import Registry
 from gpu_worker.protocol.errors import PlanError
 from gpu_worker.protocol.messages import ArgumentValue, Field
 

@@ -14,12 +14,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gpu_worker.device.base import Buffer, Device, Stream
+from gpu_worker.device.memory.partition import Block, HeldArray, Partition
 from gpu_worker.execution import work_folds
 from gpu_worker.execution.element_folds import ElementFold, element_fold, element_of, field_fold, guard_fold
 from gpu_worker.execution.folder import Folder
 from gpu_worker.execution.partial_folds import FieldTotal, PartitionFold
 from gpu_worker.execution.scratch import Scratch
-from gpu_worker.memory.partition import Block, HeldArray, Partition
 from gpu_worker.protocol.errors import PlanError
 from gpu_worker.protocol.messages import Accumulators, Field, FieldFold, FoldByKeyStep
 

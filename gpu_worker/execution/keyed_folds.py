@@ -9,11 +9,11 @@ from dataclasses import replace
 import numpy as np
 
 from gpu_worker.device.base import Buffer, Stream
+from gpu_worker.device.memory.partition import Block, HeldArray, Partition
 from gpu_worker.execution.element_folds import ElementFold, element_fold
 from gpu_worker.execution.keyed_rows import RowOrder
 from gpu_worker.execution.row_keys import key_arrays
 from gpu_worker.execution.scratch import Scratch
-from gpu_worker.memory.partition import Block, HeldArray, Partition
 from gpu_worker.protocol.errors import KeysRefused, PlanError
 from gpu_worker.protocol.keys import STARTS
 from gpu_worker.protocol.messages import Field

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from gpu_worker.device.base import Buffer, Device, Given, Stream
+from gpu_worker.device.memory.partition import HeldArray
 from gpu_worker.execution.radix_sort import C_OF_WORDS, RadixSort, key_type
 from gpu_worker.execution.row_chunks import chunk_of, row_bytes
 from gpu_worker.execution.scratch import Scratch
-from gpu_worker.memory.partition import HeldArray
 
 
 class RowOrder(RadixSort):

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 from gpu_worker.device.base import Buffer, CompiledKernel, Device, Given, Late, Source, Stream
+from gpu_worker.device.memory.partition import Block, HeldArray, Partition
 from gpu_worker.execution import tiling as works
 from gpu_worker.execution.launch_table import LaunchTable
 from gpu_worker.execution.progress import Progress
 from gpu_worker.execution.scratch import Arguments, Scratch
 from gpu_worker.execution.streams import Streams
 from gpu_worker.execution.wave_deals import Runs, WaveDeals, largest_work, most_works, rows_of
-from gpu_worker.memory.partition import Block, HeldArray, Partition
 from gpu_worker.protocol.errors import LaunchError, PlanError
 from gpu_worker.protocol.messages import (
     Argument,

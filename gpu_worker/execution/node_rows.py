@@ -15,9 +15,9 @@ from typing import TypeVar
 import numpy as np
 
 from gpu_worker.device.base import Buffer, Device, Stream
-from gpu_worker.memory.spill_files import spilled, store
+from gpu_worker.device.memory.spill_files import spilled, store
+from gpu_worker.exchange.base import JoinedWorld, MessageMemory, MessageSpec
 from gpu_worker.protocol.errors import KeysRefused, WorldLost
-from gpu_worker.worlds.base import JoinedWorld, MessageMemory, MessageSpec
 
 #: The most bytes of a message.
 MESSAGE_BYTES = 64 << 20

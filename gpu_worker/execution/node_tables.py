@@ -14,11 +14,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gpu_worker.exchange.base import JoinedWorld
 from gpu_worker.execution.partial_folds import FoldedArray, FoldResult
 from gpu_worker.protocol.errors import KeysRefused, WorldLost
 from gpu_worker.protocol.fold_operators import operator_of
 from gpu_worker.protocol.messages import Field
-from gpu_worker.worlds.base import JoinedWorld
 
 #: The most bytes that all nodes together say at a time: frames between processes have at most twice as many.
 _PIECE_BYTES = 4 << 20

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from gpu_worker.device.base import Buffer
+from gpu_worker.device.memory.partition import HeldArray, PieceOfPartition
 from gpu_worker.execution.element_folds import ElementFold
 from gpu_worker.execution.folder import Folder
-from gpu_worker.memory.partition import HeldArray, PieceOfPartition
 
 
 @dataclass

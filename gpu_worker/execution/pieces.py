@@ -16,13 +16,13 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from gpu_worker.device.memory.partition import Partition, PieceOfPartition
+from gpu_worker.device.memory.tiers import PLACES
 from gpu_worker.execution.plan_cache import DecodedPlan
 from gpu_worker.execution.run_context import RunContext
 from gpu_worker.execution.step_handlers import Cuts, StepHandler
 from gpu_worker.execution.steps.results import first_records
 from gpu_worker.execution.tier_copies import Fill, joined
-from gpu_worker.memory.partition import Partition, PieceOfPartition
-from gpu_worker.memory.tiers import PLACES
 from gpu_worker.protocol.messages import ExecStep, Field, KeepStep, MapFoldStep
 from gpu_worker.protocol.payload import Payload
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from gpu_worker.device.base import Device
+from gpu_worker.device.memory.grid.patches import device_for
 from gpu_worker.execution.streams import Streams
-from gpu_worker.memory.grid.patches import device_for
 from gpu_worker.protocol.messages import Input, Plan
 
 

@@ -8,13 +8,13 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from gpu_worker.device.memory.registry import Registry
 from gpu_worker.execution.launch_table import LaunchTable
 from gpu_worker.execution.recordings import Recordings
 from gpu_worker.execution.replay import Recording
 from gpu_worker.execution.step_handlers import StepHandler
 from gpu_worker.execution.steps import handlers_of
 from gpu_worker.execution.verification import slots_of, verify
-from gpu_worker.memory.registry import Registry
 from gpu_worker.protocol.codec import decode
 from gpu_worker.protocol.errors import PlanUnknown, ProtocolError
 from gpu_worker.protocol.messages import Plan

@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 
 from gpu_worker.device.base import Buffer, Device, Given, Source, Stream
+from gpu_worker.device.memory.partition import HeldArray
 from gpu_worker.execution.row_chunks import chunk_of, row_bytes
 from gpu_worker.execution.scratch import Scratch
-from gpu_worker.memory.partition import HeldArray
 from gpu_worker.protocol.errors import PlanError
 
 SOURCE = Source((Path(__file__).parent / "keys.cu").read_text(), file="keys.cu")

@@ -10,17 +10,17 @@ from typing import Any, Protocol
 import numpy as np
 
 from gpu_worker.device.base import Buffer, Device, RecordedWork, Stream
+from gpu_worker.device.memory.double_buffer import BoundBuffers
+from gpu_worker.device.memory.partition import Partition
+from gpu_worker.device.memory.registry import Registry
+from gpu_worker.exchange.base import RecordedExchange
 from gpu_worker.execution.grid.loop_graph import LoopRoute
-from gpu_worker.memory.double_buffer import BoundBuffers
-from gpu_worker.memory.partition import Partition
-from gpu_worker.memory.registry import Registry
 from gpu_worker.protocol import frozen
 from gpu_worker.protocol.errors import Place
 from gpu_worker.protocol.grids import Iterated
 from gpu_worker.protocol.messages import ArgumentValue, Folded, Output
 from gpu_worker.protocol.payload import Data, Payload
 from gpu_worker.protocol.system import system_call
-from gpu_worker.worlds.base import RecordedExchange
 
 Answer = Callable[[], tuple[tuple[Output, ...], Folded | None, Data | None]]
 

@@ -9,12 +9,12 @@ from collections import OrderedDict
 from collections.abc import Set
 
 from gpu_worker.device.base import Buffer
+from gpu_worker.device.memory.double_buffer import BoundBuffers, BufferSet
+from gpu_worker.device.memory.registry import Registry
+from gpu_worker.exchange.base import JoinedWorld, RecordedExchange
 from gpu_worker.execution.recorded_pass import SlotValues
 from gpu_worker.execution.replay import Recording
-from gpu_worker.memory.double_buffer import BoundBuffers, BufferSet
-from gpu_worker.memory.registry import Registry
 from gpu_worker.protocol.messages import Run
-from gpu_worker.worlds.base import JoinedWorld, RecordedExchange
 
 
 class Recordings:

@@ -3,8 +3,8 @@
 A recording holds for as long as what it reads lies where it lay, and the values in its slots have the same types. It
 keeps what the plan allocated, tables of launches among it, so addresses stay as they are. What does change from one
 pass to the next, array arguments and values, is put where the noted work finds it. What a plan keeps it writes into a
-:class:`~gpu_worker.memory.double_buffer.BufferSet`: a loop has a recording for each buffer set that it reads from and
-writes to in turn.
+:class:`~gpu_worker.device.memory.double_buffer.BufferSet`: a loop has a recording for each buffer set that it reads
+from and writes to in turn.
 """
 
 from __future__ import annotations
@@ -19,6 +19,10 @@ from functools import partial
 import numpy as np
 
 from gpu_worker.device.base import Buffer, Device, Stream
+from gpu_worker.device.memory.double_buffer import BoundBuffers, BufferSet
+from gpu_worker.device.memory.partition import Partition
+from gpu_worker.device.memory.registry import Registry
+from gpu_worker.exchange.base import JoinedWorld
 from gpu_worker.execution.in_flight import InFlightQueue, Submission
 from gpu_worker.execution.payload_copies import PayloadCopies
 from gpu_worker.execution.recorded_pass import (
@@ -33,16 +37,12 @@ from gpu_worker.execution.recorded_pass import (
     SlotValues,
 )
 from gpu_worker.execution.streams import MAIN, Streams
-from gpu_worker.memory.double_buffer import BoundBuffers, BufferSet
-from gpu_worker.memory.partition import Partition
-from gpu_worker.memory.registry import Registry
 from gpu_worker.protocol.errors import KernelFault, Place, VisparkError, WorldLost
 from gpu_worker.protocol.messages import Ran, Run, Times
 from gpu_worker.protocol.payload import INLINE_BYTES, Data, Payload
 from gpu_worker.system.abandoned_kernels import Watched
 from gpu_worker.system.crash_record import CrashRecorder
 from gpu_worker.system.failpoints import failpoint
-from gpu_worker.worlds.base import JoinedWorld
 
 #: The most device memory that a recording may hold on to beside what its plan keeps, and what a plan that keeps
 #: something works in, in bytes.

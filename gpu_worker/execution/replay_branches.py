@@ -15,13 +15,13 @@ from dataclasses import asdict
 from typing import Any
 
 from gpu_worker.device.base import Buffer, Device, RecordedWork, Stream
+from gpu_worker.device.memory.double_buffer import BoundBuffers, BufferSet
+from gpu_worker.device.memory.partition import HeldArray, Partition
+from gpu_worker.device.memory.registry import Registry
 from gpu_worker.execution.grid.loop_graph import LoopRoute, LoopState, Segment, SegmentShape, reached
 from gpu_worker.execution.recorded_pass import Answer, GridOutcome, ReplayedPass, SlotValues
 from gpu_worker.execution.replay import MOST_WORK, Alike, Recording
 from gpu_worker.execution.streams import Streams
-from gpu_worker.memory.double_buffer import BoundBuffers, BufferSet
-from gpu_worker.memory.partition import HeldArray, Partition
-from gpu_worker.memory.registry import Registry
 from gpu_worker.protocol.errors import KernelFault, NotFinite, Place
 from gpu_worker.protocol.grids import Iterated
 from gpu_worker.protocol.messages import Run

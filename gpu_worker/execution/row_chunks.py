@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from gpu_worker.memory.partition import HeldArray
+from gpu_worker.device.memory.partition import HeldArray
 
 #: By their bytes, what rows are moved in.
 _CHUNKS = ((16, "uint4"), (8, "unsigned long long"), (4, "unsigned int"), (2, "unsigned short"), (1, "unsigned char"))

@@ -12,12 +12,12 @@ from pathlib import Path
 import numpy as np
 
 from gpu_worker.device.base import Buffer, Device, Given, Source, Stream
+from gpu_worker.device.memory.partition import Block, HeldArray
 from gpu_worker.execution import radix_sort
 from gpu_worker.execution.keyed_rows import RowOrder
 from gpu_worker.execution.radix_sort import key_type
 from gpu_worker.execution.row_chunks import chunk_of, row_bytes
 from gpu_worker.execution.scratch import Scratch
-from gpu_worker.memory.partition import Block, HeldArray
 
 SOURCE = Source((Path(__file__).parent / "row_exchange.cu").read_text(), file="row_exchange.cu")
 

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from gpu_worker.device.base import Buffer, Given
+from gpu_worker.device.memory.partition import HeldArray, Partition
 from gpu_worker.execution.keyed_rows import ordered
 from gpu_worker.execution.radix_sort import KEYS, RowKernels, key_type
 from gpu_worker.execution.run_context import RunContext
-from gpu_worker.memory.partition import HeldArray, Partition
 from gpu_worker.protocol.errors import PlanError
 from gpu_worker.protocol.messages import Field
 

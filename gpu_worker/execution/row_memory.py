@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 
 from gpu_worker.device.base import CountedPart, Device, Stream
+from gpu_worker.device.memory.partition import HeldArray
 from gpu_worker.execution.scratch import Scratch
-from gpu_worker.memory.partition import HeldArray
 from gpu_worker.protocol.messages import Field
 
 #: The bytes to which the memory of new partitions is aligned.

@@ -14,6 +14,9 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from gpu_worker.device.base import Buffer
+from gpu_worker.device.memory.partition import Block, HeldArray, Partition
+from gpu_worker.device.memory.registry import Registry
+from gpu_worker.exchange.base import JoinedWorld
 from gpu_worker.execution.grid.steps import Blocks, GridSteps
 from gpu_worker.execution.launch_table import LaunchTable
 from gpu_worker.execution.launches import Launches
@@ -22,14 +25,11 @@ from gpu_worker.execution.progress import Progress
 from gpu_worker.execution.replay import Recording
 from gpu_worker.execution.scratch import Arguments, Scratch
 from gpu_worker.execution.streams import Streams
-from gpu_worker.memory.partition import Block, HeldArray, Partition
-from gpu_worker.memory.registry import Registry
 from gpu_worker.protocol.errors import KernelFault, PlanError, VisparkError
 from gpu_worker.protocol.messages import Input, KeepStep, Plan, Run
 from gpu_worker.protocol.payload import Payload
 from gpu_worker.protocol.plans import DISK_TIERS, TIERS, KeyBounds
 from gpu_worker.system.failpoints import failpoint
-from gpu_worker.worlds.base import JoinedWorld
 
 _Item = TypeVar("_Item", Input, Partition)
 _Result = TypeVar("_Result")

@@ -9,11 +9,11 @@ from typing import Protocol
 import numpy as np
 
 from gpu_worker.device.base import Buffer, Device, Stream
+from gpu_worker.device.memory.registry import Registry
 from gpu_worker.execution.held_tables import hold, table_buffer
 from gpu_worker.execution.payload_copies import PayloadCopies
 from gpu_worker.execution.plan_checks import dtype_of, value_bytes
 from gpu_worker.execution.streams import Streams
-from gpu_worker.memory.registry import Registry
 from gpu_worker.protocol.errors import PlanError, ProtocolError
 from gpu_worker.protocol.messages import ArgumentValue
 from gpu_worker.protocol.payload import Payload

@@ -12,10 +12,10 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
+from gpu_worker.device.memory.partition import Partition
+from gpu_worker.device.memory.registry import Registry
 from gpu_worker.execution.grid.planes import GridByPlanes
 from gpu_worker.execution.run_context import BlockForm, RunContext
-from gpu_worker.memory.partition import Partition
-from gpu_worker.memory.registry import Registry
 from gpu_worker.protocol.errors import PlanError
 from gpu_worker.protocol.messages import Field, Input, KeepStep, Launch, Plan, Step
 from gpu_worker.protocol.plans import KeepKeyedStep, KeepTableStep

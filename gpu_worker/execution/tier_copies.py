@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 
 from gpu_worker.device.base import Buffer, Stream
-from gpu_worker.memory.partition import HeldArray, Partition
-from gpu_worker.memory.tiers import Tiers
+from gpu_worker.device.memory.partition import HeldArray, Partition
+from gpu_worker.device.memory.tiers import Tiers
 from gpu_worker.protocol.errors import VisparkError
 from gpu_worker.protocol.messages import Field
 from gpu_worker.protocol.payload import aligned, field_bytes

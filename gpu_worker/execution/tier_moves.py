@@ -10,11 +10,11 @@ import logging
 from collections.abc import Iterable
 
 from gpu_worker.device.base import Device
+from gpu_worker.device.memory.partition import Partition
+from gpu_worker.device.memory.registry import Registry
+from gpu_worker.device.memory.tiers import PLACES
 from gpu_worker.execution.streams import StreamPool
 from gpu_worker.execution.tier_copies import copied_below, copied_to_device
-from gpu_worker.memory.partition import Partition
-from gpu_worker.memory.registry import Registry
-from gpu_worker.memory.tiers import PLACES
 from gpu_worker.protocol.errors import OutOfMemory, SpillError
 
 log = logging.getLogger(__name__)

@@ -12,9 +12,9 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from gpu_worker.device.memory.grid.patches import lattice_of
 from gpu_worker.execution.plan_checks import dtype_of, require
 from gpu_worker.execution.step_handlers import StepHandler
-from gpu_worker.memory.grid.patches import lattice_of
 from gpu_worker.protocol.errors import PlanError
 from gpu_worker.protocol.grids import GridShape
 from gpu_worker.protocol.messages import (

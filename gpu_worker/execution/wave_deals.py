@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from gpu_worker.device.base import Buffer, Device
+from gpu_worker.device.memory.partition import Partition, PieceOfPartition
 from gpu_worker.execution import tiling as works
 from gpu_worker.execution.folder import Folder
 from gpu_worker.execution.launch_table import LaunchTable
 from gpu_worker.execution.piece_folds import PieceFolder
 from gpu_worker.execution.work_folds import accumulator_bytes
-from gpu_worker.memory.partition import Partition, PieceOfPartition
 from gpu_worker.protocol.errors import LaunchError
 from gpu_worker.protocol.messages import ExecStep, Field, In, Launch, MapFoldStep
 from gpu_worker.protocol.payload import field_bytes

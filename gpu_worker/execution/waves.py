@@ -16,6 +16,8 @@ from itertools import chain, groupby
 from typing import Any
 
 from gpu_worker.device.base import Device
+from gpu_worker.device.memory.partition import HeldArray, Partition
+from gpu_worker.device.memory.spill_files import spilled
 from gpu_worker.execution.fold_launches import FoldLaunches
 from gpu_worker.execution.grid.node_planes import NodePlanes
 from gpu_worker.execution.grid.planes import GridByPlanes
@@ -26,8 +28,6 @@ from gpu_worker.execution.run_context import BlockForm, RunContext
 from gpu_worker.execution.step_handlers import StepHandler
 from gpu_worker.execution.tier_copies import copied_below
 from gpu_worker.execution.wave_deals import WaveDeals
-from gpu_worker.memory.partition import HeldArray, Partition
-from gpu_worker.memory.spill_files import spilled
 from gpu_worker.protocol.grids import GridShape
 from gpu_worker.protocol.messages import ExecStep, Field, MapFoldStep
 from gpu_worker.protocol.payload import field_bytes

@@ -24,7 +24,7 @@ class ExchangeKind:
         Its meaning, for the table of options.
     joiner : str
         Module and callable, as ``"package.module:name"``. Of a kind that needs no addresses, the function
-        ``join(wanted, deadline, is_over)`` that returns a :class:`gpu_worker.worlds.base.JoinedWorld`; of one that
+        ``join(wanted, deadline, is_over)`` that returns a :class:`gpu_worker.exchange.base.JoinedWorld`; of one that
         does, a class whose objects are opened before: they have an ``address``, ``join`` and ``close``.
     needs_addresses : bool
         Whether the driver brings each process the addresses of the others; else the nodes' daemons know each other.
@@ -80,6 +80,6 @@ def kind_of(name: str) -> ExchangeKind:
 
 
 register(ExchangeKind("mpi", "by MPI ranks that `mpirun` starts beside the device processes, through the nodes' "
-                      "daemons (extra `mpi`)", "gpu_worker.mpi.world:join"))
+                      "daemons (extra `mpi`)", "gpu_worker.exchange.mpi.world:join"))
 register(ExchangeKind("ucx", "by UCX, from device process to device process, without `mpirun` (extra `ucx`)",
-                      "gpu_worker.ucx.world:OpenedWorld", needs_addresses=True))
+                      "gpu_worker.exchange.ucx.world:OpenedWorld", needs_addresses=True))

@@ -6,6 +6,9 @@ import time
 from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 
+from gpu_worker.device.memory.admission import Admission
+from gpu_worker.device.memory.registry import Registry
+from gpu_worker.exchange.base import JoinedWorld
 from gpu_worker.execution.chunked_input import ChunkedInput
 from gpu_worker.execution.executor import Execution
 from gpu_worker.execution.grid.state import Grids, TakenByPlanes
@@ -18,13 +21,10 @@ from gpu_worker.execution.scratch import Arguments
 from gpu_worker.execution.streams import SIDE_STREAMS, StreamPool, Streams
 from gpu_worker.execution.tier_moves import TierMoves
 from gpu_worker.execution.waves import WaveSize, least_free, may_stream
-from gpu_worker.memory.admission import Admission
-from gpu_worker.memory.registry import Registry
 from gpu_worker.protocol.errors import OutOfMemory, WorldLost
 from gpu_worker.protocol.messages import Ran, Run
 from gpu_worker.protocol.payload import Payload
 from gpu_worker.system.crash_record import CrashRecorder
-from gpu_worker.worlds.base import JoinedWorld
 
 #: How long an MPI world may take to come to be, in seconds.
 _WORLD_SECONDS = 30.0

@@ -19,11 +19,11 @@ import numpy as np
 
 from gpu_worker.client.connection import connect
 from gpu_worker.device.base import Buffer, Device
+from gpu_worker.device.memory.grid.boxes import Box, Triple
+from gpu_worker.device.memory.grid.layout import BlockWindow, PackedLayout, PatchLayout
+from gpu_worker.device.memory.partition import HeldArray, Partition
+from gpu_worker.device.memory.registry import Registry
 from gpu_worker.execution.streams import StreamPool
-from gpu_worker.memory.grid.boxes import Box, Triple
-from gpu_worker.memory.grid.layout import BlockWindow, PackedLayout, PatchLayout
-from gpu_worker.memory.partition import HeldArray, Partition
-from gpu_worker.memory.registry import Registry
 from gpu_worker.protocol.codec import decode, encode
 from gpu_worker.protocol.errors import PartitionMissing, VisparkError, WorkerLost, WorkerUnavailable
 from gpu_worker.protocol.messages import (
@@ -66,7 +66,7 @@ class SavedBuffer:
 
 @dataclass(frozen=True, slots=True)
 class SavedWindow:
-    """Saved form of a :class:`~gpu_worker.memory.grid.layout.BlockWindow`: the cells of patch and block, and the
+    """Saved form of a :class:`~gpu_worker.device.memory.grid.layout.BlockWindow`: the cells of patch and block, and the
     patch's ghosts.
 
     ``packed`` says that it is laid out as kernels of others take it.

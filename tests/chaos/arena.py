@@ -197,7 +197,7 @@ class Arena:
 
     def ranks(self, node: Node) -> list[int]:
         """A node's MPI processes; mpirun, which names them too, is none of them."""
-        return self._processes(r"^\S*python\S* -P -m gpu_worker\.mpi\.rank( |$)", node)
+        return self._processes(r"^\S*python\S* -P -m gpu_worker\.exchange\.mpi\.rank( |$)", node)
 
     def _processes(self, pattern: str, node: Node | None) -> list[int]:
         directory = (node or self.nodes[0]).runtime_dir

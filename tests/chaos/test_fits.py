@@ -22,7 +22,7 @@ pytest.importorskip("pyarrow")
 pytestmark = pytest.mark.chaos
 
 #: Modules that workers of Spark are forked with.
-IN_TASKS = "vispark.tables.read_by_jvm pyspark.ml"
+IN_TASKS = "vispark.data.tables.read_by_jvm pyspark.ml"
 
 #: By estimator: a fit, and the function that each of its iterations calls in the driver.
 FITS: dict[str, tuple[Callable[[DataFrame], list[np.ndarray]], str]] = {

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from pyspark.rdd import portable_hash
 
+from gpu_worker.device.memory.partition import HeldArray
 from gpu_worker.execution import radix_sort
 from gpu_worker.execution.keyed_rows import RowOrder, ordered
 from gpu_worker.execution.radix_sort import KEYS, TILE, RadixSort
 from gpu_worker.execution.row_keys import table_of
-from gpu_worker.memory.partition import HeldArray
 from gpu_worker.protocol.messages import Field
 from tests.device.bench import Bench
 

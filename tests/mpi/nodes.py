@@ -19,8 +19,8 @@ from pathlib import Path
 import numpy as np
 
 from gpu_worker.client.connection import Client, connect
-from gpu_worker.memory.grid.boxes import whole
-from gpu_worker.mpi.nodes import KEY
+from gpu_worker.device.memory.grid.boxes import whole
+from gpu_worker.exchange.mpi.nodes import KEY
 from gpu_worker.protocol import exchange_kinds
 from gpu_worker.protocol.errors import NotFinite, VisparkError, WorkerError
 from gpu_worker.protocol.grids import IterateStep, Phase, World
@@ -265,7 +265,7 @@ class Application:
         """The MPI processes of the application's present world, in no order."""
         world = f"{KEY}={self.key.hex()}"
         return [process.pid for process in leaks.processes(lambda each, environment: world in environment)
-                if re.search("python[^ ]* -P -m gpu_worker.mpi.rank", process.command)
+                if re.search("python[^ ]* -P -m gpu_worker.exchange.mpi.rank", process.command)
                 and not re.search("mpirun|prterun", process.command)]
 
     def again(self, rank: int) -> None:

@@ -43,8 +43,8 @@ from tests.mpi.nodes import Application, Node, nodes, opened
 from tests.mpi.test_world import case_of
 from tests.unit.test_patches_steps import REGION, stepped
 from vispark import Grid
-from vispark.lower.grid_stencils import Ghosts
 from vispark.plan.cuda_source import ArrayValue
+from vispark.plan.lower.grid_stencils import Ghosts
 from vispark.plan.slots import BoundArguments, SlotTable
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(240)]

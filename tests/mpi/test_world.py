@@ -15,13 +15,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpu_worker.memory.grid.boxes import Lattice
-from gpu_worker.memory.grid.ghosts import GIVEN, MIRRORED, PERIODIC
+from gpu_worker.device.memory.grid.boxes import Lattice
+from gpu_worker.device.memory.grid.ghosts import GIVEN, MIRRORED, PERIODIC
+from gpu_worker.exchange.base import KEPT
 from gpu_worker.protocol.errors import NodeSilent, NotFinite, OptionError, PartitionMissing, WorldLost
 from gpu_worker.protocol.grids import ExchangeStep, Phase, StencilStep
 from gpu_worker.protocol.messages import KeepStep, Release, Step
 from gpu_worker.protocol.plans import CheckFiniteStep
-from gpu_worker.worlds.base import KEPT
 from tests.mpi.nodes import Application, Node, nodes
 from tests.unit.grids import AXES, Case
 from tests.unit.test_patches_steps import halo, stepped

@@ -10,55 +10,88 @@ from tests.policy import rules
 _PROTOCOL = ("gpu_worker.protocol",)
 _WORKER = (*_PROTOCOL, "gpu_worker.system")
 _DEVICE = (*_WORKER, "gpu_worker.device")
-_GRID = (*_PROTOCOL, "vispark.errors", "vispark._utils", "vispark.storage")
-_LANGUAGE = (*_PROTOCOL, "vispark.errors", "vispark._utils", "vispark.translate")
-_PLAN = (*_LANGUAGE, "vispark.storage", "vispark.grid", "vispark.records", "vispark.fold", "vispark.plan")
-_RECORDS = (*_GRID, "vispark.grid", "vispark.records")
-_RUNTIME = (*_PLAN, "vispark.lower", "vispark.options", "vispark.profiling", "vispark.runtime")
+_BASE = (*_PROTOCOL, "vispark.errors", "vispark._utils")
+_GRID = (*_BASE, "vispark.data.storage")
+_RECORDS = (*_GRID, "vispark.data.grid", "vispark.data.records")
+_LANGUAGE = (*_BASE, "vispark.translate")
+_FOLD = (*_LANGUAGE, "vispark.data.storage", "vispark.data.grid", "vispark.data.records")
+_PLAN = (*_FOLD, "vispark.plan.fold", "vispark.plan")
+_RUNTIME = (*_PLAN, "vispark.plan.lower", "vispark.options", "vispark.runtime.profiling", "vispark.runtime")
+_API = (*_RUNTIME, "vispark.data.tables", "vispark.api")
 
-#: Package or module: the packages that it may import. The driver and Spark's tasks run vispark; daemons and device
-#: processes run gpu_worker, but for its protocol and client, which both sides run.
+#: Of both projects the packages at the top, in the order of the data, and who runs each: the driver, Spark's tasks, a
+#: node's daemon, a session's device process, or a command that a user types. Each one's docstring says it too.
+ORDER: dict[str, dict[str, tuple[str, ...]]] = {
+    "gpu_worker": {
+        "protocol": ("driver", "task", "daemon", "device process", "command"),
+        "system": ("driver", "task", "daemon", "device process", "command"),
+        "client": ("driver", "task", "device process"),
+        "device": ("device process",),
+        "exchange": ("daemon", "device process"),
+        "execution": ("device process",),
+        "server": ("device process",),
+        "daemon": ("daemon",),
+        "commands": ("command",),
+    },
+    "vispark": {
+        "_utils": ("driver", "task", "command"),
+        "data": ("driver", "task"),
+        "translate": ("driver", "task"),
+        "plan": ("driver", "task"),
+        "runtime": ("driver", "task"),
+        "api": ("driver", "task"),
+        "ml": ("driver",),
+        "migrate": ("driver", "command"),
+    },
+}
+
+#: Package or module: the packages that it may import. A package below another has a contract of its own, which the one
+#: above does not include. The driver and Spark's tasks run vispark; daemons and device processes run gpu_worker, but
+#: for its protocol and client, which both sides run.
 CONTRACTS: dict[str, tuple[str, ...]] = {
     "gpu_worker.protocol": (),
     "gpu_worker.system": _PROTOCOL,
     "gpu_worker.client": _WORKER,
     "gpu_worker.device": _WORKER,
-    "gpu_worker.memory": _DEVICE,
-    "gpu_worker.worlds": _DEVICE,
-    "gpu_worker.mpi": (*_DEVICE, "gpu_worker.worlds"),
-    "gpu_worker.ucx": (*_DEVICE, "gpu_worker.worlds"),
-    "gpu_worker.execution": (*_DEVICE, "gpu_worker.memory", "gpu_worker.worlds"),
-    "gpu_worker.server": (*_DEVICE, "gpu_worker.client", "gpu_worker.memory", "gpu_worker.worlds", "gpu_worker.mpi",
-                          "gpu_worker.execution"),
-    "gpu_worker.daemon": (*_WORKER, "gpu_worker.mpi"),
-    "gpu_worker.deployment": _WORKER,
-    "gpu_worker.cli_options": _WORKER,
-    "gpu_worker.web": _PROTOCOL,
-    "gpu_worker.monitor": (*_WORKER, "gpu_worker.cli_options", "gpu_worker.web"),
-    "gpu_worker.commands": (*_WORKER, "gpu_worker.cli_options", "gpu_worker.mpi", "gpu_worker.daemon"),
-    "gpu_worker.cli": (*_PROTOCOL, "gpu_worker.cli_options", "gpu_worker.deployment"),
+    "gpu_worker.device.memory": _DEVICE,
+    "gpu_worker.exchange": _DEVICE,
+    "gpu_worker.exchange.mpi": (*_DEVICE, "gpu_worker.exchange"),
+    "gpu_worker.exchange.ucx": (*_DEVICE, "gpu_worker.exchange"),
+    "gpu_worker.execution": (*_DEVICE, "gpu_worker.device.memory", "gpu_worker.exchange"),
+    "gpu_worker.server": (*_DEVICE, "gpu_worker.client", "gpu_worker.device.memory", "gpu_worker.exchange",
+                          "gpu_worker.exchange.mpi", "gpu_worker.execution"),
+    "gpu_worker.daemon": (*_WORKER, "gpu_worker.exchange.mpi"),
+    "gpu_worker.commands.options": _WORKER,
+    "gpu_worker.commands.deployment": _WORKER,
+    "gpu_worker.commands.web": _PROTOCOL,
+    "gpu_worker.commands.monitor": (*_WORKER, "gpu_worker.commands.options", "gpu_worker.commands.web"),
+    "gpu_worker.commands": (*_WORKER, "gpu_worker.commands.options", "gpu_worker.exchange.mpi", "gpu_worker.daemon"),
+    "gpu_worker.cli": (*_PROTOCOL, "gpu_worker.commands.options", "gpu_worker.commands.deployment"),
     "vispark.errors": _PROTOCOL,
     "vispark.options": (*_PROTOCOL, "vispark.errors"),
-    "vispark._utils": (*_PROTOCOL, "vispark.errors"),
     "vispark.random": (),
-    "vispark.translate": _LANGUAGE,
-    "vispark.storage": (*_PROTOCOL, "vispark.errors", "vispark._utils"),
-    "vispark.grid": _GRID,
-    "vispark.records": (*_GRID, "vispark.grid"),
-    "vispark.tables": _RECORDS,
-    "vispark.fold": (*_LANGUAGE, "vispark.storage", "vispark.grid", "vispark.records"),
-    "vispark.plan": (*_LANGUAGE, "vispark.storage", "vispark.grid", "vispark.records", "vispark.fold"),
-    "vispark.lower": _PLAN,
-    "vispark.profiling": (*_PROTOCOL, "vispark.errors", "vispark._utils"),
-    "vispark.runtime": (*_RUNTIME, "gpu_worker.client"),
-    "vispark.api": (*_RUNTIME, "vispark.tables", "vispark.api"),
-    "vispark.udfs": (*_RUNTIME, "vispark.tables", "vispark.api"),
-    "vispark.ml": (*_RUNTIME, "vispark.tables", "vispark.api", "vispark.random", "vispark.udfs"),
-    "vispark.monitor": (*_RUNTIME, "gpu_worker.client", "gpu_worker.web"),
-    "vispark.notebook": ("vispark.errors", "vispark._utils", "vispark.profiling"),
-    "vispark.clusters": ("gpu_worker.protocol", "gpu_worker.deployment", "vispark.errors", "vispark.options"),
-    "vispark.migrate": (*_RUNTIME, "gpu_worker.deployment", "gpu_worker.web", "vispark.tables", "vispark.api",
-                        "vispark.clusters"),
+    "vispark._utils": (*_PROTOCOL, "vispark.errors"),
+    "vispark.data": (),
+    "vispark.data.storage": _BASE,
+    "vispark.data.grid": _GRID,
+    "vispark.data.records": (*_GRID, "vispark.data.grid"),
+    "vispark.data.tables": _RECORDS,
+    "vispark.translate": _BASE,
+    "vispark.plan.fold": _FOLD,
+    "vispark.plan": (*_FOLD, "vispark.plan.fold"),
+    "vispark.plan.lower": _PLAN,
+    "vispark.runtime.profiling": _BASE,
+    "vispark.runtime": (*_PLAN, "vispark.plan.lower", "vispark.options", "vispark.runtime.profiling",
+                        "gpu_worker.client"),
+    "vispark.runtime.monitor": (*_RUNTIME, "gpu_worker.client", "gpu_worker.commands.web"),
+    "vispark.api": (*_RUNTIME, "vispark.data.tables"),
+    "vispark.api.udfs": _API,
+    "vispark.api.notebook": ("vispark.errors", "vispark._utils", "vispark.runtime.profiling"),
+    "vispark.ml": (*_API, "vispark.random", "vispark.api.udfs"),
+    "vispark.migrate.clusters": ("gpu_worker.protocol", "gpu_worker.commands.deployment", "vispark.errors",
+                                 "vispark.options"),
+    "vispark.migrate": (*_API, "gpu_worker.commands.deployment", "gpu_worker.commands.web",
+                        "vispark.migrate.clusters"),
 }
 
 #: The same within the translator, in the order in which a function passes.
@@ -85,21 +118,54 @@ def _is_of(module: str, package: str) -> bool:
     return module == package or module.startswith(f"{package}.")
 
 
+def _package_of(name: str, packages: Iterable[str]) -> str | None:
+    """The innermost of some packages that a module, or a name in one, is of."""
+    return max((each for each in packages if _is_of(name, each)), key=len, default=None)
+
+
+def on_top(directory: str, paths: Iterable[str]) -> set[str]:
+    """The packages, by their files' paths, that lie directly below ``vispark`` or ``gpu_worker``."""
+    return {parts[1] for path in paths if (parts := path.split("/"))[0] == directory and len(parts) > 2}
+
+
+def against_order(contracts: Mapping[str, Iterable[str]]) -> Iterator[str]:
+    """Contracts that name a package whose place in the order of the data is behind the own one."""
+    places = {f"{project}.{package}": place for project, packages in ORDER.items()
+              for place, package in enumerate(packages)}
+    for package, allowed in contracts.items():
+        own = _package_of(package, places)
+        for name in allowed if own else ():
+            other = _package_of(name, places)
+            if other and other.split(".")[0] == own.split(".")[0] and places[other] > places[own]:
+                yield f"{package} may import {name}, which lies behind it in the order of the data"
+
+
+def against_docstrings(docstring: str, directory: str, package: str) -> Iterator[str]:
+    """The place in the order of the data, and who runs it, where a package's docstring does not say them."""
+    names = list(ORDER[directory])
+    place = names.index(package)
+    wanted = f"Place {place + 1} of {len(names)} in the order of the data; run by: " \
+             f"{', '.join(ORDER[directory][package])}."
+    if wanted not in " ".join(docstring.split()):
+        yield f"{directory}/{package}/__init__.py is to say: {wanted}"
+
+
 def against_contracts(source: str, path: str) -> Iterator[str]:
     """Imports of packages that a file's package may not import, under ``TYPE_CHECKING`` too."""
     module = module_of(path)
     if module in _ROOTS or not module.startswith(("vispark.", "gpu_worker.")):
         return
     for contracts, top in ((CONTRACTS, ("vispark", "gpu_worker")), (TRANSLATOR, ("vispark.translate",))):
-        package = next((each for each in contracts if _is_of(module, each)), None)
+        package = _package_of(module, contracts)
         if package is None:
             if contracts is CONTRACTS:
                 yield f"{path} is in no package that has a contract"
             continue
         allowed = (package, *contracts[package])
         for line, name in rules.imports(source, path):
-            is_ours = any(_is_of(name, each) for each in top)
-            if is_ours and not any(_is_of(name, each) for each in allowed):
+            if not any(_is_of(name, each) for each in top):
+                continue
+            if _package_of(name, contracts) not in allowed:
                 yield f"{path}:{line} {package} may not import {name}"
 
 

@@ -10,12 +10,12 @@ from collections.abc import Iterator
 #: What the files below a path may not import, and the exceptions to it.
 _FORBIDDEN = {
     "gpu_worker/": ({"pyspark", "vispark"}, ()),
-    "vispark/": ({"gpu_worker"}, ("gpu_worker.protocol", "gpu_worker.client", "gpu_worker.web",
-                                  "gpu_worker.deployment")),
+    "vispark/": ({"gpu_worker"}, ("gpu_worker.protocol", "gpu_worker.client", "gpu_worker.commands.web",
+                                  "gpu_worker.commands.deployment")),
     "": ({"pycuda", "mpi4py"}, ()),
 }
 _ONLY_IN = {"pycuda": ("gpu_worker/device/cuda/layer.py",),
-            "mpi4py": ("gpu_worker/mpi/rank.py", "benchmarks/halo_rank.py")}
+            "mpi4py": ("gpu_worker/exchange/mpi/rank.py", "benchmarks/halo_rank.py")}
 
 #: The loops that serve others: each catches everything at one place, logs it with its trace, and goes on, and
 #: ``tests/unit/test_supervisors.py`` injects a defect at each of their calls.
@@ -25,7 +25,7 @@ _SUPERVISORS = {
     "gpu_worker/daemon/supervisor.py": {"_admit", "_end_session", "_process_ended"},    # starts and ends of sessions
     "gpu_worker/daemon/tcp_listener.py": {"_serve"},                        # a connection over TCP
     "gpu_worker/execution/in_flight.py": {"settle"},                        # plans that are complete
-    "gpu_worker/mpi/cluster.py": {"_accept", "_serve", "_answer"},          # other nodes' daemons
+    "gpu_worker/exchange/mpi/cluster.py": {"_accept", "_serve", "_answer"},          # other nodes' daemons
     "gpu_worker/server/chunk_reader.py": {"_read", "_rest"},                # pieces of partitions
     "gpu_worker/server/device_process.py": {"run", "_take_connections", "_have_daemon", "_serve", "_converse"},
     "gpu_worker/server/publications.py": {"_do"},                           # the publications' thread
@@ -116,7 +116,7 @@ def broad_excepts(source: str, path: str) -> Iterator[str]:
 
 def unpickling(source: str, path: str) -> Iterator[str]:
     """Reading of pickles in the packages, where only a partition's records may be read so."""
-    if not path.startswith(("vispark/", "gpu_worker/")) or path.startswith("vispark/records"):
+    if not path.startswith(("vispark/", "gpu_worker/")) or path.startswith("vispark/data/records"):
         return
     for node in nodes(source):
         if (isinstance(node, ast.Attribute) and node.attr in ("load", "loads", "Unpickler")

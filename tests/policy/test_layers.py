@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ast
+import re
+
 import pytest
 
 from tests.policy import layers
@@ -35,9 +38,32 @@ def test_no_modules_import_each_other(sources: dict[str, str]):
     assert layers.cycle(layers.edges(sources)) == []
 
 
+@pytest.mark.parametrize(("directory", "most"), [("vispark", 8), ("gpu_worker", 9)])
+def test_packages_on_top_are_few_and_in_the_order(directory: str, most: int):
+    assert layers.on_top(directory, FILES) == set(layers.ORDER[directory])
+    assert len(layers.ORDER[directory]) <= most
+
+
+def test_contracts_keep_the_order_of_the_data():
+    assert list(layers.against_order(layers.CONTRACTS)) == []
+
+
+def test_packages_say_their_place_and_who_runs_them(sources: dict[str, str]):
+    said = {(directory, package): ast.get_docstring(ast.parse(sources[f"{directory}/{package}/__init__.py"])) or ""
+            for directory, packages in layers.ORDER.items() for package in packages}
+    assert [found for (directory, package), text in said.items()
+            for found in layers.against_docstrings(text, directory, package)] == []
+
+
+def test_the_tour_has_the_packages_in_their_order():
+    tour = (ROOT / "docs/development/tour.md").read_text(encoding="utf-8")
+    tree = re.findall(r"^(?:├── |└── )(\w+)/", tour, flags=re.MULTILINE)
+    assert tree == [package for directory in ("vispark", "gpu_worker") for package in layers.ORDER[directory]]
+
+
 @pytest.mark.parametrize(("path", "source"), [
-    ("vispark/grid/key.py", "if TYPE_CHECKING:\n    from vispark.api.grid import Grid\n"),
-    ("gpu_worker/device/base.py", "from gpu_worker.memory import bindings\n"),
+    ("vispark/data/grid/key.py", "if TYPE_CHECKING:\n    from vispark.api.grid import Grid\n"),
+    ("gpu_worker/device/base.py", "from gpu_worker.device.memory import bindings\n"),
     ("vispark/translate/ir/forms.py", "import vispark.translate.codegen.scalar\n"),
     ("vispark/api/vrdd.py", "from gpu_worker.daemon import daemon\n"),
     ("vispark/elsewhere/file.py", ""),
@@ -50,3 +76,11 @@ def test_a_cycle_is_found():
     sources = {"vispark/a.py": "from vispark import b\n", "vispark/b.py": "from vispark.c import name\n",
                "vispark/c.py": "if TYPE_CHECKING:\n    from vispark.a import A\n", "vispark/__init__.py": ""}
     assert layers.cycle(layers.edges(sources)) == ["vispark.a", "vispark.b", "vispark.c", "vispark.a"]
+
+
+def test_a_package_more_or_out_of_order_is_found():
+    assert layers.on_top("vispark", ["vispark/errors.py", "vispark/data/a.py", "vispark/b/c/d.py"]) == {"data", "b"}
+    assert len(list(layers.against_order({"vispark.data.records": ("vispark.plan",)}))) == 1
+    assert len(list(layers.against_order({"gpu_worker.device": ("gpu_worker.server.tcp",)}))) == 1
+    assert list(layers.against_order({"vispark.plan": ("vispark.data.grid", "gpu_worker.commands.web")})) == []
+    assert len(list(layers.against_docstrings("Place 2 of 8 in the order of the data.", "vispark", "data"))) == 1

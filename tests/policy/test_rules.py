@@ -7,8 +7,8 @@ import pytest
 from tests.policy import rules
 
 FOUND = [
-    (rules.forbidden_imports, "gpu_worker/memory/bindings.py", "import pyspark.rdd"),
-    (rules.forbidden_imports, "gpu_worker/memory/bindings.py", "from vispark import plan"),
+    (rules.forbidden_imports, "gpu_worker/device/memory/bindings.py", "import pyspark.rdd"),
+    (rules.forbidden_imports, "gpu_worker/device/memory/bindings.py", "from vispark import plan"),
     (rules.forbidden_imports, "vispark/runtime/client.py", "import gpu_worker"),
     (rules.forbidden_imports, "vispark/runtime/client.py", "from gpu_worker import daemon"),
     (rules.forbidden_imports, "vispark/runtime/client.py", "from gpu_worker.device.base import Device"),
@@ -45,12 +45,12 @@ FINE = [
     (rules.forbidden_imports, "vispark/runtime/client.py", "from gpu_worker.protocol.messages import Put"),
     (rules.forbidden_imports, "vispark/runtime/client.py", "from gpu_worker import client\nimport gpu_worker.protocol"),
     (rules.forbidden_imports, "gpu_worker/device/cuda/layer.py", "import pycuda.driver"),
-    (rules.forbidden_imports, "tests/unit/test_a.py", "import gpu_worker.memory.bindings, pyspark"),
+    (rules.forbidden_imports, "tests/unit/test_a.py", "import gpu_worker.device.memory.bindings, pyspark"),
     (rules.inner_imports, "a.py", "import os\ndef f():\n    return os\n"),
     (rules.broad_excepts, "a.py", "try:\n    pass\nexcept (OSError, ValueError):\n    pass\n"),
     (rules.broad_excepts, "gpu_worker/system/watcher.py",
      "def wait():\n    try:\n        pass\n    except Exception:\n        pass\n"),
-    (rules.unpickling, "vispark/records/parse.py", "pickle.loads(b'')"),
+    (rules.unpickling, "vispark/data/records/parse.py", "pickle.loads(b'')"),
     (rules.unpickling, "vispark/runtime/client.py", "json.loads('1')"),
     (rules.kind_names, "gpu_worker/execution/executor.py", "place == 'host'"),
     (rules.kind_names, "gpu_worker/protocol/transport_kinds.py", "TransportKind('tcp', 'over TCP')"),

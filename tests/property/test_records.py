@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from gpu_worker.protocol.payload import Payload, aligned, block_bytes, field_offsets
-from vispark.records import Keyring, RecordLayout, pack, unpack
+from vispark.data.records import Keyring, RecordLayout, pack, unpack
 
 RING = Keyring(b"the secret of one session")
 

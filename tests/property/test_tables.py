@@ -22,15 +22,15 @@ from pyspark.sql.types import _parse_datatype_string
 from tests.system.topology import Topology
 from tests.system.vrdd_tools import exact, host_context
 from vispark import from_dataframe, read_parquet
+from vispark.data.tables.batches import BatchReader
+from vispark.data.tables.selection import select
+from vispark.data.tables.types import of_arrow
 from vispark.errors import RecordError
-from vispark.tables.batches import BatchReader
-from vispark.tables.selection import select
-from vispark.tables.types import of_arrow
 
 pa = pytest.importorskip("pyarrow")
 
 #: Modules that workers of Spark are forked with.
-IN_TASKS = "vispark.tables.read_by_jvm"
+IN_TASKS = "vispark.data.tables.read_by_jvm"
 
 EXAMPLES = int(os.environ.get("VISPARK_EXAMPLES", "20"))
 FILL = -1.0

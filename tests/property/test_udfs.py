@@ -17,7 +17,7 @@ from tests.system.vrdd_tools import host_context
 pytest.importorskip("pyarrow")
 
 #: Modules that workers of Spark are forked with.
-IN_TASKS = "vispark.tables.read_by_jvm"
+IN_TASKS = "vispark.data.tables.read_by_jvm"
 
 
 @pytest.fixture(scope="module")

@@ -26,7 +26,7 @@ from urllib.parse import parse_qs, urlsplit
 import kubernetes_validate
 import platformdirs
 
-from gpu_worker.deployment import templates
+from gpu_worker.commands.deployment import templates
 from tests.system.topology import jvm_options
 from tests.system.worker_tools import stop_worker
 

@@ -69,7 +69,7 @@ def test_plans_are_shown_by_the_users_line(local: Topology, browser, transport: 
 def _another(sc: SparkContext, local: Topology):
     """The same context as one that has no dashboard yet."""
     name = Session.of(sc).credentials.session
-    running = vispark.monitor.dashboard._running
+    running = vispark.runtime.monitor.dashboard._running
     found = running.pop(name)
     try:
         yield sc

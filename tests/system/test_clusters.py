@@ -17,7 +17,7 @@ from click.testing import Result
 from tests.system.command_tools import here
 from tests.system.topology import jvm_options
 from tests.system.worker_tools import eventually
-from vispark.clusters import tagged_processes
+from vispark.migrate.clusters import tagged_processes
 
 pytestmark = pytest.mark.timeout(400)
 
@@ -103,7 +103,7 @@ def test_a_standalone_cluster_runs_programs_and_leaves_nothing(folder: Path):
 # The process dies with the supervisor not started yet, or started and not noted.
 _KILLED = """
 import os, signal, sys
-from vispark.clusters import standalone
+from vispark.migrate.clusters import standalone
 from vispark.migrate.cli import main
 start = standalone._start
 def dies(*given):

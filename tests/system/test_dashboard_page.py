@@ -14,10 +14,10 @@ from contextlib import ExitStack, contextmanager
 import numpy as np
 import pytest
 
-from gpu_worker.monitor import samples
+from gpu_worker.commands.monitor import samples
+from gpu_worker.commands.web import server
 from gpu_worker.protocol.errors import WorkerUnavailable
 from gpu_worker.system.paths import locate
-from gpu_worker.web import server
 from tests import leaks
 from tests.system.browser_tools import PHONE, Page, browser, serving
 from tests.system.topology import Topology
@@ -26,7 +26,7 @@ from tests.system.worker_tools import eventually
 
 __all__ = ["browser"]
 
-dashboard = pytest.importorskip("gpu_worker.monitor.dashboard")
+dashboard = pytest.importorskip("gpu_worker.commands.monitor.dashboard")
 
 PASSES = 400
 #: The number of plans that a page tells.

@@ -19,7 +19,7 @@ from vispark.errors import PlanError, RecordError
 pytest.importorskip("pyarrow")
 
 #: Modules that workers of Spark are forked with.
-IN_TASKS = "vispark.tables.read_by_jvm"
+IN_TASKS = "vispark.data.tables.read_by_jvm"
 
 
 @pytest.fixture(scope="module")

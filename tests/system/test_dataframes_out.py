@@ -20,7 +20,7 @@ from vispark.errors import PlanError
 pytest.importorskip("pyarrow")
 
 #: Modules that workers of Spark are forked with.
-IN_TASKS = "vispark.tables.read_by_jvm"
+IN_TASKS = "vispark.data.tables.read_by_jvm"
 
 INT8 = ("int8", "tinyint", [1, -2, 3])
 DTYPES = [INT8, ("bool", "boolean", [True, False, True]), ("int16", "smallint", [1, -2, 300]),

@@ -20,7 +20,7 @@ _APART = ["unshare", *([] if os.geteuid() == 0 else ["--user", "--map-root-user"
 _STORES = """
 import os, sys
 import numpy as np
-from gpu_worker.memory.spill_files import SpillFiles, store
+from gpu_worker.device.memory.spill_files import SpillFiles, store
 from gpu_worker.protocol.errors import OutOfMemory
 os.posix_fallocate = lambda descriptor, offset, nbytes: os.ftruncate(descriptor, nbytes)
 memory = SpillFiles(sys.argv[1]).reserve(8 << 20)

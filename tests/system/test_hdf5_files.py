@@ -9,11 +9,11 @@ import pytest
 from pyspark import SparkContext
 
 from vispark import Grid
+from vispark.data.grid import hdf5_files
+from vispark.data.grid.files import facts
+from vispark.data.storage.opening import Locations, located
 from vispark.errors import PlanError
-from vispark.grid import hdf5_files
-from vispark.grid.files import facts
 from vispark.runtime.driver.spark_errors import SPARK_JOB_FAILED
-from vispark.storage.opening import Locations, located
 
 h5py = pytest.importorskip("h5py")
 fsspec = pytest.importorskip("fsspec")

@@ -27,12 +27,12 @@ from tests.system.hdfs import Hdfs
 from tests.system.topology import Topology
 from tests.system.worker_tools import eventually
 from vispark import Grid, read_csv, read_orc, read_parquet, read_text
+from vispark.data.grid.files import opened
+from vispark.data.grid.stored import FilesOf
+from vispark.data.storage import systems
+from vispark.data.storage.locality import FileRange, blocks_of, is_placed
+from vispark.data.storage.opening import located
 from vispark.errors import PlanError
-from vispark.grid.files import opened
-from vispark.grid.stored import FilesOf
-from vispark.storage import systems
-from vispark.storage.locality import FileRange, blocks_of, is_placed
-from vispark.storage.opening import located
 
 pytest.importorskip("hdfs_native")
 pa = pytest.importorskip("pyarrow")
@@ -185,7 +185,7 @@ def test_tables_come_back_as_they_were_written(sc: SparkContext, hdfs: Hdfs):
 
 def test_what_hadoop_does_not_know_is_at_no_place(sc: SparkContext, hdfs: Hdfs, tmp_path: Path, caplog):
     assert not is_placed("/data/u.npy") and not is_placed(f"file://{tmp_path}") and not is_placed("s3://bucket/u.npy")
-    with caplog.at_level("INFO", "vispark.storage.locality"):
+    with caplog.at_level("INFO", "vispark.data.storage.locality"):
         assert blocks_of(sc, [f"{hdfs.url}/nowhere", "webhdfs://127.0.0.1:9/u.npy"]) == {}
     assert "tasks that read webhdfs://127.0.0.1:9/ run anywhere" in caplog.text
 
@@ -215,7 +215,7 @@ def test_a_namenode_that_is_down_has_another_in_its_place(hdfs: Hdfs, whole: str
     (tmp_path / "hdfs-site.xml").write_text(f"<configuration>{properties}</configuration>")
     (tmp_path / "core-site.xml").write_text("<configuration/>")
     # In a process of its own, as a client keeps its connections.
-    program = ("from vispark.grid.npy import NpyFile; from vispark.storage.opening import located; "
+    program = ("from vispark.data.grid.npy import NpyFile; from vispark.data.storage.opening import located; "
                "place = located('hdfs://pair/whole/u.npy'); "
                "print(NpyFile.at(place).part(place, (slice(7, 9), slice(0, 5))).tolist() == {!r})")
     ran = subprocess.run([sys.executable, "-c", program.format(ARRAY[7:9, :5].tolist())], text=True,

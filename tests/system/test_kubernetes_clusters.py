@@ -15,12 +15,12 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
-from gpu_worker.deployment.scheduled_gpus import DISCOVERY_SCRIPT
+from gpu_worker.commands.deployment.scheduled_gpus import DISCOVERY_SCRIPT
 from tests import leaks
 from tests.system.command_tools import here
 from tests.system.fake_kubernetes import FakeKubernetes
 from tests.system.topology import jvm_options
-from vispark.clusters import kubernetes_api
+from vispark.migrate.clusters import kubernetes_api
 
 pytestmark = [pytest.mark.timeout(400), pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 
@@ -149,7 +149,7 @@ def test_a_driver_in_a_pod_starts_its_executors(folder: Path, kubernetes: FakeKu
 # The process dies with the namespace not asked for yet, or asked for and not noted.
 _KILLED = """
 import os, signal, sys
-from vispark.clusters.kubernetes_api import KubernetesApi
+from vispark.migrate.clusters.kubernetes_api import KubernetesApi
 from vispark.migrate.cli import main
 call = KubernetesApi.call
 def dies(self, method, *given):

@@ -21,9 +21,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from gpu_worker.deployment.errors import ClusterError
-from vispark.clusters import kubernetes_api
-from vispark.clusters.kubernetes_api import KubernetesApi, KubernetesRefusal, client_jvm
+from gpu_worker.commands.deployment.errors import ClusterError
+from vispark.migrate.clusters import kubernetes_api
+from vispark.migrate.clusters.kubernetes_api import KubernetesApi, KubernetesRefusal, client_jvm
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 

@@ -45,7 +45,7 @@ from vispark.runtime.driver.session import Session
 pytest.importorskip("pyarrow")
 
 #: Modules that workers of Spark are forked with.
-IN_TASKS = "vispark.tables.read_by_jvm pyspark.ml"
+IN_TASKS = "vispark.data.tables.read_by_jvm pyspark.ml"
 
 #: Whether each fit that is left to MLlib is compared with MLlib's own, which takes several times as long.
 WITH_MLLIB = os.environ.get("VISPARK_BAD_INPUT") == "mllib"

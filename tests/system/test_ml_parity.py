@@ -16,7 +16,7 @@ from vispark.ml.installation import ESTIMATORS
 pytest.importorskip("pyarrow")
 
 #: Modules that workers of Spark are forked with.
-IN_TASKS = "vispark.tables.read_by_jvm pyspark.ml"
+IN_TASKS = "vispark.data.tables.read_by_jvm pyspark.ml"
 
 #: Estimators of which CI takes a draw.
 IN_CI = ["LinearRegression", "LogisticRegression", "GeneralizedLinearRegression", "BisectingKMeans", "ALS"]

@@ -26,7 +26,7 @@ pytest.importorskip("pyarrow")
 pytestmark = pytest.mark.timeout(300)
 
 #: Modules that workers of Spark are forked with.
-IN_TASKS = "vispark.tables.read_by_jvm pyspark.ml"
+IN_TASKS = "vispark.data.tables.read_by_jvm pyspark.ml"
 
 
 @pytest.fixture(scope="module")

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from gpu_worker.deployment.manager import Clusters
-from gpu_worker.web import server
+from gpu_worker.commands.deployment.manager import Clusters
+from gpu_worker.commands.web import server
 from tests.system.browser_tools import DESKTOP, PHONE, Page, browser, serving
 from vispark.migrate.cli import main
 from vispark.migrate.compare import Tolerance

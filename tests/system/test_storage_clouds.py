@@ -17,10 +17,10 @@ from tests.system import azurite
 from tests.system.object_store import serving
 from tests.system.topology import Topology
 from vispark import Grid
+from vispark.data.grid import npy
+from vispark.data.storage.opening import located
 from vispark.errors import PlanError
-from vispark.grid import npy
 from vispark.runtime.driver.spark_errors import SPARK_JOB_FAILED
-from vispark.storage.opening import located
 
 obstore = pytest.importorskip("obstore")
 stores = pytest.importorskip("obstore.store")

@@ -13,11 +13,11 @@ from tests.optional import needed
 from tests.system.object_store import ObjectStore, serving
 from tests.system.topology import Topology
 from vispark import Grid
+from vispark.data.grid import files, npy
+from vispark.data.storage import systems
+from vispark.data.storage.opening import located
 from vispark.errors import PlanError
-from vispark.grid import files, npy
 from vispark.runtime.driver.spark_errors import SPARK_JOB_FAILED
-from vispark.storage import systems
-from vispark.storage.opening import located
 
 obstore = pytest.importorskip("obstore")
 stores = pytest.importorskip("obstore.store")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from gpu_worker.deployment import templates
+from gpu_worker.commands.deployment import templates
 from tests.system.worker_tools import eventually
 
 MANAGER = Path("/usr/lib/systemd/systemd")

@@ -21,7 +21,7 @@ from vispark.errors import PlanError, RecordError, TaskError
 pa = pytest.importorskip("pyarrow")
 
 #: Modules that workers of Spark are forked with.
-IN_TASKS = "vispark.tables.read_by_jvm"
+IN_TASKS = "vispark.data.tables.read_by_jvm"
 pq = pytest.importorskip("pyarrow.parquet")
 pytest.importorskip("pyarrow.orc")
 pc = pytest.importorskip("pyarrow.compute")

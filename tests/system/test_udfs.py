@@ -13,14 +13,14 @@ from pyspark.sql import SparkSession
 import vispark
 from tests.system.topology import Topology
 from tests.system.vrdd_tools import host_context, sql_session
+from vispark.api.udfs.translated import ARROW_ITERATOR
 from vispark.errors import PlanError
-from vispark.udfs.translated import ARROW_ITERATOR
 
 pytest.importorskip("pyarrow")
 pytestmark = pytest.mark.skipif(ARROW_ITERATOR is None, reason="PySpark has UDFs of Arrow arrays from 4.1 on")
 
 #: Modules that workers of Spark are forked with.
-IN_TASKS = "vispark.tables.read_by_jvm"
+IN_TASKS = "vispark.data.tables.read_by_jvm"
 
 
 @pytest.fixture(scope="module")

@@ -16,13 +16,13 @@ import vispark
 from tests import leaks
 from tests.system.topology import Topology
 from tests.system.vrdd_tools import host_context, sql_session
+from vispark.api.udfs.translated import ARROW_ITERATOR
 from vispark.errors import FallbackWarning, PlanError, RecordError
-from vispark.udfs.translated import ARROW_ITERATOR
 
 pytest.importorskip("pyarrow")
 
 #: Modules that workers of Spark are forked with.
-IN_TASKS = "vispark.tables.read_by_jvm"
+IN_TASKS = "vispark.data.tables.read_by_jvm"
 needs_arrow_udfs = pytest.mark.skipif(ARROW_ITERATOR is None, reason="PySpark has UDFs of Arrow arrays from 4.1 on")
 
 

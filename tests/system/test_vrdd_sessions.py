@@ -42,7 +42,7 @@ from vispark import (
     RecordError,
     WorkerUnavailable,
 )
-from vispark.lower.executable import BoundArguments, Executable, Invocation
+from vispark.plan.lower.executable import BoundArguments, Executable, Invocation
 from vispark.runtime.driver.session import Session
 from vispark.runtime.driver.way import TokenPlace
 from vispark.runtime.executor import relay_tasks

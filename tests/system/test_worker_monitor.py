@@ -11,8 +11,8 @@ from contextlib import contextmanager
 import pytest
 from rich.console import Console
 
-from gpu_worker.monitor import top
-from gpu_worker.monitor.samples import SharedSamples
+from gpu_worker.commands.monitor import top
+from gpu_worker.commands.monitor.samples import SharedSamples
 from gpu_worker.protocol.errors import WorkerError
 from gpu_worker.protocol.messages import Report
 from tests.system.worker_tools import Runtime, runtime
@@ -20,7 +20,7 @@ from tests.system.worker_tools import Runtime, runtime
 __all__ = ["runtime"]
 
 parser = pytest.importorskip("prometheus_client.parser")
-metrics = pytest.importorskip("gpu_worker.monitor.metrics")
+metrics = pytest.importorskip("gpu_worker.commands.monitor.metrics")
 
 
 def test_top_looks_once(runtime: Runtime):

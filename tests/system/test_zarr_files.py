@@ -20,10 +20,10 @@ from tests.system.object_store import ObjectStore, serving
 from tests.system.topology import Topology
 from tests.system.vrdd_tools import warm_up
 from vispark import Grid
+from vispark.data.grid import chunk_pieces, zarr_files
+from vispark.data.storage.opening import located
 from vispark.errors import PlanError, TaskError
-from vispark.grid import chunk_pieces, zarr_files
 from vispark.runtime.driver.spark_errors import SPARK_JOB_FAILED
-from vispark.storage.opening import located
 
 zarr = needed("zarr")
 xarray = needed("xarray")

@@ -9,9 +9,9 @@ from functools import cached_property
 import numpy as np
 from hypothesis import strategies as st
 
-from gpu_worker.memory.grid.boxes import AXES, Lattice, Triple, covered, whole
-from gpu_worker.memory.grid.ghosts import GIVEN, MIRRORED, PERIODIC, Copied, Filled, Rules, ghosts, slab_box
-from gpu_worker.memory.grid.layout import Copy, PatchLayout, tables
+from gpu_worker.device.memory.grid.boxes import AXES, Lattice, Triple, covered, whole
+from gpu_worker.device.memory.grid.ghosts import GIVEN, MIRRORED, PERIODIC, Copied, Filled, Rules, ghosts, slab_box
+from gpu_worker.device.memory.grid.layout import Copy, PatchLayout, tables
 
 __all__ = ["AXES", "Case", "cases", "coordinates", "padded", "run_tables", "triples"]
 

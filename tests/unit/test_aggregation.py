@@ -8,8 +8,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from vispark.fold.aggregation import Aggregation, aggregation_of, parts_of, total
-from vispark.fold.reading import Leaf
+from vispark.plan.fold.aggregation import Aggregation, aggregation_of, parts_of, total
+from vispark.plan.fold.reading import Leaf
 from vispark.translate import ElementField, ElementSpec, specialise
 from vispark.translate.ir import nodes
 

@@ -42,8 +42,8 @@ from benchmarks.results import Group, comparison, document, duration, read, tabl
 from gpu_worker.device import open_devices
 from gpu_worker.device.base import Device, Source
 from gpu_worker.device.cuda.nvrtc import compile_cubin
-from vispark.records.text.reader import Reader
-from vispark.records.text.splits import TextSplit
+from vispark.data.records.text.reader import Reader
+from vispark.data.records.text.splits import TextSplit
 from vispark.translate import ElementField, specialise_stencil, trace
 
 pytestmark = pytest.mark.slow

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpu_worker.memory.bindings import Bindings, Numbers
+from gpu_worker.device.memory.bindings import Bindings, Numbers
 
 
 class Content:

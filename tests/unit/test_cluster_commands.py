@@ -13,11 +13,11 @@ from types import SimpleNamespace
 import pytest
 from click.testing import CliRunner, Result
 
-from gpu_worker.deployment import scheduled_gpus
-from gpu_worker.deployment.platforms import PLATFORMS, SubmitSettings, platform_of
-from vispark.clusters import spark_submit, standalone, tagged_processes
+from gpu_worker.commands.deployment import scheduled_gpus
+from gpu_worker.commands.deployment.platforms import PLATFORMS, SubmitSettings, platform_of
 from vispark.migrate import on_cluster
 from vispark.migrate.cli import main
+from vispark.migrate.clusters import spark_submit, standalone, tagged_processes
 from vispark.migrate.errors import NO, UNKNOWN, USAGE, YES, MasterError
 from vispark.migrate.history import History
 from vispark.migrate.recorder import Recorder

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from gpu_worker.deployment.errors import ClusterError
-from gpu_worker.deployment.platforms import checked, platform_of
-from gpu_worker.deployment.records import Record, RecordStore
-from vispark.clusters import kubernetes, spark_submit, yarn
-from vispark.clusters.kubernetes_api import KubernetesRefusal
+from gpu_worker.commands.deployment.errors import ClusterError
+from gpu_worker.commands.deployment.platforms import checked, platform_of
+from gpu_worker.commands.deployment.records import Record, RecordStore
 from vispark.migrate.cli import main
+from vispark.migrate.clusters import kubernetes, spark_submit, yarn
+from vispark.migrate.clusters.kubernetes_api import KubernetesRefusal
 from vispark.migrate.errors import NO, UNKNOWN, YES
 
 validate = pytest.importorskip("kubernetes_validate")

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from gpu_worker.monitor.samples import Sample, SharedSamples, rates
+from gpu_worker.commands.monitor.samples import Sample, SharedSamples, rates
+from gpu_worker.commands.web import stream
+from gpu_worker.commands.web.access import Access
 from gpu_worker.protocol.messages import DeviceMemory, Reported, SessionStatus, StatusReport
-from gpu_worker.web import stream
-from gpu_worker.web.access import Access
 
 testclient = pytest.importorskip("starlette.testclient")
-dashboard = pytest.importorskip("gpu_worker.monitor.dashboard")
-sampler = pytest.importorskip("gpu_worker.monitor.sampler")
+dashboard = pytest.importorskip("gpu_worker.commands.monitor.dashboard")
+sampler = pytest.importorskip("gpu_worker.commands.monitor.sampler")
 
 
 def _sample(at: float, plans: int) -> Sample:

@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from gpu_worker import cli
-from gpu_worker.deployment import templates
+from gpu_worker.commands.deployment import templates
 from gpu_worker.protocol.errors import OptionError
 
 pytestmark = pytest.mark.slow

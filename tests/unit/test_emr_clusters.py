@@ -20,9 +20,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from gpu_worker import cli
-from gpu_worker.deployment import cluster_template, emr
-from gpu_worker.deployment.emr import EmrStacks
-from gpu_worker.deployment.records import RecordStore
+from gpu_worker.commands.deployment import cluster_template, emr
+from gpu_worker.commands.deployment.emr import EmrStacks
+from gpu_worker.commands.deployment.records import RecordStore
 from tests.optional import needed
 from tests.unit.faulty_server import EMPTY, FAILED, HALF, REFUSED, SILENT, FaultyServer, faulty_server
 from vispark.migrate.cli import main as vispark
@@ -140,7 +140,7 @@ def test_a_dry_run_asks_for_nothing(monkeypatch: pytest.MonkeyPatch):
 _KILLED = """
 import os, signal, sys
 from gpu_worker import cli
-from gpu_worker.deployment.emr import EmrStacks
+from gpu_worker.commands.deployment.emr import EmrStacks
 create = EmrStacks._create_stack
 def dies(self, **request):
     if sys.argv[1] == "sent":

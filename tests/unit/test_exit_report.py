@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from gpu_worker.mpi.exit_report import LastWords
-from gpu_worker.mpi.messages import Joined, Order
-from gpu_worker.mpi.world import MpiWorld
+from gpu_worker.exchange.mpi.exit_report import LastWords
+from gpu_worker.exchange.mpi.messages import Joined, Order
+from gpu_worker.exchange.mpi.world import MpiWorld
 from gpu_worker.protocol.errors import WorldLost
 from gpu_worker.protocol.wire import Connection
 

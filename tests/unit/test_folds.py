@@ -13,18 +13,18 @@ import pytest
 from gpu_worker.device.base import Device, Source
 from gpu_worker.device.cache import KernelCache
 from gpu_worker.device.host.device import HostDevice
+from gpu_worker.device.memory.partition import HeldArray, Partition
 from gpu_worker.execution import folds, key_totals, partial_folds
 from gpu_worker.execution.folder import Folder
 from gpu_worker.execution.scratch import Scratch
 from gpu_worker.execution.streams import StreamPool, Streams
-from gpu_worker.memory.partition import HeldArray, Partition
 from gpu_worker.protocol.errors import PlanError
 from gpu_worker.protocol.messages import Field, FieldFold, FoldByKeyStep, FoldInsideStep, FoldStep, Signature
-from vispark.fold import FoldSpec, Leaf, fold_for_kernel, fold_of
-from vispark.fold.lowering import ByKey
-from vispark.records import RecordLayout
-from vispark.records.layout import RecordPart
-from vispark.records.partition_schema import PartitionSchema
+from vispark.data.records import RecordLayout
+from vispark.data.records.layout import RecordPart
+from vispark.data.records.partition_schema import PartitionSchema
+from vispark.plan.fold import FoldSpec, Leaf, fold_for_kernel, fold_of
+from vispark.plan.fold.lowering import ByKey
 
 pytestmark = pytest.mark.slow
 

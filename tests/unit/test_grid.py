@@ -17,10 +17,10 @@ from tests.grid_reference import padded
 from vispark import BlockKey, Grid
 from vispark.api.gather import CellSelection
 from vispark.api.scatter import boxes
-from vispark.grid import npy
-from vispark.grid.boundary import boundary_values, number_for
-from vispark.grid.spec import Edge
-from vispark.records import RecordLayout, pack
+from vispark.data.grid import npy
+from vispark.data.grid.boundary import boundary_values, number_for
+from vispark.data.grid.spec import Edge
+from vispark.data.records import RecordLayout, pack
 
 
 @st.composite

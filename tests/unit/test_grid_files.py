@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from vispark import Grid
+from vispark.data.grid import attributes
+from vispark.data.grid.chunks import block_chunks, check_readable, fits, most_splits
+from vispark.data.grid.files import facts
 from vispark.errors import PlanError
-from vispark.grid import attributes
-from vispark.grid.chunks import block_chunks, check_readable, fits, most_splits
-from vispark.grid.files import facts
 
 BOUNDARIES = ["periodic", ("mirrored", (1, np.float32(0.1))), (float("inf"), -0.5), np.nan, 1 + 2j,
               {"u": "mirrored", "v": (0, "periodic")}, complex(0, np.inf), True, 2**63]
@@ -64,7 +64,7 @@ def test_files_that_do_not_say_their_shape_are_said(tmp_path):
 @pytest.mark.parametrize(("ending", "library", "extra"), [("zarr", "zarr", "zarr"), ("h5", "h5py", "hdf5")])
 def test_a_library_that_is_not_installed_is_said(ending: str, library: str, extra: str):
     program = (f"import sys\nsys.modules[{library!r}] = None\nfrom vispark.errors import PlanError\n"
-               f"from vispark.grid.files import facts\n"
+               f"from vispark.data.grid.files import facts\n"
                f"try:\n    facts('u.{ending}')\nexcept PlanError as error:\n    print(error)")
     ended = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True, timeout=60)
     assert f"pip install '.[{extra}]'" in ended.stdout

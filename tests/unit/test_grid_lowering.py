@@ -10,17 +10,17 @@ import pytest
 from gpu_worker.protocol.grids import ExchangeStep, Iterated, IterateStep, StencilStep, WindowStep
 from gpu_worker.protocol.messages import ExecStep, FetchStep, KeepStep, LoadStep, ToDeviceStep, ValuesStep
 from vispark import IN, OUT, Grid, Kernels, PlanError, TranslationError, stencil
-from vispark.lower.grid import GridLowering, lowering
-from vispark.lower.lowering import Lowering
-from vispark.lower.stages import FETCH, KEEP
+from vispark.data.records import pack
+from vispark.data.records.partition_schema import PartitionSchema
 from vispark.plan import ops
 from vispark.plan.exec_call import record_exec
 from vispark.plan.loop_call import record_loop
+from vispark.plan.lower.grid import GridLowering, lowering
+from vispark.plan.lower.lowering import Lowering
+from vispark.plan.lower.stages import FETCH, KEEP
 from vispark.plan.map_call import record_map
 from vispark.plan.ops import DatasetId, PlanNode
 from vispark.plan.slots import ArgumentRef
-from vispark.records import pack
-from vispark.records.partition_schema import PartitionSchema
 from vispark.runtime.driver.loop_pacing import ChunkController, EndedLoop, run_parts
 from vispark.translate.codegen.scalar.interface import SHARED_LIMIT
 

@@ -31,19 +31,19 @@ from gpu_worker.protocol.messages import (
     ValuesStep,
 )
 from vispark import IN, OUT, Kernels
+from vispark.data.records import RecordLayout
+from vispark.data.records.layout import RecordPart
+from vispark.data.records.partition_schema import PartitionSchema
 from vispark.errors import LaunchError, PlanError
-from vispark.fold import fold_for_kernel
-from vispark.fold.lowering import ByKey, Reduce, Sum
-from vispark.lower.executable import Executable
-from vispark.lower.lowering import Lowering
-from vispark.lower.stages import FETCH, KEEP, FusedStage, RequestedOutput, stages
 from vispark.plan import ops as plan
 from vispark.plan.exec_call import record_exec
+from vispark.plan.fold import fold_for_kernel
+from vispark.plan.fold.lowering import ByKey, Reduce, Sum
+from vispark.plan.lower.executable import Executable
+from vispark.plan.lower.lowering import Lowering
+from vispark.plan.lower.stages import FETCH, KEEP, FusedStage, RequestedOutput, stages
 from vispark.plan.map_call import record_map
 from vispark.plan.ops import DatasetId, LogicalPlan, PlanNode
-from vispark.records import RecordLayout
-from vispark.records.layout import RecordPart
-from vispark.records.partition_schema import PartitionSchema
 from vispark.runtime.driver.plan_cache import PlanCache
 from vispark.runtime.identity import WorkerAddress
 from vispark.translate.codegen.scalar.interface import SHARED_LIMIT

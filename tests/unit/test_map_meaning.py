@@ -12,8 +12,8 @@ import pytest
 
 from gpu_worker.protocol.errors import RecordError
 from vispark import MeaningWarning, PlanError, TranslationError
+from vispark.data.records.packing import pack
 from vispark.plan import map_call
-from vispark.records.packing import pack
 
 R = np.array([1.0, 2.0])
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from gpu_worker.monitor.samples import Sample, SharedSamples
+from gpu_worker.commands.monitor.samples import Sample, SharedSamples
 from gpu_worker.protocol.messages import DeviceMemory, HeldVrdd, Reported, SessionStatus, StatusReport
 
 parser = pytest.importorskip("prometheus_client.parser")
-metrics = pytest.importorskip("gpu_worker.monitor.metrics")
+metrics = pytest.importorskip("gpu_worker.commands.monitor.metrics")
 
 #: Prometheus' own, where ``.ci/promtool`` puts it unless it is installed.
 _PROMTOOL = shutil.which("promtool") or shutil.which("promtool", path=Path(

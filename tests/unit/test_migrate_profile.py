@@ -13,8 +13,8 @@ from vispark.migrate.cli import main
 from vispark.migrate.errors import NO, UNKNOWN, USAGE, YES
 from vispark.migrate.history import History
 from vispark.migrate.settings import merged, problems
-from vispark.profiling.profiler import Profile
-from vispark.profiling.spark_jobs import Job
+from vispark.runtime.profiling.profiler import Profile
+from vispark.runtime.profiling.spark_jobs import Job
 
 
 @pytest.fixture(autouse=True)

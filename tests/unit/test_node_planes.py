@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpu_worker.memory.grid.boxes import Lattice, around, whole
-from gpu_worker.memory.grid.ghosts import GIVEN, MIRRORED, PERIODIC
+from gpu_worker.device.memory.grid.boxes import Lattice, around, whole
+from gpu_worker.device.memory.grid.ghosts import GIVEN, MIRRORED, PERIODIC
 from gpu_worker.protocol.errors import NotFinite, OutOfMemory, VisparkError, WorldLost
 from gpu_worker.protocol.grids import ExchangeStep, GridShape, Iterated, IterateStep, Phase, StencilStep, World
 from gpu_worker.protocol.messages import (

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from gpu_worker.mpi import world
-from gpu_worker.mpi.nodes import program, unfit
+from gpu_worker.exchange.mpi import world
+from gpu_worker.exchange.mpi.nodes import program, unfit
 from gpu_worker.protocol.errors import OptionError, WorldLost
 from gpu_worker.protocol.grids import World as Wanted
 

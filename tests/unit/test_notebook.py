@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from vispark.api.notebook import extension
 from vispark.errors import PlanError
-from vispark.notebook import extension
-from vispark.profiling.profiler import Profile, current
+from vispark.runtime.profiling.profiler import Profile, current
 
 interactive = pytest.importorskip("IPython.core.interactiveshell")
 traitlets = pytest.importorskip("traitlets.config")

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpu_worker.memory.grid.boxes import Box, Lattice, bisected, covered, cuts, dealt, shells, whole
-from gpu_worker.memory.grid.ghosts import GIVEN, MIRRORED, PERIODIC, Copied, ghosts
-from gpu_worker.memory.grid.layout import Copy, PatchLayout, packed, tables
+from gpu_worker.device.memory.grid.boxes import Box, Lattice, bisected, covered, cuts, dealt, shells, whole
+from gpu_worker.device.memory.grid.ghosts import GIVEN, MIRRORED, PERIODIC, Copied, ghosts
+from gpu_worker.device.memory.grid.layout import Copy, PatchLayout, packed, tables
 from tests.unit.grids import AXES, Case, cases, coordinates, padded, run_tables, triples
 
 pytestmark = pytest.mark.slow

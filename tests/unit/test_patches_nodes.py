@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from gpu_worker.mpi.cluster import Cluster
-from gpu_worker.mpi.nodes import WORKERS, arguments_of_prted, checked, worker_of
+from gpu_worker.exchange.mpi.cluster import Cluster
+from gpu_worker.exchange.mpi.nodes import WORKERS, arguments_of_prted, checked, worker_of
 from gpu_worker.protocol.errors import OptionError, ProtocolError, Unauthorized, VisparkError, WorkerUnavailable
 from gpu_worker.protocol.messages import StartPrted
 from gpu_worker.system.paths import RuntimeDirectory

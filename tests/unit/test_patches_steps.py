@@ -15,6 +15,10 @@ from gpu_worker.device import open_devices
 from gpu_worker.device.base import Device, Source
 from gpu_worker.device.cache import KernelCache
 from gpu_worker.device.host.device import HostDevice
+from gpu_worker.device.memory.grid.boxes import Box, Lattice, whole
+from gpu_worker.device.memory.grid.ghosts import GIVEN, MIRRORED, PERIODIC
+from gpu_worker.device.memory.grid.patches import lattice_of, number_of
+from gpu_worker.device.memory.partition import HeldArray, Partition
 from gpu_worker.device.null import NullDevice
 from gpu_worker.execution.grid.context import GridContext
 from gpu_worker.execution.grid.state import Grids
@@ -23,10 +27,6 @@ from gpu_worker.execution.grid.steps import GridSteps
 from gpu_worker.execution.progress import Progress
 from gpu_worker.execution.scratch import Arguments, Scratch
 from gpu_worker.execution.streams import StreamPool, Streams
-from gpu_worker.memory.grid.boxes import Box, Lattice, whole
-from gpu_worker.memory.grid.ghosts import GIVEN, MIRRORED, PERIODIC
-from gpu_worker.memory.grid.patches import lattice_of, number_of
-from gpu_worker.memory.partition import HeldArray, Partition
 from gpu_worker.protocol.errors import NotFinite, PlanError
 from gpu_worker.protocol.grids import ExchangeStep, GridShape, Halo, IterateStep, Phase, Side, StencilStep, WindowStep
 from gpu_worker.protocol.messages import ArgumentValue, ArrayArgument, Field, ScalarArgument, StencilLaunch

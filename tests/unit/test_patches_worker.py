@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pytest
 
-from gpu_worker.memory.grid.boxes import Lattice, whole
+from gpu_worker.device.memory.grid.boxes import Lattice, whole
 from gpu_worker.protocol.errors import PlanError
 from gpu_worker.protocol.grids import ExchangeStep, GridShape, Halo, IterateStep, Phase, Side, StencilStep, WindowStep
 from gpu_worker.protocol.messages import (

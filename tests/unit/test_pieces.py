@@ -39,7 +39,7 @@ from gpu_worker.server.device_process import UnansweredPlans, _answer
 from gpu_worker.server.handlers import SessionWorker
 from tests.system.worker_tools import eventually
 from tests.unit.plans import Bench, bench
-from vispark.records import Packed, pack
+from vispark.data.records import Packed, pack
 from vispark.runtime.executor import chunked_upload
 from vispark.runtime.executor.chunked_upload import Pieces, chunk_space
 

@@ -22,8 +22,8 @@ from gpu_worker.protocol.payload import PLACED_FROM, Payload
 from gpu_worker.protocol.plans import KEPT_PLANS
 from gpu_worker.protocol.shared import Shared, captured
 from gpu_worker.protocol.wire import Connection, close_all, failure_of
-from vispark.lower.executable import Executable, Invocation
 from vispark.plan.cuda_source import ArrayValue
+from vispark.plan.lower.executable import Executable, Invocation
 from vispark.plan.slots import BoundArguments
 from vispark.runtime.driver import pipeline
 from vispark.runtime.driver.pipeline import PendingRequest, RequestPipeline

@@ -9,9 +9,9 @@ import pytest
 
 from vispark import IN, Kernels
 from vispark.errors import PlanError
-from vispark.fold import fold_for_kernel
 from vispark.plan import ops as plan
 from vispark.plan.exec_call import record_exec
+from vispark.plan.fold import fold_for_kernel
 from vispark.plan.loop_call import record_loop
 from vispark.plan.map_call import record_map
 from vispark.plan.ops import DatasetId, Lineage, PlanNode, place_of, verify

@@ -14,11 +14,11 @@ import vispark
 from gpu_worker.protocol.messages import Times
 from vispark import PlanError, TranslationError
 from vispark.errors import OptionError
-from vispark.profiling import profiler as profiling
-from vispark.profiling.attribution import shares
-from vispark.profiling.journal import Journal
-from vispark.profiling.profiler import KINDS, Profile, parts_of, profile
-from vispark.profiling.spark_jobs import Job, SparkStage, Task, parts_of_task
+from vispark.runtime.profiling import profiler as profiling
+from vispark.runtime.profiling.attribution import shares
+from vispark.runtime.profiling.journal import Journal
+from vispark.runtime.profiling.profiler import KINDS, Profile, parts_of, profile
+from vispark.runtime.profiling.spark_jobs import Job, SparkStage, Task, parts_of_task
 
 TIMES = Times(1.0, 0.125, copy_in=0.25, kernels=0.5, exchange=0.0, copy_out=0.0625, scheduling=0.0625)
 

@@ -12,7 +12,7 @@ from pyspark.ml.linalg import SparseVector
 from gpu_worker.protocol.errors import RecordError
 from gpu_worker.protocol.payload import Payload, field_offsets
 from tests.system.vrdd_tools import exact
-from vispark.records import RecordLayout, pack, unpack
+from vispark.data.records import RecordLayout, pack, unpack
 
 DTYPES = st.sampled_from(["f4", "f8", "i4", "u1", "?", "c8", ">f8"])
 

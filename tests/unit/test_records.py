@@ -19,7 +19,7 @@ import pytest
 from gpu_worker.protocol.errors import PlanError, ProtocolError, RecordError, Unauthorized
 from gpu_worker.protocol.messages import Field, Signature
 from gpu_worker.protocol.payload import Payload, aligned, block_bytes, field_offsets
-from vispark.records import Keyring, RecordLayout, RecordPart, pack, unpack, unpack_keys
+from vispark.data.records import Keyring, RecordLayout, RecordPart, pack, unpack, unpack_keys
 
 RING = Keyring(b"the secret of one session")
 NUMERIC = [np.dtype(char) for char in "?bhilqBHILQefdgFDG"]

@@ -8,12 +8,12 @@ import pytest
 from benchmarks import flow, heat, hiding
 from benchmarks.hiding import Solver
 from gpu_worker.device.cache import KernelCache
+from gpu_worker.device.memory.grid.boxes import dealt
+from gpu_worker.device.memory.grid.patches import Cells, Domain, lattice_of, number_of
 from gpu_worker.execution.grid.context import GridContext
 from gpu_worker.execution.grid.iterate import Loop, Stepper
 from gpu_worker.execution.scratch import Arguments, Scratch
 from gpu_worker.execution.streams import StreamPool, Streams
-from gpu_worker.memory.grid.boxes import dealt
-from gpu_worker.memory.grid.patches import Cells, Domain, lattice_of, number_of
 from tests.unit.late import LateDevice
 
 pytestmark = pytest.mark.slow

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from gpu_worker.protocol.errors import PlanError
-from vispark.grid import npy
-from vispark.storage import objects, systems
-from vispark.storage.opening import Locations, located
+from vispark.data.grid import npy
+from vispark.data.storage import objects, systems
+from vispark.data.storage.opening import Locations, located
 
 fsspec = pytest.importorskip("fsspec")
 

@@ -11,8 +11,8 @@ import pytest
 
 from gpu_worker.protocol.extras import EXTRAS, install
 from vispark import Grid, Rows
-from vispark.records import Keyring, pack
-from vispark.records.summary import size, summary
+from vispark.data.records import Keyring, pack
+from vispark.data.records.summary import size, summary
 from vispark.runtime.executor.tasks import content_of
 from vispark.translate.__main__ import listed
 from vispark.translate.language import registry

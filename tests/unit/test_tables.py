@@ -9,14 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from vispark.data.records import pack
+from vispark.data.records.streamed_rows import StreamedRows
+from vispark.data.tables.files import FilePart, FileSlice, ReadTask, expression, partitions
+from vispark.data.tables.orc import OrcFormat
+from vispark.data.tables.orc_stripes import stripes
+from vispark.data.tables.parquet import ParquetFormat
+from vispark.data.tables.selection import select
 from vispark.errors import PlanError
-from vispark.records import pack
-from vispark.records.streamed_rows import StreamedRows
-from vispark.tables.files import FilePart, FileSlice, ReadTask, expression, partitions
-from vispark.tables.orc import OrcFormat
-from vispark.tables.orc_stripes import stripes
-from vispark.tables.parquet import ParquetFormat
-from vispark.tables.selection import select
 
 
 def _said(program: str) -> str:

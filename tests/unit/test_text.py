@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 
 from gpu_worker.protocol.payload import Payload
+from vispark.data.records import Rows, pack
+from vispark.data.records.text import reader
+from vispark.data.records.text.parsing import Format
+from vispark.data.records.text.reader import Reader
+from vispark.data.records.text.splits import TextSplit, splits
 from vispark.errors import PlanError, RecordError
-from vispark.records import Rows, pack
-from vispark.records.text import reader
-from vispark.records.text.parsing import Format
-from vispark.records.text.reader import Reader
-from vispark.records.text.splits import TextSplit, splits
 
 pytestmark = pytest.mark.slow
 

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from gpu_worker.device.base import Device
-from gpu_worker.memory.host_tier import HostTier
-from gpu_worker.memory.spill_files import SpilledContent, SpillFiles, spilled
+from gpu_worker.device.memory.host_tier import HostTier
+from gpu_worker.device.memory.spill_files import SpilledContent, SpillFiles, spilled
 from gpu_worker.protocol.errors import OutOfMemory, SpillError
 from gpu_worker.protocol.messages import FetchStep, FieldFold, FoldStep, KeepStep, LoadStep, ToDeviceStep
 from gpu_worker.protocol.payload import aligned

@@ -12,8 +12,8 @@ from numpy import dot, exp
 from gpu_worker.protocol.messages import Field, FieldFold
 from tests.golden.case import rows
 from tests.golden.harness import AS_ON_GPU, difference, launch, parted, record_of, translated
-from vispark.fold import fold_for_kernel
-from vispark.fold.row_folds import along
+from vispark.plan.fold import fold_for_kernel
+from vispark.plan.fold.row_folds import along
 from vispark.translate import TranslationError, trace
 from vispark.translate.codegen.scalar.interface import TracedCall
 from vispark.translate.fusion import fuse

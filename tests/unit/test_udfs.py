@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from pyspark.sql import types as spark
 
+from vispark.api.udfs.returns import ReturnType, check_type, ddl
+from vispark.api.udfs.task import UdfParameters, UdfTask
+from vispark.data.tables.output import OutputColumn
 from vispark.errors import PlanError, RecordError
-from vispark.tables.output import OutputColumn
-from vispark.udfs.returns import ReturnType, check_type, ddl
-from vispark.udfs.task import UdfParameters, UdfTask
 
 pa = pytest.importorskip("pyarrow")
 

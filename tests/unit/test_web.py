@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
+from gpu_worker.commands.web import server, stream
+from gpu_worker.commands.web.access import Access
+from gpu_worker.commands.web.guard import POLICY, PageGuard
 from gpu_worker.protocol.errors import WorkerError
-from gpu_worker.web import server, stream
-from gpu_worker.web.access import Access
-from gpu_worker.web.guard import POLICY, PageGuard
 from tests.system.worker_tools import eventually
 
 testclient = pytest.importorskip("starlette.testclient")

@@ -14,8 +14,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from gpu_worker.exchange.mpi import world as mpi_world
 from gpu_worker.execution.grid.state import Grids
-from gpu_worker.mpi import world as mpi_world
 from gpu_worker.protocol.errors import WorldLost
 from gpu_worker.protocol.grids import World
 from gpu_worker.protocol.messages import Abandon, Done
@@ -23,8 +23,8 @@ from gpu_worker.system.paths import machine
 from tests.leaks import is_alive
 from tests.system.worker_tools import eventually
 from vispark.errors import PartitionMissing
-from vispark.lower.executable import BoundArguments, Executable, Invocation
 from vispark.options import Options
+from vispark.plan.lower.executable import BoundArguments, Executable, Invocation
 from vispark.runtime.driver.relay import RelayedWay
 from vispark.runtime.driver.way import Carried, TokenPlace
 from vispark.runtime.driver.worker import as_answered
@@ -129,7 +129,7 @@ def test_a_container_is_a_machine_of_its_own():
 def test_a_supervisor_that_is_stopped_is_ended_with_what_it_supervises(monkeypatch: pytest.MonkeyPatch):
     """Else the thread that ends a world waited for it without end, and mpirun stayed."""
     monkeypatch.setattr(mpi_world, "_END_SECONDS", 0.2)
-    with subprocess.Popen([sys.executable, "-P", "-m", "gpu_worker.mpi.supervise", "sleep", "100"],
+    with subprocess.Popen([sys.executable, "-P", "-m", "gpu_worker.exchange.mpi.supervise", "sleep", "100"],
                           stdin=subprocess.PIPE, start_new_session=True) as launcher:
         children = Path(f"/proc/{launcher.pid}/task/{launcher.pid}/children")
         assert eventually(children.read_text)

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gpu_worker.exchange.base import JoinedWorld, MessageMemory, MessageSpec, Staged
 from gpu_worker.protocol.errors import WorldLost
 from gpu_worker.protocol.grids import World
-from gpu_worker.worlds.base import JoinedWorld, MessageMemory, MessageSpec, Staged
 from tests.unit.plans import Bench, bench
 
 DEVICE = os.environ.get("VISPARK_TEST_DEVICE", "host")

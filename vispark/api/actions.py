@@ -10,7 +10,7 @@ from typing import Any
 from pyspark import RDD
 
 from vispark.api.recorded_rdd import RecordedRDD
-from vispark.lower.stages import FETCH, RequestedOutput
+from vispark.plan.lower.stages import FETCH, RequestedOutput
 
 
 def collect(vrdd: RecordedRDD) -> list[Any]:

@@ -8,12 +8,12 @@ from typing import Any
 from gpu_worker.protocol.messages import DISK_TIERS, TIERS
 from vispark._utils import displays
 from vispark.api.recorded_rdd import RecordedRDD
+from vispark.data.records.partition_schema import PartitionSchema
+from vispark.data.records.summary import size, summary
 from vispark.errors import VisparkError
-from vispark.lower.grid import lowering
-from vispark.lower.stages import FETCH
 from vispark.plan import ops
-from vispark.records.partition_schema import PartitionSchema
-from vispark.records.summary import size, summary
+from vispark.plan.lower.grid import lowering
+from vispark.plan.lower.stages import FETCH
 from vispark.runtime.driver.residency import Residency
 from vispark.runtime.driver.session import Session
 

@@ -12,10 +12,10 @@ from vispark.api import grid_ops
 from vispark.api.joins import inside
 from vispark.api.recorded_rdd import Recorded, RecordedRDD
 from vispark.errors import PlanError
-from vispark.fold import fold_for_kernel, fold_of
 from vispark.plan import ops
 from vispark.plan.cuda_source import Kernel
 from vispark.plan.exec_call import record_exec
+from vispark.plan.fold import fold_for_kernel, fold_of
 from vispark.plan.map_call import record_map
 from vispark.plan.operations.check_finite import CheckFinite
 

@@ -14,21 +14,21 @@ from gpu_worker.protocol import transport_kinds
 from gpu_worker.protocol.messages import DISK_TIERS, TIERS, Field, FoldByKeyStep, FoldStep, Launch, Signature, Step
 from vispark._utils.boundary import brief
 from vispark._utils.displays import Explanation
+from vispark.data.records import RecordLayout
+from vispark.data.records.layout import RecordPart
+from vispark.data.records.partition_schema import PartitionSchema
+from vispark.data.records.summary import size
 from vispark.errors import PlanError, VisparkError
-from vispark.fold.lowering import ByKey, FoldRequest
-from vispark.lower import stages
-from vispark.lower.grid import GridLowering
-from vispark.lower.grid import lowering as lowering_for
-from vispark.lower.lowering import Lowering
-from vispark.lower.stages import FETCH, RequestedOutput
 from vispark.plan import ops
+from vispark.plan.fold.lowering import ByKey, FoldRequest
+from vispark.plan.lower import stages
+from vispark.plan.lower.grid import GridLowering
+from vispark.plan.lower.grid import lowering as lowering_for
+from vispark.plan.lower.lowering import Lowering
+from vispark.plan.lower.stages import FETCH, RequestedOutput
 from vispark.plan.map_call import record_map
 from vispark.plan.operation import tables_of
 from vispark.plan.ops import DatasetId, LogicalPlan
-from vispark.records import RecordLayout
-from vispark.records.layout import RecordPart
-from vispark.records.partition_schema import PartitionSchema
-from vispark.records.summary import size
 from vispark.runtime.driver.residency import Residency
 from vispark.runtime.driver.session import Session
 from vispark.translate import ElementField, TranslationError, specialise_stencil

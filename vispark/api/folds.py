@@ -14,9 +14,11 @@ from vispark.api.keyed_operations import first_by
 from vispark.api.recorded_rdd import RecordedRDD
 from vispark.api.reduced_rdd import ReducedRDD
 from vispark.api.worker_folds import folded
-from vispark.fold import FoldSpec, fold_of
-from vispark.fold.aggregation import Aggregation, aggregation_of, parts_of, total
-from vispark.fold.lowering import (
+from vispark.data.records.layout import BY_NAME
+from vispark.plan import ops
+from vispark.plan.fold import FoldSpec, fold_of
+from vispark.plan.fold.aggregation import Aggregation, aggregation_of, parts_of, total
+from vispark.plan.fold.lowering import (
     InDouble,
     Reduce,
     Sum,
@@ -28,9 +30,7 @@ from vispark.fold.lowering import (
     type_of,
     widened,
 )
-from vispark.plan import ops
 from vispark.plan.map_call import MapSpec
-from vispark.records.layout import BY_NAME
 from vispark.translate import TranslationError
 
 #: Stands for a fold whose result is not what Python would give.

@@ -16,12 +16,12 @@ from vispark.api.grid_ops import described as grid_of
 from vispark.api.grid_ops import window as cut
 from vispark.api.grid_ops import windowed
 from vispark.api.recorded_rdd import RecordedRDD
-from vispark.grid import files, npy
-from vispark.grid.key import BlockKey
-from vispark.grid.selection import CellSelection
-from vispark.grid.spec import GridSpec
+from vispark.data.grid import files, npy
+from vispark.data.grid.key import BlockKey
+from vispark.data.grid.selection import CellSelection
+from vispark.data.grid.spec import GridSpec
+from vispark.data.storage.opening import Locations
 from vispark.runtime.driver.spark_errors import reraised
-from vispark.storage.opening import Locations
 
 
 @reraised()

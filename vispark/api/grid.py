@@ -17,9 +17,9 @@ from vispark._utils.lazy import LazyModule
 from vispark.api import gather as gathering
 from vispark.api import grid_files
 from vispark.api import scatter as scattering
-from vispark.grid.boundary import boundary_words, check_boundary, functions_of, learn, read_boundary
-from vispark.grid.key import BlockKey
-from vispark.grid.spec import GridSpec
+from vispark.data.grid.boundary import boundary_words, check_boundary, functions_of, learn, read_boundary
+from vispark.data.grid.key import BlockKey
+from vispark.data.grid.spec import GridSpec
 
 if TYPE_CHECKING:
     from vispark.api import grid_totals as totals

@@ -13,18 +13,18 @@ from pyspark import RDD
 
 from gpu_worker.protocol.errors import PlanError
 from vispark._utils.lazy import LazyModule
-from vispark.grid import attributes, files
-from vispark.grid.arrays import FileFacts, grid_arrays
-from vispark.grid.chunks import are_blocks, block_chunks, check_blocks_are_chunks, most_splits
-from vispark.grid.spec import GridSpec
-from vispark.storage.location import Location
-from vispark.storage.opening import located
+from vispark.data.grid import attributes, files
+from vispark.data.grid.arrays import FileFacts, grid_arrays
+from vispark.data.grid.chunks import are_blocks, block_chunks, check_blocks_are_chunks, most_splits
+from vispark.data.grid.spec import GridSpec
+from vispark.data.storage.location import Location
+from vispark.data.storage.opening import located
 
 if TYPE_CHECKING:
-    from vispark.grid import chunk_pieces, zarr_files
+    from vispark.data.grid import chunk_pieces, zarr_files
 else:
-    chunk_pieces = LazyModule("vispark.grid.chunk_pieces")
-    zarr_files = LazyModule("vispark.grid.zarr_files")
+    chunk_pieces = LazyModule("vispark.data.grid.chunk_pieces")
+    zarr_files = LazyModule("vispark.data.grid.zarr_files")
 
 
 def arguments(path: Any, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,14 +10,14 @@ from gpu_worker.protocol.grids import Iterated
 from vispark._utils.boundary import brief_errors
 from vispark.api.eager import begin_part
 from vispark.api.recorded_rdd import Recorded, RecordedRDD
+from vispark.data.grid.selection import CellSelection
+from vispark.data.grid.spec import GridSpec
+from vispark.data.records.partition_schema import PartitionSchema
 from vispark.errors import Place, PlanError
-from vispark.grid.selection import CellSelection
-from vispark.grid.spec import GridSpec
-from vispark.lower.stages import FETCH
 from vispark.plan import ops
 from vispark.plan.loop_call import LoopSpec, reaches_out, record_loop
+from vispark.plan.lower.stages import FETCH
 from vispark.plan.map_call import MapSpec
-from vispark.records.partition_schema import PartitionSchema
 from vispark.runtime.driver.loop_pacing import EndedLoop, run_parts
 from vispark.runtime.driver.progress import showing
 from vispark.runtime.driver.residency import Residency

@@ -15,8 +15,8 @@ from vispark.api.fallback import tell
 from vispark.api.gather import gather
 from vispark.api.grid_ops import mapped
 from vispark.api.vrdd import VRDD, send
+from vispark.data.grid.spec import FUNCTION, GridSpec
 from vispark.errors import PlanError
-from vispark.grid.spec import FUNCTION, GridSpec
 from vispark.plan.map_call import MapSpec
 from vispark.translate.ir import nodes
 

@@ -15,14 +15,14 @@ import numpy as np
 from gpu_worker.protocol.errors import OutOfMemory
 from vispark.api.explain import IN_PASSES
 from vispark.api.recorded_rdd import RecordedRDD
+from vispark.data.records.layout import BY_NAME, RecordLayout
 from vispark.errors import PlanError
-from vispark.fold.aggregation import risks
-from vispark.fold.lowering import unlike
-from vispark.fold.spec import LOWERED
-from vispark.lower.stages import FETCH
+from vispark.plan.fold.aggregation import risks
+from vispark.plan.fold.lowering import unlike
+from vispark.plan.fold.spec import LOWERED
+from vispark.plan.lower.stages import FETCH
 from vispark.plan.map_call import MapSpec, record_map
 from vispark.plan.operations.joins import JoinRows, passes
-from vispark.records.layout import BY_NAME, RecordLayout
 from vispark.translate import TranslationError, trace
 
 log = logging.getLogger(__name__)

@@ -37,13 +37,8 @@ from vispark.api.driver_rdd import DriverRDD
 from vispark.api.fallback import tell
 from vispark.api.key_ranges import KeyRanges
 from vispark.api.recorded_rdd import RecordedRDD
-from vispark.fold.lowering import fold_fields, unlike
-from vispark.fold.spec import fold_of
-from vispark.lower.stages import RequestedOutput
-from vispark.plan import ops
-from vispark.plan.operations.shuffled import Shuffled
-from vispark.records.layout import RecordLayout
-from vispark.records.pairs import (
+from vispark.data.records.layout import RecordLayout
+from vispark.data.records.pairs import (
     EMPTY,
     key_parts,
     not_numbers,
@@ -52,6 +47,11 @@ from vispark.records.pairs import (
     value_parts,
     with_counts,
 )
+from vispark.plan import ops
+from vispark.plan.fold.lowering import fold_fields, unlike
+from vispark.plan.fold.spec import fold_of
+from vispark.plan.lower.stages import RequestedOutput
+from vispark.plan.operations.shuffled import Shuffled
 from vispark.runtime.driver.residency import Residency
 from vispark.runtime.driver.session import Session
 from vispark.translate import TranslationError

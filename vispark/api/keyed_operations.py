@@ -13,9 +13,9 @@ from vispark.api import joins, keyed, keyed_tables
 from vispark.api.explain import IN_ORDER
 from vispark.api.fallback import is_asked_for_by_user
 from vispark.api.recorded_rdd import RecordedRDD
-from vispark.fold import fold_of
-from vispark.fold.lowering import check_double, reduce_by
-from vispark.records.pairs import not_pairs
+from vispark.data.records.pairs import not_pairs
+from vispark.plan.fold import fold_of
+from vispark.plan.fold.lowering import check_double, reduce_by
 
 #: Records that are looked at in the driver sooner than a worker compiles a function of them.
 _LOOKED_AT = 1 << 12

@@ -23,18 +23,18 @@ from vispark.api.keyed import Anchor, KeyedExchange, SparkShuffle, after_anchor,
 from vispark.api.plan_texts import explained
 from vispark.api.recorded_rdd import RecordedRDD
 from vispark.api.reduced_rdd import ReducedRDD
+from vispark.data.records.layout import RecordLayout, RecordPart
+from vispark.data.records.partition_schema import PartitionSchema
 from vispark.errors import PlanError
-from vispark.fold.lowering import FoldRequest, records
-from vispark.lower.grid import lowering
-from vispark.lower.stages import FETCH, RequestedOutput
 from vispark.plan import ops
+from vispark.plan.fold.lowering import FoldRequest, records
+from vispark.plan.lower.grid import lowering
+from vispark.plan.lower.stages import FETCH, RequestedOutput
 from vispark.plan.map_call import record_map
 from vispark.plan.operation import tables_of
 from vispark.plan.operations.shuffled import Shuffled
 from vispark.plan.ops import Lineage
 from vispark.plan.references import HeldValue, TableReference
-from vispark.records.layout import RecordLayout, RecordPart
-from vispark.records.partition_schema import PartitionSchema
 from vispark.runtime.driver.session import Session
 from vispark.runtime.driver.table_copies import compute_copies, find_copy
 from vispark.translate.frontend.capture import Referable

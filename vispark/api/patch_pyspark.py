@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from vispark.api import vrdd
     from vispark.api.vrdd import VRDD
     from vispark.plan import storage_levels
-    from vispark.profiling import profiler
     from vispark.runtime.driver import session
+    from vispark.runtime.profiling import profiler
 else:
     storage_levels = LazyModule("vispark.plan.storage_levels")
     vrdd = LazyModule("vispark.api.vrdd")
-    profiler = LazyModule("vispark.profiling.profiler")
+    profiler = LazyModule("vispark.runtime.profiling.profiler")
     session = LazyModule("vispark.runtime.driver.session")
 
 _CACHE, _PERSIST, _STOP = RDD.cache, RDD.persist, SparkContext.stop

@@ -8,8 +8,8 @@ from vispark._utils.displays import Explanation
 from vispark.api.explain import Explained, content_of
 from vispark.api.explain import explain as describe_plan
 from vispark.api.recorded_rdd import RecordedRDD
-from vispark.fold.lowering import ByKey
 from vispark.plan import ops
+from vispark.plan.fold.lowering import ByKey
 from vispark.runtime.driver.session import Session
 
 

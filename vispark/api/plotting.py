@@ -13,8 +13,8 @@ from pyspark import RDD
 from gpu_worker.protocol.errors import PlanError
 from gpu_worker.protocol.extras import install
 from vispark.api import gather as gathering
-from vispark.grid.selection import CellSelection
-from vispark.grid.spec import GridSpec
+from vispark.data.grid.selection import CellSelection
+from vispark.data.grid.spec import GridSpec
 
 try:
     from matplotlib import pyplot

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 
 from gpu_worker.protocol.publications import MAX_LEASE, MAX_NAME, PublicationDetails
 from vispark.api.recorded_rdd import Recorded
+from vispark.data.grid.spec import FUNCTION
+from vispark.data.records.partition_schema import PartitionSchema
 from vispark.errors import PlanError
-from vispark.grid.spec import FUNCTION
 from vispark.plan import ops
-from vispark.records.partition_schema import PartitionSchema
 from vispark.runtime.driver import publications
 from vispark.runtime.driver.retry import until_done
 from vispark.runtime.driver.session import Session

@@ -26,15 +26,15 @@ from vispark.api.gpu_profile import with_profile
 from vispark.api.lineage_walk import LineageWalk
 from vispark.api.local_rdd import ACTIONS, LocalRDD, is_harmless
 from vispark.api.received_rdd import ReceivedRDD
+from vispark.data.records.partition_schema import FetchedPartition, PartitionSchema
 from vispark.errors import PlanError
-from vispark.fold.lowering import FoldRequest
-from vispark.lower.grid import lowering
-from vispark.lower.stages import FETCH, RequestedOutput
 from vispark.plan import ops
+from vispark.plan.fold.lowering import FoldRequest
 from vispark.plan.loop_call import LoopSpec
+from vispark.plan.lower.grid import lowering
+from vispark.plan.lower.stages import FETCH, RequestedOutput
 from vispark.plan.ops import Lineage
 from vispark.plan.storage_levels import spills_of
-from vispark.records.partition_schema import FetchedPartition, PartitionSchema
 from vispark.runtime.driver.loop_pacing import EndedLoop
 from vispark.runtime.driver.residency import Residency
 from vispark.runtime.driver.result import PartialResult

@@ -22,10 +22,10 @@ from vispark.api.driver_rdd import DriverRDD
 from vispark.api.plan_texts import explained
 from vispark.api.recorded_rdd import RecordedRDD
 from vispark.api.worker_folds import folded
+from vispark.data.records import RecordLayout
 from vispark.errors import PlanError
-from vispark.fold import fold_of
-from vispark.fold.lowering import ByKey, InDouble, by_key, finish_by_key, records, widened
-from vispark.records import RecordLayout
+from vispark.plan.fold import fold_of
+from vispark.plan.fold.lowering import ByKey, InDouble, by_key, finish_by_key, records, widened
 from vispark.translate.frontend.capture import Referable
 from vispark.translate.ir.errors import Refusal
 from vispark.translate.ir.nodes import Constant

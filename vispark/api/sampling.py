@@ -18,8 +18,8 @@ from vispark.api import keyed
 from vispark.api.explain import BY_INDEX
 from vispark.api.fallback import is_asked_for_by_user
 from vispark.api.recorded_rdd import RecordedRDD
-from vispark.records.layout import RecordLayout, RecordPart
-from vispark.records.pairs import EMPTY, opened
+from vispark.data.records.layout import RecordLayout, RecordPart
+from vispark.data.records.pairs import EMPTY, opened
 
 #: Seeds that a request carries.
 _LEAST_SEED, _MOST_SEED = -(1 << 63), (1 << 64) - 1

@@ -17,12 +17,12 @@ from gpu_worker.protocol.errors import NotFinite, PlanError
 from vispark._utils.ahead import ahead
 from vispark._utils.closures import UserFunction, capture
 from vispark._utils.contexts import check_running
-from vispark.grid.files import opened
-from vispark.grid.key import BlockKey, GridLike
-from vispark.grid.stored import FilesOf, StoredField
-from vispark.grid.values import called, evaluate, first_cell, fitted, held
-from vispark.storage.locality import near_blocks
-from vispark.storage.opening import Locations, is_url
+from vispark.data.grid.files import opened
+from vispark.data.grid.key import BlockKey, GridLike
+from vispark.data.grid.stored import FilesOf, StoredField
+from vispark.data.grid.values import called, evaluate, first_cell, fitted, held
+from vispark.data.storage.locality import near_blocks
+from vispark.data.storage.opening import Locations, is_url
 
 #: The most bytes of blocks that a task reads ahead of a URL, and of a cell of most dtypes.
 _AHEAD, _CELL = 256 << 20, 8

@@ -14,8 +14,8 @@ from vispark.api import folds, keyed, order_statistics
 from vispark.api.device_ops import vmap
 from vispark.api.explain import BY_COUNTS
 from vispark.api.recorded_rdd import RecordedRDD
+from vispark.data.records.pairs import not_numbers
 from vispark.errors import PlanError
-from vispark.records.pairs import not_numbers
 
 #: Types of records, as layouts have them, whose arithmetic the workers have as Python and NumPy have it.
 _TYPES = {"float": float, "<f8": np.float64, "<f4": np.float32, "int": int}

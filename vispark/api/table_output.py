@@ -12,13 +12,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as spark
 from pyspark.sql.types import _parse_datatype_string
 
+from vispark.data.records.partition_schema import FetchedPartition
+from vispark.data.tables import output
+from vispark.data.tables.arrow import require
+from vispark.data.tables.read_by_jvm import BatchFrame, schemas
+from vispark.data.tables.writing import COMPRESSIONS, TableDirectory, WriteTask
 from vispark.errors import PlanError
-from vispark.records.partition_schema import FetchedPartition
 from vispark.runtime.driver.session import Session
-from vispark.tables import output
-from vispark.tables.arrow import require
-from vispark.tables.read_by_jvm import BatchFrame, schemas
-from vispark.tables.writing import COMPRESSIONS, TableDirectory, WriteTask
 
 Schema = str | spark.DataType | Sequence[str] | None
 

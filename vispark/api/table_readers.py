@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vispark.api.derived_rdd import of_brief_errors
-from vispark.tables import csv, dataframe, orc, parquet
+from vispark.data.tables import csv, dataframe, orc, parquet
 
 __all__ = ["from_dataframe", "read_csv", "read_orc", "read_parquet"]
 

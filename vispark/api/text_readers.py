@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vispark.api.derived_rdd import of_brief_errors
-from vispark.records import text
+from vispark.data.records import text
 
 __all__ = ["read_text"]
 

@@ -11,8 +11,8 @@ from gpu_worker.protocol.messages import FoldByKeyStep, FoldStep
 from vispark.api.fallback import tell
 from vispark.api.recorded_rdd import RecordedRDD
 from vispark.errors import PlanError
-from vispark.fold.lowering import FoldRequest, Folds
-from vispark.lower.stages import to_fold
+from vispark.plan.fold.lowering import FoldRequest, Folds
+from vispark.plan.lower.stages import to_fold
 
 log = logging.getLogger(__name__)
 

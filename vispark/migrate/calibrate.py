@@ -17,10 +17,10 @@ import numpy as np
 from pyspark import SparkContext
 
 from gpu_worker.protocol.errors import OutOfMemory
+from vispark.data.records.rows import Rows
 from vispark.migrate.errors import PredictionError
 from vispark.migrate.predict import EXP, PRODUCT
 from vispark.migrate.written_files import write_file
-from vispark.records.rows import Rows
 
 #: Processes that want a core, for each core, from which on nothing is measured.
 BUSY = 0.5

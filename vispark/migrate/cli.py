@@ -11,9 +11,9 @@ from typing import Any
 
 import click
 
-from gpu_worker.deployment.errors import ClusterRefused
-from gpu_worker.deployment.lazy_group import LazyGroup
-from gpu_worker.deployment.output import NO, UNKNOWN, USAGE, emit, emit_error, json_option
+from gpu_worker.commands.deployment.errors import ClusterRefused
+from gpu_worker.commands.deployment.lazy_group import LazyGroup
+from gpu_worker.commands.deployment.output import NO, UNKNOWN, USAGE, emit, emit_error, json_option
 from vispark.errors import OptionError, VisparkError
 
 __all__ = ["COMMANDS", "emit", "json_option", "main"]

@@ -1,4 +1,4 @@
-"""Commands ``vispark cluster``: those of :mod:`gpu_worker.deployment.commands`, for all platforms, and ``doctor``."""
+"""Commands ``vispark cluster``: those of :mod:`gpu_worker.commands.deployment.commands`, and ``doctor``."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import shlex
 
 import click
 
-from gpu_worker.deployment import commands
-from gpu_worker.deployment.errors import ClusterError
-from gpu_worker.deployment.manager import Clusters
-from gpu_worker.deployment.output import NO, YES, dry_run_option, emit, json_option
-from gpu_worker.deployment.platforms import platform_of
-from vispark.clusters import doctor, spark_submit
+from gpu_worker.commands.deployment import commands
+from gpu_worker.commands.deployment.errors import ClusterError
+from gpu_worker.commands.deployment.manager import Clusters
+from gpu_worker.commands.deployment.output import NO, YES, dry_run_option, emit, json_option
+from gpu_worker.commands.deployment.platforms import platform_of
+from vispark.migrate.clusters import doctor, spark_submit
 
 
 @click.group("cluster")

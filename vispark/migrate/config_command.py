@@ -10,9 +10,9 @@ from typing import Any
 
 import click
 
-from gpu_worker.deployment.manager import Clusters
-from vispark.clusters import spark_submit
+from gpu_worker.commands.deployment.manager import Clusters
 from vispark.migrate.cli import emit, json_option
+from vispark.migrate.clusters import spark_submit
 from vispark.migrate.errors import NO, YES
 from vispark.migrate.settings import DEFAULT, SourcedSetting, merged, of_submit_arguments, problems, properties
 from vispark.options import OPTIONS, PREFIX

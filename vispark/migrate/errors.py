@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from gpu_worker.deployment.output import NO, UNKNOWN, USAGE, YES
+from gpu_worker.commands.deployment.output import NO, UNKNOWN, USAGE, YES
 from vispark.errors import VisparkError
 
 __all__ = ["NO", "UNKNOWN", "USAGE", "YES", "CaptureError", "EventLogError", "HistoryError", "JobMissing",

@@ -9,7 +9,7 @@ from typing import Any
 
 from vispark.migrate.errors import EventLogError
 from vispark.migrate.eventlog_files import LogLines
-from vispark.profiling.spark_jobs import parts_of_task
+from vispark.runtime.profiling.spark_jobs import parts_of_task
 
 #: Names in a log, and those that Spark's REST API has for the same; ``parts_of_task`` reads the latter.
 _METRICS = {"Executor Deserialize Time": "executorDeserializeTime", "Executor Run Time": "executorRunTime",

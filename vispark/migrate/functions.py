@@ -20,9 +20,9 @@ from typing import Any
 
 import numpy as np
 
-from vispark.fold.aggregation import aggregation_of
-from vispark.fold.spec import FoldSpec, fold_of
 from vispark.migrate.sites import SourceProgram
+from vispark.plan.fold.aggregation import aggregation_of
+from vispark.plan.fold.spec import FoldSpec, fold_of
 from vispark.translate import TranslationError, trace
 
 #: Raised by the user's imports and definitions; each is a reason, and the program goes on.

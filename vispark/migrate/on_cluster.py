@@ -7,10 +7,10 @@ import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from gpu_worker.deployment.errors import ClusterError
-from gpu_worker.deployment.manager import Clusters
-from gpu_worker.deployment.platforms import SubmitSettings, platform_of
-from vispark.clusters import spark_submit
+from gpu_worker.commands.deployment.errors import ClusterError
+from gpu_worker.commands.deployment.manager import Clusters
+from gpu_worker.commands.deployment.platforms import SubmitSettings, platform_of
+from vispark.migrate.clusters import spark_submit
 
 
 def settings_of(cluster: str, conf: Sequence[str]) -> SubmitSettings:

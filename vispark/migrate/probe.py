@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 from pyspark import SparkContext
 
+from vispark.data.records.rows import Rows
 from vispark.migrate.calibrate import least_seconds
 from vispark.migrate.predict import ProbedRate
 from vispark.migrate.typed import bytes_of, schema_of
-from vispark.records.rows import Rows
 
 #: Bytes of the records that are drawn at most.
 LARGEST = 1 << 27

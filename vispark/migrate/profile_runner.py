@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pyspark import SparkContext
 
-from vispark.profiling.profiler import Profile, profile
+from vispark.runtime.profiling.profiler import Profile, profile
 
 
 def main(answer: str, trace: str, script: str, *args: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from gpu_worker.web import server
+from gpu_worker.commands.web import server
 from vispark.migrate.cli import emit, json_option
 from vispark.migrate.history import History
 from vispark.migrate.report_page import figures, is_validated, page, seconds_text

@@ -8,7 +8,7 @@ from typing import Any
 
 from vispark.migrate.compare import DIFFERS, NOT_KNOWN
 from vispark.migrate.optional import required
-from vispark.profiling.profiler import KINDS
+from vispark.runtime.profiling.profiler import KINDS
 
 #: Lines of a break-down that are shown.
 _MOST_LINES = 12

@@ -10,13 +10,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from gpu_worker.deployment.errors import ClusterError
-from gpu_worker.deployment.manager import Clusters
+from gpu_worker.commands.deployment.errors import ClusterError
+from gpu_worker.commands.deployment.manager import Clusters
+from gpu_worker.commands.web.access import Access
+from gpu_worker.commands.web.guard import PageGuard
+from gpu_worker.commands.web.server import PageServer, address
 from gpu_worker.protocol.extras import install
-from gpu_worker.web.access import Access
-from gpu_worker.web.guard import PageGuard
-from gpu_worker.web.server import PageServer, address
-from vispark.clusters import PLATFORMS
+from vispark.migrate.clusters import PLATFORMS
 from vispark.migrate.compared_runs import compared
 from vispark.migrate.errors import HistoryError, JobMissing, MissingPackage
 from vispark.migrate.history import History
@@ -150,7 +150,7 @@ class ReportServer:
     Parameters
     ----------
     sock : socket.socket
-        From :func:`~gpu_worker.web.server.listen`.
+        From :func:`~gpu_worker.commands.web.server.listen`.
     names : collection of str, optional
         Host names under which it is reached.
     certificate, key : str, optional

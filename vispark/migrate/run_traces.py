@@ -17,8 +17,8 @@ from typing import Any
 from vispark.migrate.errors import EventLogError, HistoryError
 from vispark.migrate.eventlog import Application, LoggedJob, read_log
 from vispark.migrate.history import History
-from vispark.profiling.profiler import Profile
-from vispark.profiling.spark_jobs import Job, SparkStage, Task
+from vispark.runtime.profiling.profiler import Profile
+from vispark.runtime.profiling.spark_jobs import Job, SparkStage, Task
 
 _JOURNAL, _EVENTS, _ENDED = "plans.jsonl", "events", "ended"
 

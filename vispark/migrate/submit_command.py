@@ -13,11 +13,11 @@ from typing import Any
 
 import click
 
-from gpu_worker.deployment.manager import Clusters
-from gpu_worker.deployment.platforms import SubmitSettings, platform_of
-from vispark.clusters import spark_submit
+from gpu_worker.commands.deployment.manager import Clusters
+from gpu_worker.commands.deployment.platforms import SubmitSettings, platform_of
 from vispark.migrate import script_argument
 from vispark.migrate.cli import emit, json_option
+from vispark.migrate.clusters import spark_submit
 from vispark.migrate.errors import NO, YES
 from vispark.migrate.history import History
 from vispark.migrate.kept_answers import keep_source

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from vispark.records.rows import Rows
+from vispark.data.records.rows import Rows
 
 
 def narrowed(record: Any) -> Any:

@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
+from vispark.data.records import pack
+from vispark.data.records.partition_schema import PartitionSchema
+from vispark.data.records.summary import summary
 from vispark.errors import PlanError, VisparkError
-from vispark.lower.lowering import Lowering
-from vispark.lower.stages import FETCH
 from vispark.migrate.functions import Verdict, first_line
 from vispark.plan import ops
+from vispark.plan.lower.lowering import Lowering
+from vispark.plan.lower.stages import FETCH
 from vispark.plan.map_call import record_map
-from vispark.records import pack
-from vispark.records.partition_schema import PartitionSchema
-from vispark.records.summary import summary
 from vispark.translate import TranslationError
 
 Function = Callable[..., Any]

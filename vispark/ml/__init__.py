@@ -4,6 +4,8 @@ The modules are those of ``pyspark.ml``: ``from vispark.ml.regression import Lin
 ``from pyspark.ml.regression import LinearRegression``. Parameters, models, summaries and persistence are pyspark's own;
 modules and names that vispark has nothing for, as ``evaluation`` and ``linalg``, are pyspark's, too.
 ``loads`` holds what DataFrames became on the devices, ``base`` the way of a fit, ``optim`` the optimisers.
+
+Place 7 of 8 in the order of the data; run by: driver.
 """
 
 from typing import Any

@@ -19,6 +19,8 @@ from pyspark.ml.util import (
 )
 from pyspark.sql import DataFrame
 
+from vispark.api.udfs.added import with_column
+from vispark.api.udfs.translated import udf
 from vispark.api.vrdd import VRDD
 from vispark.errors import RecordError
 from vispark.ml.base import Unsuited
@@ -26,8 +28,6 @@ from vispark.ml.loads import load, one, plain
 from vispark.ml.moments import check, totals
 from vispark.ml.optim.normal_equations import solve_nonnegative
 from vispark.ml.vectors import vectors_of
-from vispark.udfs.added import with_column
-from vispark.udfs.translated import udf
 
 _Params: Any = Params
 _Writer: Any = DefaultParamsWriter

@@ -13,6 +13,7 @@ from pyspark.sql import functions as sql
 
 from vispark.api import fallback
 from vispark.api.vrdd import VRDD
+from vispark.data.tables.dataframe import arrow_batches
 from vispark.errors import RecordError
 from vispark.ml import hashing
 from vispark.ml.base import ColumnFit, DeviceFit, StageOfMLlib, Unsuited
@@ -23,7 +24,6 @@ from vispark.ml.names import of_pyspark
 from vispark.ml.neighbors import nearest_vectors, numbered_rows, rows_with
 from vispark.ml.sentences import Sentences, vocabulary
 from vispark.ml.skip_gram import SkipGram
-from vispark.tables.dataframe import arrow_batches
 
 
 class PCA(ColumnFit, feature.PCA):

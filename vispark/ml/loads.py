@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sql
 
 from vispark.api.vrdd import VRDD
-from vispark.tables.dataframe import from_dataframe
+from vispark.data.tables.dataframe import from_dataframe
 
 #: The expression of a field, as text and as a column, or as columns that are put side by side.
 Field: TypeAlias = "tuple[str, Column | tuple[Column, ...]]"

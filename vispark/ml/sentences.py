@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from pyspark import RDD
 
+from vispark.data.tables.arrow import pa
 from vispark.ml.base import Unsuited
-from vispark.tables.arrow import pa
 
 
 @dataclass(frozen=True)

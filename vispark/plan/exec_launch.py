@@ -26,6 +26,7 @@ from gpu_worker.protocol.messages import (
 from gpu_worker.protocol.payload import field_bytes
 from vispark._utils.bounded import cached
 from vispark._utils.closures import UserFunction
+from vispark.data.records.layout import STARTS
 from vispark.plan.argument_checks import checks
 from vispark.plan.arguments import Given, as_parameter, check_elements, extent_value
 from vispark.plan.cuda_source import ArrayValue, DeclaredParameter
@@ -42,7 +43,6 @@ from vispark.plan.exec_options import (
 )
 from vispark.plan.slots import ArgumentRef, SlotTable
 from vispark.plan.symbols import OUT, BlockView, ExtentExpression, InSymbol, OutSymbol
-from vispark.records.layout import STARTS
 
 
 @dataclass(frozen=True)

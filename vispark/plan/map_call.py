@@ -25,13 +25,13 @@ from gpu_worker.protocol.messages import (
     Value,
 )
 from vispark._utils.lazy import LazyModule
+from vispark.data.records import RecordLayout
+from vispark.data.records.layout import BY_NAME, PLACES, STARTS, fields_in, full_name, held_as
+from vispark.data.records.pairs import whole as whole_pairs
 from vispark.errors import LaunchError, MeaningWarning, Place, PlanError
 from vispark.plan.cuda_source import ArrayValue, Kernels
 from vispark.plan.references import TableReference
 from vispark.plan.slots import ArgumentRef, ModuleTable, SlotTable
-from vispark.records import RecordLayout
-from vispark.records.layout import BY_NAME, PLACES, STARTS, fields_in, full_name, held_as
-from vispark.records.pairs import whole as whole_pairs
 from vispark.translate import ElementField, ElementSpec, Function, KernelParameter
 from vispark.translate.codegen.scalar.interface import SHARED_LIMIT, TableKernel, TracedCall
 from vispark.translate.frontend import index_faults

@@ -12,16 +12,16 @@ from typing import Protocol
 
 from gpu_worker.protocol.frozen import dataclass
 from gpu_worker.protocol.messages import Launch, Signature, Step
+from vispark.data.grid.selection import CellSelection
+from vispark.data.records import RecordLayout
+from vispark.data.records.partition_schema import PartitionSchema
 from vispark.errors import Place, PlanError
-from vispark.fold import FoldSpec
-from vispark.grid.selection import CellSelection
 from vispark.plan.cuda_source import ArrayValue
+from vispark.plan.fold import FoldSpec
 from vispark.plan.loop_call import LoopSpec
 from vispark.plan.map_call import Mapped, MapSpec
 from vispark.plan.references import TableReference
 from vispark.plan.slots import ArgumentRef, ModuleTable, SlotTable
-from vispark.records import RecordLayout
-from vispark.records.partition_schema import PartitionSchema
 from vispark.translate.frontend.index_faults import LabelledFunction
 
 #: Items of pairs, as layouts name them.

@@ -1,7 +1,7 @@
 """Logical plans: chains of recorded operations from an RDD's records to a VRDD.
 
 Operations are frozen and equal by content. A chain is built one operation per call by :mod:`vispark.api.vrdd`, verified
-here, and lowered to protocol steps by :mod:`vispark.lower`.
+here, and lowered to protocol steps by :mod:`vispark.plan.lower`.
 """
 
 from __future__ import annotations

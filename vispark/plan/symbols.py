@@ -17,7 +17,7 @@ import numpy as np
 
 from gpu_worker.protocol.errors import LaunchError, PlanError
 from gpu_worker.protocol.messages import Field, Signature
-from vispark.records.layout import PLACES, STARTS
+from vispark.data.records.layout import PLACES, STARTS
 
 
 @dataclass(frozen=True, repr=False)

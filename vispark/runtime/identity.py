@@ -14,9 +14,9 @@ from pathlib import Path
 from gpu_worker.client.connection import machine
 from gpu_worker.protocol.messages import VERSION, Hello, Reach
 from gpu_worker.protocol.transport_kinds import wants_address
+from vispark.data.records import Keyring
+from vispark.data.records.partition_schema import PartitionSchema
 from vispark.options import Options
-from vispark.records import Keyring
-from vispark.records.partition_schema import PartitionSchema
 from vispark.runtime.executor.assigned_gpus import AssignedGpus
 
 log = logging.getLogger(__name__)

@@ -6,6 +6,8 @@ several of them, and of a fold behind them, once dtypes and lengths are known. N
 >>> kernel = specialise(trace(lambda x, k: k * x, (2.0,)), ElementSpec((ElementField("", "float32"),)), (2.0,))
 >>> kernel.outputs
 (KernelOutput(name='', dtype='float32', shape=(), number=''),)
+
+Place 3 of 8 in the order of the data; run by: driver, task.
 """
 
 from __future__ import annotations

@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 
 from gpu_worker.device.base import Act, Buffer, CompiledKernel, Device, Entry, Source, Stream
+from gpu_worker.device.memory.grid.layout import Copy, tables
+from gpu_worker.device.memory.grid.routes import Route
 from gpu_worker.execution.scratch import Arguments, Scratch
 from gpu_worker.execution.streams import Streams
-from gpu_worker.memory.grid.layout import Copy, tables
-from gpu_worker.memory.grid.routes import Route
 
 KERNELS = Source((Path(__file__).parent / "boxes.cu").read_text(), file="boxes.cu")
 

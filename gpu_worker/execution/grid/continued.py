@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from gpu_worker.device.memory.grid.boxes import Triple
+from gpu_worker.device.memory.grid.ghosts import GIVEN, MIRRORED, PERIODIC, Rules
+from gpu_worker.device.memory.grid.patches import Cells, Domain, lifted
 from gpu_worker.execution.grid.context import GridContext
-from gpu_worker.memory.grid.boxes import Triple
-from gpu_worker.memory.grid.ghosts import GIVEN, MIRRORED, PERIODIC, Rules
-from gpu_worker.memory.grid.patches import Cells, Domain, lifted
 from gpu_worker.protocol.errors import PlanError
 from gpu_worker.protocol.grids import Halo, Side
 

@@ -17,16 +17,16 @@ from typing import Any
 import numpy as np
 
 from gpu_worker.device.base import Buffer, Device, Stream
+from gpu_worker.device.memory.grid.boxes import AXES, Box, Triple
+from gpu_worker.device.memory.grid.ghosts import Copied, Filled, slab_box
+from gpu_worker.device.memory.grid.layout import Copy, packed
+from gpu_worker.device.memory.grid.patches import Cells, Domain
+from gpu_worker.device.memory.grid.routes import Across, copy_of, routes
+from gpu_worker.exchange.base import JoinedWorld
 from gpu_worker.execution.grid.context import GridContext, Operation
 from gpu_worker.execution.grid.continued import Continued
 from gpu_worker.execution.grid.node_exchange import exchange_with_nodes
-from gpu_worker.memory.grid.boxes import AXES, Box, Triple
-from gpu_worker.memory.grid.ghosts import Copied, Filled, slab_box
-from gpu_worker.memory.grid.layout import Copy, packed
-from gpu_worker.memory.grid.patches import Cells, Domain
-from gpu_worker.memory.grid.routes import Across, copy_of, routes
 from gpu_worker.protocol.errors import PlanError
-from gpu_worker.worlds.base import JoinedWorld
 
 #: Of a patch, whether ghost cells below and above each axis come later than the rest.
 Late = tuple[tuple[bool, bool], ...]

@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 
 from gpu_worker.device.base import Buffer, Entry, Source
+from gpu_worker.device.memory.grid.patches import Cells, Domain
+from gpu_worker.exchange.base import JoinedWorld
 from gpu_worker.execution.grid.context import GridContext, Operation
 from gpu_worker.execution.grid.continued import Continued
 from gpu_worker.execution.grid.exchange import Exchange, exchange
@@ -29,11 +31,9 @@ from gpu_worker.execution.grid.loop_graph import (
 )
 from gpu_worker.execution.grid.reductions import Reading
 from gpu_worker.execution.grid.stencils import launches
-from gpu_worker.memory.grid.patches import Cells, Domain
 from gpu_worker.protocol.errors import PlanError
 from gpu_worker.protocol.grids import Halo, Iterated, IterateStep
 from gpu_worker.protocol.messages import Field, StencilLaunch
-from gpu_worker.worlds.base import JoinedWorld
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from gpu_worker.device.base import Buffer, Entry, RecordedWork
+from gpu_worker.device.memory.grid.patches import Cells, Domain
+from gpu_worker.exchange.base import JoinedWorld
 from gpu_worker.execution.grid.reductions import ALL_FINITE, Reading, Reduction
-from gpu_worker.memory.grid.patches import Cells, Domain
 from gpu_worker.protocol.errors import NotFinite
 from gpu_worker.protocol.grids import Iterated, IterateStep
-from gpu_worker.worlds.base import JoinedWorld
 
 #: How many steps may be under way on the devices before the worker waits for some; a segment has as many phases.
 AHEAD = 64

@@ -17,12 +17,12 @@ from functools import partial
 from typing import Any
 
 from gpu_worker.device.base import Device
+from gpu_worker.device.memory.grid.ghosts import Copied
+from gpu_worker.device.memory.grid.layout import Copy, packed
+from gpu_worker.device.memory.grid.patches import Cells, Domain
+from gpu_worker.exchange.base import JoinedWorld, MessageMemory, MessageSpec
 from gpu_worker.execution.grid.context import GridContext, Operation
 from gpu_worker.execution.grid.continued import Continued
-from gpu_worker.memory.grid.ghosts import Copied
-from gpu_worker.memory.grid.layout import Copy, packed
-from gpu_worker.memory.grid.patches import Cells, Domain
-from gpu_worker.worlds.base import JoinedWorld, MessageMemory, MessageSpec
 
 #: Tags of messages between two ranks: which device gives, and which takes.
 _DEVICES = 256

@@ -12,14 +12,14 @@ from math import prod
 
 import numpy as np
 
+from gpu_worker.device.memory.grid.boxes import Box, Triple, around
+from gpu_worker.device.memory.grid.patches import Domain
+from gpu_worker.device.memory.partition import HeldArray
+from gpu_worker.device.memory.spill_files import store, sync
+from gpu_worker.exchange.base import JoinedWorld
 from gpu_worker.execution.node_rows import MESSAGE_BYTES, NodeMessages
 from gpu_worker.execution.run_context import RunContext
-from gpu_worker.memory.grid.boxes import Box, Triple, around
-from gpu_worker.memory.grid.patches import Domain
-from gpu_worker.memory.partition import HeldArray
-from gpu_worker.memory.spill_files import store, sync
 from gpu_worker.protocol.messages import Field
-from gpu_worker.worlds.base import JoinedWorld
 
 #: An array of cells, and which they are.
 Held = tuple[Box, HeldArray]

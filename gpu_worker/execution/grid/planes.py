@@ -19,16 +19,16 @@ from typing import TypeVar
 import numpy as np
 
 from gpu_worker.device.base import Buffer
+from gpu_worker.device.memory.grid.boxes import AXES, Box, Triple, around, whole
+from gpu_worker.device.memory.grid.ghosts import PERIODIC
+from gpu_worker.device.memory.grid.layout import Copy, PackedLayout, PatchLayout
+from gpu_worker.device.memory.grid.patches import Cells, Domain, Patch, lattice_of, lifted, position
+from gpu_worker.device.memory.partition import HeldArray, Partition
+from gpu_worker.device.memory.spill_files import spilled, store, sync
 from gpu_worker.execution.grid.loop_graph import PendingTest, questions
 from gpu_worker.execution.grid.node_planes import Held, NodePlanes, packed_cells
 from gpu_worker.execution.grid.steps import GridSteps, copy_between, fields_of
 from gpu_worker.execution.run_context import RunContext
-from gpu_worker.memory.grid.boxes import AXES, Box, Triple, around, whole
-from gpu_worker.memory.grid.ghosts import PERIODIC
-from gpu_worker.memory.grid.layout import Copy, PackedLayout, PatchLayout
-from gpu_worker.memory.grid.patches import Cells, Domain, Patch, lattice_of, lifted, position
-from gpu_worker.memory.partition import HeldArray, Partition
-from gpu_worker.memory.spill_files import spilled, store, sync
 from gpu_worker.protocol.errors import OutOfMemory
 from gpu_worker.protocol.grids import ExchangeStep, GridShape, Halo, Iterated, IterateStep, Phase, StencilStep
 from gpu_worker.protocol.messages import Field

@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 
 from gpu_worker.device.base import Source
+from gpu_worker.device.memory.grid.boxes import Box
+from gpu_worker.device.memory.grid.patches import Cells, Domain
+from gpu_worker.exchange.base import JoinedWorld
 from gpu_worker.execution.grid.context import THREADS, GridContext, Operation
 from gpu_worker.execution.grid.stencils import region
-from gpu_worker.memory.grid.boxes import Box
-from gpu_worker.memory.grid.patches import Cells, Domain
-from gpu_worker.worlds.base import JoinedWorld
 
 SOURCE = Source((Path(__file__).parent / "checks.cu").read_text(), file="checks.cu")
 

@@ -10,12 +10,12 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from gpu_worker.device.base import Device
-from gpu_worker.memory.grid.patches import Domain
+from gpu_worker.device.memory.grid.patches import Domain
+from gpu_worker.exchange.base import JoinedWorld
 from gpu_worker.protocol import exchange_kinds
 from gpu_worker.protocol.errors import PartitionMissing, PlanUnknown, VisparkError, WorldLost
 from gpu_worker.protocol.grids import GridShape
 from gpu_worker.protocol.grids import World as Wanted
-from gpu_worker.worlds.base import JoinedWorld
 
 #: Domains kept; the one used least recently goes first.
 KEPT = 16

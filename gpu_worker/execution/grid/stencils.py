@@ -12,11 +12,11 @@ import numpy as np
 
 from gpu_worker.device.base import Device, Source, Stream
 from gpu_worker.device.base import Late as Given
+from gpu_worker.device.memory.grid.boxes import AXES, Box, Triple, shells
+from gpu_worker.device.memory.grid.patches import Cells, Domain, Patch, lifted
 from gpu_worker.execution.grid.context import GridContext, Operation
 from gpu_worker.execution.grid.exchange import Exchange, Late
 from gpu_worker.execution.streams import RIMS
-from gpu_worker.memory.grid.boxes import AXES, Box, Triple, shells
-from gpu_worker.memory.grid.patches import Cells, Domain, Patch, lifted
 from gpu_worker.protocol.errors import LaunchError, PlanError
 from gpu_worker.protocol.messages import Argument, ArrayArgument, ScalarArgument, StencilLaunch, Value
 

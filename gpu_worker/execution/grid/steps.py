@@ -13,16 +13,17 @@ from contextlib import ExitStack
 import numpy as np
 
 from gpu_worker.device.base import Buffer, Device, Source
+from gpu_worker.device.memory.grid.boxes import Box, Triple
+from gpu_worker.device.memory.grid.layout import BlockWindow, Copy, PackedLayout, PatchLayout, packed
+from gpu_worker.device.memory.grid.patches import Cells, Domain, lattice_of, lifted, position
+from gpu_worker.device.memory.partition import Block, HeldArray, Partition
+from gpu_worker.exchange.base import JoinedWorld, RecordedExchange
 from gpu_worker.execution.grid.context import GridContext, Operation
 from gpu_worker.execution.grid.iterate import Loop, StencilSource, Stepper
 from gpu_worker.execution.grid.loop_graph import LoopRoute
 from gpu_worker.execution.grid.reductions import Reading, Reduction
 from gpu_worker.execution.grid.state import Grids
 from gpu_worker.execution.progress import Progress
-from gpu_worker.memory.grid.boxes import Box, Triple
-from gpu_worker.memory.grid.layout import BlockWindow, Copy, PackedLayout, PatchLayout, packed
-from gpu_worker.memory.grid.patches import Cells, Domain, lattice_of, lifted, position
-from gpu_worker.memory.partition import Block, HeldArray, Partition
 from gpu_worker.protocol.errors import PlanError
 from gpu_worker.protocol.grids import (
     ExchangeStep,
@@ -35,7 +36,6 @@ from gpu_worker.protocol.grids import (
     WindowStep,
 )
 from gpu_worker.protocol.messages import Field, StencilLaunch
-from gpu_worker.worlds.base import JoinedWorld, RecordedExchange
 
 #: Blocks by the partition's number and the place among its blocks.
 Blocks = dict[tuple[int, int], Block]

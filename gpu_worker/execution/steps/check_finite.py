@@ -8,12 +8,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from gpu_worker.device.base import Source
+from gpu_worker.device.memory.partition import HeldArray, Partition
+from gpu_worker.exchange.base import JoinedWorld
 from gpu_worker.execution.run_context import BlockForm, RunContext
 from gpu_worker.execution.step_handlers import StepHandler, handles
-from gpu_worker.memory.partition import HeldArray, Partition
 from gpu_worker.protocol.errors import NotFinite, Place, PlanError
 from gpu_worker.protocol.plans import CheckFiniteStep
-from gpu_worker.worlds.base import JoinedWorld
 
 _SOURCE = Source("""
 // How many words are left from the first one on whose exponent has all bits set, as those of NaN and infinities have.

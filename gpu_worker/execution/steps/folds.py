@@ -10,13 +10,13 @@ from typing import TypeVar
 import numpy as np
 
 from gpu_worker.device.base import Device
+from gpu_worker.device.memory.partition import Partition
 from gpu_worker.execution import folds, key_totals
 from gpu_worker.execution.folder import Folder, chunk_of
 from gpu_worker.execution.piece_folds import PieceFolder
 from gpu_worker.execution.plan_checks import check_folds, check_groups, check_over
 from gpu_worker.execution.run_context import RunContext
 from gpu_worker.execution.step_handlers import Cuts, StepHandler, every_row, handles
-from gpu_worker.memory.partition import Partition
 from gpu_worker.protocol.messages import Field, FoldByKeyStep, FoldInsideStep, FoldStep, Launch, Plan
 
 _WholeMessage = TypeVar("_WholeMessage", bound=FoldStep | FoldByKeyStep)

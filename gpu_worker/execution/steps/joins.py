@@ -9,13 +9,13 @@ from functools import partial
 import numpy as np
 
 from gpu_worker.device.base import Buffer
+from gpu_worker.device.memory.partition import HeldArray, Partition
 from gpu_worker.execution.plan_checks import require
 from gpu_worker.execution.radix_sort import MOST_ROWS, TILE, key_type
 from gpu_worker.execution.row_chunks import row_bytes
 from gpu_worker.execution.row_keys import RowKeys, table_of
 from gpu_worker.execution.run_context import RunContext
 from gpu_worker.execution.step_handlers import Cuts, StepHandler, every_row, handles
-from gpu_worker.memory.partition import HeldArray, Partition
 from gpu_worker.protocol.errors import KeysRefused, OutOfMemory, PlanError
 from gpu_worker.protocol.messages import Field, Launch
 from gpu_worker.protocol.plans import JoinByKeyStep, Plan

@@ -9,6 +9,7 @@ from functools import partial
 import numpy as np
 
 from gpu_worker.device.base import Buffer, Device
+from gpu_worker.device.memory.partition import HeldArray, Partition
 from gpu_worker.execution.keyed_rows import RowOrder, unordered
 from gpu_worker.execution.plan_checks import require
 from gpu_worker.execution.radix_sort import MOST_ROWS
@@ -23,7 +24,6 @@ from gpu_worker.execution.steps.keys import KeyedStep, refuse_nan
 from gpu_worker.execution.steps.node_keys import NodeKeys, check_reach
 from gpu_worker.execution.steps.node_wave_exchange import NodeWaveExchange
 from gpu_worker.execution.steps.wave_exchange import Moved, WaveExchange
-from gpu_worker.memory.partition import HeldArray, Partition
 from gpu_worker.protocol.errors import KeysRefused, OutOfMemory, PlanError
 from gpu_worker.protocol.messages import Field, Launch, Plan
 from gpu_worker.protocol.plans import KeyBounds, PartitionByKeyStep

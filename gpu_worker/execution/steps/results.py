@@ -7,12 +7,12 @@ from functools import partial
 
 import numpy as np
 
+from gpu_worker.device.memory.partition import Partition
+from gpu_worker.device.memory.tiers import PLACES
 from gpu_worker.execution.plan_checks import check_over, require
 from gpu_worker.execution.run_context import BlockForm, RunContext
 from gpu_worker.execution.step_handlers import ByPlanes, Cuts, KeepingHandler, StepHandler, every_row, handles
 from gpu_worker.execution.tier_copies import copied_below
-from gpu_worker.memory.partition import Partition
-from gpu_worker.memory.tiers import PLACES
 from gpu_worker.protocol.errors import PlanError
 from gpu_worker.protocol.messages import FetchStep, Field, KeepStep, Launch, Plan
 

@@ -10,6 +10,7 @@ from functools import partial
 import numpy as np
 
 from gpu_worker.device.base import Buffer
+from gpu_worker.device.memory.partition import HeldArray, Partition
 from gpu_worker.execution import sampling
 from gpu_worker.execution.keyed_rows import RowOrder, ordered
 from gpu_worker.execution.plan_checks import require
@@ -17,7 +18,6 @@ from gpu_worker.execution.radix_sort import MOST_ROWS
 from gpu_worker.execution.run_context import RunContext
 from gpu_worker.execution.step_handlers import Cuts, StepHandler, every_row, handles
 from gpu_worker.execution.steps.keys import order_of
-from gpu_worker.memory.partition import HeldArray, Partition
 from gpu_worker.protocol.errors import PlanError
 from gpu_worker.protocol.messages import Field, Launch, Plan
 from gpu_worker.protocol.plans import NumberRowsStep, SampleRowsStep, SelectRowsStep

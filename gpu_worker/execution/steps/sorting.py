@@ -10,6 +10,7 @@ from operator import attrgetter
 
 import numpy as np
 
+from gpu_worker.device.memory.partition import HeldArray, Partition
 from gpu_worker.execution.radix_sort import SORTING_BYTES, RadixSort
 from gpu_worker.execution.row_chunks import row_bytes
 from gpu_worker.execution.row_keys import RowKeys, key_arrays
@@ -19,7 +20,6 @@ from gpu_worker.execution.step_handlers import handles
 from gpu_worker.execution.steps.keys import KeyedStep, refuse_nan
 from gpu_worker.execution.steps.partitioning import PartitionByKeyHandler
 from gpu_worker.execution.steps.wave_exchange import WaveExchange
-from gpu_worker.memory.partition import HeldArray, Partition
 from gpu_worker.protocol.plans import PartitionByKeyStep, SortByKeyStep
 
 #: The copies of rows that a sort, and a fold of what it gives, have at once.

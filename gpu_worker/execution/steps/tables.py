@@ -8,6 +8,8 @@ from dataclasses import replace
 import numpy as np
 
 from gpu_worker.device.base import Device, Stream
+from gpu_worker.device.memory.partition import Block, HeldArray, Partition
+from gpu_worker.exchange.base import JoinedWorld
 from gpu_worker.execution import key_totals, partial_folds
 from gpu_worker.execution.held_tables import KEYS, TABLE, VALUES
 from gpu_worker.execution.node_tables import joined_by_all
@@ -16,13 +18,11 @@ from gpu_worker.execution.plan_checks import dtype_of, require
 from gpu_worker.execution.radix_sort import RowKernels
 from gpu_worker.execution.run_context import RunContext
 from gpu_worker.execution.step_handlers import KeepingHandler, handles
-from gpu_worker.memory.partition import Block, HeldArray, Partition
 from gpu_worker.protocol.errors import KeysRefused, PlanError
 from gpu_worker.protocol.messages import Field, KeepStep, Plan
 from gpu_worker.protocol.payload import field_bytes
 from gpu_worker.protocol.plans import KeepTableStep
 from gpu_worker.system.failpoints import failpoint
-from gpu_worker.worlds.base import JoinedWorld
 
 #: A Python int that is folded is exact while sizes stay below this.
 _SAFE = 2.0 ** 62

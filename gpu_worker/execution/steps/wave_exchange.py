@@ -10,13 +10,13 @@ from typing import Protocol
 import numpy as np
 
 from gpu_worker.device.base import Device
+from gpu_worker.device.memory.partition import Block, HeldArray, Partition
+from gpu_worker.device.memory.spill_files import store, sync
 from gpu_worker.execution.radix_sort import MOST_ROWS
 from gpu_worker.execution.row_chunks import row_bytes
 from gpu_worker.execution.row_exchange import OrderedExchange, RowExchange
 from gpu_worker.execution.row_keys import RowKeys, in_order
 from gpu_worker.execution.run_context import RunContext
-from gpu_worker.memory.partition import Block, HeldArray, Partition
-from gpu_worker.memory.spill_files import store, sync
 from gpu_worker.protocol.errors import OutOfMemory, PlanError
 from gpu_worker.protocol.payload import aligned
 from gpu_worker.protocol.plans import PartitionByKeyStep

@@ -15,7 +15,7 @@ import numpy as np
 
 from tests.property.differential import data
 from tests.property.differential.probe import EXACT, Equal, Probe
-from vispark.records.layout import STARTS
+from vispark.data.records.layout import STARTS
 from vispark.translate import ElementField, ElementSpec
 
 #: The operations that keep a dtype, by NumPy's letter for its kind.

@@ -1,6 +1,6 @@
 """Recorded functions that the translator reads: mapped over elements, or folded inside records.
 
-Their steps are made for runs of them at once, by :mod:`vispark.lower.fusion`.
+Their steps are made for runs of them at once, by :mod:`vispark.plan.lower.fusion`.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from functools import cached_property
 
 from gpu_worker.protocol.messages import FoldInsideStep
 from vispark.errors import Place, PlanError
-from vispark.fold import FoldSpec
-from vispark.fold.inside import fold_inside
 from vispark.plan.cuda_source import ArrayValue
+from vispark.plan.fold import FoldSpec
+from vispark.plan.fold.inside import fold_inside
 from vispark.plan.loop_call import reaches_out
 from vispark.plan.map_call import MapSpec, after_map, given, resolve_maps
 from vispark.plan.operation import GridPlanBuilder, OperatorOutput, PlanBuilder, PlanNode, RecordedOperation

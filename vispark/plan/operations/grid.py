@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from gpu_worker.protocol.grids import WindowStep
+from vispark.data.grid.selection import CellSelection
 from vispark.errors import Place, PlanError
-from vispark.grid.selection import CellSelection
 from vispark.plan.cuda_source import ArrayValue
 from vispark.plan.loop_call import LoopSpec
 from vispark.plan.operation import GridPlanBuilder, OperatorOutput, PlanBuilder, RecordedOperation

@@ -21,12 +21,12 @@ from gpu_worker.protocol.messages import (
     Value,
 )
 from vispark._utils.lazy import LazyModule
+from vispark.data.records.layout import RecordLayout
 from vispark.errors import Place, PlanError
 from vispark.plan.cuda_source import ArrayValue, Kernels
 from vispark.plan.map_call import MapSpec
 from vispark.plan.operation import OperatorOutput, PlanBuilder, RecordedOperation
 from vispark.plan.slots import ArgumentRef
-from vispark.records.layout import RecordLayout
 from vispark.translate import ElementField
 from vispark.translate.codegen.scalar.interface import KernelParameter, TracedCall
 

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from gpu_worker.protocol.messages import ExecStep, Launch, Signature
+from vispark.data.records.layout import PLACES, RAGGED, RecordLayout
 from vispark.errors import LaunchError, Place
 from vispark.plan.cuda_source import ArrayValue
 from vispark.plan.exec_call import ExecSpec
 from vispark.plan.exec_launch import compiler_checks, resolve
 from vispark.plan.operation import GridPlanBuilder, OperatorOutput, PlanBuilder, RecordedOperation, has_halos
 from vispark.plan.slots import ArgumentRef, SlotTable
-from vispark.records.layout import PLACES, RAGGED, RecordLayout
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from gpu_worker.protocol.messages import KeysStep, Signature, Step, ValuesStep
+from vispark.data.records import RecordLayout
+from vispark.data.records.layout import fields_in
 from vispark.plan.operation import (
     KEYS,
     VALUES,
@@ -16,8 +18,6 @@ from vispark.plan.operation import (
     stays_on_host,
     takes_pairs_of_call,
 )
-from vispark.records import RecordLayout
-from vispark.records.layout import fields_in
 
 
 @dataclass(frozen=True)

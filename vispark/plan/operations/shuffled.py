@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from vispark.data.records import RecordLayout
 from vispark.plan.operation import RecordedOperation
-from vispark.records import RecordLayout
 
 
 @dataclass(frozen=True)

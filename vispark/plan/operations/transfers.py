@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gpu_worker.protocol.messages import ToHostStep
+from vispark.data.records import RecordLayout
 from vispark.plan.operation import GridPlanBuilder, PlanBuilder, PlanNode, RecordedOperation
-from vispark.records import RecordLayout
 
 
 @dataclass(frozen=True)

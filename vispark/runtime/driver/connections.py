@@ -13,9 +13,9 @@ from gpu_worker.protocol import messages
 from gpu_worker.protocol.messages import Ran, Reach, Release, Request, Retain
 from gpu_worker.protocol.payload import Data, Payload
 from gpu_worker.protocol.transport_kinds import TransportKind
+from vispark.data.records.partition_schema import PartitionSchema
 from vispark.errors import Fenced, WorkerError, WorkerLost, WorkerUnavailable, WorldLost
-from vispark.lower.executable import Invocation
-from vispark.records.partition_schema import PartitionSchema
+from vispark.plan.lower.executable import Invocation
 from vispark.runtime.driver.awaited_plans import AwaitedPlans
 from vispark.runtime.driver.pipeline import PendingRequest, RequestPipeline
 from vispark.runtime.driver.way import Learn, Sent, TokenPlace

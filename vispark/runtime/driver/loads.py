@@ -10,7 +10,6 @@ from pyspark import RDD, SparkContext, StorageLevel
 
 from vispark.errors import VisparkError
 from vispark.plan.ops import DatasetId, LogicalPlan
-from vispark.profiling import profiler as profiling
 from vispark.runtime.driver.executor_gpus import refresh
 from vispark.runtime.driver.garbage_collector import GarbageCollector
 from vispark.runtime.driver.progress import showing
@@ -21,6 +20,7 @@ from vispark.runtime.driver.worker import Workers
 from vispark.runtime.executor.task_input import reading_whole
 from vispark.runtime.executor.tasks import HandingBack, LoadTask, checked
 from vispark.runtime.identity import Credentials, PartitionHandle
+from vispark.runtime.profiling import profiler as profiling
 from vispark.runtime.task_errors import attempts_of_a_task
 
 log = logging.getLogger(__name__)

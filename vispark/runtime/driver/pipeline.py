@@ -33,7 +33,7 @@ from gpu_worker.protocol.payload import (
 from gpu_worker.protocol.plans import KEPT_PLANS
 from gpu_worker.protocol.shared import BufferLease, set_current_pool
 from vispark.errors import Fenced, PartitionMissing, PlanUnknown, ProtocolError, VisparkError, WorkerLost
-from vispark.lower.executable import Invocation
+from vispark.plan.lower.executable import Invocation
 from vispark.runtime.driver.awaited_plans import AwaitedPlans
 
 _P = ParamSpec("_P")

@@ -14,11 +14,11 @@ from functools import cached_property
 
 from gpu_worker.protocol.messages import FoldByKeyStep, FoldStep
 from vispark._utils.bounded import BoundedCache
-from vispark.lower.executable import Executable
-from vispark.lower.grid import lowering
-from vispark.lower.stages import RequestedOutput
+from vispark.data.records.partition_schema import PartitionSchema
+from vispark.plan.lower.executable import Executable
+from vispark.plan.lower.grid import lowering
+from vispark.plan.lower.stages import RequestedOutput
 from vispark.plan.ops import DatasetId, LogicalPlan, PlanNode, place_of
-from vispark.records.partition_schema import PartitionSchema
 from vispark.runtime.identity import WorkerAddress
 
 #: The most plans that are kept, and the most of one shape whose kernels were made for other numbers.

@@ -12,11 +12,10 @@ from gpu_worker.protocol import exchange_kinds
 from gpu_worker.protocol.grids import World
 from gpu_worker.protocol.messages import Save
 from vispark.errors import VisparkError, WorldLost
-from vispark.lower.executable import Executable, Invocation
 from vispark.options import Options
 from vispark.plan import ops
+from vispark.plan.lower.executable import Executable, Invocation
 from vispark.plan.ops import DatasetId, LogicalPlan
-from vispark.profiling import profiler as profiling
 from vispark.runtime.driver.plan_cache import DistributedExecutable
 from vispark.runtime.driver.residency import Residencies, Residency
 from vispark.runtime.driver.snapshot_replicas import copies
@@ -25,6 +24,7 @@ from vispark.runtime.driver.way import Sent, TokenPlace
 from vispark.runtime.driver.worker import Worker, Workers
 from vispark.runtime.driver.worlds import OpenEnd, Worlds
 from vispark.runtime.identity import WorkerAddress
+from vispark.runtime.profiling import profiler as profiling
 
 
 class PlanSender:

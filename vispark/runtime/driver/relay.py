@@ -13,9 +13,9 @@ from gpu_worker.protocol.messages import Abandon, Ran, Request
 from gpu_worker.protocol.payload import Data, results
 from gpu_worker.protocol.system import refused
 from vispark._utils.callers import called_from, user_call
+from vispark.data.records.partition_schema import PartitionSchema
 from vispark.errors import PartitionMissing, VisparkError, WorldLost
-from vispark.lower.executable import Invocation
-from vispark.records.partition_schema import PartitionSchema
+from vispark.plan.lower.executable import Invocation
 from vispark.runtime.driver.pipeline import PendingRequest
 from vispark.runtime.driver.spark_errors import CALL_FAILED
 from vispark.runtime.driver.way import Carried, Learn, RunTask, Sent, TokenPlace

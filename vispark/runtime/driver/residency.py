@@ -14,8 +14,8 @@ from pyspark import RDD
 from gpu_worker.protocol.errors import KeysRefused
 from gpu_worker.protocol.grids import Iterated
 from gpu_worker.protocol.messages import Ran
+from vispark.data.records.partition_schema import PartitionSchema
 from vispark.plan.ops import DatasetId, LogicalPlan
-from vispark.records.partition_schema import PartitionSchema
 from vispark.runtime.driver.loop_pacing import ChunkController
 from vispark.runtime.driver.plan_cache import PlacementKey, PlanCache
 from vispark.runtime.driver.release_queue import Released

@@ -8,9 +8,9 @@ from typing import Any
 from gpu_worker.protocol.messages import FoldByKeyStep, Folded, FoldStep, Ran
 from gpu_worker.protocol.payload import Data
 from gpu_worker.protocol.plans import KeyBounds
-from vispark.lower.executable import Executable
-from vispark.records import Keyring
-from vispark.records.partition_schema import PartitionSchema
+from vispark.data.records import Keyring
+from vispark.data.records.partition_schema import PartitionSchema
+from vispark.plan.lower.executable import Executable
 
 
 @dataclass

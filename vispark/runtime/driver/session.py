@@ -26,6 +26,7 @@ from gpu_worker.client.connection import machine
 from gpu_worker.protocol.errors import KeysRefused
 from gpu_worker.protocol.plans import KeyBounds
 from vispark._utils.callers import user_line
+from vispark.data.records.partition_schema import PartitionSchema
 from vispark.errors import (
     Fenced,
     OptionError,
@@ -36,16 +37,13 @@ from vispark.errors import (
     WorkerLost,
     WorkerUnavailable,
 )
-from vispark.lower.executable import Executable
-from vispark.lower.stages import KEEP, RequestedOutput, after_start
 from vispark.options import Options
 from vispark.plan import ops
+from vispark.plan.lower.executable import Executable
+from vispark.plan.lower.stages import KEEP, RequestedOutput, after_start
 from vispark.plan.operation import tables_of
 from vispark.plan.ops import DatasetId, LineageWalker, LogicalPlan, PlanNode
 from vispark.plan.references import TableReference
-from vispark.profiling import journal, watch
-from vispark.profiling import profiler as profiling
-from vispark.records.partition_schema import PartitionSchema
 from vispark.runtime.driver import publications
 from vispark.runtime.driver.executor_gpus import assigned
 from vispark.runtime.driver.garbage_collector import GarbageCollector
@@ -66,6 +64,8 @@ from vispark.runtime.driver.way import LOST, Sent
 from vispark.runtime.driver.worker import Worker, Workers, as_answered, await_all, raise_gravest, trying
 from vispark.runtime.driver.worlds import Worlds
 from vispark.runtime.identity import Credentials, PartitionHandle, WorkerAddress
+from vispark.runtime.profiling import journal, watch
+from vispark.runtime.profiling import profiler as profiling
 
 log = logging.getLogger(__name__)
 

@@ -12,12 +12,12 @@ from pyspark import RDD, SparkContext
 
 from vispark._utils.callers import call_site, user_call
 from vispark.plan.ops import LogicalPlan
-from vispark.profiling import watch
 from vispark.runtime.driver.interrupts import interruptibly
 from vispark.runtime.driver.release_queue import Released
 from vispark.runtime.driver.retry import check_open
 from vispark.runtime.driver.spark_errors import SPARK_JOB_FAILED, reraise, worker_crashed
 from vispark.runtime.identity import Credentials
+from vispark.runtime.profiling import watch
 
 log = logging.getLogger(__name__)
 

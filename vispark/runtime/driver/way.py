@@ -11,9 +11,9 @@ from pyspark import RDD
 from gpu_worker.protocol.frozen import dataclass
 from gpu_worker.protocol.messages import Ran, Request
 from gpu_worker.protocol.payload import Data
+from vispark.data.records.partition_schema import PartitionSchema
 from vispark.errors import Fenced, PartitionMissing, WorkerLost, WorldLost
-from vispark.lower.executable import Invocation
-from vispark.records.partition_schema import PartitionSchema
+from vispark.plan.lower.executable import Invocation
 from vispark.runtime.driver.pipeline import PendingRequest, RequestPipeline
 from vispark.runtime.executor.relay_tasks import Ask, Relay
 

@@ -17,12 +17,11 @@ from gpu_worker.protocol import messages
 from gpu_worker.protocol.messages import Ran, Reach, Request
 from gpu_worker.protocol.payload import Data
 from gpu_worker.protocol.transport_kinds import AUTO, TransportKind, choose, wants_address
+from vispark.data.records.partition_schema import PartitionSchema
 from vispark.errors import VisparkError, WorkerError
-from vispark.lower.executable import Executable, Invocation
+from vispark.plan.lower.executable import Executable, Invocation
 from vispark.plan.operation import functions_of
 from vispark.plan.ops import DatasetId, LogicalPlan
-from vispark.profiling import profiler
-from vispark.records.partition_schema import PartitionSchema
 from vispark.runtime.driver.awaited_plans import AwaitedPlans
 from vispark.runtime.driver.connections import POLL_MS, WorkerConnections
 from vispark.runtime.driver.pipeline import PendingRequest
@@ -30,6 +29,7 @@ from vispark.runtime.driver.relay import DeferredMessages, RelayedWay
 from vispark.runtime.driver.way import LOST, RunTask, Sent, TokenPlace, WorkerWay
 from vispark.runtime.executor.client import contents
 from vispark.runtime.identity import Credentials, WorkerAddress
+from vispark.runtime.profiling import profiler
 from vispark.translate.codegen.scalar.interface import SHARED_LIMIT
 from vispark.translate.frontend import index_faults
 

@@ -22,10 +22,10 @@ from gpu_worker.protocol import messages
 from gpu_worker.protocol.messages import Ran, Run
 from gpu_worker.protocol.payload import Data, Payload, results
 from gpu_worker.protocol.wire import close_all, error_of
+from vispark.data.records import Packed, RecordLayout
+from vispark.data.records.partition_schema import PartitionSchema
 from vispark.errors import Fenced, OutOfMemory, VisparkError, WorkerError, WorkerLost
-from vispark.lower.executable import Invocation
-from vispark.records import Packed, RecordLayout
-from vispark.records.partition_schema import PartitionSchema
+from vispark.plan.lower.executable import Invocation
 from vispark.runtime.executor.assigned_gpus import executor_process
 from vispark.runtime.executor.chunked_upload import PIECES_FROM, Pieces, chunk_space
 from vispark.runtime.identity import Credentials

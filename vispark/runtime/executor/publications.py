@@ -11,9 +11,9 @@ from pyspark import TaskContext
 from gpu_worker.client.connection import Client, administer, machine
 from gpu_worker.protocol.messages import Attach, AttachedVrdd, ListPublications, PublicationDetails
 from gpu_worker.protocol.wire import close_all
+from vispark.data.records.partition_schema import PartitionSchema
 from vispark.errors import PublicationLost, VisparkError, WorkerUnavailable
 from vispark.plan.operation import AttachedPublication, DatasetId
-from vispark.records.partition_schema import PartitionSchema
 from vispark.runtime.executor.assigned_gpus import executor_id
 from vispark.runtime.executor.client import answered, contents
 from vispark.runtime.identity import Credentials, PartitionHandle, WorkerAddress

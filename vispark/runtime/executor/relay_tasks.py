@@ -12,7 +12,7 @@ from gpu_worker.protocol import messages
 from gpu_worker.protocol.messages import Reply, Request, Status
 from gpu_worker.protocol.wire import close_all
 from vispark.errors import VisparkError, WorldLost
-from vispark.lower.executable import Invocation
+from vispark.plan.lower.executable import Invocation
 from vispark.runtime.executor.client import answered, forget, local_client, run
 from vispark.runtime.identity import Credentials, WorkerAddress
 

@@ -16,6 +16,8 @@ from pyspark import TaskContext
 from gpu_worker.client.connection import Client, machine
 from gpu_worker.protocol.messages import Ran
 from gpu_worker.protocol.payload import Data
+from vispark.data.records import Packed, pack, pack_as
+from vispark.data.records.partition_schema import PartitionSchema
 from vispark.errors import (
     CompileError,
     DeviceUnavailable,
@@ -28,19 +30,17 @@ from vispark.errors import (
     VisparkError,
     WorkerUnavailable,
 )
-from vispark.lower.executable import Invocation
-from vispark.lower.grid import lowering
-from vispark.lower.stages import FETCH, KEEP, RequestedOutput
 from vispark.plan import ops
+from vispark.plan.lower.executable import Invocation
+from vispark.plan.lower.grid import lowering
+from vispark.plan.lower.stages import FETCH, KEEP, RequestedOutput
 from vispark.plan.operation import functions_of
 from vispark.plan.ops import CompressedLineage, DatasetId, LogicalPlan
-from vispark.profiling.profiler import TaskSeconds
-from vispark.records import Packed, pack, pack_as
-from vispark.records.partition_schema import PartitionSchema
 from vispark.runtime.executor.assigned_gpus import executor_id
 from vispark.runtime.executor.client import answered, held, local_client, run
 from vispark.runtime.executor.publications import attach_here
 from vispark.runtime.identity import Credentials, PartitionHandle, WorkerAddress
+from vispark.runtime.profiling.profiler import TaskSeconds
 from vispark.runtime.task_errors import task_error
 from vispark.translate.frontend import index_faults
 

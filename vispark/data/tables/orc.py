@@ -1,0 +1,120 @@
+"""ORC files as RDDs, by stripes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark import RDD, SparkContext
+
+from vispark._utils.boundary import brief
+from vispark.data.tables import files
+from vispark.data.tables.arrow import pa, require
+from vispark.data.tables.files import FileFooter, FileFormat, FilePart, FileSlice
+from vispark.data.tables.orc_stripes import Stripe, stripes
+from vispark.data.tables.selection import Columns, Selection
+
+
+@brief
+def read_orc(sc: SparkContext, path: str | os.PathLike[str], columns: Columns | None = None, *, filter: Any = None,
+             dtype: Any = None, nulls: Any = "error", minPartitions: int | None = None,
+             blocks: bool = False, ragged: bool = False) -> RDD[Any]:
+    """Read ORC files, one record a row, by stripes.
+
+    Everything is as in :func:`read_parquet`, but that no stripe is left out by statistics, that each is decoded as a
+    whole, and that the size of a partition is that of the files' bytes.
+
+    Parameters
+    ----------
+    sc, path, columns, filter, dtype, nulls, minPartitions, blocks, ragged
+        As of :func:`read_parquet`.
+
+    Returns
+    -------
+    RDD
+        What :func:`from_dataframe` gives for the same columns.
+
+    Raises
+    ------
+    PlanError, RecordError
+        As :func:`read_parquet` does.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile, pyarrow, pyarrow.orc
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "points.orc")
+    >>> pyarrow.orc.write_table(pyarrow.table({"x": [1.0, 2.0, 3.0], "k": [1, 2, 3]}), path)
+    >>> read_orc(sc, path, "x", filter=[("k", ">", 1)]).cache("GPU").vmap(lambda x: 2 * x).collect()
+    [np.float64(4.0), np.float64(6.0)]
+    """
+    require("read_orc")
+    return files.read(sc, path, OrcFormat(), columns=columns, dtype=dtype, nulls=nulls, filter=filter,
+                      minPartitions=minPartitions, blocks=blocks, ragged=ragged)
+
+
+@dataclass(frozen=True)
+class OrcFormat(FileFormat):
+    """ORC, whose parts are stripes."""
+
+    name = "ORC"
+    part = "stripe"
+
+    def footer(self, path: str, selection: Selection | None, filter: Any) -> FileFooter:
+        with _opened(path) as source:
+            file = pa.orc.ORCFile(source)
+            schema = files.columns_of(path, file.schema)
+            if selection is None or not file.nrows:
+                return FileFooter(path, schema, ())
+            share = len(selection.columns) / max(1, sum(len(list(kind.leaves(name))) for name, kind in schema))
+            return FileFooter(path, schema, tuple(
+                FilePart(number, each.rows, int(share * (each.stop - each.start)), each.start, each.stop)
+                for number, each in enumerate(stripes(source, file) or _alike(file))))
+
+    def batches(self, slices: Sequence[FileSlice], selection: Selection,
+                filter: Any) -> Iterator[tuple[FileSlice, Any]]:
+        path = slices[0].path
+        files.check_schema(selection, self.footer(path, None, None), "the first file")
+        with _opened(path) as source:
+            file = pa.orc.ORCFile(source)
+            names = _at_least_one(file, files.names_to_read(file.schema.names, selection, filter))
+            for each in slices:
+                for batch in files.chosen(path, _stripe(file, each, names), selection, filter):
+                    yield each, batch
+
+    def masks(self, slices: Sequence[FileSlice], filter: Any) -> Iterator[tuple[FileSlice, Any]]:
+        path = slices[0].path
+        with _opened(path) as source:
+            file = pa.orc.ORCFile(source)
+            names = _at_least_one(file, files.names_to_read(file.schema.names, None, filter))
+            for each in slices:
+                for mask in files.mask_of(path, _stripe(file, each, names), filter):
+                    yield each, mask
+
+
+def _stripe(file: Any, each: FileSlice, names: list[str]) -> Any:
+    """Return the columns of a slice's rows of a stripe."""
+    if each.part.number >= file.nstripes:
+        raise pa.ArrowInvalid(f"there is no stripe {each.part.number} any more")
+    found = file.read_stripe(each.part.number, columns=names)
+    if each.part.rows >= 0 and found.num_rows != each.part.rows:
+        raise pa.ArrowInvalid(f"stripe {each.part.number} has not {each.part.rows} rows any more")
+    start, stop = each.rows(found.num_rows)
+    return found.slice(start, stop - start)
+
+
+def _at_least_one(file: Any, names: list[str]) -> list[str]:
+    """Return names of columns to read; without any, where directories give what is wanted, a stripe has no rows."""
+    return names or file.schema.names[:1]
+
+
+def _alike(file: Any) -> list[Stripe]:
+    """Return stripes of unknown rows, as long as each other."""
+    length = file.content_length // max(1, file.nstripes)
+    return [Stripe(-1, number * length, (number + 1) * length) for number in range(file.nstripes)]
+
+
+def _opened(path: str) -> Any:
+    system, inside = files.arrow_file(path)
+    return system.open_input_file(inside)

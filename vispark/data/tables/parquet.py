@@ -1,0 +1,199 @@
+"""Parquet files as RDDs, by row groups."""
+
+from __future__ import annotations
+
+import functools
+import operator
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark import RDD, SparkContext
+
+from vispark._utils.boundary import brief
+from vispark.data.tables import files
+from vispark.data.tables.arrow import pa, require
+from vispark.data.tables.directories import values_of
+from vispark.data.tables.files import FileFooter, FileFormat, FilePart, FileSlice
+from vispark.data.tables.selection import Columns, Selection
+
+#: How Arrow scans a row group: so many rows at once, in this thread alone.
+_SCAN = {"batch_size": 1 << 16, "use_threads": False, "batch_readahead": 0, "fragment_readahead": 0}
+
+_KEPT = "kept"
+
+
+@brief
+def read_parquet(sc: SparkContext, path: str | os.PathLike[str], columns: Columns | None = None, *,
+                 filter: Any = None, dtype: Any = None, nulls: Any = "error", minPartitions: int | None = None,
+                 blocks: bool = False, ragged: bool = False) -> RDD[Any]:
+    """Read Parquet files, one record a row.
+
+    The Python workers read whole row groups of the columns that are wanted; ``cache("GPU")`` takes the arrays without
+    making single records of them. Row groups are packed into partitions of at most
+    ``spark.sql.files.maxPartitionBytes`` bytes; one of more is cut by rows, for which each of its tasks decodes what
+    comes before its own rows, too.
+
+    Parameters
+    ----------
+    sc : SparkContext
+        Where the RDD belongs.
+    path : str or path
+        A file, a directory, a pattern, or several with commas between. Without a scheme, of each node's own file
+        system; with one, what fsspec knows. Directories called ``name=value``, as ``partitionBy`` of a DataFrame's
+        writer makes them, are columns, which ``filter`` may name too.
+    columns, dtype, nulls
+        As of :func:`from_dataframe`. No other column is read.
+    filter : pyarrow.compute.Expression or list of tuples, optional
+        Which rows are wanted, such as ``pyarrow.compute.field("x") > 0`` or ``[("x", ">", 0), ("k", "in", [1, 2])]``,
+        whose conditions all hold. Row groups of which statistics say that there are none are not read.
+    minPartitions : int, optional
+        At least so many partitions, for which row groups are cut where they are fewer.
+    blocks : bool
+        Whether a partition is a single record: an array with a row for each row, or a dict of them.
+    ragged : bool
+        As of :func:`from_dataframe`: whether columns of lists give 1-D arrays of several lengths. Not with ``blocks``.
+
+    Returns
+    -------
+    RDD
+        What :func:`from_dataframe` gives for the same columns.
+
+    Raises
+    ------
+    PlanError
+        If pyarrow is missing, there is no such file, one cannot be read, or an argument does not fit; at an action, if
+        a file vanished or changed since. It names the file.
+    RecordError
+        If a column holds no numbers, or has another type in another file; it names file and column. At an action,
+        if there is a null or arrays differ in length; it names file, row group and row.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile, pyarrow, pyarrow.parquet
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "points.parquet")
+    >>> pyarrow.parquet.write_table(pyarrow.table({"x": [1.0, 2.0, 3.0], "k": [1, 2, 3]}), path)
+    >>> read_parquet(sc, path, filter=[("k", ">", 1)]).cache("GPU").vmap(lambda x, k: x * k).collect()
+    [np.float64(4.0), np.float64(9.0)]
+    """
+    require("read_parquet")
+    return files.read(sc, path, ParquetFormat(), columns=columns, dtype=dtype, nulls=nulls, filter=filter,
+                      minPartitions=minPartitions, blocks=blocks, ragged=ragged)
+
+
+@dataclass(frozen=True)
+class ParquetFormat(FileFormat):
+    """Parquet, whose parts are row groups."""
+
+    name = "Parquet"
+    part = "row group"
+
+    def footer(self, path: str, selection: Selection | None, filter: Any) -> FileFooter:
+        fragment = _fragment(path)
+        schema = _schema(path, fragment)
+        chosen = fragment if filter is None else fragment.subset(filter, schema=schema)
+        metadata = fragment.metadata
+        numbers = [] if selection is None else _column_numbers(metadata, selection)
+        parts = []
+        for number in sorted(group.id for group in chosen.row_groups) if selection is not None else ():
+            group = metadata.row_group(number)
+            columns = [group.column(column) for column in numbers]
+            nbytes = sum(column.total_uncompressed_size for column in columns)
+            if group.num_rows:
+                starts = [column.dictionary_page_offset or column.data_page_offset for column in columns]
+                stops = [start + column.total_compressed_size for start, column in zip(starts, columns, strict=True)]
+                parts.append(FilePart(number, group.num_rows, nbytes or group.total_byte_size, min(starts, default=0),
+                                      max(stops, default=0)))
+        return FileFooter(path, files.columns_of(path, fragment.physical_schema), tuple(parts))
+
+    def batches(self, slices: Sequence[FileSlice], selection: Selection,
+                filter: Any) -> Iterator[tuple[FileSlice, Any]]:
+        path = slices[0].path
+        fragment = _fragment(path)
+        files.check_schema(selection, self.footer(path, None, None), "the first file")
+        names = _plain_names(fragment, path, selection) if filter is None else None
+        file = None if names is None else pa.parquet.ParquetFile(path, metadata=fragment.metadata)
+        for each in slices:
+            group = fragment.subset(row_group_ids=[each.part.number])
+            if group.metadata.row_group(each.part.number).num_rows != each.part.rows:
+                raise pa.ArrowInvalid(f"row group {each.part.number} has not {each.part.rows} rows any more")
+            found = _sliced(group, each, selection, filter) if file is None or each.count > 1 else \
+                _whole(file, each.part.number, names)
+            for batch in found:
+                yield each, batch
+
+
+    def masks(self, slices: Sequence[FileSlice], filter: Any) -> Iterator[tuple[FileSlice, Any]]:
+        fragment = _fragment(slices[0].path)
+        schema = _schema(slices[0].path, fragment)
+        for each in slices:
+            group = fragment.subset(row_group_ids=[each.part.number])
+            for batch in _own(each, group.scanner(schema, columns={_KEPT: filter}, **_SCAN).to_batches()):
+                yield each, batch.column(0)
+
+
+def _fragment(path: str) -> Any:
+    system, inside = files.arrow_file(path)
+    given = [pa.compute.field(name) == value for name, value in values_of(path).items()]
+    format = pa.dataset.ParquetFileFormat()
+    if not given:
+        return format.make_fragment(inside, system)
+    return format.make_fragment(inside, system, functools.reduce(operator.and_, given))
+
+
+def _plain_names(fragment: Any, path: str, selection: Selection) -> list[str] | None:
+    """Return the names of the selected columns where each is a whole column of a local file; else None."""
+    names, own = [spec.path[0] for spec in selection.columns], fragment.physical_schema.names
+    is_plain = "://" not in path and all(len(spec.path) == 1 and "." not in spec.path[0] and spec.type.kind != "vector"
+                                         and own.count(spec.path[0]) == 1 for spec in selection.columns)
+    return names if is_plain else None
+
+
+def _whole(file: Any, number: int, names: Any) -> Iterator[Any]:
+    """Yield the batches of a row group's columns, which together take less time than by a scanner."""
+    for batch in file.read_row_group(number, columns=names, use_threads=False).to_batches():
+        yield batch.select(names)
+
+
+def _schema(path: str, fragment: Any) -> Any:
+    """Return the columns of a file, with those that its directories give."""
+    schema = fragment.physical_schema
+    for name, value in values_of(path).items():
+        if name not in schema.names:
+            schema = schema.append(pa.field(name, pa.scalar(value).type))
+    return schema
+
+
+def _column_numbers(metadata: Any, selection: Selection) -> list[int]:
+    """Return the numbers of a file's columns that hold the selected ones."""
+    paths = [spec.path for spec in selection.columns]
+    names = [tuple(metadata.schema.column(number).path.split(".")) for number in range(metadata.num_columns)]
+    return [number for number, name in enumerate(names) if any(name[:len(path)] == path for path in paths)]
+
+
+def _sliced(group: Any, each: FileSlice, selection: Selection, filter: Any) -> Iterator[Any]:
+    """Yield the batches of a slice's rows that a filter keeps."""
+    columns = {f"v{number}": pa.compute.field(*spec.path) for number, spec in enumerate(selection.columns)}
+    schema = _schema(each.path, group)
+    if each.count == 1:
+        yield from group.scanner(schema, columns=columns, filter=filter, **_SCAN).to_batches()
+        return
+    # The filter as a column, as a filtered batch does not say which rows it has.
+    if filter is not None:
+        columns[_KEPT] = filter
+    for part in _own(each, group.scanner(schema, columns=columns, **_SCAN).to_batches()):
+        yield part if filter is None else part.filter(part.column(_KEPT)).select(range(len(selection.columns)))
+
+
+def _own(each: FileSlice, batches: Iterator[Any]) -> Iterator[Any]:
+    """Yield the rows of a slice out of the batches of its row group."""
+    start, stop = each.rows(each.part.rows)
+    position = 0
+    for batch in batches:
+        low, high = max(start - position, 0), min(stop - position, batch.num_rows)
+        position += batch.num_rows
+        if low < high:
+            yield batch.slice(low, high - low)
+        if position >= stop:
+            return
