@@ -147,6 +147,8 @@ class Refusals:
                              "VISPARK_RUNTIME_DIR": str(self.directory / "rt"),
                              "VISPARK_FAILPOINTS": str(self.directory)}
         self._numbers = iter(range(100, 1 << 30))
+        #: Numbers of values that may be there still: what was refused came to no release.
+        self._passing: list[int] = []
 
     @contextlib.contextmanager
     def running(self) -> Iterator[Refusals]:
@@ -195,9 +197,15 @@ class Refusals:
     def put(self, client: Client, number: int) -> None:
         self.run(client, PUT, (number,), BLOCK)
 
+    def number(self) -> int:
+        """A number that no value has had; what has it goes, at the latest in the look after a refusal."""
+        number = next(self._numbers)
+        self._passing.append(number)
+        return number
+
     def load(self, client: Client) -> None:
         """A load, of a value that goes."""
-        number = next(self._numbers)
+        number = self.number()
         self.put(client, number)
         client.request(Release(client.next_number(), (number,)))
 
@@ -231,7 +239,7 @@ class Refusals:
     def grid(self, client: Client) -> None:
         """A grid that comes, a step that is kept, a loop, and their going."""
         grid = GridBench(RemoteBench(client))
-        number, other = next(self._numbers), next(self._numbers)
+        number, other = self.number(), self.number()
         grid.put(number, CELLS)
         grid.worker.run(grid.plan(*STEP, KeepStep(1, "u", "device")), (number, other))
         right = np.allclose(grid.fetch(other), spread(CELLS), rtol=1e-6) and \
@@ -242,7 +250,7 @@ class Refusals:
 
     def churn(self, client: Client) -> None:
         """Values that come, are copied to the host, and go."""
-        number, other = next(self._numbers), next(self._numbers)
+        number, other = self.number(), self.number()
         self.run(client, PUT_ON_HOST, (number,), BLOCK)
         self.put(client, number)
         self.run(client, TO_HOST, (number, other))
@@ -321,6 +329,8 @@ class Refusals:
                 self.churn(client)
                 self.exec(client)
                 self.grid(client)
+                client.request(Release(client.next_number(), tuple(self._passing)))
+                self._passing.clear()
         except PartitionMissing as error:
             found, said = "lost", str(error)
         except (VisparkError, AssertionError) as error:
