@@ -143,6 +143,6 @@ def defaults_file() -> Path:
 
 def _own_path(variables: Mapping[str, str]) -> str:
     """Return the folder of vispark where this Python finds it by the working directory alone, as in a checkout."""
-    root = str(Path(__file__).resolve().parents[2])
+    root = str(Path(__file__).resolve().parents[3])
     is_installed = any(Path(each).resolve() == Path(root) for each in sys.path if each) and "site-packages" in root
     return "" if is_installed or root in variables.get("PYTHONPATH", "").split(os.pathsep) else root
