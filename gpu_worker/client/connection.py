@@ -13,13 +13,12 @@ import signal
 import socket
 import ssl
 import threading
+import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, NoReturn
-
-from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_delay, wait_exponential
+from typing import Any, TypeVar
 
 from gpu_worker.client.transport import Endpoint, Transport, greeted, transport_to
 from gpu_worker.protocol.errors import (
@@ -54,6 +53,8 @@ from gpu_worker.system.paths import machine as machine
 _log = logging.getLogger(__name__)
 
 _RENEWAL_SECONDS = 1.0
+#: Between two greetings, in seconds.
+_FIRST_PAUSE, _LAST_PAUSE = 0.02, 1.0
 
 #: The number of no request: what comes then can only say what went wrong.
 _NOBODY = -1
@@ -64,6 +65,9 @@ _memories = itertools.count(1)
 
 def _transport(runtime_dir: str | None, reach: Reach | None, start: bool, timeout: float, name: str = "") -> Transport:
     return transport_to(Endpoint(locate(runtime_dir), reach, start, timeout), name)
+
+
+_Greeted = TypeVar("_Greeted")
 
 
 def _greet(transport: Transport, hello: Hello, of: object) -> tuple[Connection, Any]:
@@ -298,13 +302,10 @@ def connect(hello: Hello, *, runtime_dir: str | None = None, reach: Reach | None
     """
     found = _transport(runtime_dir, reach, start, timeout, transport)
     found.endpoint.directory.session_socket(hello.session)
-    for attempt in _attempts(found):
-        with attempt:
-            connection, welcome = _greet(found, hello, Greeting)
-            if welcome.version != VERSION:
-                connection.close()
-                raise ProtocolError(f"the worker speaks version {welcome.version} of the protocol and this client "
-                                    f"{VERSION}")
+    connection, welcome = _until_greeted(found, lambda: _greet(found, hello, Greeting))
+    if welcome.version != VERSION:
+        connection.close()
+        raise ProtocolError(f"the worker speaks version {welcome.version} of the protocol and this client {VERSION}")
     return Client(connection, welcome, str(found.endpoint.directory.path), hello, found)
 
 
@@ -343,9 +344,7 @@ class Lease:
         self.close()
 
     def _acquire(self) -> tuple[Connection, str]:
-        for attempt in _attempts(self._transport):
-            with attempt:
-                connection, leased = _greet(self._transport, self._hello, AdminReply)
+        connection, leased = _until_greeted(self._transport, lambda: _greet(self._transport, self._hello, AdminReply))
         return connection, leased.worker
 
     def _hold(self) -> None:
@@ -418,16 +417,17 @@ def fate_of(death: Death) -> str:
 
 # -- connecting -------------------------------------------------------------------------------------------------------
 
-def _attempts(transport: Transport) -> Retrying:
-    """Return the retry loop of a greeting; a connection that breaks in between is taken for that of a process or a
-    daemon that just died.
+def _until_greeted(transport: Transport, greet: Callable[[], _Greeted]) -> _Greeted:
+    """Greet again, in growing pauses, while a connection breaks as that of a process or a daemon that just died does.
     """
-    seconds = transport.endpoint.timeout
-
-    def unavailable(state: RetryCallState) -> NoReturn:
-        cause = state.outcome.exception() if state.outcome else None
-        raise WorkerUnavailable(f"no GPU worker answered {transport} within {seconds:g} s: {cause}",
-                                detail=transport.log_tail()) from cause
-
-    return Retrying(retry=retry_if_exception_type(WorkerLost), stop=stop_after_delay(seconds),
-                    wait=wait_exponential(multiplier=0.02, max=1.0), retry_error_callback=unavailable)
+    seconds, pause = transport.endpoint.timeout, _FIRST_PAUSE
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            return greet()
+        except WorkerLost as error:
+            if time.monotonic() >= end:
+                raise WorkerUnavailable(f"no GPU worker answered {transport} within {seconds:g} s: {error}",
+                                        detail=transport.log_tail()) from error
+        time.sleep(pause)
+        pause = min(2 * pause, _LAST_PAUSE)

@@ -8,5 +8,5 @@ wheel=${VISPARK_WHEEL:?is not set: the wheel of vispark, a path in a volume or i
 # Without dependencies that the runtime has, as its PySpark must stay as it is; with those of the extra cuda.
 /databricks/python/bin/python -m pip install --no-cache-dir --no-deps "$wheel"
 /databricks/python/bin/python -m pip install --no-cache-dir 'msgpack>=1.0.8' 'click>=8.1' 'rich>=13' 'platformdirs>=4' \
-    'tenacity>=8.2' 'cryptography>=42' 'cuda-core[cu13]' 'cuda-bindings[all]==13.*'
+    'cryptography>=42' 'cuda-core[cu13]' 'cuda-bindings[all]==13.*'
 /databricks/python/bin/python -m gpu_worker gpus

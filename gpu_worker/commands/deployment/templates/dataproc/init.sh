@@ -26,7 +26,7 @@ python=$(command -v /opt/conda/default/bin/python || command -v python3.11 || co
     exit 1
 }
 "$python" -m pip install --no-cache-dir --no-deps "$folder/$(basename "$wheel")"
-"$python" -m pip install --no-cache-dir 'msgpack>=1.0.8' 'click>=8.1' 'rich>=13' 'platformdirs>=4' 'tenacity>=8.2' \
+"$python" -m pip install --no-cache-dir 'msgpack>=1.0.8' 'click>=8.1' 'rich>=13' 'platformdirs>=4' \
     'cryptography>=42' 'cuda-core[cu13]' 'cuda-bindings[all]==13.*'
 # Of extras, too, what they need alone: the wheel with its extras would bring a PySpark beside that of Spark.
 needed=$("$python" - "$extras" <<"END"
