@@ -20,12 +20,12 @@ from benchmarks.results import Group
 from gpu_worker.device.base import Buffer, Device
 from vispark import stencil
 from vispark.translate import (
-    Around,
-    Beyond,
     ChainPart,
+    ChainSurroundings,
     ElementField,
     Stencil,
     StencilKernel,
+    Surroundings,
     parted,
     specialise_chain,
     specialise_stencil,
@@ -151,7 +151,7 @@ def of_steps(device: Device, shape: tuple[int, int, int], samples: int, done: Ca
     args, steps = (heat.NUMBER,), 3
     part = ChainPart(trace(heat.heat, args), (ElementField("", "float32"),), args)
     single = specialise_stencil(part.function, part.fields, args, dims=3)
-    kernel = specialise_steps([part] * steps, Around((("", ("kept",) * 6),), (steps,) * 3))
+    kernel = specialise_steps([part] * steps, Surroundings((("", ("kept",) * 6),), (steps,) * 3))
     values, nbytes = single.values(part.function, args), 2 * int(np.prod(shape)) * 4
     group = _group("kernels, three steps of heat", shape, samples, device)
     with Patch(device, shape, kernel.halo) as patch:
@@ -171,7 +171,7 @@ def of_chains(device: Device, shape: tuple[int, int], samples: int, done: Callab
     """Measure an iteration of Navier-Stokes in as few passes as are made of it, against its maps one by one."""
     fields = tuple(ElementField(name, "float32") for name in flow.FIELDS)
     parts = [ChainPart(trace(function, args), fields, args) for function, args in flow.PHASES]
-    beyond = Beyond(tuple((field.name, ("0.0f",) * 4) for field in fields), (8, 8))
+    beyond = ChainSurroundings(tuple((field.name, ("0.0f",) * 4) for field in fields), (8, 8))
     singles = [specialise_stencil(part.function, fields, part.args, dims=2) for part in parts]
     values = [kernel.values(part.function, part.args) for kernel, part in zip(singles, parts, strict=True)]
     group, first, cases = _group("kernels, chains of Navier-Stokes", shape, samples, device), 0, []

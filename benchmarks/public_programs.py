@@ -19,7 +19,7 @@ from vispark.errors import VisparkError
 from vispark.migrate.advice import ON_DEVICE, Qualification
 from vispark.migrate.errors import UNKNOWN
 from vispark.migrate.from_source import qualify_source
-from vispark.migrate.run_command import WholeWay, whole_way
+from vispark.migrate.run_command import RunAnswer, whole_way
 from vispark.migrate.sites import SourceProgram
 
 LIST = Path(__file__).with_suffix(".toml")
@@ -135,7 +135,7 @@ def said(answer: Qualification) -> str:
     return "; ".join(list(reasons)[:2]) or (answer.notes[0] if answer.notes else "no loop over RDDs")
 
 
-def _ran(way: WholeWay) -> tuple[str, str, str]:
+def _ran(way: RunAnswer) -> tuple[str, str, str]:
     verdicts = dict.fromkeys(each["verdict"] for loop in way.document["qualification"]["loops"]
                              for each in loop["advice"] if each["verdict"] in ON_DEVICE)
     what = ", ".join(verdicts) or "nothing of a loop runs on the device"

@@ -112,9 +112,9 @@ def shapes(sc: SparkContext, held: VRDD, iteration: int) -> None:
 def sessions(sc: SparkContext, held: VRDD, iteration: int) -> None:
     """A session of another application's beside this one: its lease, its device process, a question, and its end."""
     greeting = Hello(version=VERSION, role="driver", session=f"{_SESSIONS}{iteration}", secret=os.urandom(32),
-                     application="soak", anchor=os.getpid(),
+                     application="soak", client_pid=os.getpid(),
                      options=SessionOptions("null", 0, 10.0, "", "info"))
-    with open_lease(replace(greeting, role="lease", anchor=0)), connect(greeting) as client:
+    with open_lease(replace(greeting, role="lease", client_pid=0)), connect(greeting) as client:
         client.request(Report(client.next_number()))
     finish(greeting)
 

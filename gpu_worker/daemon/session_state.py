@@ -5,7 +5,7 @@ daemon, and the only outside thing is the clock, which is injected. Nothing here
 
 The lease. While a driver's lease connection is open, its session lives; when the last one closes, the session ends
 ``options.lease`` seconds later unless the driver leases it again. A session whose driver never leased it here (it
-cannot reach this node, or the daemon was replaced) lives while an anchor process of one of its clients lives, and then
+cannot reach this node, or the daemon was replaced) lives while a process of one of its clients lives, and then
 ``options.lease`` seconds more.
 
 Epochs number a session's device processes, upwards. A session starts above all numbers that were in use before, also
@@ -73,7 +73,7 @@ Instruction = Start | Watch | End
 @dataclass
 class SessionState:
     """State of one application's session. ``leased`` says that its driver has held a lease, ``lapsed`` since when none
-    is held; ``gpus`` are the addresses of the devices that Spark assigned to an executor, by its anchor. ``ended``
+    is held; ``gpus`` are the addresses of the devices that Spark assigned to an executor, by its process. ``ended``
     counts its processes that ended, ``faults`` those that a kernel ended.
     """
 
@@ -85,7 +85,7 @@ class SessionState:
     running: bool = False
     leases: int = 0
     leased: bool = False
-    anchors: set[int] = field(default_factory=set)
+    client_pids: set[int] = field(default_factory=set)
     gpus: dict[int, tuple[str, ...]] = field(default_factory=dict)
     lapsed: float | None = None
     deaths: dict[int, Death] = field(default_factory=dict)
@@ -100,7 +100,7 @@ class SessionState:
 
     @property
     def renewed(self) -> bool:
-        return self.leases > 0 if self.leased else bool(self.anchors)
+        return self.leases > 0 if self.leased else bool(self.client_pids)
 
 
 class SessionStateMachine:
@@ -147,10 +147,10 @@ class SessionStateMachine:
             session.leased = True
             self._renew(session)
             return []
-        if hello.anchor and hello.gpus:
-            session.gpus[hello.anchor] = tuple(sorted({*session.gpus.get(hello.anchor, ()), *hello.gpus}))
+        if hello.client_pid and hello.gpus:
+            session.gpus[hello.client_pid] = tuple(sorted({*session.gpus.get(hello.client_pid, ()), *hello.gpus}))
         # Whoever greets is then handed on to the session's process.
-        return [*self._anchored(session, [hello.anchor]), *self._started(session)]
+        return [*self._watched(session, [hello.client_pid]), *self._started(session)]
 
     def visit(self, name: str) -> list[Instruction]:
         """Hand a TCP peer that names a session on to the session's process, which asks for the secret.
@@ -182,10 +182,10 @@ class SessionStateMachine:
             session.leases = max(session.leases - 1, 0)
             self._renew(session)
 
-    def anchor_gone(self, name: str, pid: int) -> None:
-        """Record that an anchor process of a session's client ended, and renew the session's expiry."""
+    def client_process_ended(self, name: str, pid: int) -> None:
+        """Record that the process of a session's client ended, and renew the session's expiry."""
         if name in self._sessions:
-            self._sessions[name].anchors.discard(pid)
+            self._sessions[name].client_pids.discard(pid)
             self._sessions[name].gpus.pop(pid, None)
             self._renew(self._sessions[name])
 
@@ -206,7 +206,7 @@ class SessionStateMachine:
         session = self._add(SessionState(found.session, found.application, found.options, found.secret, found.epoch,
                                          True,
                                          endpoint=found.endpoint))
-        return self._anchored(session, found.anchors)
+        return self._watched(session, found.client_pids)
 
     def expire(self) -> list[Instruction]:
         """End the sessions whose lease has run out by now."""
@@ -253,7 +253,7 @@ class SessionStateMachine:
             assert session.epoch <= self._last_epoch
             assert session.leases >= 0 and (session.leased or not session.leases)
             assert (session.lapsed is None) == session.renewed
-            assert session.gpus.keys() <= session.anchors
+            assert session.gpus.keys() <= session.client_pids
             assert len(session.deaths) <= _DEATHS_KEPT and max(session.deaths, default=0) <= session.epoch
 
     # -- helpers ------------------------------------------------------------------------------------------------------
@@ -289,9 +289,9 @@ class SessionStateMachine:
             self._empty_since = self._clock()
         return End(name)
 
-    def _anchored(self, session: SessionState, pids: Iterable[int]) -> list[Instruction]:
-        new = sorted({pid for pid in pids if pid} - session.anchors)
-        session.anchors.update(new)
+    def _watched(self, session: SessionState, pids: Iterable[int]) -> list[Instruction]:
+        new = sorted({pid for pid in pids if pid} - session.client_pids)
+        session.client_pids.update(new)
         # A greeting counts as a sign of life even where nothing else renews the lease.
         if not session.leased:
             session.lapsed = None
@@ -336,8 +336,8 @@ def check(hello: Hello) -> None:
     checked_session(hello.session)
     if not 16 <= len(hello.secret) <= 64:
         raise ProtocolError(f"a session's secret has 16 to 64 bytes, not {len(hello.secret)}")
-    if not 0 <= hello.anchor < 1 << 31:
-        raise ProtocolError(f"an anchor is a process's number or 0, not {hello.anchor}")
+    if not 0 <= hello.client_pid < 1 << 31:
+        raise ProtocolError(f"a client's process is a number or 0, not {hello.client_pid}")
     if len(hello.reach) > MAX_HOST:
         raise ProtocolError(f"a node's address has at most {MAX_HOST} characters, not {len(hello.reach)}")
     if len(hello.gpus) > MAX_GPUS or not all(0 < len(address) <= MAX_ADDRESS for address in hello.gpus):

@@ -1,4 +1,4 @@
-"""Supervisor of device processes, leases and anchors of all sessions, by the decisions of
+"""Supervisor of device processes, leases and client processes of all sessions, by the decisions of
 :mod:`gpu_worker.daemon.session_state`.
 """
 
@@ -94,7 +94,7 @@ class Supervisor:
         self._unended: deque[Callable[[], None]] = deque()
         self._snapshots = SnapshotStore()
         self.publications = PublicationStore(time.monotonic)
-        self._anchors: dict[Watch, int] = {}
+        self._client_processes: dict[Watch, int] = {}
         self._lock = threading.Lock()
         self._opening = threading.Lock()
         self._stopped = False
@@ -162,7 +162,7 @@ class Supervisor:
 
         first = coming()
         endpoint = self._endpoint(hello) if hello.reach else None
-        message = HandOver(0, hello.role, hello.anchor, endpoint, self._gpus(hello))
+        message = HandOver(0, hello.role, hello.client_pid, endpoint, self._gpus(hello))
         self._hand_over(hello.session, first, coming, message, client)
 
     def visit(self, session: str, client: socket.socket) -> None:
@@ -436,15 +436,15 @@ class Supervisor:
     def _carry_out(self, instructions: list[Instruction]) -> None:
         for instruction in instructions:
             if isinstance(instruction, Watch):
-                self._watch_anchor(instruction)
+                self._watch_client(instruction)
             elif isinstance(instruction, End):
                 self._end(instruction)
 
     def _end(self, end: End) -> None:
         with self._lock:
             coming, before = self._processes.pop(end.session, None), self._endings.get(end.session)
-            for watch in [watch for watch in self._anchors if watch.session == end.session]:
-                self._forget_anchor(watch)
+            for watch in [watch for watch in self._client_processes if watch.session == end.session]:
+                self._forget_client(watch)
             ending: Future[None] = Future()
             self._endings[end.session] = ending
         self._unended.append(partial(self._end_session, end.session, coming, before, ending))
@@ -499,9 +499,9 @@ class Supervisor:
         self._directory.session_socket(name).unlink(missing_ok=True)
         self._directory.session_crash_record(name).unlink(missing_ok=True)
 
-    def _watch_anchor(self, watch: Watch) -> None:
+    def _watch_client(self, watch: Watch) -> None:
         with ExitStack() as undo:
-            undo.callback(self._anchor_unknown, watch)
+            undo.callback(self._client_unknown, watch)
             try:
                 pidfd = os.pidfd_open(watch.pid)
             except OSError as error:
@@ -510,23 +510,23 @@ class Supervisor:
                 return
             undo.callback(os.close, pidfd)
             with self._lock, system_call("the end of an executor"):
-                self._watcher.watch(pidfd, partial(self._anchor_gone, watch))
-                self._anchors[watch] = pidfd
+                self._watcher.watch(pidfd, partial(self._client_gone, watch))
+                self._client_processes[watch] = pidfd
             undo.pop_all()
 
-    def _anchor_unknown(self, watch: Watch) -> None:
+    def _client_unknown(self, watch: Watch) -> None:
         with self._lock:
-            self._sessions.anchor_gone(watch.session, watch.pid)
+            self._sessions.client_process_ended(watch.session, watch.pid)
 
-    def _anchor_gone(self, watch: Watch) -> None:
+    def _client_gone(self, watch: Watch) -> None:
         with self._lock:
             # The session may have ended just now, and another one may watch the same process.
-            if watch in self._anchors and has_ended(self._anchors[watch]):
-                self._forget_anchor(watch)
-                self._sessions.anchor_gone(watch.session, watch.pid)
+            if watch in self._client_processes and has_ended(self._client_processes[watch]):
+                self._forget_client(watch)
+                self._sessions.client_process_ended(watch.session, watch.pid)
 
-    def _forget_anchor(self, watch: Watch) -> None:
-        pidfd = self._anchors.pop(watch)
+    def _forget_client(self, watch: Watch) -> None:
+        pidfd = self._client_processes.pop(watch)
         self._watcher.forget(pidfd)
         os.close(pidfd)
 

@@ -15,7 +15,7 @@ from gpu_worker.execution.folder import Folder
 from gpu_worker.execution.launches import Entry, Launches, variant_of, works_of
 from gpu_worker.execution.partial_folds import PartitionFold
 from gpu_worker.execution.wave_deals import Runs, WaveDeals, WaveFold, works_in
-from gpu_worker.execution.work_folds import Left
+from gpu_worker.execution.work_folds import PartialAccumulators
 from gpu_worker.protocol.messages import Launch, MapFoldStep, Out
 
 #: The bytes that the works of a fold leave at once; where one leaves more, those of one.
@@ -111,7 +111,7 @@ class FoldLaunches:
         return found
 
     def _fold(self, step: MapFoldStep, device: Device, entries: Sequence[Entry], inside: bool,
-              alone: bool = False) -> tuple[Folder, list[Left]]:
+              alone: bool = False) -> tuple[Folder, list[PartialAccumulators]]:
         """Launch a group's kernel and join the accumulators of its works: in the entries' results, or in arrays to copy
         out.
 
@@ -129,7 +129,7 @@ class FoldLaunches:
             dealt = self._rounds(step, device, entries, folder, partials)
         else:
             dealt = self.launches.launch(step, device, entries, make_partials)
-        left: list[Left] = []
+        left: list[PartialAccumulators] = []
         dtypes = work_folds.results_of(launch) if inside or alone else [""] * len(launch.partials)
         if inside:
             bounds = works.starts(dealt, len(entries))
@@ -213,7 +213,7 @@ def _in_rounds(launch: Launch, device: Device, entries: Sequence[Entry]) -> bool
     return len(works_of(launch, device, entries)) * _left_bytes(launch) > _ROUND_BYTES
 
 
-def _left(step: MapFoldStep, launch: Launch, left: Sequence[Left], folder: Folder,
+def _left(step: MapFoldStep, launch: Launch, left: Sequence[PartialAccumulators], folder: Folder,
           counts: Mapping[int, int]) -> PartitionFold:
     """Return the partial result of a fold of partitions with some numbers of records."""
     index = next(iter(counts)) if len(counts) == 1 else -1

@@ -23,7 +23,7 @@ _MAX_GRID = 65535
 
 
 @dataclass(frozen=True)
-class Left:
+class PartialAccumulators:
     """Joined accumulators of one array that thread blocks left: elements of a result, or accumulators still to join."""
 
     values: np.ndarray
@@ -31,7 +31,7 @@ class Left:
     is_result: bool
 
 
-def left_by_works(step: MapFoldStep, launch: Launch, left: Sequence[Left], folder: Folder, index: int,
+def left_by_works(step: MapFoldStep, launch: Launch, left: Sequence[PartialAccumulators], folder: Folder, index: int,
                   count: int) -> PartitionFold:
     """Return the partial result of a launch's ``partials``, joined; valid once they are copied out."""
     found = PartitionFold(index, count, [], folder)
@@ -64,13 +64,15 @@ def accumulators(folder: Folder, partial: Accumulators, works: int) -> Buffer:
     return folder.allocate(works * partial.width, partial.accumulator)
 
 
-def result(folder: Folder, partials: Sequence[Accumulators], dtypes: Sequence[str]) -> tuple[list[int], list[Left]]:
+def result(folder: Folder, partials: Sequence[Accumulators],
+           dtypes: Sequence[str]) -> tuple[list[int], list[PartialAccumulators]]:
     """Reserve memory as :meth:`piece` does; return device addresses and host parts."""
     buffer, found = piece(folder, partials, dtypes)
     return [buffer.address + one.offset for one in found], found
 
 
-def piece(folder: Folder, partials: Sequence[Accumulators], dtypes: Sequence[str]) -> tuple[Buffer, list[Left]]:
+def piece(folder: Folder, partials: Sequence[Accumulators],
+          dtypes: Sequence[str]) -> tuple[Buffer, list[PartialAccumulators]]:
     """Reserve one piece of device and host memory for joined accumulators; return it, and their places.
 
     Those with a dtype become elements of it.
@@ -84,8 +86,8 @@ def piece(folder: Folder, partials: Sequence[Accumulators], dtypes: Sequence[str
     for partial, of, start, nbytes in zip(partials, dtypes, offsets, sizes, strict=False):
         dtype, width = ACCUMULATORS[partial.accumulator]
         values = host[start:start + nbytes]
-        found.append(Left(values.view(of), start, True) if of else
-                     Left(values.view(dtype).reshape(partial.width, width), start, False))
+        found.append(PartialAccumulators(values.view(of), start, True) if of else
+                     PartialAccumulators(values.view(dtype).reshape(partial.width, width), start, False))
     return buffer, found
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import msgpack
 
 from gpu_worker.protocol.errors import ProtocolError
-from gpu_worker.protocol.skim import LONG_BYTES, Skimmed
+from gpu_worker.protocol.frame_scan import LONG_BYTES, FrameScan
 
 #: Most items in one array; a plan over 100,000 partitions still fits.
 MAX_ITEMS = 1 << 17
@@ -72,7 +72,7 @@ def decode(data: bytes | bytearray | memoryview, of: object) -> typing.Any:
         If ``data`` is not msgpack, is deeper or longer than the caps, or does not match the annotations.
     """
     if len(data) > LONG_BYTES:
-        Skimmed(data).check(of)
+        FrameScan(data).check(of)
     raw = _raw(data)
     try:
         return _codec(of)[1](raw)

@@ -56,7 +56,7 @@ class Configuration:
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """Message by which a running process introduces itself to a daemon; ``anchors`` are those of its clients that live.
+    """Message by which a running process introduces itself to a daemon; ``client_pids`` are its clients that live.
     """
 
     session: str
@@ -65,13 +65,13 @@ class Registration:
     options: SessionOptions
     epoch: int
     pid: int
-    anchors: tuple[int, ...]
+    client_pids: tuple[int, ...]
     endpoint: TcpEndpoint | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class HandOver:
-    """Message with a client's connection, greeted and authenticated; ``anchor`` is 0 if the client has none.
+    """Message with a client's connection, greeted and authenticated; ``client_pid`` is 0 if the client has none.
 
     Of the role :data:`REMOTE` it came over TCP, and is an unauthenticated peer's until it has shown that it is not. The
     ``endpoint`` is the session's, for a remote client and for a client that asked for it. ``gpus`` are the addresses of
@@ -80,7 +80,7 @@ class HandOver:
 
     number: int
     role: str
-    anchor: int
+    client_pid: int
     endpoint: TcpEndpoint | None = None
     gpus: tuple[str, ...] = ()
 

@@ -240,7 +240,7 @@ class Abandon:
 
 
 @dataclass(frozen=True, slots=True)
-class Meet:
+class CheckWorldNodes:
     """Request to check that this node's daemon knows the daemons of all ``workers`` of an MPI world, which it is to
     start.
     """
@@ -260,7 +260,7 @@ class OpenWorld:
     exchange: str
 
 
-Request = Run | Describe | Release | Retain | Report | Restore | HoldCopy | Abandon | Meet | Chunk \
+Request = Run | Describe | Release | Retain | Report | Restore | HoldCopy | Abandon | CheckWorldNodes | Chunk \
     | Publish | Attach | Retract | OpenWorld
 
 
@@ -511,7 +511,7 @@ class Reach:
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """A client's first message. ``anchor`` is a process whose life renews the lease when no driver is connected.
+    """A client's first message. ``client_pid`` is a process whose life renews the lease when no driver is connected.
 
     ``reach`` is this node's address towards a driver on another one, which is to be able to connect there; or empty.
     ``gpus`` are the addresses of the devices that Spark assigned to the executor, where the session is ``scheduled``.
@@ -523,7 +523,7 @@ class Hello:
     session: str
     secret: bytes = field(repr=False)
     application: str
-    anchor: int
+    client_pid: int
     options: SessionOptions
     reach: str = ""
     gpus: tuple[str, ...] = ()

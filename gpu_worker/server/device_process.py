@@ -1,7 +1,7 @@
 """Main loop of a session's device process: it takes connections from the daemon and answers requests until told to end.
 
 It goes on when its daemon dies, and a new daemon adopts it. Without a daemon nobody watches the driver's lease, so the
-process keeps a rule of its own: it lives while a client is connected or an anchor process of one of its clients lives,
+process keeps a rule of its own: it lives while a client is connected or the process of one of its clients lives,
 and then ``options.lease`` seconds more.
 
 It is started with the descriptor of its listening socket as the first argument and its configuration on its standard
@@ -32,8 +32,8 @@ from gpu_worker.protocol.errors import OutOfMemory, OutOfResources, ProtocolErro
 from gpu_worker.protocol.messages import VERSION, Chunk, Done, Greeting, Reply, Request, Welcome
 from gpu_worker.protocol.system import Thread, as_error, start_thread, system_call
 from gpu_worker.protocol.wire import LINGER_SECONDS, Connection, CutOff, close_all, failure_of
-from gpu_worker.server.anchors import Anchors
 from gpu_worker.server.chunk_reader import Asked, ChunkReader
+from gpu_worker.server.client_processes import ClientProcesses
 from gpu_worker.server.handlers import SessionWorker
 from gpu_worker.server.payload_cache import KEPT_SECONDS, Payloads
 from gpu_worker.server.tcp import Guard
@@ -86,7 +86,7 @@ class Service:
         self._lingering: Connection | None = None
         self._chunks = ChunkReader()
         self._clients: dict[socket.socket, threading.Thread] = {}
-        self._anchors = Anchors(self._watcher, self._lock, configuration.options.lease)
+        self._client_processes = ClientProcesses(self._watcher, self._lock, configuration.options.lease)
         self._guard = Guard(configuration)
         self._endpoint: TcpEndpoint | None = None
         self._called = threading.Event()
@@ -110,7 +110,7 @@ class Service:
         while not self._stopping:
             patience = self._patience()
             if patience is not None and patience <= 0:
-                _log.info("no daemon, no client and no anchor for %g s", self._configuration.options.lease)
+                _log.info("no daemon, no connection and no client process for %g s", self._configuration.options.lease)
                 break
             grace = self._grace()
             if grace is not None and grace <= 0:
@@ -146,7 +146,7 @@ class Service:
     def _patience(self) -> float | None:
         """Return the seconds until this process has been unused for its lease; None while it is in use."""
         with self._lock:
-            return self._anchors.patience(is_used=self._daemon is not None or bool(self._clients))
+            return self._client_processes.patience(is_used=self._daemon is not None or bool(self._clients))
 
     def _grace(self) -> float | None:
         """Return the seconds until devices are given back whose executors have ended; None while all have one.
@@ -156,8 +156,8 @@ class Service:
         """
         if not self._configuration.options.scheduled:
             return None
-        left = self._worker.result().unassigned(self._anchors.assigned())
-        grace = self._anchors.grace(is_assigned=not left)
+        left = self._worker.result().unassigned(self._client_processes.assigned())
+        grace = self._client_processes.grace(is_assigned=not left)
         if grace is not None and grace <= 0:
             _log.info("%s: no executor that Spark assigned it to for %g s; the process ends, and the next one takes "
                       "what is assigned then", ", ".join(left), self._configuration.options.lease)
@@ -218,7 +218,7 @@ class Service:
                     self._take(message, descriptors, connection)
         finally:
             self._set_daemon(None)
-            if (self._endpoint is not None or self._anchors.pids()) and not self._stopping:
+            if (self._endpoint is not None or self._client_processes.pids()) and not self._stopping:
                 start_thread(self._have_daemon, name="daemon")
 
     def _have_daemon(self) -> None:
@@ -246,8 +246,8 @@ class Service:
             with self._lock:
                 self._clients[sock] = thread
         try:
-            if message.anchor:
-                self._anchors.watch(message.anchor, message.gpus)
+            if message.client_pid:
+                self._client_processes.watch(message.client_pid, message.gpus)
             # Before the client hears anything: a daemon that gets no answer may hand it to this process's successor.
             self._answer_daemon(connection, Taken(message.number, len(self._clients)))
         finally:
@@ -282,7 +282,7 @@ class Service:
     def _registration(self) -> Registration:
         mine = self._configuration
         return Registration(mine.session, mine.secret, mine.application, mine.options, mine.epoch, os.getpid(),
-                            self._anchors.pids(), self._endpoint)
+                            self._client_processes.pids(), self._endpoint)
 
     def _set_daemon(self, watch: DaemonWatch | None) -> None:
         self._daemon = watch

@@ -30,13 +30,13 @@ from gpu_worker.protocol.messages import (
     Abandon,
     Attach,
     AttachedVrdd,
+    CheckWorldNodes,
     Chunk,
     Describe,
     DescribedVrdd,
     DeviceMemory,
     Done,
     HoldCopy,
-    Meet,
     OpenWorld,
     Publish,
     Ran,
@@ -119,7 +119,8 @@ class SessionWorker:
         self._running: set[int] = set()
         self._handlers: dict[type, Callable[..., Any]] = {Describe: self._describe, Release: self._release,
                                                 Retain: self._retain, Report: self._report,
-                                                Restore: self._restore, Abandon: self._abandon, Meet: self._meet,
+                                                Restore: self._restore, Abandon: self._abandon,
+                                                CheckWorldNodes: self._check_world_nodes,
                                                 Publish: self._publish, Attach: self._attach, Retract: self._retract,
                                                 OpenWorld: self._open_world}
 
@@ -389,7 +390,7 @@ class SessionWorker:
         self._grids.end(request.world)
         return Done(request.number), []
 
-    def _meet(self, request: Meet) -> tuple[Reply, list[int]]:
+    def _check_world_nodes(self, request: CheckWorldNodes) -> tuple[Reply, list[int]]:
         try:
             check_nodes(request.workers)
         except NodeSilent as error:     # which the world's start meets again, and may be over by then

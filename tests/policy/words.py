@@ -27,7 +27,8 @@ _NO_OBJECT = frozenset(["how", "that", "those", "what", "whatever", "when", "whe
 #: Words that once stood for an idea that has a word in the field, with that word. None is part of a name, or of text.
 INSTEAD = {
     "autopsy": "exit status", "autopsies": "exit statuses", "burial": "reaping", "buried": "reaped", "desk": "context",
-    "errand": "garbage collection", "errands": "garbage collection", "greeters": "handshake limiter",
+    "errand": "garbage collection", "errands": "garbage collection", "glimpse": "partial match",
+    "glimpsed": "partially matched", "greeters": "handshake limiter",
     "keeper": "supervisor", "loan": "lease",
     "loans": "leases", "lender": "pool", "regain": "reclaim", "setback": "loss", "setbacks": "losses",
     "shipment": "invocation", "shipments": "invocations", "stranger": "unauthenticated peer",

@@ -168,8 +168,8 @@ def test_a_driver_that_sends_byte_by_byte_over_tcp(runtime: Runtime, bystander: 
             ask(bystander)
         assert slow.recv(64) == b"ready\n"
         others_are_served(runtime, bystander)
-    with visit(bystander.reach, hello(role="driver", anchor=0), 30.0) as connection:
-        greeting = encode(hello(role="driver", anchor=0), Hello)
+    with visit(bystander.reach, hello(role="driver", client_pid=0), 30.0) as connection:
+        greeting = encode(hello(role="driver", client_pid=0), Hello)
         for byte in struct.pack("!IQ", len(greeting), 0) + greeting:
             connection.socket.sendall(bytes([byte]))
             ask(bystander)

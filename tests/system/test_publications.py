@@ -94,7 +94,7 @@ def listed():
 
 
 def test_a_reader_maps_what_an_owner_published_and_goes_on_when_that_is_killed(runtime: Runtime):
-    with runtime.lease(**OWNER) as lease, runtime.client(**OWNER, anchor=0) as owner:
+    with runtime.lease(**OWNER) as lease, runtime.client(**OWNER, client_pid=0) as owner:
         put(owner)
         publish(owner)
         assert np.array_equal(fetched(owner, 1), NUMBERS)
@@ -234,7 +234,7 @@ def test_a_daemon_that_is_killed_gets_publications_back(runtime: Runtime):
 def test_a_daemon_that_is_killed_gets_publications_back_from_a_process_whose_application_is_gone(runtime: Runtime):
     """Which stays for its session's lease; the publication's own goes on behind it."""
     staying = OWNER | {"lease": 60.0}
-    with runtime.lease(**staying) as lease, runtime.client(**staying, anchor=0) as owner:
+    with runtime.lease(**staying) as lease, runtime.client(**staying, client_pid=0) as owner:
         put(owner)
         publish(owner, replace(DETAILS, lease=600.0))
         process = owner.pid
@@ -249,7 +249,7 @@ def test_a_daemon_that_is_killed_gets_publications_back_from_a_process_whose_app
 
 def test_a_daemon_that_is_killed_when_no_process_is_left_takes_the_publication_along(runtime: Runtime):
     lasting = replace(DETAILS, lease=600.0)
-    with runtime.lease(**OWNER) as lease, runtime.client(**OWNER, anchor=0) as owner:
+    with runtime.lease(**OWNER) as lease, runtime.client(**OWNER, client_pid=0) as owner:
         put(owner)
         publish(owner, lasting)
         process = owner.pid

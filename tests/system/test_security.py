@@ -111,7 +111,7 @@ for request in (gpu_worker.protocol.messages.ListPublications(),
 def test_another_user_is_refused_by_a_device_process_too(runtime: Runtime):
     """Its socket is for the daemon, of which there is one at a time; while there is none, others could connect."""
     path = runtime.path / "sessions" / "app.sock"
-    with runtime.client(role="driver", anchor=0) as client:
+    with runtime.client(role="driver", client_pid=0) as client:
         daemon = runtime.daemon()
         os.kill(daemon, signal.SIGKILL)
         assert eventually(lambda: not is_alive(daemon))
@@ -419,7 +419,7 @@ def test_over_tcp_plain_text_is_answered_with_one_line(reach, data: bytes):
 
 
 def test_over_tcp_nothing_is_said_in_the_clear_after_the_first_line(reach):
-    body = encode(hello(role="driver", anchor=0), Hello)
+    body = encode(hello(role="driver", client_pid=0), Hello)
     frame = len(body).to_bytes(4, "big") + bytes(8) + body
     said = rest(knocking(reach, f"vispark {VERSION} app\n".encode() + frame))
     assert b"worker" not in said and b"epoch" not in said and len(said) < 64

@@ -42,7 +42,7 @@ def reach(executor: Client) -> Iterator[Reach]:
 
 
 def visiting(reach: Reach, **changes) -> Client:
-    return connect(hello(role="driver", anchor=0, **changes), reach=reach, timeout=SECONDS)
+    return connect(hello(role="driver", client_pid=0, **changes), reach=reach, timeout=SECONDS)
 
 
 def knocking(reach: Reach, data: bytes) -> socket.socket:
@@ -82,7 +82,7 @@ def test_a_driver_leases_asks_and_ends_its_session(executor: Client):
         assert other.reach.certificate != executor.reach.certificate
         driver = stack.enter_context(visiting(other.reach, session="other"))
         assert driver.pid == other.pid != executor.pid
-        lease = stack.enter_context(open_lease(hello("other", role="lease", anchor=0), reach=other.reach))
+        lease = stack.enter_context(open_lease(hello("other", role="lease", client_pid=0), reach=other.reach))
         found = administer(Status(), runtime_dir=executor.runtime_dir).sessions
         assert [session.lease for session in found if session.session == "other"] == ["driver"]
         os.kill(driver.pid, signal.SIGKILL)
@@ -93,7 +93,7 @@ def test_a_driver_leases_asks_and_ends_its_session(executor: Client):
         with visiting(other.reach, session="other") as again:
             assert again.epoch > driver.epoch
         lease.close()
-        finish(hello("other", role="finish", anchor=0), reach=other.reach)
+        finish(hello("other", role="finish", client_pid=0), reach=other.reach)
         with pytest.raises(WorkerUnavailable, match="no session of this name"):
             visiting(other.reach, session="other")
 

@@ -49,7 +49,7 @@ def executor(runtime: Runtime) -> Iterator[Client]:
 @pytest.fixture
 def way(executor: Client, kind: transport_kinds.TransportKind) -> Way:
     def way(**changes) -> Client:
-        return connect(hello(role="driver", anchor=0, device="host", **changes), runtime_dir=executor.runtime_dir,
+        return connect(hello(role="driver", client_pid=0, device="host", **changes), runtime_dir=executor.runtime_dir,
                        reach=executor.reach if kind.needs_address else None, timeout=SECONDS, transport=kind.name)
     return way
 
@@ -106,10 +106,10 @@ def test_a_process_that_dies_is_told_with_its_fate(way: Way):
 def test_a_lease_is_held_and_a_session_ended(way: Way, executor: Client, kind):
     where = {"runtime_dir": executor.runtime_dir, "reach": executor.reach if kind.needs_address else None,
              "transport": kind.name}
-    with open_lease(hello(role="lease", anchor=0, device="host"), **where):
+    with open_lease(hello(role="lease", client_pid=0, device="host"), **where):
         session, = administer(Status(), runtime_dir=executor.runtime_dir).sessions
         assert session.lease == "driver"
-    finish(hello(role="finish", anchor=0, device="host"), **where)
+    finish(hello(role="finish", client_pid=0, device="host"), **where)
     assert eventually(lambda: not administer(Status(), runtime_dir=executor.runtime_dir).sessions)
 
 
@@ -117,7 +117,7 @@ def test_nobody_there_is_said_in_time(kind, executor: Client, runtime: Runtime):
     reach = executor.reach
     runtime.run("stop")
     with pytest.raises(WorkerUnavailable):
-        connect(hello(role="driver", anchor=0), runtime_dir=executor.runtime_dir, start=False, timeout=2.0,
+        connect(hello(role="driver", client_pid=0), runtime_dir=executor.runtime_dir, start=False, timeout=2.0,
                 reach=reach if kind.needs_address else None, transport=kind.name)
 
 

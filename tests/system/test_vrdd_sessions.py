@@ -43,8 +43,8 @@ from vispark import (
     WorkerUnavailable,
 )
 from vispark.plan.lower.executable import BoundArguments, Executable, Invocation
+from vispark.runtime.driver.channel import TokenPlace
 from vispark.runtime.driver.session import Session
-from vispark.runtime.driver.way import TokenPlace
 from vispark.runtime.executor import relay_tasks
 from vispark.runtime.executor.client import forget, local_client
 from vispark.runtime.executor.relay_tasks import CollectTask, Deferred, Relay

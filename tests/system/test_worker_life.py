@@ -102,7 +102,7 @@ def test_logs_are_printed(runtime: Runtime):
 
 def test_an_idle_daemon_ends_by_itself(runtime: Runtime):
     assert runtime.run("start", "--idle", "2").returncode == 0
-    with runtime.client(lease=0.2, anchor=0):
+    with runtime.client(lease=0.2, client_pid=0):
         time.sleep(0.1)
         assert runtime.daemons()
     assert eventually(lambda: not runtime.daemons())

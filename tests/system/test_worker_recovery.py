@@ -67,7 +67,7 @@ def test_daemon_and_process_die_together(runtime: Runtime):
 
 
 def test_a_lease_brings_the_daemon_back(runtime: Runtime):
-    with runtime.lease(), runtime.client(anchor=0) as client:
+    with runtime.lease(), runtime.client(client_pid=0) as client:
         daemon = runtime.daemon()
         (runtime.path / "daemon.sock").unlink()
         kill(daemon)
@@ -76,9 +76,9 @@ def test_a_lease_brings_the_daemon_back(runtime: Runtime):
         ask(client)
 
 
-def test_a_process_without_daemon_client_and_anchor_ends_itself(runtime: Runtime):
+def test_a_process_without_daemon_client_and_its_process_ends_itself(runtime: Runtime):
     lease = runtime.lease(lease=1.0)        # for as long as the process takes to start
-    with runtime.client(anchor=0, lease=1.0) as client:
+    with runtime.client(client_pid=0, lease=1.0) as client:
         lease.close()
         kill(runtime.daemons()[0])
         time.sleep(1.5)
@@ -88,13 +88,13 @@ def test_a_process_without_daemon_client_and_anchor_ends_itself(runtime: Runtime
     assert runtime.status().sessions == ()
 
 
-def test_an_anchor_keeps_a_process_without_a_daemon(runtime: Runtime):
-    with subprocess.Popen(["sleep", "60"]) as anchor:
-        with runtime.client(anchor=anchor.pid, lease=0.5) as client:
+def test_a_client_process_keeps_a_process_without_a_daemon(runtime: Runtime):
+    with subprocess.Popen(["sleep", "60"]) as process:
+        with runtime.client(client_pid=process.pid, lease=0.5) as client:
             kill(runtime.daemons()[0])
         time.sleep(1.0)
         assert is_alive(client.pid)
-        anchor.kill()
+        process.kill()
     assert eventually(lambda: not is_alive(client.pid))
     runtime.start()
 
@@ -215,27 +215,27 @@ def test_a_driver_that_is_killed_loses_its_session(runtime: Runtime):
 
 
 def test_a_session_lives_while_an_executor_does(runtime: Runtime):
-    with subprocess.Popen(["sleep", "60"]) as anchor:
-        with runtime.client(anchor=anchor.pid, lease=0.5) as client:
+    with subprocess.Popen(["sleep", "60"]) as process:
+        with runtime.client(client_pid=process.pid, lease=0.5) as client:
             pass
         time.sleep(1.5)
         assert is_alive(client.pid)
-        anchor.kill()
+        process.kill()
     assert eventually(lambda: not is_alive(client.pid))
     runtime_sessions = runtime.path / "sessions"
     assert eventually(lambda: not list(runtime_sessions.iterdir()))
 
 
 def test_a_session_may_come_back_while_its_predecessor_is_cleared_away(runtime: Runtime):
-    with runtime.client(anchor=0, lease=1.5) as first:
+    with runtime.client(client_pid=0, lease=1.5) as first:
         os.kill(first.pid, signal.SIGSTOP)
         assert eventually(lambda: not runtime.status().sessions)
-        with runtime.client(anchor=0, lease=30.0) as second:
+        with runtime.client(client_pid=0, lease=30.0) as second:
             assert second.epoch > first.epoch
             ask(second)
             time.sleep(0.5)
             assert (runtime.path / "sessions" / "app.sock").exists()
-            with runtime.client(anchor=0) as third:
+            with runtime.client(client_pid=0) as third:
                 assert third.pid == second.pid
 
 

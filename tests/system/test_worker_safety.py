@@ -68,7 +68,7 @@ def answer(sock: socket.socket, of=Greeting):
     ({"secret": b"t" * 32}, Unauthorized, "another secret"),
     ({"version": VERSION + 1}, ProtocolError, f"version {VERSION + 1} of the protocol and this worker {VERSION}"),
     ({"role": "root"}, ProtocolError, "driver, executor"),
-    ({"anchor": -5}, ProtocolError, "anchor"),
+    ({"client_pid": -5}, ProtocolError, "client's process"),
 ])
 def test_wrong_greetings(worker: Runtime, changes, error, says):
     with pytest.raises(error, match=says):

@@ -77,7 +77,7 @@ numbers = itertools.count()
 
 
 def end(daemon: Daemon, session: str) -> None:
-    finish(hello(session, role="finish", anchor=0), timeout=SECONDS)
+    finish(hello(session, role="finish", client_pid=0), timeout=SECONDS)
     assert eventually(lambda: session not in daemon._supervisor._endings)
 
 
@@ -89,7 +89,7 @@ def serves(session: str) -> None:
 def tried(session: str) -> None:
     """Ask for everything once; whatever is refused is refused with a typed error."""
     for asked in (lambda: administer(Status(), timeout=SECONDS),
-                  lambda: open_lease(hello(session, role="lease", anchor=0), timeout=SECONDS).close(),
+                  lambda: open_lease(hello(session, role="lease", client_pid=0), timeout=SECONDS).close(),
                   lambda: serves(session)):
         with contextlib.suppress(VisparkError):
             asked()
@@ -101,7 +101,7 @@ def tried(session: str) -> None:
     (daemon_module, "start_thread"), (daemon_module, "check_peer"), (daemon_module, "check"), (Supervisor, "lease"),
     (Supervisor, "lease_closed"), (Supervisor, "hand_over"), (Supervisor, "status"), (Supervisor, "_admit"),
                                    (Supervisor, "_carry_out"),
-    (Supervisor, "_watch_anchor"), (Supervisor, "_handed_over"), (SessionStateMachine, "greet"),
+    (Supervisor, "_watch_client"), (Supervisor, "_handed_over"), (SessionStateMachine, "greet"),
                                    (SessionStateMachine, "expire"), (Watcher, "watch"),
     (supervisor, "_report")], ids=lambda where: where[1])
 @pytest.mark.parametrize("defect", [DEFECTS[0], EMFILE], ids=named)
@@ -177,7 +177,7 @@ def test_a_session_for_whose_end_there_is_no_thread_ends_later(daemon: Daemon, m
     serves("first")
     with monkeypatch.context() as patch:
         raised = fail_once(patch, supervisor, "start_thread", OutOfResources("no thread"))
-        finish(hello("first", role="finish", anchor=0), timeout=SECONDS)
+        finish(hello("first", role="finish", client_pid=0), timeout=SECONDS)
         assert raised and eventually(lambda: not daemon._supervisor._endings) and not daemon._supervisor._unended
 
 

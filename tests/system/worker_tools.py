@@ -28,7 +28,7 @@ def hello(session: str = "app", **changes) -> Hello:
     """A greeting; ``device``, ``lease`` and any of the greeting's own fields may be given."""
     options = SessionOptions(changes.pop("device", "null"), 0, changes.pop("lease", 30.0), "", "debug")
     fields = {"version": VERSION, "role": "executor", "session": session, "secret": SECRET,
-              "application": "an application", "anchor": os.getpid(), "options": options}
+              "application": "an application", "client_pid": os.getpid(), "options": options}
     return Hello(**fields | changes)
 
 
@@ -77,7 +77,7 @@ class Runtime:
             yield client
 
     def lease(self, session: str = "app", **changes) -> Lease:
-        return open_lease(hello(session, role="lease", anchor=0, **changes), timeout=SECONDS)
+        return open_lease(hello(session, role="lease", client_pid=0, **changes), timeout=SECONDS)
 
     def status(self) -> StatusReport:
         return administer(Status())

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gpu_worker.exchange.mpi.exit_report import LastWords
+from gpu_worker.exchange.mpi.exit_report import ExitReport
 from gpu_worker.exchange.mpi.messages import Joined, Order
 from gpu_worker.exchange.mpi.world import MpiWorld
 from gpu_worker.protocol.errors import WorldLost
@@ -20,7 +20,7 @@ def test_an_exception_reaches_the_log_and_the_error(tmp_path: Path):
     ours, theirs = socket.socketpair(socket.AF_UNIX)
 
     def fail() -> None:
-        with theirs, LastWords(Connection(theirs), "rank 1", tmp_path / "process.log") as connection:
+        with theirs, ExitReport(Connection(theirs), "rank 1", tmp_path / "process.log") as connection:
             connection.receive(Order)
             raise IndexError("no stage of this number")
 

@@ -12,7 +12,7 @@ from tests.unit.migrate_run_tools import PORTED, recording, run, verdict
 from vispark.migrate import run_command
 from vispark.migrate.cli import main
 from vispark.migrate.compare import NOT_KNOWN
-from vispark.migrate.errors import NO, UNKNOWN, YES, ValidationError, last_words
+from vispark.migrate.errors import NO, UNKNOWN, YES, ValidationError, error_line
 from vispark.migrate.history import History
 from vispark.migrate.kept_answers import keep_port
 from vispark.migrate.unrepeatable import writes
@@ -130,7 +130,7 @@ def test_a_program_that_does_not_end_is_ended(script: Path, tmp_path: Path):
 def test_the_line_that_names_pythons_error_goes_before_the_jvms():
     said = ["vispark.errors.TaskError: Unauthorized: the runtime directory has mode 0755", "  at job.py",
             "org.apache.spark.api.python.PythonException: An exception was thrown from the Python worker:"]
-    assert last_words("\n".join(said)) == said[0]
+    assert error_line("\n".join(said)) == said[0]
 
 
 def test_qualify_and_port_are_in_the_report(script: Path):

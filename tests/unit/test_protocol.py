@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 from gpu_worker.protocol import codec, errors, processors, wire
 from gpu_worker.protocol.codec import MAX_ITEMS, decode, encode
 from gpu_worker.protocol.errors import Place, ProtocolError, VisparkError, WorkerLost
+from gpu_worker.protocol.frame_scan import FrameScan
 from gpu_worker.protocol.messages import (
     AdminReply,
     AdminRequest,
@@ -44,7 +45,6 @@ from gpu_worker.protocol.messages import (
     Signature,
 )
 from gpu_worker.protocol.payload import ALIGNMENT, Payload, block_bytes, field_bytes, field_offsets
-from gpu_worker.protocol.skim import Skimmed
 from gpu_worker.protocol.stream import StreamConnection
 from gpu_worker.protocol.wire import MAX_DESCRIPTORS, MAX_FRAME, Connection, error_of, failure_of
 
@@ -436,7 +436,7 @@ UNITS = [b"\x01", b"\x90", b"\x91\x01", b"\x92\x01\x02", b"\x91\x91\x91\x01", b"
                                    b"\x92\x00\x9e\1\1\1\xc4\0\xc4\0\x90\x91\x94\xa3<f4"])
 def test_a_flood_of_objects_is_refused_before_they_are_made(monkeypatch, unit, start):
     monkeypatch.setattr(codec.msgpack, "unpackb", None)
-    skimmed, frame = Skimmed(start + flood(unit)), start + flood(unit)
+    skimmed, frame = FrameScan(start + flood(unit)), start + flood(unit)
     with pytest.raises(ProtocolError):
         skimmed.check(Request)
     assert skimmed.looked < 110_000
@@ -454,6 +454,6 @@ def test_long_messages_are_looked_over_and_taken():
 
 
 def test_objects_that_fit_are_counted(monkeypatch):
-    monkeypatch.setattr("gpu_worker.protocol.skim.MAX_OBJECTS", 50_000)
+    monkeypatch.setattr("gpu_worker.protocol.frame_scan.MAX_OBJECTS", 50_000)
     with pytest.raises(ProtocolError, match="more than 50,000 objects"):
         decode(encode(Release(1, tuple(range(100_000))), Request), Request)

@@ -11,8 +11,8 @@ from gpu_worker.protocol.messages import VERSION, Death, Hello, SessionOptions
 
 OPTIONS = SessionOptions("null", 0, 10.0, "", "info")
 EXECUTOR = Hello(VERSION, "executor", "app", b"s" * 32, "an application", 100, OPTIONS)
-DRIVER = dataclasses.replace(EXECUTOR, role="driver", anchor=0)
-LEASE = dataclasses.replace(EXECUTOR, role="lease", anchor=0)
+DRIVER = dataclasses.replace(EXECUTOR, role="driver", client_pid=0)
+LEASE = dataclasses.replace(EXECUTOR, role="lease", client_pid=0)
 KILLED = Death(False, 9, None)
 
 
@@ -36,12 +36,12 @@ def sessions(clock):
 
 
 def test_assigned_gpus_are_those_of_executors_that_live(sessions):
-    for anchor, gpus in ((100, ("0", "1")), (101, ("2",)), (100, ("1", "4"))):
-        sessions.greet(hello(anchor=anchor, gpus=gpus))
+    for client_pid, gpus in ((100, ("0", "1")), (101, ("2",)), (100, ("1", "4"))):
+        sessions.greet(hello(client_pid=client_pid, gpus=gpus))
     assert sessions.get("app").assigned == ("0", "1", "2", "4")
     sessions.greet(DRIVER)
-    sessions.anchor_gone("app", 100)
-    sessions.anchor_gone("app", 77)
+    sessions.client_process_ended("app", 100)
+    sessions.client_process_ended("app", 77)
     assert sessions.get("app").assigned == ("2",)
 
 
@@ -55,14 +55,14 @@ def hello(base=EXECUTOR, **changes):
     return dataclasses.replace(base, **changes)
 
 
-def test_first_client_starts_a_process_and_its_anchor_is_watched(sessions):
+def test_first_client_starts_a_process_and_the_client_is_watched(sessions):
     assert sessions.greet(EXECUTOR) == [Watch("app", 100), Start("app", 1)]
 
 
 def test_second_client_starts_nothing(sessions):
     sessions.greet(EXECUTOR)
     assert sessions.greet(EXECUTOR) == []
-    assert sessions.greet(hello(anchor=101)) == [Watch("app", 101)]
+    assert sessions.greet(hello(client_pid=101)) == [Watch("app", 101)]
 
 
 def test_a_lease_alone_starts_no_process(sessions):
@@ -160,19 +160,19 @@ def test_executors_do_not_keep_what_the_driver_has_left(sessions, clock):
     assert sessions.expire() == [End("app")]
 
 
-def test_without_a_driver_lives_while_an_anchor_does(sessions, clock):
-    sessions.greet(hello(anchor=100))
-    sessions.greet(hello(anchor=101))
-    sessions.anchor_gone("app", 100)
+def test_without_a_driver_lives_while_a_client_process_does(sessions, clock):
+    sessions.greet(hello(client_pid=100))
+    sessions.greet(hello(client_pid=101))
+    sessions.client_process_ended("app", 100)
     clock.now += 1e6
     assert sessions.expire() == []
-    sessions.anchor_gone("app", 101)
+    sessions.client_process_ended("app", 101)
     assert sessions.expire() == []
     clock.now += 10
     assert sessions.expire() == [End("app")]
 
 
-def test_without_driver_and_anchor_each_greeting_renews(sessions, clock):
+def test_without_driver_and_client_process_each_greeting_renews(sessions, clock):
     for _ in range(5):
         sessions.greet(DRIVER)
         clock.now += 9
@@ -191,7 +191,7 @@ def test_only_what_has_run_out_ends(sessions, clock):
 
 def test_events_of_sessions_that_are_gone_do_nothing(sessions):
     sessions.lease_closed("gone")
-    sessions.anchor_gone("gone", 1)
+    sessions.client_process_ended("gone", 1)
     sessions.process_ended("gone", 1, KILLED)
     assert list(sessions) == []
 
@@ -252,7 +252,7 @@ def test_wrong_secret_is_refused_and_changes_nothing(sessions, role):
     sessions.greet(EXECUTOR)
     before = dataclasses.replace(sessions.get("app"))
     with pytest.raises(Unauthorized, match="session app"):
-        sessions.greet(hello(role=role, secret=b"t" * 32, anchor=999))
+        sessions.greet(hello(role=role, secret=b"t" * 32, client_pid=999))
     assert sessions.get("app") == before
 
 
@@ -265,8 +265,8 @@ def test_wrong_secret_is_refused_and_changes_nothing(sessions, role):
     ({"session": "s" * 65}, ProtocolError, "named by"),
     ({"secret": b"short"}, ProtocolError, "16 to 64 bytes, not 5"),
     ({"secret": b"s" * 65}, ProtocolError, "16 to 64 bytes, not 65"),
-    ({"anchor": -1}, ProtocolError, "anchor"),
-    ({"anchor": 1 << 40}, ProtocolError, "anchor"),
+    ({"client_pid": -1}, ProtocolError, "client's process"),
+    ({"client_pid": 1 << 40}, ProtocolError, "client's process"),
     ({"options": dataclasses.replace(OPTIONS, lease=0.0)}, ProtocolError, "lease"),
     ({"options": dataclasses.replace(OPTIONS, lease=float("nan"))}, ProtocolError, "lease"),
     ({"options": dataclasses.replace(OPTIONS, lease=float("inf"))}, ProtocolError, "lease"),

@@ -166,11 +166,11 @@ class FakeDaemon:
         self.control = Connection(sock)
         self.control.receive(Registration)
 
-    def hand_over(self, anchor: int = 0) -> Connection:
+    def hand_over(self, client_pid: int = 0) -> Connection:
         """A client's connection, which was handed over; over a new connection to the process, where that was closed."""
         left, right = socket.socketpair()
         left.settimeout(SECONDS)
-        message = HandOver(next(self._numbers), "driver", anchor)
+        message = HandOver(next(self._numbers), "driver", client_pid)
         with right:
             for _ in range(3):
                 try:
@@ -183,9 +183,9 @@ class FakeDaemon:
                     self.connect()
         raise AssertionError("the device process takes no connection")
 
-    def asked(self, anchor: int = 0) -> Reported:
+    def asked(self, client_pid: int = 0) -> Reported:
         """The answer to a request of a new client."""
-        with self.hand_over(anchor) as client:
+        with self.hand_over(client_pid) as client:
             return self._answer(client)
 
     def _answer(self, client: Connection) -> Reported:
@@ -251,14 +251,15 @@ def test_a_device_process_outlives_a_defect_at_each_call_of_its_threads(process:
                                                                         defect):
     process.start()
     assert process.asked().memory
-    raised = fail_once(monkeypatch, process.service._anchors if where == "watch" else process.service, where, defect)
+    service = process.service
+    raised = fail_once(monkeypatch, service._client_processes if where == "watch" else service, where, defect)
     if where in ("_controlled_by", "_registration", "_set_daemon"):
         process.control.close()
         process.control = None
     with contextlib.suppress(VisparkError):
-        process.asked(anchor=os.getpid())
+        process.asked(client_pid=os.getpid())
     assert eventually(lambda: bool(raised))
-    assert process.asked(anchor=os.getpid()).memory
+    assert process.asked(client_pid=os.getpid()).memory
 
 
 @defects

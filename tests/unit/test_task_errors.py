@@ -10,7 +10,7 @@ from py4j.protocol import Py4JJavaError
 
 from vispark.errors import DeviceUnavailable, TaskError, WorkerLost
 from vispark.runtime.executor import tasks
-from vispark.runtime.executor.tasks import HandingBack, RefusedTask, checked
+from vispark.runtime.executor.tasks import ErrorReturning, RefusedTask, checked
 from vispark.runtime.task_errors import attempts_of_a_task, task_error
 
 SPARK = """An error occurred while calling z:org.apache.spark.api.python.PythonRDD.collectAndServe.
@@ -68,7 +68,7 @@ def test_errors_of_users_are_handed_back_in_the_last_attempt(monkeypatch):
     attempt = [0]
     monkeypatch.setattr(tasks, "TaskContext",
                         SimpleNamespace(get=lambda: SimpleNamespace(attemptNumber=lambda: attempt[0])))
-    back = HandingBack(_fails, 2)
+    back = ErrorReturning(_fails, 2)
     with pytest.raises(ValueError, match="not a number"):
         list(back(0, [1]))
     attempt[0] = 1

@@ -11,8 +11,8 @@ from tests.golden import grids
 from tests.golden.cases_stencils import values
 from tests.golden.harness import AS_ON_GPU
 from vispark.translate import (
-    Beyond,
     ChainPart,
+    ChainSurroundings,
     ElementField,
     TranslationError,
     coordinate,
@@ -70,8 +70,8 @@ def parts(chain, dtype: str = "float32") -> list[ChainPart]:
     return [ChainPart(trace(fn, args), fields, args) for fn, args in chain]
 
 
-def beyond(sides, ghost: int = 8) -> Beyond:
-    return Beyond(tuple((name, sides) for name in NAMES), (ghost, ghost))
+def beyond(sides, ghost: int = 8) -> ChainSurroundings:
+    return ChainSurroundings(tuple((name, sides) for name in NAMES), (ghost, ghost))
 
 
 def continued(cells: np.ndarray, sides: tuple[str, ...]) -> np.ndarray:

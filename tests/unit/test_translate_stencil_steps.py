@@ -14,10 +14,10 @@ from tests.golden import grids
 from tests.golden.cases_stencils import CASES, heat, values
 from tests.golden.harness import AS_ON_GPU
 from vispark.translate import (
-    Around,
     ChainPart,
     ElementField,
     StencilKernel,
+    Surroundings,
     TranslationError,
     coordinate,
     specialise_steps,
@@ -103,8 +103,8 @@ def apart(chain: Chain, fields: Fields, rims: Rims, ghost: int, shape) -> Fields
     return {name: array[inner] for name, array in fields.items()}
 
 
-def around(fields: Fields, rims: Rims, ghost: int = 3) -> Around:
-    return Around(tuple((name, rims) for name in fields), (ghost,) * 3)
+def around(fields: Fields, rims: Rims, ghost: int = 3) -> Surroundings:
+    return Surroundings(tuple((name, rims) for name in fields), (ghost,) * 3)
 
 
 def at_once(fn, fields: Fields, args: tuple, steps: int, rims: Rims) -> StencilKernel:
@@ -215,7 +215,7 @@ def test_which_stencils_steps_can_be_done_at_once():
 def longest(fn, fields, args) -> int:
     """The most steps that are one pass."""
     parts = [ChainPart(trace(fn, args), tuple(fields), args)]
-    rims = Around(tuple((each.name, FIXED) for each in fields), (3, 3, 3))
+    rims = Surroundings(tuple((each.name, FIXED) for each in fields), (3, 3, 3))
     return max((steps for steps in (2, 3) if not why_not_stepped(parts * steps, rims)), default=1)
 
 
@@ -241,5 +241,5 @@ def test_why_steps_are_done_apart(name: str, reason: str):
 def test_which_boundaries_keep_steps_apart():
     part = ChainPart(trace(spread, (0.1,)), (ElementField("u", "float32"), ElementField("d", "float32")), (0.1,))
     for u, d, reason in [(PERIODIC, MIRRORED, "periodic along an axis, and some are not"), (MIRRORED, FIXED, "")]:
-        found = why_not_stepped([part, part], Around((("u", u), ("d", d)), (3, 3, 3)))
+        found = why_not_stepped([part, part], Surroundings((("u", u), ("d", d)), (3, 3, 3)))
         assert reason in found if reason else not found

@@ -25,8 +25,8 @@ from tests.system.worker_tools import eventually
 from vispark.errors import PartitionMissing
 from vispark.options import Options
 from vispark.plan.lower.executable import BoundArguments, Executable, Invocation
-from vispark.runtime.driver.relay import RelayedWay
-from vispark.runtime.driver.way import Carried, TokenPlace
+from vispark.runtime.driver.channel import Carried, TokenPlace
+from vispark.runtime.driver.relay import RelayedChannel
 from vispark.runtime.driver.worker import as_answered
 from vispark.runtime.executor.relay_tasks import Ask, Relay
 from vispark.runtime.identity import Credentials, WorkerAddress
@@ -99,8 +99,8 @@ def test_a_relayed_plan_that_fails_is_heard_of_and_ends_its_world(answer: Carrie
         other.set()
         return 5, WorldLost("the world ended"), b""
 
-    ways = [RelayedWay(Credentials("s", b"s" * 32, "", Options.read([])), WorkerAddress("/a", "here"), lambda *_: None,
-                       heard.append, run) for run in (waiting, relay)]
+    credentials, place = Credentials("s", b"s" * 32, "", Options.read([])), WorkerAddress("/a", "here")
+    ways = [RelayedChannel(credentials, place, lambda *_: None, heard.append, run) for run in (waiting, relay)]
     invocation = Invocation(PREPARED, (7, 8), BoundArguments(()), world=world(1), epoch=4)
     sent = [way.send(invocation, TokenPlace(SimpleNamespace(tokens=None), 0), ()) for way in ways]
     numbers = as_answered(sent)

@@ -19,7 +19,7 @@ from vispark.plan import ops
 from vispark.plan.fold import FoldSpec, fold_of
 from vispark.plan.fold.aggregation import Aggregation, aggregation_of, parts_of, total
 from vispark.plan.fold.lowering import (
-    InDouble,
+    DoublePrecisionFold,
     Reduce,
     Sum,
     Total,
@@ -73,7 +73,7 @@ def reduce(vrdd: RecordedRDD, f: Callable[[Any, Any], Any], dtype: Any = None) -
     double = check_double("reduce", dtype)
 
     def spark() -> Any:
-        return widened(vrdd._spark("reduce", InDouble(f))) if double else vrdd._spark("reduce", f)
+        return widened(vrdd._spark("reduce", DoublePrecisionFold(f))) if double else vrdd._spark("reduce", f)
 
     spec = fold_of(f)
     if isinstance(spec, str) and not double:

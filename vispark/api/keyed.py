@@ -102,7 +102,7 @@ class KeyedExchange:
         self._shuffle, self._requested, self._others = shuffle, requested, others
         self._target = weakref.ref(target)
         self._name = source._shown()
-        self._anchor = anchor_of(source)
+        self._kept_source = kept_source(source)
         self._ranges = ranges
 
     def __call__(self) -> None:
@@ -148,7 +148,7 @@ class KeyedExchange:
 
     def _again(self) -> Any:
         """Return a VRDD of the records before the exchange, from the nearest that is still kept."""
-        return after_anchor(self._anchor, self._shuffle.source)
+        return rebuilt_from(self._kept_source, self._shuffle.source)
 
 
 def _is_of_spark(source: RecordedRDD) -> bool:
@@ -157,12 +157,12 @@ def _is_of_spark(source: RecordedRDD) -> bool:
 
 
 #: The nearest VRDD with a kept result, which others may let go of, and the operations behind it.
-Anchor = tuple[weakref.ref[Any], Sequence[ops.RecordedOperation]]
+KeptSource = tuple[weakref.ref[Any], Sequence[ops.RecordedOperation]]
 
 
-def after_anchor(anchor: Anchor, otherwise: Any) -> Any:
-    """Return the VRDD that an anchor is of, from what is still kept; ``otherwise`` where nothing is."""
-    nearest, behind = anchor
+def rebuilt_from(kept: KeptSource, otherwise: Any) -> Any:
+    """Return the VRDD that a kept source is of, from what is still kept; ``otherwise`` where nothing is."""
+    nearest, behind = kept
     found = nearest()
     if found is None or found._residency is None:
         return otherwise
@@ -171,7 +171,7 @@ def after_anchor(anchor: Anchor, otherwise: Any) -> Any:
     return found
 
 
-def anchor_of(source: RecordedRDD) -> Anchor:
+def kept_source(source: RecordedRDD) -> KeptSource:
     """Return the nearest VRDD with a kept result, and the operations behind it."""
     behind: list[ops.RecordedOperation] = []
     each = source

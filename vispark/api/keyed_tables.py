@@ -19,7 +19,7 @@ from vispark._utils.boundary import brief_errors
 from vispark._utils.displays import Explanation
 from vispark.api.driver_rdd import DriverRDD
 from vispark.api.fallback import tell
-from vispark.api.keyed import Anchor, KeyedExchange, SparkShuffle, after_anchor, anchor_of
+from vispark.api.keyed import KeptSource, KeyedExchange, SparkShuffle, kept_source, rebuilt_from
 from vispark.api.plan_texts import explained
 from vispark.api.recorded_rdd import RecordedRDD
 from vispark.api.reduced_rdd import ReducedRDD
@@ -372,7 +372,7 @@ def table_of(source: RecordedRDD, request: FoldRequest[Any] | str, function: Cal
         return KeyedTable(pairs, keys or 1, pairs._results()[0], depth)
     layout = schema.layout
     name = f"{action} table"
-    shuffle = SparkShuffle(source._alone(), functools.partial(_folded, function, keys, double, anchor_of(source)), 1)
+    shuffle = SparkShuffle(source._alone(), functools.partial(_folded, function, keys, double, kept_source(source)), 1)
     label = f"{action} into a table of {keys or 1} keys, in the workers, of {source._shown()}"
     made = source._beginning(shuffle, Shuffled(label, layout), 1)._then(ops.ToDevice())
     made._residency = target = Session.of(source.ctx).residency(name)
@@ -406,10 +406,10 @@ def _schema(source: RecordedRDD, request: FoldRequest[Any] | str) -> PartitionSc
     return PartitionSchema(1, 0, RecordLayout("elements", False, parts, tupled=True), (Signature(after),))
 
 
-def _folded(function: Callable[[Any, Any], Any], keys: int | None, double: bool, anchor: Anchor,
+def _folded(function: Callable[[Any, Any], Any], keys: int | None, double: bool, kept: KeptSource,
             lineage: Any) -> RDD[Any]:
     """Return the RDD of a table's pairs by an action in the workers, of what is held of the records or loaded anew."""
-    source = after_anchor(anchor, lineage)
+    source = rebuilt_from(kept, lineage)
     keeps = not source._is_held()
     if keeps:
         source.cache().count()

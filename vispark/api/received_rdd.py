@@ -24,7 +24,7 @@ from vispark.runtime.driver.interrupts import interruptibly
 from vispark.runtime.driver.session import Session
 from vispark.runtime.driver.spark_errors import PipelinedRDD
 from vispark.runtime.executor.task_input import SkippableSerializer, SkippingFunction
-from vispark.runtime.executor.tasks import HandingBack, checked
+from vispark.runtime.executor.tasks import ErrorReturning, checked
 from vispark.runtime.task_errors import attempts_of_a_task
 
 log = logging.getLogger(__name__)
@@ -119,7 +119,7 @@ class ReceivedRDD(PipelinedRDD):
             if found is None:
                 break
             tokens, taken = found       # What was held when this RDD was made may be held anew.
-            fed = PipelinedRDD(tokens, HandingBack(functools.reduce(_Pipeline, self._functions[1:], taken),
+            fed = PipelinedRDD(tokens, ErrorReturning(functools.reduce(_Pipeline, self._functions[1:], taken),
                                                    attempts_of_a_task(self.ctx)))
             try:
                 return checked(session.jobs.run(functools.partial(interruptibly, self.ctx, fed.collect)))
@@ -132,6 +132,6 @@ class ReceivedRDD(PipelinedRDD):
         sent: Any = self
         for _ in self._functions:
             sent = sent.prev
-        handing = HandingBack(functools.reduce(_Pipeline, self._functions), attempts_of_a_task(self.ctx))
+        handing = ErrorReturning(functools.reduce(_Pipeline, self._functions), attempts_of_a_task(self.ctx))
         safe = PipelinedRDD(sent, handing, self.preservesPartitioning)
         return checked(session.jobs.run(functools.partial(interruptibly, self.ctx, safe.collect)))

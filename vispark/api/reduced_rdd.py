@@ -25,7 +25,7 @@ from vispark.api.worker_folds import folded
 from vispark.data.records import RecordLayout
 from vispark.errors import PlanError
 from vispark.plan.fold import fold_of
-from vispark.plan.fold.lowering import ByKey, InDouble, by_key, finish_by_key, records, widened
+from vispark.plan.fold.lowering import ByKey, DoublePrecisionFold, by_key, finish_by_key, records, widened
 from vispark.translate.frontend.capture import Referable
 from vispark.translate.ir.errors import Refusal
 from vispark.translate.ir.nodes import Constant
@@ -165,7 +165,8 @@ class ReducedRDD(DriverRDD, Referable):
             return received
         found = self._records()
         if found is None and self._double:
-            return RDD.reduceByKey(self._source, InDouble(self._function), partitions, place).mapValues(widened)
+            folded = RDD.reduceByKey(self._source, DoublePrecisionFold(self._function), partitions, place)
+            return folded.mapValues(widened)
         if found is None:
             return RDD.reduceByKey(self._source, self._function, partitions, place)
         if place is portable_hash:

@@ -9,7 +9,7 @@ from vispark.errors import VisparkError
 
 __all__ = ["NO", "UNKNOWN", "USAGE", "YES", "CaptureError", "EventLogError", "HistoryError", "JobMissing",
            "MasterError", "MissingPackage", "OutputError", "PredictionError", "SourceError",
-           "ValidationError", "last_words"]
+           "ValidationError", "error_line"]
 
 #: Line that names an error, as a traceback ends.
 _ERROR = re.compile(r"[\w.]*(Error|Exception|Interrupt|Exit|Warning)\b.*")
@@ -55,14 +55,14 @@ class PredictionError(VisparkError):
     """A file of devices, of prices or of a calibration that cannot be used, or a machine too busy to be measured."""
 
 
-def last_words(output: str) -> str:
+def error_line(output: str) -> str:
     """Return the last line of a program's output that names an error, or the last line where none does.
 
     Lines of Spark's bar of progress are none.
 
     Examples
     --------
-    >>> last_words("Traceback\\n  File job.py\\nKeyError: 3\\n    w = p[3]\\n        ^^^^")
+    >>> error_line("Traceback\\n  File job.py\\nKeyError: 3\\n    w = p[3]\\n        ^^^^")
     'KeyError: 3'
     """
     lines = [line for line in output.splitlines() if line.strip(" ^~") and not line.startswith("[Stage ")]

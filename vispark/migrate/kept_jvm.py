@@ -20,7 +20,7 @@ from pathlib import Path
 
 from pyspark import SparkContext
 
-from vispark.migrate.errors import ValidationError, last_words
+from vispark.migrate.errors import ValidationError, error_line
 
 _PORT, _SECRET = "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"
 #: Descriptor of the pipe to which a first run writes where its JVM is.
@@ -96,7 +96,7 @@ def process_with_jvm(script: Path, command: Sequence[str], environment: Mapping[
             raise ValidationError(f"{script} did not end within {timeout:g} s")
         jvm = _read_offer(reading)
         if jvm is None and process.wait():
-            words = last_words(log.read_text(encoding="utf-8", errors="replace"))
+            words = error_line(log.read_text(encoding="utf-8", errors="replace"))
             raise ValidationError(f"{script} ended with status {process.returncode}: {words}; its output is in {log}")
         yield jvm
 

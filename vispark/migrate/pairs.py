@@ -20,7 +20,7 @@ _BLIND = frozenset(["count", "unpersist", "isEmpty", "setName"])
 
 
 @dataclass(frozen=True)
-class TakenApart:
+class ConvertedRecords:
     """Records that a port holds as something else: pairs as dicts, named tuples of three fields or more as tuples.
 
     Attributes
@@ -69,10 +69,10 @@ class TakenApart:
         return ("[\"key\"]", "[\"value\"]")[number] if self.dicts else f"[{number}]"
 
 
-PAIR = TakenApart()
+PAIR = ConvertedRecords()
 
 
-def function_edits(text: SourceBytes, function: ast.expr, form: TakenApart = PAIR) -> list[Edit] | None:
+def function_edits(text: SourceBytes, function: ast.expr, form: ConvertedRecords = PAIR) -> list[Edit] | None:
     """Return the edits that make a function of records one of what a port has; None where that takes a hand.
 
     Examples
@@ -100,7 +100,7 @@ def function_edits(text: SourceBytes, function: ast.expr, form: TakenApart = PAI
 
 
 def _part_edits(text: SourceBytes, name: ast.Name, around: ast.Subscript | ast.Attribute | None,
-                form: TakenApart) -> list[Edit]:
+                form: ConvertedRecords) -> list[Edit]:
     """Return the edits of one use of a record, ``around`` which something is taken of it."""
     match around:
         case ast.Attribute(attr=field) if field in form.fields:
@@ -131,7 +131,7 @@ def other_uses(program: SourceProgram, made: set[RddCall], ported: set[RddCall])
                 yield call
 
 
-def list_edits(text: SourceBytes, call: RddCall, form: TakenApart = PAIR) -> list[Edit]:
+def list_edits(text: SourceBytes, call: RddCall, form: ConvertedRecords = PAIR) -> list[Edit]:
     """Return the edits that make a list of records of the list of what a port has that an action gives.
 
     Examples
@@ -145,7 +145,7 @@ def list_edits(text: SourceBytes, call: RddCall, form: TakenApart = PAIR) -> lis
     return [Edit(start, start, f"[{form.again(name)} for {name} in "), Edit(end, end, "]")]
 
 
-def map_edits(text: SourceBytes, call: RddCall, form: TakenApart = PAIR) -> list[Edit] | None:
+def map_edits(text: SourceBytes, call: RddCall, form: ConvertedRecords = PAIR) -> list[Edit] | None:
     """Return the edits that have a map of records that stays in Spark take what a port has; None where that takes a
     hand.
     """

@@ -16,7 +16,7 @@ from vispark.migrate.edits import Edit, SourceBytes, unified
 from vispark.migrate.from_capture import asking_reading, asking_recorded, asking_rows, recorded_calls
 from vispark.migrate.from_source import asking
 from vispark.migrate.functions import FunctionMaker
-from vispark.migrate.pairs import LISTS, PAIR, TakenApart, function_edits, list_edits, map_edits, other_uses
+from vispark.migrate.pairs import LISTS, PAIR, ConvertedRecords, function_edits, list_edits, map_edits, other_uses
 from vispark.migrate.rules import DRAWS, MAPS, LoopRules
 from vispark.migrate.sites import RddCall, SourceProgram
 from vispark.migrate.text_sources import TextReader, readers_of
@@ -243,7 +243,7 @@ class _Porter:
                              f"loop take apart; decide whether they are to be {form.become}")
         return form.before, edits
 
-    def _form(self, call: RddCall) -> TakenApart:
+    def _form(self, call: RddCall) -> ConvertedRecords:
         """Return the form in which a port has the records of a call.
 
         Raises
@@ -257,7 +257,7 @@ class _Porter:
         if named[0] not in _names_at_top(self.program.tree):
             raise self._stop(call, f"its records are named tuples {named[0]}, a class for which the program has no "
                              "name at its top; make it one")
-        return TakenApart(named[0], tuple(named[1:]))
+        return ConvertedRecords(named[0], tuple(named[1:]))
 
     def _reading(self, verdicts: Mapping[RddCall, Advice]) -> Iterator[Edit]:
         """Yield the edits that have ``vispark.read_text`` read the numbers of which a recorded run read the same."""

@@ -43,7 +43,7 @@ from vispark.migrate.written_files import write_file
 
 
 @dataclass
-class WholeWay:
+class RunAnswer:
     """Answer of ``vispark run``, which grows from step to step; the texts are what the terminal shows.
 
     Attributes
@@ -129,7 +129,7 @@ def command(ctx: click.Context, script: Path, arguments: tuple[str, ...], out: P
     ctx.exit(way.status)
 
 
-def _write_notebook(way: WholeWay, notebook: Path, port_: Path) -> None:
+def _write_notebook(way: RunAnswer, notebook: Path, port_: Path) -> None:
     """Write the port of a notebook as a notebook beside the script that ran."""
     path = port_.with_suffix(SUFFIX)
     write_file(path, notebook_with(notebook, port_.read_text(encoding="utf-8")))
@@ -139,7 +139,7 @@ def _write_notebook(way: WholeWay, notebook: Path, port_: Path) -> None:
 
 def whole_way(script: Path, arguments: tuple[str, ...], folder: Path, device: str = "auto", noise: bool = True,
               timeout: float | None = None, cluster: str = "", conf: Sequence[str] = (),
-              target: PredictionTarget | None = None, shown: Callable[[str], Any] = lambda text: None) -> WholeWay:
+              target: PredictionTarget | None = None, shown: Callable[[str], Any] = lambda text: None) -> RunAnswer:
     """Take a program from nothing to a validated port, as far as that needs no guess.
 
     Parameters
@@ -180,7 +180,7 @@ def whole_way(script: Path, arguments: tuple[str, ...], folder: Path, device: st
     settings = settings_of(cluster, conf)
     asked = _Asked(script, arguments, folder, device, noise, timeout, cluster, settings.master,
                    target)
-    way = WholeWay(folder.resolve() / "run.txt", shown)
+    way = RunAnswer(folder.resolve() / "run.txt", shown)
     with running_on(settings), surroundings(script.resolve(), os.getcwd(), device), tempfile.TemporaryDirectory(
             prefix="vispark-traces-") as traces:
         _whole_way(way, asked, Path(traces))
@@ -206,7 +206,7 @@ class _Asked:
         return history.job(str(self.script.resolve()))
 
 
-def _whole_way(way: WholeWay, asked: _Asked, traces: Path) -> None:
+def _whole_way(way: RunAnswer, asked: _Asked, traces: Path) -> None:
     store, began = RunStore(History(), asked.folder.resolve() / "history.db"), time.monotonic()
     with recorded(asked.script, asked.arguments, asked.folder / "capture", traces, asked.timeout,
                   asked.master, asked.target.probed if asked.target else "") as (capture, first):
@@ -219,7 +219,7 @@ def _whole_way(way: WholeWay, asked: _Asked, traces: Path) -> None:
         way.add(f"stopped: {way.stopped}")
 
 
-def _from_recording(way: WholeWay, asked: _Asked, capture: RunCapture, first: FirstRun, traces: Path,
+def _from_recording(way: RunAnswer, asked: _Asked, capture: RunCapture, first: FirstRun, traces: Path,
                     store: RunStore) -> None:
     """Qualify, port and validate a recorded program, as far as that needs no guess."""
     began = time.monotonic()
@@ -249,7 +249,7 @@ def _from_recording(way: WholeWay, asked: _Asked, capture: RunCapture, first: Fi
     store.keep(lambda history: keep_predictions(history, asked.job_in(history), answer))
 
 
-def _validate(way: WholeWay, asked: _Asked, answer: Qualification, ported: PortedProgram, first: FirstRun,
+def _validate(way: RunAnswer, asked: _Asked, answer: Qualification, ported: PortedProgram, first: FirstRun,
               traces: Path, store: RunStore) -> None:
     """Write the port, run it, and compare it with the program's first run."""
     began, changed = time.monotonic(), asked.folder / f"{asked.script.stem}_gpu.py"
@@ -267,7 +267,7 @@ def _validate(way: WholeWay, asked: _Asked, answer: Qualification, ported: Porte
     store.keep(lambda history: keep_predictions(history, asked.job_in(history), answer, found))
 
 
-def _report(way: WholeWay, asked: _Asked, store: RunStore) -> None:
+def _report(way: RunAnswer, asked: _Asked, store: RunStore) -> None:
     """Write the report's page; without Jinja2 the store has it all the same."""
     began, path, job = time.monotonic(), asked.folder / "report.html", store.keep(asked.job_in)
     texts = [store.words() or f"vispark report job {job}"]

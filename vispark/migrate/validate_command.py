@@ -16,7 +16,7 @@ import click
 from vispark.migrate.cli import emit, json_option
 from vispark.migrate.compare import DIFFERS, NOT_KNOWN, TERMS, Tolerance
 from vispark.migrate.digests import Summary
-from vispark.migrate.errors import NO, UNKNOWN, YES, ValidationError, last_words
+from vispark.migrate.errors import NO, UNKNOWN, YES, ValidationError, error_line
 from vispark.migrate.history import History
 from vispark.migrate.kept_jvm import FirstRun, JvmGateway, process_with_jvm, with_python
 from vispark.migrate.kept_validation import keep_validation
@@ -78,7 +78,7 @@ def recorded_run(script: Path, args: tuple[str, ...], folder: Path, name: str, m
         raise ValidationError(f"{script} did not end within {timeout:g} s") from error
     if ended.returncode:
         raise ValidationError(f"{script} ended with status {ended.returncode}: "
-                              f"{last_words(ended.stderr or ended.stdout)}")
+                              f"{error_line(ended.stderr or ended.stdout)}")
     return results
 
 

@@ -42,11 +42,11 @@ class Credentials:
     def keyring(self) -> Keyring:
         return Keyring(self.secret)
 
-    def hello(self, role: str, anchor: int = 0, reach: str = "") -> Hello:
+    def hello(self, role: str, client_pid: int = 0, reach: str = "") -> Hello:
         """Return the greeting of a process for the worker of its node, or of another, in a role."""
         mine = self.gpus.mine() if role == "executor" else ()
         options = replace(self.options.for_worker(), scheduled=self.gpus.is_scheduled or bool(mine))
-        return Hello(VERSION, role, self.session, self.keyring.auth, self.application, anchor, options, reach, mine)
+        return Hello(VERSION, role, self.session, self.keyring.auth, self.application, client_pid, options, reach, mine)
 
     def reached_at(self) -> str:
         """Return the address of this node at which the driver is to reach the worker over TCP; empty if it reaches the

@@ -33,15 +33,20 @@ if TYPE_CHECKING:
     from vispark.translate.ir.nodes import Function
     from vispark.translate.kernel import specialise, translate
     from vispark.translate.language.stencil import Stencil, coordinate, extent, stencil
-    from vispark.translate.stencils.chaining import Beyond, ChainPart, parted, specialise_chain, why_not_chained
+    from vispark.translate.stencils.chaining import (
+        ChainPart,
+        ChainSurroundings,
+        parted,
+        specialise_chain,
+        why_not_chained,
+    )
     from vispark.translate.stencils.kernel import StencilKernel, specialise_stencil
-    from vispark.translate.stencils.time_tiling import Around, specialise_steps, stepped, why_not_stepped
+    from vispark.translate.stencils.time_tiling import Surroundings, specialise_steps, stepped, why_not_stepped
 
 __all__ = [
     "Accumulated",
-    "Around",
-    "Beyond",
     "ChainPart",
+    "ChainSurroundings",
     "ElementField",
     "ElementSpec",
     "Folding",
@@ -51,6 +56,7 @@ __all__ = [
     "ResultStructure",
     "Stencil",
     "StencilKernel",
+    "Surroundings",
     "TableKernel",
     "TracedCall",
     "TranslationError",
@@ -82,7 +88,8 @@ __getattr__, __dir__ = names_of(__name__, {
     "vispark.translate.ir.nodes": ("Function",),
     "vispark.translate.kernel": ("specialise", "translate"),
     "vispark.translate.language.stencil": ("Stencil", "coordinate", "extent", "stencil"),
-    "vispark.translate.stencils.chaining": ("Beyond", "ChainPart", "parted", "specialise_chain", "why_not_chained"),
+    "vispark.translate.stencils.chaining": ("ChainPart", "ChainSurroundings", "parted", "specialise_chain",
+                                            "why_not_chained"),
     "vispark.translate.stencils.kernel": ("StencilKernel", "specialise_stencil"),
-    "vispark.translate.stencils.time_tiling": ("Around", "specialise_steps", "stepped", "why_not_stepped"),
+    "vispark.translate.stencils.time_tiling": ("Surroundings", "specialise_steps", "stepped", "why_not_stepped"),
 })

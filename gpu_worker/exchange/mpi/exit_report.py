@@ -12,7 +12,7 @@ from gpu_worker.protocol.errors import WorkerLost
 from gpu_worker.protocol.wire import Connection
 
 
-class LastWords:
+class ExitReport:
     """Context that reports the exception that ends a rank: to the node's log and the device process.
 
     What the rank prints goes by way of mpirun, which ends it before all of it has arrived.

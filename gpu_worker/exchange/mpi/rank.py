@@ -16,7 +16,7 @@ from typing import Any
 
 from mpi4py import MPI
 
-from gpu_worker.exchange.mpi.exit_report import LastWords
+from gpu_worker.exchange.mpi.exit_report import ExitReport
 from gpu_worker.exchange.mpi.messages import Answer, Forget, Gather, Gathered, Go, Joined, Moved, Order, StagedExchange
 from gpu_worker.exchange.mpi.nodes import KEY, world_socket
 from gpu_worker.protocol.payload import Payload
@@ -93,7 +93,7 @@ def main() -> None:
     """Serve the device process of this node until it ends."""
     key = bytes.fromhex(os.environ[KEY])
     with socket.socket(socket.AF_UNIX) as sock, \
-            LastWords(Connection(sock), f"rank {MPI.COMM_WORLD.rank}", locate().process_log) as connection:
+            ExitReport(Connection(sock), f"rank {MPI.COMM_WORLD.rank}", locate().process_log) as connection:
         sock.connect(str(world_socket(locate(), key)))
         rank = Rank()
         connection.send(Joined(key, MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size), Joined)

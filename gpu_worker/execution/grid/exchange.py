@@ -35,7 +35,7 @@ NOT_LATE: Late = ((False, False),) * 3
 
 
 @dataclass(frozen=True)
-class Came:
+class GhostDependency:
     """Dependency on late ghost cells of a device: a stream of the device itself, or of the device that sends the cells.
     """
 
@@ -75,7 +75,7 @@ class Exchange:
     first: list[Operation] = field(default_factory=list)
     beside: list[Operation] = field(default_factory=list)
     after: list[Operation] = field(default_factory=list)
-    came: list[Came] = field(default_factory=list)
+    came: list[GhostDependency] = field(default_factory=list)
     settled: list[Operation] = field(default_factory=list)
     late: tuple[Late, ...] = ()
 
@@ -119,7 +119,7 @@ def exchange(domain: Domain, content: Mapping[str, Cells], halos: Sequence[Conti
         # Before what goes to other devices, as it takes longest.
         made.beside[:0] = with_nodes.beside
         made.after += with_nodes.after
-        made.came += [Came(device, context.beside(device), device) for device in with_nodes.takers]
+        made.came += [GhostDependency(device, context.beside(device), device) for device in with_nodes.takers]
         made.settled += with_nodes.settled
         made.late = tuple(late_sides(domain.boxes, [*found.crossing, *with_nodes.pieces]))
     return made
@@ -206,7 +206,7 @@ def _across(domain: Domain, fields: Sequence[Cells], across: Sequence[Across], a
         for taker, pieces in each.staged:
             copies = [copy_of(domain, piece, fields[number].dtype.itemsize, fields[number]) for number, piece in pieces]
             made.beside += _staged(giver, taker, copies, context)
-        made.came += [Came(taker, stream, giver) for taker in each.takers]
+        made.came += [GhostDependency(taker, stream, giver) for taker in each.takers]
         made.settled.append(partial(giver.wait, stream, stream=context.stream(giver), of=giver))
 
 

@@ -31,7 +31,7 @@ from gpu_worker.protocol.plans import (
 from gpu_worker.protocol.publications import TAG_BYTES
 
 
-class KeysLookedAt(Protocol):
+class NanKeyCounter(Protocol):
     """Interface of what counted the keys that are NaN."""
 
     wrong: np.ndarray
@@ -51,7 +51,7 @@ def order_of(context: RunContext, value: Partition, key: str) -> RowOrder:
     return RowOrder(keys[0], value.device, context.streams.main(value.device), context.scratch)
 
 
-def refuse_nan(orders: Sequence[KeysLookedAt], label: str) -> None:
+def refuse_nan(orders: Sequence[NanKeyCounter], label: str) -> None:
     """Raise KeysRefused if a key is NaN; the streams are synchronized."""
     wrong = sum(int(each.wrong[0]) for each in orders)
     if wrong:

@@ -334,7 +334,7 @@ def widened(value: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class InDouble:
+class DoublePrecisionFold:
     """Function of two records, or a ``function`` of these, that is given them with their float32 in float64."""
 
     function: Callable[[Any, Any], Any]

@@ -14,10 +14,10 @@ from vispark.data.grid.boundary import number_for
 from vispark.data.grid.spec import FUNCTION, MIRRORED, NUMBER, PERIODIC, Edge, GridSpec
 from vispark.plan.lower.grid_stencils import CellMap
 from vispark.translate import (
-    Around,
-    Beyond,
     ChainPart,
+    ChainSurroundings,
     StencilKernel,
+    Surroundings,
     parted,
     specialise_chain,
     specialise_steps,
@@ -101,7 +101,7 @@ def _ways(maps: Maps, description: GridSpec, shared_limit: int) -> PassPlans | s
         return PassPlans(partial(parted, beyond=beyond, dims=2), partial(specialise_chain, beyond=beyond, dims=2),
                          partial(why_not_chained, beyond=beyond, dims=2))
     if description.ndim == len("zyx"):
-        around = Around(tuple((name, _rims(description, name)) for name in _types(maps)), description.ghosts)
+        around = Surroundings(tuple((name, _rims(description, name)) for name in _types(maps)), description.ghosts)
         return PassPlans(partial(stepped, around=around, shared_limit=shared_limit),
                          partial(specialise_steps, around=around, shared_limit=shared_limit),
                          partial(why_not_stepped, around=around, shared_limit=shared_limit))
@@ -146,7 +146,7 @@ def _types(maps: Maps) -> dict[str, str]:
     return types
 
 
-def _beyond(maps: Maps, description: GridSpec) -> Beyond | str:
+def _beyond(maps: Maps, description: GridSpec) -> ChainSurroundings | str:
     """Return the boundary rules of the fields, or why no kernel can apply them: a function of the position, or a number
     without a C++ name.
     """
@@ -156,7 +156,7 @@ def _beyond(maps: Maps, description: GridSpec) -> Beyond | str:
         if below_y is None or above_y is None or below_x is None or above_x is None:
             return "a function of the position, or a number that has no name in C++, is the boundary"
         sides.append((name, (below_y, above_y, below_x, above_x)))
-    return Beyond(tuple(sides), description.ghosts)
+    return ChainSurroundings(tuple(sides), description.ghosts)
 
 
 def _rims(description: GridSpec, name: str) -> Rims:

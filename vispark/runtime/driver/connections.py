@@ -17,8 +17,8 @@ from vispark.data.records.partition_schema import PartitionSchema
 from vispark.errors import Fenced, WorkerError, WorkerLost, WorkerUnavailable, WorldLost
 from vispark.plan.lower.executable import Invocation
 from vispark.runtime.driver.awaited_plans import AwaitedPlans
+from vispark.runtime.driver.channel import Learn, Sent, TokenPlace
 from vispark.runtime.driver.pipeline import PendingRequest, RequestPipeline
-from vispark.runtime.driver.way import Learn, Sent, TokenPlace
 from vispark.runtime.executor.client import blame, contents
 from vispark.runtime.identity import Credentials, WorkerAddress
 

@@ -18,7 +18,7 @@ from vispark.runtime.driver.spark_errors import tasks_done
 from vispark.runtime.driver.spark_jobs import SparkJobs
 from vispark.runtime.driver.worker import Workers
 from vispark.runtime.executor.task_input import reading_whole
-from vispark.runtime.executor.tasks import HandingBack, LoadTask, checked
+from vispark.runtime.executor.tasks import ErrorReturning, LoadTask, checked
 from vispark.runtime.identity import Credentials, PartitionHandle
 from vispark.runtime.profiling import profiler as profiling
 from vispark.runtime.task_errors import attempts_of_a_task
@@ -58,7 +58,8 @@ class Loads:
         """Load partitions of an RDD, and compute a chain's cached nodes of them, by a Spark job."""
         profile = profiling.current()
         refresh(self._credentials.gpus, self._context, loader)
-        load = HandingBack(LoadTask(self._credentials, chain, profile is not None), attempts_of_a_task(self._context))
+        task = LoadTask(self._credentials, chain, profile is not None)
+        load = ErrorReturning(task, attempts_of_a_task(self._context))
         tokens = reading_whole(loader.mapPartitionsWithIndex(load, preservesPartitioning=True))
         targets = self._residencies.of(chain)
         last = targets[-1]

@@ -16,11 +16,11 @@ from vispark.options import Options
 from vispark.plan import ops
 from vispark.plan.lower.executable import Executable, Invocation
 from vispark.plan.ops import DatasetId, LogicalPlan
+from vispark.runtime.driver.channel import Sent, TokenPlace
 from vispark.runtime.driver.plan_cache import DistributedExecutable
 from vispark.runtime.driver.residency import Residencies, Residency
 from vispark.runtime.driver.snapshot_replicas import copies
 from vispark.runtime.driver.snapshots import Snapshots
-from vispark.runtime.driver.way import Sent, TokenPlace
 from vispark.runtime.driver.worker import Worker, Workers
 from vispark.runtime.driver.worlds import OpenEnd, Worlds
 from vispark.runtime.identity import WorkerAddress

@@ -20,11 +20,11 @@ from gpu_worker.protocol.publications import PublicationStatus
 from vispark._utils.placed_rdd import placed
 from vispark.errors import PublicationLost, VisparkError, WorkerUnavailable
 from vispark.plan.operation import AttachedPublication
+from vispark.runtime.driver.channel import LOST, TokenPlace
 from vispark.runtime.driver.executor_gpus import is_local
 from vispark.runtime.driver.loads import Loads
 from vispark.runtime.driver.residency import Residency
 from vispark.runtime.driver.spark_jobs import SparkJobs
-from vispark.runtime.driver.way import LOST, TokenPlace
 from vispark.runtime.driver.worker import Worker, Workers
 from vispark.runtime.executor.publications import AttachedPart, AttachTask, parts, request
 from vispark.runtime.identity import Credentials, PartitionHandle, WorkerAddress

@@ -18,12 +18,12 @@ from vispark.errors import OutOfMemory, PartitionMissing, VisparkError, WorkerLo
 from vispark.plan import ops
 from vispark.plan.loop_call import LoopSpec
 from vispark.plan.ops import DatasetId, LineageWalker, LogicalPlan, PlanNode
+from vispark.runtime.driver.channel import TokenPlace
 from vispark.runtime.driver.loop_pacing import ChunkController
 from vispark.runtime.driver.residency import Residency
 from vispark.runtime.driver.retry import Recomputed
 from vispark.runtime.driver.snapshot_replicas import owner
 from vispark.runtime.driver.snapshots import Snapshot, Snapshots
-from vispark.runtime.driver.way import TokenPlace
 from vispark.runtime.driver.worker import Workers
 from vispark.runtime.identity import WorkerAddress
 

@@ -16,9 +16,9 @@ from vispark._utils.callers import called_from, user_call
 from vispark.data.records.partition_schema import PartitionSchema
 from vispark.errors import PartitionMissing, VisparkError, WorldLost
 from vispark.plan.lower.executable import Invocation
+from vispark.runtime.driver.channel import Carried, Learn, RunTask, Sent, TokenPlace
 from vispark.runtime.driver.pipeline import PendingRequest
 from vispark.runtime.driver.spark_errors import CALL_FAILED
-from vispark.runtime.driver.way import Carried, Learn, RunTask, Sent, TokenPlace
 from vispark.runtime.executor.relay_tasks import Ask, Deferred, Relay
 from vispark.runtime.identity import Credentials, WorkerAddress
 
@@ -67,7 +67,7 @@ class DeferredMessages:
             self._retained = deferred.retained | self._retained
 
 
-class RelayedWay:
+class RelayedChannel:
     """Way by Spark tasks: each plan and each request is a job, and what cannot wait for one goes with the next.
 
     Parameters

@@ -8,7 +8,7 @@ from typing import Any
 from pyspark import RDD, SparkContext
 
 from vispark.runtime.driver import publications
-from vispark.runtime.driver.way import Carried, TokenPlace
+from vispark.runtime.driver.channel import Carried, TokenPlace
 from vispark.runtime.executor.relay_tasks import Ask, Relay
 from vispark.runtime.identity import WorkerAddress
 

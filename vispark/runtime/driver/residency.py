@@ -16,10 +16,10 @@ from gpu_worker.protocol.grids import Iterated
 from gpu_worker.protocol.messages import Ran
 from vispark.data.records.partition_schema import PartitionSchema
 from vispark.plan.ops import DatasetId, LogicalPlan
+from vispark.runtime.driver.channel import LOST, Sent
 from vispark.runtime.driver.loop_pacing import ChunkController
 from vispark.runtime.driver.plan_cache import PlacementKey, PlanCache
 from vispark.runtime.driver.release_queue import Released
-from vispark.runtime.driver.way import LOST, Sent
 from vispark.runtime.driver.worker import Worker
 from vispark.runtime.identity import PartitionHandle, WorkerAddress
 

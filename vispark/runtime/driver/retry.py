@@ -10,8 +10,8 @@ from typing import Protocol
 
 from vispark.errors import NodeSilent, PlanError, VisparkError
 from vispark.options import Options
+from vispark.runtime.driver.channel import LOST
 from vispark.runtime.driver.release_queue import Released
-from vispark.runtime.driver.way import LOST
 from vispark.runtime.driver.worlds import Worlds
 from vispark.translate.frontend import index_faults
 

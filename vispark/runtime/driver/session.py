@@ -45,6 +45,7 @@ from vispark.plan.operation import tables_of
 from vispark.plan.ops import DatasetId, LineageWalker, LogicalPlan, PlanNode
 from vispark.plan.references import TableReference
 from vispark.runtime.driver import publications
+from vispark.runtime.driver.channel import LOST, Sent
 from vispark.runtime.driver.executor_gpus import assigned
 from vispark.runtime.driver.garbage_collector import GarbageCollector
 from vispark.runtime.driver.loads import Loads
@@ -60,7 +61,6 @@ from vispark.runtime.driver.result import PartialResult
 from vispark.runtime.driver.retry import STOPPED, Recomputed, check_open, shortened, until_done
 from vispark.runtime.driver.snapshots import Snapshots
 from vispark.runtime.driver.spark_jobs import SparkJobs
-from vispark.runtime.driver.way import LOST, Sent
 from vispark.runtime.driver.worker import Worker, Workers, as_answered, await_all, raise_gravest, trying
 from vispark.runtime.driver.worlds import Worlds
 from vispark.runtime.identity import Credentials, PartitionHandle, WorkerAddress

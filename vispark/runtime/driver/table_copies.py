@@ -9,9 +9,9 @@ from pyspark import RDD
 
 from vispark.errors import OutOfMemory, WorkerUnavailable
 from vispark.plan.ops import DatasetId, LogicalPlan
+from vispark.runtime.driver.channel import LOST
 from vispark.runtime.driver.residency import Residency
 from vispark.runtime.driver.session import Session
-from vispark.runtime.driver.way import LOST
 
 
 def find_copy(session: Session, table: Residency) -> bool:

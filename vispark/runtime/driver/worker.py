@@ -23,10 +23,10 @@ from vispark.plan.lower.executable import Executable, Invocation
 from vispark.plan.operation import functions_of
 from vispark.plan.ops import DatasetId, LogicalPlan
 from vispark.runtime.driver.awaited_plans import AwaitedPlans
+from vispark.runtime.driver.channel import LOST, RunTask, Sent, TokenPlace, WorkerChannel
 from vispark.runtime.driver.connections import POLL_MS, WorkerConnections
 from vispark.runtime.driver.pipeline import PendingRequest
-from vispark.runtime.driver.relay import DeferredMessages, RelayedWay
-from vispark.runtime.driver.way import LOST, RunTask, Sent, TokenPlace, WorkerWay
+from vispark.runtime.driver.relay import DeferredMessages, RelayedChannel
 from vispark.runtime.executor.client import contents
 from vispark.runtime.identity import Credentials, WorkerAddress
 from vispark.runtime.profiling import profiler
@@ -80,7 +80,7 @@ class Worker:
         heard_here = partial(heard, home)
         kind = choose(credentials.options.transport, is_here=self._here, has_address=False)
         self.connections = WorkerConnections(credentials, home, kind, self.learn, heard_here, awaited)
-        self._relay = RelayedWay(credentials, home, self.learn, heard_here, run)
+        self._relay = RelayedChannel(credentials, home, self.learn, heard_here, run)
 
     def _choose(self) -> None:
         self.connections.kind = choose(self._credentials.options.transport, is_here=self._here,
@@ -171,7 +171,7 @@ class Worker:
     # -- plans --------------------------------------------------------------------------------------------------------
 
     @property
-    def _way(self) -> WorkerWay:
+    def _way(self) -> WorkerChannel:
         return self.connections if self.kind.is_direct else self._relay
 
     def send(self, invocation: Invocation, token: TokenPlace, released: tuple[int, ...] = ()) -> Sent:
@@ -243,7 +243,7 @@ class Worker:
             If it does not.
         """
         def request(asking: int) -> Request:
-            return messages.Meet(asking, workers)
+            return messages.CheckWorldNodes(asking, workers)
 
         self.ask(request, token)
 

@@ -97,7 +97,7 @@ class RefusedTask:
 
 
 @dataclass(frozen=True)
-class HandingBack:
+class ErrorReturning:
     """Function of a partition that hands errors back as its last result, for :func:`checked` to raise in the driver.
 
     Those that another attempt may mend, as errors of users' functions, it hands back in the last of the ``attempts``

@@ -129,7 +129,7 @@ class _Check:
         self.expression(statement.test, known)
         if not self.runs(statement.test):
             # Only one of them may ever be taken: what is in it is left to the types.
-            after = _Optimist(self).block((statement,), known)
+            after = _OptimisticNames(self).block((statement,), known)
             return after
         ways = [self.block(part, known) for part in (statement.body, statement.orelse)]
         going = [names for names in ways if names is not None]
@@ -161,7 +161,7 @@ class _Check:
             begun, sure = known, not self.runs(statement.test)
         # A turn may read what the turn before it left.
         self.block(statement.body, begun | liveness.assigned(statement.body))
-        at_best = _Optimist(self).block((statement,), known)
+        at_best = _OptimisticNames(self).block((statement,), known)
         return at_best if sure or at_best is None or statement.orelse else known
 
     # -- expressions --------------------------------------------------------------------------------------------------
@@ -229,7 +229,7 @@ class _Check:
                     self.result(one)
 
 
-class _Optimist:
+class _OptimisticNames:
     """Optimistic analysis of a block: the names of all branches that may be chosen before the kernel runs."""
 
     def __init__(self, check: _Check):

@@ -43,7 +43,7 @@ def _own(node: ast.stmt) -> Iterator[ast.expr]:
 
 def _spelled_out(node: ast.stmt, error: Error) -> list[ast.stmt]:
     node = copy.copy(node)
-    apart = _Apart(error)
+    apart = _WalrusExtractor(error)
     names, turn = _reads(node), _turns(node)
     for field, value in ast.iter_fields(node):
         if isinstance(value, ast.expr):
@@ -98,7 +98,7 @@ def _position(node: ast.expr) -> tuple[int, int]:
     return node.lineno, node.col_offset
 
 
-class _Apart(ast.NodeTransformer):
+class _WalrusExtractor(ast.NodeTransformer):
     """Puts a name in place of each ``:=``, and keeps the assignments."""
 
     def __init__(self, error: Error) -> None:

@@ -87,7 +87,7 @@ def split(function: form.Function, arguments: Sequence[Argument] = ()) -> LabelS
     ((Key(offset=1), 2.5), ['p', 'label', 'c'])
     """
     for centres in candidates(function):
-        run = _Parting(function, centres, tuple(arguments))
+        run = _SplitRun(function, centres, tuple(arguments))
         try:
             found = run.parted()
         except (Other, Open):
@@ -107,7 +107,7 @@ _LEAST = ("numpy.min", "numpy.amin", "numpy.minimum.reduce")
 
 
 @dataclass
-class _Parting(SymbolicRun):
+class _SplitRun(SymbolicRun):
     """Symbolic run that goes on after statements that are not recognised, and writes the rest of the function."""
 
     #: What each expression was when it was last run, by its identity; what became of the functions of calls; and the

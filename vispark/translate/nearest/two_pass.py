@@ -24,8 +24,8 @@ from vispark.translate.codegen.scalar.interface import (
 from vispark.translate.codegen.scalar.target import by_schedule
 from vispark.translate.ir.folding import Accumulated, Folding
 from vispark.translate.ir.nodes import Capture, Constant, Function
-from vispark.translate.nearest.glimpse import glimpsed
 from vispark.translate.nearest.one_pass import THREADS, TILE, Pair, Roles, jump, one_pass_for
+from vispark.translate.nearest.partial_match import partially_matched
 from vispark.translate.nearest.recognise import Argument, Nearest, Recognised, Row, leaves, recognise
 from vispark.translate.nearest.split import LabelSplit, split
 
@@ -86,7 +86,7 @@ def why_by_rows(call: TracedCall, record: ElementSpec, shared_limit: int = SHARE
     row = row_of(call, record)
     known = described(call.function), known_of(call)
     found = _recognised(*known) if row else None
-    seen = found.centres if found else _glimpsed(*known)
+    seen = found.centres if found else _partially_matched(*known)
     centres = centres_of(call, row, seen) if row is not None and seen else None
     if seen is None or (row and centres is None):
         return ""
@@ -169,8 +169,8 @@ def parted_of(function: Function, arguments: tuple[Argument, ...]) -> LabelSplit
 
 
 @functools.lru_cache(maxsize=128)
-def _glimpsed(function: Function, arguments: tuple[Argument, ...]) -> tuple[str, int] | None:
-    return glimpsed(function, arguments)
+def _partially_matched(function: Function, arguments: tuple[Argument, ...]) -> tuple[str, int] | None:
+    return partially_matched(function, arguments)
 
 
 @functools.lru_cache(maxsize=128)

@@ -48,8 +48,8 @@ class ChainPart:
 
 
 @dataclass(frozen=True)
-class Beyond:
-    """Surroundings of the computed cells: each field's boundary rules and the widths of the ghost cells.
+class ChainSurroundings:
+    """Surroundings of a chain's cells: each field's boundary rules for each side, and the widths of the ghost cells.
 
     Attributes
     ----------
@@ -63,7 +63,7 @@ class Beyond:
     ghosts: tuple[int, ...]
 
 
-def parted(parts: Sequence[ChainPart], beyond: Beyond, *, dims: int) -> tuple[tuple[int, ...], float]:
+def parted(parts: Sequence[ChainPart], beyond: ChainSurroundings, *, dims: int) -> tuple[tuple[int, ...], float]:
     """Partition a sequence of stencils into passes; return the number of stencils in each, and the estimated memory
     traffic of all, in bytes a cell.
 
@@ -76,12 +76,12 @@ def parted(parts: Sequence[ChainPart], beyond: Beyond, *, dims: int) -> tuple[tu
     return _parted(made, beyond)
 
 
-def why_not_chained(parts: Sequence[ChainPart], beyond: Beyond, *, dims: int) -> str:
+def why_not_chained(parts: Sequence[ChainPart], beyond: ChainSurroundings, *, dims: int) -> str:
     """Return the reason why some stencils do not share one pass; empty if they can. Raises as :func:`parted`."""
     return why_apart([specialised(part.function, part.fields, part.args, dims, None) for part in parts], beyond)
 
 
-def specialise_chain(parts: Sequence[ChainPart], beyond: Beyond, *, dims: int) -> StencilKernel:
+def specialise_chain(parts: Sequence[ChainPart], beyond: ChainSurroundings, *, dims: int) -> StencilKernel:
     """Return the kernel that runs some stencils one after the other in one pass over memory.
 
     It gives, bit for bit, what they give one by one, each with the ghost cells of what it reads filled anew.
@@ -105,7 +105,7 @@ def specialise_chain(parts: Sequence[ChainPart], beyond: Beyond, *, dims: int) -
 
 
 @functools.lru_cache(maxsize=64)
-def _parted(made: tuple[Made, ...], beyond: Beyond) -> tuple[tuple[int, ...], float]:
+def _parted(made: tuple[Made, ...], beyond: ChainSurroundings) -> tuple[tuple[int, ...], float]:
     best: list[tuple[float, tuple[int, ...]]] = [(0.0, ())]
     for end in range(1, len(made) + 1):
         options = []
@@ -118,7 +118,7 @@ def _parted(made: tuple[Made, ...], beyond: Beyond) -> tuple[tuple[int, ...], fl
     return best[-1][1], best[-1][0]
 
 
-def _cost(made: tuple[Made, ...], beyond: Beyond) -> float | None:
+def _cost(made: tuple[Made, ...], beyond: ChainSurroundings) -> float | None:
     """Return the cost of a pass: its memory traffic, or what it could move while it computes, in bytes a cell; None if
     it is impossible.
     """
@@ -137,7 +137,7 @@ def _cost(made: tuple[Made, ...], beyond: Beyond) -> float | None:
     return float(np.hypot((moved * _SLOWER["chain"]) ** 2, issued**2) ** 0.5)
 
 
-def why_apart(made: Sequence[Made], beyond: Beyond) -> str:
+def why_apart(made: Sequence[Made], beyond: ChainSurroundings) -> str:
     """Return the reason why some stencils do not share one pass; empty if they can."""
     sides, cells = dict(beyond.sides), [each.cell for each in made]
     if any(each.structure.kind == "tuple" for each in made) or len({each.structure.kind for each in made}) > 1:
@@ -174,7 +174,7 @@ def _instructions(cell: Cell) -> float:
 
 
 @functools.lru_cache(maxsize=128)
-def _kernel(definitions: tuple[Definition, ...], made: tuple[Made, ...], beyond: Beyond) -> StencilKernel:
+def _kernel(definitions: tuple[Definition, ...], made: tuple[Made, ...], beyond: ChainSurroundings) -> StencilKernel:
     reason = why_apart(made, beyond)
     if reason:
         names = ", ".join(definition.name for definition in definitions)

@@ -65,7 +65,7 @@ class March:
 
 def march(cell: Cell, kernel: str, how: March) -> str:
     """Return the source of a kernel that computes a region once."""
-    return _Marcher(cell, how).source(kernel)
+    return _OneStepWriter(cell, how).source(kernel)
 
 
 def registers_of(cell: Cell, how: March) -> int:
@@ -151,7 +151,7 @@ def _group(reach: int, how: March) -> int:
     return min(how.lanes, 1 << (abs(reach) - 1).bit_length()) if reach else 1
 
 
-class _Marcher:
+class _OneStepWriter:
     """Writes the kernel."""
 
     def __init__(self, cell: Cell, how: March):

@@ -53,10 +53,10 @@ class Strips:
 
 def strips(chain: Chain, text: str, kernel: str, how: Strips, sides: Mapping[str, Sides]) -> str:
     """Return the source of a kernel that does a chain; ``text`` is the C++ of its cells' functions."""
-    return _Stripper(chain, how, sides).source(text, kernel)
+    return _StripWriter(chain, how, sides).source(text, kernel)
 
 
-class _Stripper:
+class _StripWriter:
     """Writes the kernel."""
 
     def __init__(self, chain: Chain, how: Strips, sides: Mapping[str, Sides]):

@@ -31,7 +31,7 @@ _SLOWER = {1: 1.1, 2: 1.47, 3: 1.58}
 
 
 @dataclass(frozen=True)
-class Around:
+class Surroundings:
     """Surroundings of the computed cells: each field's boundary rules and the widths of the ghost cells.
 
     Attributes
@@ -47,8 +47,8 @@ class Around:
     ghosts: tuple[int, ...]
 
 
-def stepped(parts: Sequence[ChainPart], around: Around, shared_limit: int = SHARED_LIMIT) -> tuple[tuple[int, ...],
-                                                                                                   float]:
+def stepped(parts: Sequence[ChainPart], around: Surroundings,
+            shared_limit: int = SHARED_LIMIT) -> tuple[tuple[int, ...], float]:
     """Partition a sequence of stencils into passes; return the number of stencils in each, and the estimated memory
     traffic of all, in bytes a cell.
 
@@ -63,13 +63,14 @@ def stepped(parts: Sequence[ChainPart], around: Around, shared_limit: int = SHAR
     return _stepped(made, around, shared_limit)
 
 
-def why_not_stepped(parts: Sequence[ChainPart], around: Around, shared_limit: int = SHARED_LIMIT) -> str:
+def why_not_stepped(parts: Sequence[ChainPart], around: Surroundings, shared_limit: int = SHARED_LIMIT) -> str:
     """Return the reason why some stencils do not share one pass; empty if they can. Raises as :func:`stepped`."""
     return _why_apart([specialised(part.function, part.fields, part.args, 3, None) for part in parts], around,
                       shared_limit)
 
 
-def specialise_steps(parts: Sequence[ChainPart], around: Around, shared_limit: int = SHARED_LIMIT) -> StencilKernel:
+def specialise_steps(parts: Sequence[ChainPart], around: Surroundings,
+                     shared_limit: int = SHARED_LIMIT) -> StencilKernel:
     """Return the kernel that runs some stencils one after the other in one pass over memory, on a grid of three axes.
 
     It gives, bit for bit, what they give one by one, each with the ghost cells of what it reads filled anew.
@@ -96,7 +97,7 @@ def specialise_steps(parts: Sequence[ChainPart], around: Around, shared_limit: i
 
 
 @functools.lru_cache(maxsize=64)
-def _stepped(made: tuple[Made, ...], around: Around, shared_limit: int) -> tuple[tuple[int, ...], float]:
+def _stepped(made: tuple[Made, ...], around: Surroundings, shared_limit: int) -> tuple[tuple[int, ...], float]:
     best: list[tuple[float, tuple[int, ...]]] = [(0.0, ())]
     for end in range(1, len(made) + 1):
         options = []
@@ -109,7 +110,7 @@ def _stepped(made: tuple[Made, ...], around: Around, shared_limit: int) -> tuple
     return best[-1][1], best[-1][0]
 
 
-def _moved(made: Sequence[Made], around: Around) -> float:
+def _moved(made: Sequence[Made], around: Surroundings) -> float:
     """Return the bytes a cell that a pass reads and writes."""
     cells = [each.cell for each in made]
     if len(cells) == 1:
@@ -117,7 +118,7 @@ def _moved(made: Sequence[Made], around: Around) -> float:
     return sum(each.itemsize * (each.loaded + bool(each.out)) for each in carried(cells, dict(around.rims)))
 
 
-def _why_apart(made: Sequence[Made], around: Around, shared_limit: int) -> str:
+def _why_apart(made: Sequence[Made], around: Surroundings, shared_limit: int) -> str:
     if any(each.structure.kind == "tuple" for each in made) or len({each.structure.kind for each in made}) > 1:
         return "some of them give fields by name, and some do not"
     cells = [each.cell for each in made]
@@ -135,7 +136,7 @@ def _why_apart(made: Sequence[Made], around: Around, shared_limit: int) -> str:
     return ""
 
 
-def _how(fields: Sequence[Carried], steps: int, around: Around, shared_limit: int) -> TimeSteps | None:
+def _how(fields: Sequence[Carried], steps: int, around: Surroundings, shared_limit: int) -> TimeSteps | None:
     """Return the tiling of some time steps, if there is enough shared memory; else None."""
     rims = dict(around.rims)
     found = (TimeSteps(steps, warps, rows, _STEP_CHUNK, tuple((each.field, rims[each.field]) for each in fields),
@@ -145,7 +146,7 @@ def _how(fields: Sequence[Carried], steps: int, around: Around, shared_limit: in
 
 
 @functools.lru_cache(maxsize=512)
-def _kernel(definitions: tuple[Definition, ...], made: tuple[Made, ...], around: Around, alike: bool,
+def _kernel(definitions: tuple[Definition, ...], made: tuple[Made, ...], around: Surroundings, alike: bool,
             shared_limit: int) -> StencilKernel:
     reason, steps = _why_apart(made, around, shared_limit), len(made)
     if reason:

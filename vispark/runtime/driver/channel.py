@@ -47,14 +47,14 @@ RunTask = Callable[[Relay | Ask, TokenPlace], Carried]
 class Sent:
     """Plan in flight to a worker: in a pipeline, or in a Spark task, which has started where the plan is of a world."""
 
-    way: WorkerWay
+    way: WorkerChannel
     pipeline: RequestPipeline | None
     pending: PendingRequest | None
     relayed: Callable[[], Carried] | None = None
     started: Future[Carried] | None = None
 
 
-class WorkerWay(Protocol):
+class WorkerChannel(Protocol):
     """Interface of a way to a worker. Which one is taken says the worker's
     :class:`~gpu_worker.protocol.transport_kinds.TransportKind`, by whether it ``is_direct``.
     """

@@ -28,7 +28,7 @@ _ARRAYS = {0xdc: 2, 0xdd: 4}
 _PLAIN, _RECORD, _SEQUENCE, _UNION, _OPTIONAL = range(5)
 
 
-class Skimmed:
+class FrameScan:
     """A frame that is looked at, from its start.
 
     Parameters

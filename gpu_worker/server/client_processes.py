@@ -1,4 +1,4 @@
-"""Anchors of a device process: processes for whose sake it lives without a daemon, and the devices assigned to them."""
+"""Client processes of a device process, for whose sake it lives without a daemon, and the devices assigned to them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gpu_worker.system.watcher import Watcher
 _log = logging.getLogger(__name__)
 
 
-class Anchors:
+class ClientProcesses:
     """Processes of clients that are watched, with the addresses of devices that Spark assigned to each.
 
     Parameters

@@ -1,4 +1,4 @@
-"""Sees that a function looks for nearest centres though it is none that matrix work gives: for what explain() says."""
+"""Recognition of functions that look for nearest centres in a way that matrix work does not give, for explain()."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vispark.translate.nearest.recognise import Argument, Nearest, SymbolicRun, 
 from vispark.translate.nearest.symbols import LoopIndex, Unknown
 
 
-def glimpsed(function: nodes.Function, arguments: Sequence[Argument] = ()) -> tuple[str, int] | None:
+def partially_matched(function: nodes.Function, arguments: Sequence[Argument] = ()) -> tuple[str, int] | None:
     """Return the centres among a function's values, if it seems to find the nearest centre somewhere; None if it does
     not.
 
@@ -21,11 +21,11 @@ def glimpsed(function: nodes.Function, arguments: Sequence[Argument] = ()) -> tu
     --------
     >>> import numpy as np
     >>> from vispark.translate import trace
-    >>> glimpsed(trace(lambda p, c: np.argmin(np.sum((c - p) ** 2, axis=1)) + 1, (np.eye(3),)))
+    >>> partially_matched(trace(lambda p, c: np.argmin(np.sum((c - p) ** 2, axis=1)) + 1, (np.eye(3),)))
     ('argument', 0)
     """
     for centres in candidates(function):
-        run = _Glimpse(function, centres, tuple(arguments))
+        run = _PartialMatch(function, centres, tuple(arguments))
         with suppress(Other):
             run.result()
         if run.seen:
@@ -34,7 +34,7 @@ def glimpsed(function: nodes.Function, arguments: Sequence[Argument] = ()) -> tu
 
 
 @dataclass
-class _Glimpse(SymbolicRun):
+class _PartialMatch(SymbolicRun):
     """Symbolic run that goes on after statements that are not recognised."""
 
     seen: bool = False
