@@ -1,9 +1,10 @@
 """A logistic regression on many rows of a DataFrame: seconds of the load, and milliseconds of an iteration.
 
 ``python -m benchmarks.large_fit DEVICE ROWS [FEATURES [CACHED]]``: Spark makes ROWS x FEATURES random numbers, and
-caches them first where CACHED is yes. A fit of few and one of more iterations are timed on what is loaded; their
-difference is that of the iterations, each of which is an evaluation where the step of length 1 is taken. Behind them
-evaluations alone of records of float64, which fits have, and of float32.
+caches them first where CACHED is yes. They are loaded as a fit loads them; a hundredth of as many go through ``df.rdd``
+for comparison. A fit of few and one of more iterations are timed on what is loaded; their difference is that of the
+iterations, of which the histories of the objective tell how many there were. Behind them are evaluations alone of the
+records of float64, which fits have, and of float32: from the driver, and what of it kernels take.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ import numpy as np
 from pyspark.ml.functions import array_to_vector
 from pyspark.sql import DataFrame, SparkSession, functions
 
+from benchmarks.measure import in_kernels
 from benchmarks.session import context, environment
-from vispark.data.tables.dataframe import from_dataframe
 from vispark.ml import loads
 from vispark.ml.classes import logistic
 from vispark.ml.classification import LogisticRegression
@@ -44,29 +45,59 @@ def made(spark: SparkSession, rows: int, features: int, cores: int) -> DataFrame
     return df.select(label.alias("label"), array_to_vector("x").alias("features"))
 
 
+def load(df: DataFrame, rows: int, features: int) -> Any:
+    """Return the records that a fit loads, with the time of their load printed."""
+    points = loads.load(df, {"x": loads.plain("features"), "y": loads.number("label"), "w": loads.one()})
+    taken, _ = seconds(points.count)
+    print(f"load {taken:.2f} s: {rows / taken / 1e6:.3f} M rows/s, {rows * (features + 1) * 8 / taken / 1e9:.2f} GB/s",
+          flush=True)
+    return points
+
+
+def through_rdd(df: DataFrame, rows: int) -> None:
+    """Print how fast cached rows come through ``df.rdd``, once all processes that it takes are there."""
+    df.cache().count()
+    for _ in range(2):
+        points: Any = df.rdd.map(_whole).cache("GPU")
+        taken, _ = seconds(points.count)
+        points.unpersist()
+    print(f"through df.rdd {rows:,} rows in {taken:.2f} s: {rows / taken / 1e6:.3f} M rows/s", flush=True)
+    df.unpersist()
+
+
+def _whole(row: Any) -> np.ndarray:
+    return np.concatenate([[row.label], row.features.toArray()])
+
+
 def fits(df: DataFrame) -> None:
-    """Print the seconds of a first fit with its load, and the milliseconds of an iteration."""
-    first, _ = seconds(lambda: LogisticRegression(maxIter=FEW, tol=0.0).fit(df))
-    few, short = min((seconds(lambda: LogisticRegression(maxIter=FEW, tol=0.0).fit(df)) for _ in range(2)),
+    """Print the milliseconds of an iteration."""
+    seconds(lambda: LogisticRegression(maxIter=FEW, tol=0.0).fit(df))
+    few, short = min((seconds(lambda: LogisticRegression(maxIter=FEW, tol=0.0).fit(df)) for _ in range(3)),
                      key=operator.itemgetter(0))
-    more, long = seconds(lambda: LogisticRegression(maxIter=MORE, tol=0.0).fit(df))
+    more, long = min((seconds(lambda: LogisticRegression(maxIter=MORE, tol=0.0).fit(df)) for _ in range(3)),
+                     key=operator.itemgetter(0))
     iterations = len(long.summary.objectiveHistory) - len(short.summary.objectiveHistory)
-    print(f"first fit with load {first:.2f} s, a fit of {FEW} iterations {few:.3f} s, of {MORE} {more:.3f} s: "
+    print(f"a fit of {FEW} iterations {few:.3f} s, of {MORE} {more:.3f} s: "
           f"{(more - few) / max(iterations, 1) * 1e3:.3f} ms an iteration, {iterations} of them", flush=True)
 
 
-def evaluation(df: DataFrame, dtype: str, rows: int, features: int) -> None:
-    """Print the milliseconds of an evaluation of float64 or float32, with bytes a second."""
-    fields = {"x": "features", "y": "label", "w": "w"}
-    columns = df.select("features", "label", functions.lit(1.0).alias("w"))
-    points: Any = from_dataframe(columns, fields, dtype=dict.fromkeys(fields, dtype)).cache("GPU")
-    load, _ = seconds(points.count)
+def evaluation(points: Any, dtype: str, rows: int, features: int) -> None:
+    """Print the milliseconds of an evaluation, those of its kernels, and bytes a second."""
     one = np.linspace(-0.1, 0.1, features).astype(dtype), np.dtype(dtype).type(0.1)
-    shortest = min(seconds(lambda: totals(points, logistic, *one))[0] for _ in range(7))
+
+    def evaluate() -> Any:
+        return totals(points, logistic, *one)
+
+    shortest = min(seconds(evaluate)[0] for _ in range(15))
+    kernels = min(map(float, (in_kernels(evaluate)() for _ in range(5))))
     nbytes = rows * (features + 2) * np.dtype(dtype).itemsize
-    print(f"{dtype}: load {load:.2f} s, {nbytes / load / 1e9:.2f} GB/s; an evaluation {shortest * 1e3:.3f} ms, "
-          f"{nbytes / shortest / 1e12:.3f} TB/s", flush=True)
-    points.unpersist()
+    print(f"{dtype}: an evaluation {shortest * 1e3:.3f} ms, {nbytes / shortest / 1e12:.3f} TB/s; its kernels "
+          f"{kernels * 1e3:.3f} ms, {nbytes / kernels / 1e12:.3f} TB/s", flush=True)
+
+
+def narrowed(x: Any, y: Any, w: Any) -> Any:
+    """Return a record in float32."""
+    return {"x": x.astype(np.float32), "y": np.float32(y), "w": np.float32(w)}
 
 
 @click.command(help=__doc__)
@@ -82,10 +113,12 @@ def main(device: str, rows: int, features: int, cached: bool) -> None:
             df = df.cache()
             print(f"cached by Spark in {seconds(df.count)[0]:.2f} s", flush=True)
         print(f"{rows:,} x {features} on {device}, {cores} cores", flush=True)
+        few = max(rows // 100, 1)
+        through_rdd(made(SparkSession(sc), few, features, cores), few)
+        points = load(df, rows, features)
         fits(df)
-        loads.unload()
-        for dtype in ("float64", "float32"):
-            evaluation(df, dtype, rows, features)
+        evaluation(points, "float64", rows, features)
+        evaluation(points.vmap(narrowed).cache("GPU"), "float32", rows, features)
 
 
 if __name__ == "__main__":
