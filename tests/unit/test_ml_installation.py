@@ -11,12 +11,14 @@ import sys
 from pathlib import Path
 
 import pyspark.ml.classification
+import pyspark.ml.evaluation
 import pytest
 from pyspark.ml import Estimator
 
 from vispark.ml import classification, clustering, feature, recommendation, regression, tuning
 from vispark.ml.__main__ import main
-from vispark.ml.installation import BY_MLLIB, ESTIMATORS, install, uninstall
+from vispark.ml.evaluation import BY_SPARK
+from vispark.ml.installation import BY_MLLIB, ESTIMATORS, EVALUATORS, install, uninstall
 
 
 def test_names_are_replaced_and_put_back():
@@ -55,9 +57,9 @@ def test_names_that_vispark_does_not_replace_are_pysparks():
 def test_a_program_changes_the_name_of_the_package_wherever_it_stands():
     pytest.importorskip("pandas", reason="pyspark.ml.functions needs it before Spark 4")
     program = """
-from pyspark.ml import Estimator, Model, PipelineModel, Transformer, evaluation
+from pyspark.ml import Estimator, Model, PipelineModel, Transformer, stat
 from pyspark.ml.base import Estimator as Base
-from pyspark.ml.evaluation import RegressionEvaluator
+from pyspark.ml.evaluation import RankingEvaluator
 from pyspark.ml.functions import vector_to_array
 from pyspark.ml.linalg import Vectors
 from pyspark.ml.param.shared import HasInputCol
@@ -86,6 +88,15 @@ def test_each_estimator_of_pyspark_is_ours_or_named_with_a_reason():
                    and kind.__module__ == module.__name__ and not inspect.isabstract(kind) and one[0] != "_"}
     assert theirs <= ours | named and not ours & named
     assert not [one for one in BY_MLLIB if one not in guide]
+
+
+def test_each_evaluator_of_pyspark_is_ours_or_named_with_a_reason():
+    guide = (Path(__file__).parents[2] / "docs/guide/ml.md").read_text(encoding="utf-8")
+    theirs = {name for name, kind in vars(pyspark.ml.evaluation).items() if inspect.isclass(kind)
+              and issubclass(kind, pyspark.ml.evaluation.JavaEvaluator) and not inspect.isabstract(kind)
+              and kind is not pyspark.ml.evaluation.JavaEvaluator}
+    assert {each.__name__ for each in EVALUATORS} | set(BY_SPARK) == theirs
+    assert not [one for one in theirs if one not in guide]
 
 
 @pytest.mark.slow

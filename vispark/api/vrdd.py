@@ -65,6 +65,7 @@ class VRDD(RecordedRDD):
     first = actions.first
     isEmpty = actions.isEmpty
     count = actions.count
+    toNumpy = actions.toNumpy
 
     # Actions that Spark answers.
     collectAsMap = actions.by_spark("collectAsMap")

@@ -2,7 +2,7 @@
 
 The modules are those of ``pyspark.ml``: ``from vispark.ml.regression import LinearRegression`` in place of
 ``from pyspark.ml.regression import LinearRegression``. Parameters, models, summaries and persistence are pyspark's own;
-modules and names that vispark has nothing for, as ``evaluation`` and ``linalg``, are pyspark's, too.
+modules and names that vispark has nothing for, as ``stat`` and ``linalg``, are pyspark's, too.
 ``loads`` holds what DataFrames became on the devices, ``base`` the way of a fit, ``optim`` the optimisers.
 
 Place 7 of 8 in the order of the data; run by: driver.

@@ -42,8 +42,6 @@ class KMeans(DeviceFit, clustering.KMeans):
     ([[0.5, 0.5], [8.5, 8.5]], 2.0)
     """
 
-    _can_mask = False
-
     def _fields(self) -> Fields:
         return {"x": plain(self.getFeaturesCol()), "w": self._weight(), "i": row_number()}
 
@@ -272,7 +270,7 @@ def _of_length_one(centers: np.ndarray) -> np.ndarray:
 
 def _sums(x: Any, w: Any) -> Any:
     squares = np.dot(x, x)
-    return 1, len(x), 1 if w < 0 else 0, 1 if squares == 0 else 0, squares, w, w * x
+    return 1, len(x), 1 if w < 0 else 0, 1 if squares == 0 and w > 0 else 0, squares, w, w * x
 
 
 def _distances(x: Any, centers: Any, by_cosine: Any) -> Any:

@@ -58,6 +58,11 @@ def shifted(x: Any, y: Any, w: Any, o: Any) -> Any:
     return {"x": x, "y": y - o, "w": w}
 
 
+def mean_of(eta: Any, family: Any, link: Any) -> Any:
+    """Return the mean of a linear predictor."""
+    return _inside(_unlink(eta, link), family)
+
+
 def _variance(mean: Any, family: Any) -> Any:
     if family == 1e6:
         return mean * (1 - mean)

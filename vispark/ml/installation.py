@@ -1,4 +1,4 @@
-"""Replacement of pyspark.ml's estimators by vispark's, for programs that are not to be changed."""
+"""Replacement of pyspark.ml's estimators and evaluators by vispark's, for programs that are not to be changed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pyspark.ml
 
-from vispark.ml import classification, clustering, feature, pipeline, recommendation, regression, tuning
+from vispark.ml import classification, clustering, evaluation, feature, pipeline, recommendation, regression, tuning
 
 #: The estimators that fit in the workers, and the models that search there.
 ESTIMATORS = (classification.FMClassifier, classification.LinearSVC, classification.LogisticRegression,
@@ -18,6 +18,10 @@ ESTIMATORS = (classification.FMClassifier, classification.LinearSVC, classificat
               feature.Word2Vec, pipeline.Pipeline,
               recommendation.ALS, regression.FMRegressor, regression.GeneralizedLinearRegression,
               regression.LinearRegression, tuning.CrossValidator, tuning.TrainValidationSplit)
+
+#: The evaluators whose metrics are found in the workers.
+EVALUATORS = (evaluation.BinaryClassificationEvaluator, evaluation.ClusteringEvaluator,
+              evaluation.MulticlassClassificationEvaluator, evaluation.RegressionEvaluator)
 
 #: The estimators that stay with MLlib as a whole, and why.
 BY_MLLIB = {
@@ -51,7 +55,7 @@ _REPLACED: dict[str, ModuleType] = {}
 
 
 def install() -> list[str]:
-    """Put vispark's estimators in place of pyspark's, in copies of the modules of ``pyspark.ml``.
+    """Put vispark's estimators and evaluators in place of pyspark's, in copies of the modules of ``pyspark.ml``.
 
     What a program imports from there afterwards, and what it loads from files, are vispark's. Names and modules that
     were imported before stay as they are: PySpark 3.5's own classes look their own names up there.
@@ -73,7 +77,7 @@ def install() -> list[str]:
     True
     """
     names = []
-    for estimator in ESTIMATORS:
+    for estimator in (*ESTIMATORS, *EVALUATORS):
         module = estimator.__module__.replace("vispark", "pyspark", 1)
         setattr(_copied(module), estimator.__name__, estimator)
         _export(estimator.__name__, estimator)
@@ -85,7 +89,7 @@ def uninstall() -> None:
     """Put pyspark's modules back."""
     for name, module in _REPLACED.items():
         _place(name, module)
-    for estimator in ESTIMATORS:
+    for estimator in (*ESTIMATORS, *EVALUATORS):
         if theirs := _REPLACED.get(estimator.__module__.replace("vispark", "pyspark", 1)):
             _export(estimator.__name__, getattr(theirs, estimator.__name__))
     _REPLACED.clear()

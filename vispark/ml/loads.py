@@ -26,7 +26,7 @@ _loads: weakref.WeakKeyDictionary[DataFrame, dict[Any, VRDD]] = weakref.WeakKeyD
 
 @dataclass(frozen=True)
 class Part:
-    """Rows of a DataFrame that are all of another one, or all but one fold of it.
+    """Rows of a DataFrame that are all of another one, all but one fold of it, or one fold.
 
     Parameters
     ----------
@@ -34,13 +34,35 @@ class Part:
         The DataFrame that is loaded, once for all parts.
     number : (str, Column)
         Field of the fold's number of each row.
-    left_out : int
-        Number of the fold whose rows are not in the part; of no fold where all are.
+    fold : int
+        Number of the fold whose rows are not in the part, or are all of it; of no fold where all rows are.
+    is_fold : bool
+        Whether the part is the fold.
+    weight : (str, Column) or None
+        Field of the weights of evaluations, which is loaded beside those of fits; None where they are 1.
     """
 
     whole: DataFrame
     number: tuple[str, Column]
-    left_out: int
+    fold: int
+    is_fold: bool = False
+    weight: tuple[str, Column] | None = None
+
+    def weighed(self, points: VRDD) -> VRDD:
+        """Return records of the whole, with weights of -0.0 for those that are not of the part."""
+        found: VRDD = points.vmap(_weigh, float(self.fold), self.is_fold)
+        return found
+
+    @property
+    def weighs_by(self) -> str | None:
+        """The name of the weights of evaluations; None where they are 1."""
+        return None if self.weight is None else self.weight[0]
+
+    def weighed_by(self, points: VRDD, name: str) -> VRDD:
+        """Return such records with other weights than those that they were loaded with: of evaluations, or 1."""
+        function: Any = _weigh_by if name == self.weighs_by else _weigh_alone
+        found: VRDD = points.vmap(function, float(self.fold), self.is_fold)
+        return found
 
 
 _parts: weakref.WeakKeyDictionary[DataFrame, Part] = weakref.WeakKeyDictionary()
@@ -48,7 +70,7 @@ _parts: weakref.WeakKeyDictionary[DataFrame, Part] = weakref.WeakKeyDictionary()
 
 @dataclass(frozen=True)
 class Vectors:
-    """Column of vectors that the workers compute of a field that is loaded.
+    """Column of vectors, or of numbers, that the workers compute of a field that is loaded.
 
     Parameters
     ----------
@@ -60,6 +82,12 @@ class Vectors:
 
     origin: Field
     steps: tuple[tuple[Any, tuple[Any, ...]], ...] = ()
+
+    def made(self, points: VRDD, done: int = 0) -> VRDD:
+        """Return records whose field ``x`` is the column, of which some steps are done."""
+        for function, arguments in self.steps[done:]:
+            points = points.vmap(function, *arguments)
+        return points
 
 
 @dataclass(frozen=True)
@@ -81,18 +109,37 @@ class View:
     columns: Mapping[str, Vectors]
 
     def records(self, fields: Fields, *, can_mask: bool) -> VRDD | None:
-        """Return the records of some fields, or None where they are not among those that are loaded."""
-        vectors = self.columns.get(fields["x"][0]) if "x" in fields else None
-        given = {**fields, "x": vectors.origin} if vectors else fields
-        if fits_into(given, self.wide) is None:
+        """Return the records of some fields, or None where they are not among those that are loaded.
+
+        A field ``p`` is a prediction of the features ``x``.
+        """
+        given = dict(fields)
+        prediction = self.columns.get(given.pop("p")[0]) if "p" in given else None
+        if prediction is None and "p" in fields:
+            return None
+        vectors = self.columns.get(given["x"][0], Vectors(given["x"])) if "x" in given else prediction
+        if vectors is not None:
+            given["x"] = vectors.origin
+        weight = given.pop("w")[0] if "w" in given else None
+        part = _parts.get(self.source) if can_mask else None
+        known = None, one()[0], self.wide["w"][0] if "w" in self.wide else None, part and part.weighs_by
+        if weight not in known or fits_into(given, self.wide) is None:
             return None
         points = load(self.source, self.wide, can_mask=can_mask)
-        if "w" in given and given["w"][0] != self.wide["w"][0]:
-            part = _parts.get(self.source) if can_mask else None
-            points = points.vmap(_weigh_alone, float(part.left_out)) if part else points.vmap(_weigh_equally)
-        for function, arguments in vectors.steps if vectors else ():
-            points = points.vmap(function, *arguments)
-        return points
+        if weight is not None and weight != self.wide["w"][0]:
+            points = part.weighed_by(points, weight) if part else points.vmap(_weigh_equally)
+        if prediction is None:
+            return vectors.made(points) if vectors else points
+        return prediction.made(points) if "x" not in fields else _beside(points, vectors, prediction)
+
+
+def _beside(points: VRDD, features: Any, prediction: Vectors) -> VRDD | None:
+    """Return records with features ``x`` and a prediction ``p`` that is computed of them; None of others."""
+    done = len(features.steps)
+    if features.origin[0] != prediction.origin[0] or any(
+            ours is not theirs for ours, theirs in zip(features.steps, prediction.steps[:done], strict=True)):
+        return None
+    return prediction.made(features.made(points).vmap(_keep), done).vmap(_put_beside)
 
 
 _views: weakref.WeakKeyDictionary[DataFrame, View] = weakref.WeakKeyDictionary()
@@ -182,21 +229,34 @@ def load(df: DataFrame, fields: Fields, *, can_mask: bool = False) -> VRDD:
 
 def _masked(part: Part, fields: Fields) -> VRDD:
     """Return the rows of the whole, with weights of 0 for those that are not of a part."""
-    numbered = {**fields, "fold": part.number}
+    numbered: dict[str, Field] = {**fields, "fold": part.number}
+    if part.weight is not None:
+        numbered["v"] = part.weight
     key = tuple((field, name) for field, (name, _) in numbered.items())
     wholes = _loads.setdefault(part.whole, {})
     if key not in wholes:
         wholes[key] = _loaded(part.whole, numbered)
-    found: VRDD = wholes[key].vmap(_weigh, float(part.left_out))
-    return found
+    return part.weighed(wholes[key])
 
 
-def _weigh(w: Any, fold: Any, left_out: Any) -> Any:
-    return {"w": 0.0 if fold == left_out else w}
+def _weigh(w: Any, fold: Any, number: Any, is_fold: Any) -> Any:
+    return {"w": w if (fold == number) == is_fold else -0.0}
 
 
-def _weigh_alone(fold: Any, left_out: Any) -> Any:
-    return {"w": 0.0 if fold == left_out else 1.0}
+def _weigh_alone(fold: Any, number: Any, is_fold: Any) -> Any:
+    return {"w": 1.0 if (fold == number) == is_fold else -0.0}
+
+
+def _weigh_by(v: Any, fold: Any, number: Any, is_fold: Any) -> Any:
+    return {"w": v if (fold == number) == is_fold else -0.0}
+
+
+def _keep(x: Any) -> Any:
+    return {"kept": x}
+
+
+def _put_beside(x: Any, kept: Any) -> Any:
+    return {"p": x, "x": kept}
 
 
 def _weigh_equally(w: Any) -> Any:

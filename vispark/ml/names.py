@@ -8,7 +8,7 @@ from types import ModuleType
 from typing import Any
 
 #: The modules that vispark has nothing for.
-SHARED = ("common", "evaluation", "fpm", "image", "linalg", "param", "param.shared", "stat", "tree", "util", "wrapper")
+SHARED = ("common", "fpm", "image", "linalg", "param", "param.shared", "stat", "tree", "util", "wrapper")
 
 
 def share_modules() -> None:

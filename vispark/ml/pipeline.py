@@ -19,6 +19,7 @@ from vispark.ml.base import DeviceFit, StageOfMLlib
 from vispark.ml.java import JavaObjects
 from vispark.ml.loads import Field, Fields, Vectors, View, fits_into, plain, see
 from vispark.ml.names import of_pyspark
+from vispark.ml.predictions import columns_of
 
 #: Stages of one column of vectors that become another one row by row, and their models.
 _MOVING = (feature.StandardScaler, feature.MinMaxScaler, feature.MaxAbsScaler, feature.PCA)
@@ -130,6 +131,26 @@ def _behind(view: View, stage: Any) -> View | None:
     return None if added is None else replace(view, columns={**view.columns, **added})
 
 
+def is_fitted_in_workers(estimator: Any) -> bool:
+    """Return whether an estimator, or a stage of a pipeline, fits in the workers."""
+    stages = estimator.getStages() if isinstance(estimator, pipeline.Pipeline) else [estimator]
+    return any(isinstance(stage, DeviceFit) for stage in stages)
+
+
+def predictions(source: DataFrame, estimator: Any, model: Any) -> View | None:
+    """Return the view of what a fitted model makes of a DataFrame, which shares the load of the fit.
+
+    None where the model, or a stage of it, is none that is known here.
+    """
+    stages = estimator.getStages() if isinstance(estimator, pipeline.Pipeline) else [estimator]
+    models = model.stages if isinstance(model, pipeline.PipelineModel) else [model]
+    last = max(place for place, stage in enumerate(stages) if isinstance(stage, Estimator))
+    view: View | None = _first_view(source, stages[:last + 1])
+    for each in models:
+        view = None if view is None else _behind(view, each)
+    return view
+
+
 def _added(view: View, stage: Any) -> Mapping[str, Vectors] | None:
     """Return the column of vectors that a stage adds; an estimator's is without the step that its model will be."""
     if isinstance(stage, feature.VectorAssembler):
@@ -138,11 +159,21 @@ def _added(view: View, stage: Any) -> Mapping[str, Vectors] | None:
             return None
         return {stage.getOutputCol(): Vectors(assembled)}
     if not isinstance(stage, _MOVING + _MOVED):
-        return None
+        return _predicted(view, stage)
     name = stage.getInputCol()
     given = view.columns.get(name, Vectors(plain(name)))
     steps = (_step(stage),) if isinstance(stage, _MOVED) else ()
     return {stage.getOutputCol(): replace(given, steps=given.steps + steps)}
+
+
+def _predicted(view: View, model: Any) -> Mapping[str, Vectors] | None:
+    """Return the columns that a fitted predictor adds, or None where it is none."""
+    steps = columns_of(model, view.wide)
+    if not steps:
+        return None
+    name = model.getFeaturesCol()
+    features = view.columns.get(name, Vectors(plain(name)))
+    return {name: replace(features, steps=(*features.steps, step)) for name, step in steps.items()}
 
 
 def _assembled(view: View, names: Iterable[str]) -> Field | None:

@@ -92,7 +92,7 @@ class GeneralizedLinearRegression(LabelledFit, regression.GeneralizedLinearRegre
         return {**super()._fields(), "o": number(offset) if offset else ("0.0", sql.lit(0.0))}
 
     def _train(self, dataset: DataFrame) -> Any:
-        family, link = self._powers()
+        family, link = powers(self)
         points = self._records(dataset)
         outside, count, width, negative, weight, label, offsets, linear = totals(points, families.is_outside, family)
         if outside or width != count * len(linear) or len(linear) > _WIDEST:
@@ -110,19 +110,6 @@ class GeneralizedLinearRegression(LabelledFit, regression.GeneralizedLinearRegre
             if np.abs(change).max() < self.getTol():
                 break
         return self._model(dataset, fit, done)
-
-    def _powers(self) -> tuple[float, float]:
-        """Return the family and the link, as numbers of :mod:`vispark.ml.families`."""
-        name = self.getFamily().lower()
-        if name == "tweedie":
-            family = float(self.getVariancePower())
-            return family, float(self.getLinkPower()) if self.isSet("linkPower") else 1 - family
-        family, link = families.FAMILIES[name]
-        if self.isSet("link"):
-            if self.getLink().lower() not in families.LINKS:
-                raise Unsuited(f"link={self.getLink()!r}")
-            link = families.LINKS[self.getLink().lower()]
-        return family, link
 
     def _solved(self, moments: Moments, *, is_first: bool) -> LinearFit:
         """Return the fit of moments; MLlib standardizes features and label for the first one alone."""
@@ -142,6 +129,26 @@ class GeneralizedLinearRegression(LabelledFit, regression.GeneralizedLinearRegre
             self.uid, java.vector(fit.coefficients), fit.intercept)
         return model, lambda java, model: java.ml.regression.GeneralizedLinearRegressionTrainingSummary(
             frame, model, java.doubles(fit.inverse), iterations, solver)
+
+
+def powers(generalized: Any) -> tuple[float, float]:
+    """Return the family and the link of an estimator or a model, as numbers of :mod:`vispark.ml.families`.
+
+    Raises
+    ------
+    Unsuited
+        If there is no number of the link.
+    """
+    name = generalized.getFamily().lower()
+    if name == "tweedie":
+        family = float(generalized.getVariancePower())
+        return family, float(generalized.getLinkPower()) if generalized.isSet("linkPower") else 1 - family
+    family, link = families.FAMILIES[name]
+    if generalized.isSet("link"):
+        if generalized.getLink().lower() not in families.LINKS:
+            raise Unsuited(f"link={generalized.getLink()!r}")
+        link = families.LINKS[generalized.getLink().lower()]
+    return family, link
 
 
 class FMRegressor(DeviceFit, regression.FMRegressor):

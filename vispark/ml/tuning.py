@@ -14,19 +14,23 @@ from pyspark.ml.util import MLReader
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sql
 
+from vispark.errors import OutOfMemory, RecordError
+from vispark.ml.base import Unsuited
+from vispark.ml.evaluation import in_workers, tell_of_spark
 from vispark.ml.loads import Part, share, unshare
 from vispark.ml.names import of_pyspark
-from vispark.ml.pipeline import ours
+from vispark.ml.pipeline import is_fitted_in_workers, ours, predictions
 
 #: Number of the fold of rows that are in each part.
 _NO_FOLD = -1
 
 
 class CrossValidator(tuning.CrossValidator):
-    """Cross-validation: pyspark's, whose fits in the workers share one load of the data.
+    """Cross-validation: pyspark's, whose fits and evaluations in the workers share one load of the data.
 
-    The folds are pyspark's, by seed or by ``foldCol``; a fit weighs the rows of the fold that is left out with 0. The
-    fit of the best parameters to all rows shares the load too. Models are evaluated by Spark.
+    The folds are pyspark's, by seed or by ``foldCol``; a fit weighs the rows of the fold that is left out with 0, and
+    an evaluation those of all others. The fit of the best parameters to all rows shares the load too. Spark evaluates
+    models and metrics that :mod:`vispark.ml.evaluation` does not have.
 
     Examples
     --------
@@ -48,9 +52,11 @@ class CrossValidator(tuning.CrossValidator):
     def _fit(self, dataset: DataFrame) -> Any:
         whole, number = self._numbered(dataset)
         results = []
-        with _shared(dataset, whole, number):
-            for left_out, (train, validation) in enumerate(self._kFold(dataset)):
-                share(train, Part(whole, number, left_out))
+        weight = _weight_of(self)
+        with _shared(dataset, Part(whole, number, _NO_FOLD - 1, weight=weight)):
+            for fold, (train, validation) in enumerate(self._kFold(dataset)):
+                share(train, Part(whole, number, fold, weight=weight))
+                share(validation, Part(whole, number, fold, is_fold=True, weight=weight))
                 results.append(_evaluated(self, train, validation))
             metrics = np.array([each for each, _ in results])
             average = metrics.mean(axis=0)
@@ -88,7 +94,7 @@ def _checked(column: str, folds: int) -> Column:
 
 
 class TrainValidationSplit(tuning.TrainValidationSplit):
-    """Selection by one split: pyspark's, whose fits in the workers share one load of the data.
+    """Selection by one split: pyspark's, whose fits and evaluations in the workers share one load of the data.
 
     Examples
     --------
@@ -111,10 +117,11 @@ class TrainValidationSplit(tuning.TrainValidationSplit):
         whole = dataset.select("*", sql.rand(self.getSeed()).alias(name))
         condition = sql.col(name) >= ratio
         number = f"split({name}, {ratio})", sql.when(condition, 0.0).otherwise(float(_NO_FOLD))
-        train = whole.filter(~condition)
-        share(train, Part(whole, number, 0))
-        with _shared(dataset, whole, number):
-            metrics, models = _evaluated(self, train, whole.filter(condition))
+        train, validation, weight = whole.filter(~condition), whole.filter(condition), _weight_of(self)
+        share(train, Part(whole, number, 0, weight=weight))
+        share(validation, Part(whole, number, 0, is_fold=True, weight=weight))
+        with _shared(dataset, Part(whole, number, _NO_FOLD - 1, weight=weight)):
+            metrics, models = _evaluated(self, train, validation)
             best = _best(self, dataset, metrics)
         kept: Any = models if self.getCollectSubModels() else None
         return self._copyValues(tuning.TrainValidationSplitModel(best, metrics, kept))
@@ -151,12 +158,12 @@ def _as(kind: type[Any], search: Any) -> Any:
 
 def _evaluated(search: Any, train: DataFrame, validation: DataFrame) -> tuple[list[float], list[Any]]:
     """Return the metric and, where they are to be kept, the model of each parameter map."""
-    grid, evaluator = search.getEstimatorParamMaps(), search.getEvaluator()
+    grid = search.getEstimatorParamMaps()
     fits = search.getEstimator().fitMultiple(train, grid)
 
     def task() -> tuple[int, float, Any]:
         index, model = next(fits)
-        metric = evaluator.evaluate(model.transform(validation, grid[index]))
+        metric = _metric(search, model, grid[index], validation)
         return index, metric, model if search.getCollectSubModels() else None
 
     train.cache()
@@ -168,6 +175,31 @@ def _evaluated(search: Any, train: DataFrame, validation: DataFrame) -> tuple[li
         validation.unpersist()
     ordered = sorted(done, key=lambda each: each[0])
     return [metric for _, metric, _ in ordered], [model for _, _, model in ordered]
+
+
+def _metric(search: Any, model: Any, params: Any, validation: DataFrame) -> float:
+    """Return the metric of a model: found in the workers, of the data that is there, or else by Spark."""
+    evaluator, estimator = search.getEvaluator(), search.getEstimator().copy(params)
+    if is_fitted_in_workers(estimator):
+        try:
+            ours = in_workers(evaluator)
+            view = predictions(validation, estimator, model)
+            records = None if view is None else view.records(ours.fields(), can_mask=True)
+            if records is not None:
+                return ours.metric(records)
+            reason = "predictions are not computed in the workers, or of other columns than those of the fit"
+        except (Unsuited, RecordError, OutOfMemory) as error:
+            reason = str(error)
+        tell_of_spark(evaluator, validation, reason)
+    return float(evaluator.evaluate(model.transform(validation, params)))
+
+
+def _weight_of(search: Any) -> tuple[str, Column] | None:
+    """Return the field of the weights of evaluations in the workers, if they have any."""
+    try:
+        return in_workers(search.getEvaluator()).weight()
+    except Unsuited:
+        return None
 
 
 def _run(task: Callable[[], Any], times: int, threads: int, spark: Any) -> list[Any]:
@@ -187,9 +219,9 @@ def _best(search: Any, dataset: DataFrame, metrics: Any) -> Any:
 
 
 @contextmanager
-def _shared(dataset: DataFrame, whole: DataFrame, number: tuple[str, Column]) -> Iterator[None]:
+def _shared(dataset: DataFrame, part: Part) -> Iterator[None]:
     """Let fits to all rows of a dataset share the load of its folds."""
-    share(dataset, Part(whole, number, _NO_FOLD - 1))
+    share(dataset, part)
     try:
         yield
     finally:
