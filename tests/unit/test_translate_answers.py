@@ -69,6 +69,10 @@ def _means(p):
     return np.nanmean(p), np.mean(p), np.nansum(p), np.nanmean(np.array([p, p]), axis=0), np.median(p), np.var(p)
 
 
+def _variances(p):
+    return np.nanvar(p), np.nanstd(p), np.nanvar(p, ddof=1), np.nanvar(np.array([p, p]), axis=1)
+
+
 def _areas(p):
     return np.trapezoid(p), np.trapezoid(p, dx=2), np.diff(p), np.ptp(p), np.interp(p, (0, 1, 2), (5, 6, 9))
 
@@ -80,7 +84,7 @@ def far(dtype: str) -> np.ndarray:
 
 
 @pytest.mark.parametrize("dtype", INTEGERS)
-@pytest.mark.parametrize("fn", [_slopes, _means, _areas])
+@pytest.mark.parametrize("fn", [_slopes, _means, _variances, _areas])
 def test_differences_and_means_of_integers_do_not_wrap_where_numpys_do_not(fn: Callable, dtype: str):
     compare(fn, far(dtype))
 

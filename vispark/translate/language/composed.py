@@ -58,8 +58,10 @@ def average(a, axis=None, weights=None):
 
 @written_as("numpy.nanvar", "a axis= dtype! out! ddof= keepdims! * where! mean! correction!")
 def nanvar(a, axis=None, ddof=0):
+    a = np.asarray(a)
+    a = a.astype((a / 1).dtype)
     seen = np.logical_not(np.isnan(a))
-    middle = np.nansum(a, axis, keepdims=True) / seen.sum(axis, keepdims=True).astype((a / 1).dtype)
+    middle = np.nansum(a, axis, keepdims=True) / seen.sum(axis, keepdims=True).astype(a.dtype)
     apart = np.where(seen, a - middle, 0)
     count = seen.sum(axis) - ddof
     total = (apart * apart).sum(axis)
