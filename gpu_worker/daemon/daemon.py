@@ -180,13 +180,14 @@ class Daemon:
         except (OutOfMemory, OutOfResources) as error:
             _log.warning("refused: %s", error)
             self._handshakes.remove(sock)
-            self._refuse(Connection(sock), error, Greeting)
+            self._refuse(sock, error, Greeting)
             sock.close()
 
     def _serve(self, sock: socket.socket) -> None:
         """Greet a connection, and answer its request or pass the connection on."""
-        connection, of, kept = Connection(sock), Greeting, False
+        of, kept = Greeting, False
         try:
+            connection = Connection(sock)
             hello = self._greeting(connection)
             of = AdminReply if hello.role in ADMIN_ROLES else Greeting
             kept = self._greeted(hello, connection)
@@ -194,19 +195,19 @@ class Daemon:
             _log.debug("a peer went away: %s", error)
         except VisparkError as error:
             _log.info("refused: %s", error)
-            self._refuse(connection, error, of)
+            self._refuse(sock, error, of)
         except Exception as error:
             _log.exception("a connection met a defect")
-            self._refuse(connection, as_error(error), of)
+            self._refuse(sock, as_error(error), of)
         finally:
             if not kept:
                 sock.close()
 
-    def _refuse(self, connection: Connection, error: VisparkError, of: object) -> None:
+    def _refuse(self, sock: socket.socket, error: VisparkError, of: object) -> None:
         """Send a client, which may be gone, the reason why it is refused."""
         with suppress(VisparkError, OSError):
-            connection.socket.settimeout(_SEND_SECONDS)
-            connection.send(failure_of(error), of)
+            sock.settimeout(_SEND_SECONDS)
+            Connection(sock).send(failure_of(error), of)
 
     def _greeting(self, connection: Connection) -> Hello:
         """Return the connection's first message, after a check that the peer is of our user."""

@@ -92,6 +92,7 @@ class DeviceProcess:
         with ExitStack() as undo:
             with system_call("a device process", WorkerUnavailable):
                 path.unlink(missing_ok=True)
+                printed = log.size(directory.process_log)
                 with socket.socket(socket.AF_UNIX) as listener:
                     listener.bind(str(path))
                     path.chmod(0o600)
@@ -109,7 +110,7 @@ class DeviceProcess:
                     raise WorkerLost("the device process was killed while it started") from error
                 raise WorkerUnavailable(
                     f"the device process of session {configuration.session} ended before it was ready",
-                    detail=log.tail(directory.process_log, _LOG_LINES)) from error
+                    detail=log.tail(directory.process_log, _LOG_LINES, since=printed)) from error
             undo.pop_all()
         return process
 

@@ -538,21 +538,29 @@ class Supervisor:
         process.is_watched = True
 
     def _process_ended(self, process: DeviceProcess) -> None:
-        """Record the death of a process, once; other threads wait until it is recorded."""
-        found = process.found
+        """Record the death of a process, once; other threads wait until it is recorded.
+
+        Whatever an error keeps from being done is done by the next call: the watcher's, as the process has still ended.
+        """
         with process.reap_lock:
-            if process.reaped or not process.ended():
+            if not process.ended():
                 return
-            process.reaped = True
+            if not process.reaped:
+                self._record_death(process)
+                process.reaped = True
             if process.is_watched:
                 self._watcher.forget(process.pidfd)
-            try:
-                death = process.exit_status()
-            except Exception:
-                _log.exception("how process %d ended is not known", found.pid)
-                death = Death(False, 0, None)
-            with self._lock:
-                self._sessions.process_ended(found.session, found.epoch, death)
+                process.is_watched = False
+
+    def _record_death(self, process: DeviceProcess) -> None:
+        found = process.found
+        try:
+            death = process.exit_status()
+        except Exception:
+            _log.exception("how process %d ended is not known", found.pid)
+            death = Death(False, 0, None)
+        with self._lock:
+            self._sessions.process_ended(found.session, found.epoch, death)
         _log.info("process %d of session %s ended: signal %d, %s", found.pid, found.session, death.signal,
                   death.failure.message if death.failure else "nothing to blame")
 

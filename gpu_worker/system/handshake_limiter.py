@@ -21,7 +21,7 @@ class HandshakeLimiter:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._since: dict[socket.socket, float] = {}
-        self._refused: dict[socket.socket, str] = {}
+        self._refused: dict[socket.socket, tuple[float, str]] = {}
 
     def add(self, sock: socket.socket) -> None:
         """Register an accepted connection that has not greeted yet; if too many have not, refuse the oldest."""
@@ -34,15 +34,23 @@ class HandshakeLimiter:
         """Remove a connection that greeted or is about to be closed; return why it was refused, or ``""``."""
         with self._lock:
             self._since.pop(sock, None)
-            return self._refused.pop(sock, "")
+            return self._refused.pop(sock, (0.0, ""))[1]
 
     def sweep(self) -> float | None:
-        """Refuse connections that have not greeted in time; return when to call again, on the monotonic clock."""
+        """Refuse connections that have not greeted in time; return when to call again, on the monotonic clock.
+
+        Those that were refused, and that nobody has removed after as long again, have no thread: their peers read the
+        end of the stream.
+        """
         now = time.monotonic()
         with self._lock:
             for sock in [sock for sock, since in self._since.items() if now - since >= GREETING_SECONDS]:
                 self._refuse(sock, f"no greeting came within {GREETING_SECONDS:g} s")
-            return min((since + GREETING_SECONDS for since in self._since.values()), default=None)
+            for sock in [sock for sock, (since, _) in self._refused.items() if now - since >= GREETING_SECONDS]:
+                del self._refused[sock]
+                _shutdown(sock, socket.SHUT_RDWR)
+            since = [*self._since.values(), *(since for since, _ in self._refused.values())]
+            return min(since) + GREETING_SECONDS if since else None
 
     def close(self) -> None:
         """Refuse all."""
@@ -52,7 +60,11 @@ class HandshakeLimiter:
 
     def _refuse(self, sock: socket.socket, why: str) -> None:
         del self._since[sock]
-        self._refused[sock] = why
+        self._refused[sock] = time.monotonic(), why
         # Its thread waits for the greeting and now reads the end of the stream; it can still answer.
-        with suppress(OSError):
-            sock.shutdown(socket.SHUT_RD)
+        _shutdown(sock, socket.SHUT_RD)
+
+
+def _shutdown(sock: socket.socket, how: int) -> None:
+    with suppress(OSError):
+        sock.shutdown(how)

@@ -108,10 +108,20 @@ def _opened(path: str | Path) -> int:
     return descriptor
 
 
-def tail(path: Path, lines: int) -> str:
-    """Return the last lines of a log; empty where there is none."""
+def size(path: Path) -> int:
+    """Return the bytes of a log; 0 where there is none."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def tail(path: Path, lines: int, since: int = 0) -> str:
+    """Return the last lines of a log, of what it got since it had ``since`` bytes; empty where there is none."""
     try:
         with path.open(errors="replace") as file:
+            # A log that is shorter now was set aside, and begun anew.
+            file.seek(since if since <= size(path) else 0)
             return "".join(deque(file, lines))
     except OSError:     # whoever asks is about to say what else went wrong
         return ""

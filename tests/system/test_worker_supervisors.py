@@ -10,6 +10,7 @@ import os
 import signal
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,7 +27,7 @@ from gpu_worker.daemon.supervisor import Supervisor
 from gpu_worker.daemon.tcp_listener import TcpListeners
 from gpu_worker.protocol.errors import OutOfResources, VisparkError, WorkerLost
 from gpu_worker.protocol.messages import Status
-from gpu_worker.system import log, stopped_processes
+from gpu_worker.system import handshake_limiter, log, stopped_processes
 from gpu_worker.system.handshake_limiter import HandshakeLimiter
 from gpu_worker.system.paths import locate
 from gpu_worker.system.watcher import Watcher
@@ -179,6 +180,41 @@ def test_a_session_for_whose_end_there_is_no_thread_ends_later(daemon: Daemon, m
         raised = fail_once(patch, supervisor, "start_thread", OutOfResources("no thread"))
         finish(hello("first", role="finish", client_pid=0), timeout=SECONDS)
         assert raised and eventually(lambda: not daemon._supervisor._endings) and not daemon._supervisor._unended
+
+
+@pytest.mark.parametrize("where", [(Watcher, "forget"), (SessionStateMachine, "process_ended")], ids=lambda where: where[1])
+@pytest.mark.parametrize("defect", [DEFECTS[0], EMFILE], ids=named)
+def test_the_death_of_a_process_is_recorded_whatever_fails_of_it(daemon: Daemon, monkeypatch, where, defect):
+    session = f"dies-{where[1]}-{named(defect)}"
+    serves(session)
+    process = daemon._supervisor._processes[session].result()
+    with monkeypatch.context() as patch:
+        raised = fail_once(patch, *where, defect)
+        process.kill()
+        assert eventually(lambda: bool(raised) and process.reaped)
+    assert eventually(lambda: answered(session))
+    assert daemon._supervisor._processes[session].result().found.pid != process.found.pid
+    end(daemon, session)
+
+
+def answered(session: str) -> bool:
+    with contextlib.suppress(VisparkError):
+        serves(session)
+        return True
+    return False
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning",
+                            "ignore::pytest.PytestUnraisableExceptionWarning")      # of the socket that no thread has
+def test_a_client_whose_connection_has_no_thread_reads_its_end(daemon: Daemon, monkeypatch):
+    monkeypatch.setattr(handshake_limiter, "GREETING_SECONDS", 0.5)
+    with monkeypatch.context() as patch:
+        raised = fail_once(patch, Daemon, "_serve", DEFECTS[0])
+        began = time.monotonic()
+        with contextlib.suppress(VisparkError):
+            administer(Status(), timeout=SECONDS)
+        assert raised and time.monotonic() - began < SECONDS / 2
+    serves("bystander")
 
 
 def test_a_process_that_closed_its_connection_to_the_daemon_is_connected_to_anew(daemon: Daemon):

@@ -249,6 +249,17 @@ def test_a_daemon_whose_lock_or_socket_is_refused_says_so(monkeypatch, tmp_path)
             service.serve(directory, None)
 
 
+def test_the_tail_of_a_log_is_of_what_came_since(tmp_path):
+    path = tmp_path / "log"
+    assert log.size(path) == 0 and log.tail(path, 5) == ""
+    path.write_text("of another process\n")
+    before = log.size(path)
+    path.write_text("of another process\nits own\n")
+    assert log.tail(path, 5, since=before) == "its own\n"
+    path.write_text("anew\n")      # The log was set aside meanwhile.
+    assert log.tail(path, 5, since=before) == "anew\n"
+
+
 def test_what_only_makes_things_quicker_or_clearer_fails_silently(monkeypatch, tmp_path):
     path = tmp_path / "log"
     path.write_text("a line")
