@@ -22,7 +22,7 @@ _ONLY_IN = {"pycuda": ("gpu_worker/device/cuda/layer.py",),
 _SUPERVISORS = {
     "gpu_worker/client/connection.py": {"_renewed"},                        # a lease is taken anew
     "gpu_worker/daemon/daemon.py": {"run", "_serve"},                       # the daemon's loop; a connection
-    "gpu_worker/daemon/supervisor.py": {"_admit", "_end_session", "_process_ended"},    # starts and ends of sessions
+    "gpu_worker/daemon/supervisor.py": {"_admit", "_end_session", "_record_death"},    # starts and ends of sessions
     "gpu_worker/daemon/tcp_listener.py": {"_serve"},                        # a connection over TCP
     "gpu_worker/execution/in_flight.py": {"settle"},                        # plans that are complete
     "gpu_worker/exchange/mpi/cluster.py": {"_accept", "_serve", "_answer"},          # other nodes' daemons

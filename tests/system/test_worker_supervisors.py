@@ -182,7 +182,8 @@ def test_a_session_for_whose_end_there_is_no_thread_ends_later(daemon: Daemon, m
         assert raised and eventually(lambda: not daemon._supervisor._endings) and not daemon._supervisor._unended
 
 
-@pytest.mark.parametrize("where", [(Watcher, "forget"), (SessionStateMachine, "process_ended")], ids=lambda where: where[1])
+@pytest.mark.parametrize("where", [(Watcher, "forget"), (SessionStateMachine, "process_ended")],
+                         ids=lambda where: where[1])
 @pytest.mark.parametrize("defect", [DEFECTS[0], EMFILE], ids=named)
 def test_the_death_of_a_process_is_recorded_whatever_fails_of_it(daemon: Daemon, monkeypatch, where, defect):
     session = f"dies-{where[1]}-{named(defect)}"
