@@ -23,6 +23,7 @@ from gpu_worker.execution.steps import check_finite
 from gpu_worker.protocol.errors import CompileError
 from gpu_worker.protocol.messages import Field, FieldFold, Signature
 from tests.golden.harness import record_of
+from tests.unit.test_translate_groups import network
 from vispark.plan.cuda_source import Kernels
 from vispark.plan.exec_call import record_exec
 from vispark.plan.exec_launch import compiler_checks
@@ -143,6 +144,14 @@ def test_matrices_by_roles_compile(width: int, arch: str):
                   folding=Folding((FieldFold("", "add"),)))
     assert "rows::fold_by_roles" in kernel.source
     assert compile_cubin(Source(kernel.source, "blocks.cu"), kernel.name, arch).code.startswith(b"\x7fELF")
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_gradients_by_groups_compile(arch: str):
+    calls = (TracedCall(trace(network), (np.ones((128, 64), "f4"), np.ones((64, 20), "f4"))),)
+    kernel = fuse(calls, record_of(np.zeros((1, 129), "f4")), folding=Folding((FieldFold("", "add"),)))
+    assert "rows::GroupOuter<" in kernel.source
+    assert compile_cubin(Source(kernel.source, "groups.cu"), kernel.name, arch).code.startswith(b"\x7fELF")
 
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)

@@ -18,6 +18,7 @@ from vispark.translate.ir.source_text import at_definition
 from vispark.translate.ir.types import Scalar
 from vispark.translate.kernels import matrix_fold, sorted_fold
 from vispark.translate.kernels.block_fold import BlockFold, block_table, by_roles
+from vispark.translate.kernels.group_fold import by_groups
 from vispark.translate.kernels.keyed_fold import KeyedFrame
 from vispark.translate.kernels.outer_sums import NotFactored
 from vispark.translate.kernels.row_function import (
@@ -185,7 +186,8 @@ def _of_matrices(written: Callable[..., RowFunction], folding: Folding, shared_l
     if table is None:
         return None
     frame = matrix_fold.MatrixFold(f"{function.name}_fold", function, host, table, rest, matrices=sums)
-    return _made(by_roles(frame, shared_limit), (*every, *sums), matrix_fold.waves_of((*every, *sums)))
+    frame = by_groups(by_roles(frame, shared_limit), few, shared_limit)
+    return _made(frame, (*every, *sums), matrix_fold.waves_of((*every, *sums)))
 
 
 def _of_all_threads(host: RowFunction, written: Any, lanes: int, every: tuple[Accumulated, ...],

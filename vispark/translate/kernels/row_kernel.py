@@ -200,7 +200,7 @@ class RowKernel:
 
     def _matrices_on_host(self, text: IndentedText) -> None:
         for product in self.host.products:
-            text.add(f"const rows::Turned<{_matrix(product)}, {product.c}> {product.name}_matrix({{"
+            text.add(f"const rows::Turned<{matrix_type(product)}, {product.c}> {product.name}_matrix({{"
                      f"{product.matrix}}});")
 
     def _products_on_host(self, text: IndentedText, places: dict[str, str]) -> dict[str, str]:
@@ -406,7 +406,7 @@ class RowKernel:
         offset = self.products_at
         for product, how in self._multiplied:
             port = self.function.row_of(product)
-            text.add(f"typedef rows::{'Tensor' if how.tensor else ''}Multiply<{_matrix(product)}, {how.rows}, "
+            text.add(f"typedef rows::{'Tensor' if how.tensor else ''}Multiply<{matrix_type(product)}, {how.rows}, "
                      f"{stride_of(port)}, {product.first}, "
                      f"{how.apart}, {self.table.block}, {how.most}, {how.high}, {how.broad}, {how.read}> "
                      f"{product.name}_multiply;",
@@ -574,7 +574,7 @@ def _before(function: RowFunction, product: Product) -> tuple[Product, ...]:
     return function.products[:function.products.index(product)]
 
 
-def _matrix(product: Product) -> str:
+def matrix_type(product: Product) -> str:
     """Return the C++ type of a product's matrix."""
     return (f"rows::Matrix<{product.matrix_c}, {product.terms}, {product.width}, {product.base}, {product.down}, "
             f"{product.across}>")

@@ -22,6 +22,7 @@ from vispark.translate.codegen.scalar.interface import (
     TracedCall,
 )
 from vispark.translate.codegen.scalar.target import by_schedule
+from vispark.translate.codegen.scalar.warp_products import products_by_warps
 from vispark.translate.ir.folding import Accumulated, Folding
 from vispark.translate.ir.nodes import Capture, Constant, Function
 from vispark.translate.nearest.one_pass import THREADS, TILE, Pair, Roles, jump, one_pass_for
@@ -358,7 +359,8 @@ class NearestShape:
         row, kind, nan = KINDS[self.rows], KINDS[self.dtype], f"nearest::{self.nan.upper()}"
         return [
             "#if VISPARK_WARPGROUPS",
-            *(jump(self.way) if self.way else _products(self.padded)), "#endif", "",
+            *(jump(self.way) if self.way else products_by_warps("Wgmma", self.padded, "k16.f32.f16.f16", "1, 1, 0")),
+            "#endif", "",
             f"typedef nearest::Shape<{', '.join(map(str, numbers))}, {nan}, {row}, {kind}, {self.products}> Shape;",
             *self._either(f"typedef {self.way.type_of(nan, kind)} Way;" if self.way else "", "typedef Shape Way;"),
             f"static_assert(sizeof(Way::Room) <= {self.shared}, \"shared memory\");", ""]
@@ -436,23 +438,3 @@ def shape_for(centres: int, columns: int, rows: str, dtype: str, nearest: Neares
             if 2 * ring <= whole.steps and found.shared <= shared_limit:
                 return found
     return None
-
-
-def _products(width: int) -> list[str]:
-    """Return the product of 64 rows and ``width`` centres by one instruction, whose operands must be written out."""
-    count = width // 2
-    sums = [", ".join(f"%{i}" for i in range(start, min(start + 16, count))) for start in range(0, count, 16)]
-    outs = [", ".join(f'"+f"(d[{i}])' for i in range(start, min(start + 8, count))) for start in range(0, count, 8)]
-    rows = ", ".join(f"%{count + i}" for i in range(4))
-    return [
-        f"template <> struct tensor::Wgmma<{width}> {{",
-        f"    static __device__ __forceinline__ void of(float (&d)[{count}], const unsigned (&a)[4],",
-        "                                              unsigned long long b, int more)", "    {",
-        f'        asm volatile("{{.reg .pred p; setp.ne.b32 p, %{count + 5}, 0; "',
-        f'                     "wgmma.mma_async.sync.aligned.m64n{width}k16.f32.f16.f16 {{"',
-        *(f'                     "{line}{", " if number + 1 < len(sums) else ""}"' for number, line in enumerate(sums)),
-        f'                     "}}, {{{rows}}}, %{count + 4}, p, 1, 1, 0;}}"',
-        *(f"                     {':' if not number else ' '} {line}{',' if number + 1 < len(outs) else ''}"
-          for number, line in enumerate(outs)),
-        '                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(more));',
-        "    }", "};"]

@@ -11,6 +11,31 @@
 
 namespace rows {
 
+// Columns [column, column + SIDE) of `some` rows of WIDTH floats into a tile of ROWS, and zeros where there are no more
+// rows; of columns beyond the rows nothing. Each of THREADS brings in 16 bytes of every so many rows, at once where rows
+// are `whole`: they begin at 16 bytes.
+template <int SIDE, int WIDTH, int ROWS, int STRIDE, int THREADS>
+__device__ __forceinline__ void bring_columns(float* tile, const float* from, int column, int some, bool whole,
+                                              int thread)
+{
+    constexpr int CHUNKS = SIDE / 4, APART = THREADS / CHUNKS;
+    const int row = thread / CHUNKS, at = thread % CHUNKS * 4;
+    if (column + at >= WIDTH) return;
+    tile += row * STRIDE + at;
+    from += row * WIDTH + column + at;
+    if (some == ROWS && whole) {
+        VISPARK_UNROLL
+        for (int i = 0; i < ROWS; i += APART) copy_ahead<16>(tile + i * STRIDE, from + i * WIDTH);
+        return;
+    }
+    VISPARK_PRAGMA(unroll 1)
+    for (int i = 0; i < ROWS; i += APART)
+        VISPARK_PRAGMA(unroll 1)
+        for (int j = 0; j < 4; ++j)
+            if (row + i < some) copy_ahead<4>(tile + i * STRIDE + j, from + i * WIDTH + j);
+            else tile[i * STRIDE + j] = 0.0f;
+}
+
 // A matrix of M x N in blocks; of one that is symmetric, those on the diagonal and above it.
 template <int M, int N, bool HALF, int WIDE = 128> struct Blocks {
     static constexpr int SIDE = WIDE, DOWN = (M + SIDE - 1) / SIDE, ACROSS = (N + SIDE - 1) / SIDE;
@@ -71,23 +96,9 @@ template <class Matrix, int WIDTH, int LEFT, int RIGHT, int ROWS, int STAGES, in
         whole = (unsigned long long)rows % 16 == 0;
     }
 
-    // Columns [column, column + SIDE) of some rows, as far as rows reach: a thread brings in 16 bytes of every eighth row.
     __device__ __forceinline__ void bring(float* tile, const float* from, int column, int some) const
     {
-        constexpr int CHUNKS = SIDE / 4, APART = THREADS / CHUNKS;
-        const int row = threadIdx.x / CHUNKS, at = threadIdx.x % CHUNKS * 4;
-        if (column + at >= WIDTH) return;
-        tile += row * STRIDE + at;
-        from += row * WIDTH + column + at;
-        if (some == ROWS && whole) {
-            VISPARK_UNROLL
-            for (int i = 0; i < ROWS; i += APART) copy_ahead<16>(tile + i * STRIDE, from + i * WIDTH);
-            return;
-        }
-        VISPARK_PRAGMA(unroll 1)
-        for (int i = 0; i < some - row; i += APART)
-            VISPARK_PRAGMA(unroll 1)
-            for (int j = 0; j < 4; ++j) copy_ahead<4>(tile + i * STRIDE + j, from + i * WIDTH + j);
+        bring_columns<SIDE, WIDTH, ROWS, STRIDE, THREADS>(tile, from, column, some, whole, threadIdx.x);
     }
     __device__ __forceinline__ void fetch(int turn) const
     {

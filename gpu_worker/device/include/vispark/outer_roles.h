@@ -9,31 +9,12 @@
 // two products in place of three, of which both factors lie in shared memory as tensor cores read them.
 #pragma once
 
+#include "vispark/barriers.h"
 #include "vispark/outer_blocks.h"
 
 #if VISPARK_ONE_PASS
 
 namespace rows {
-
-// A place of a ring of SLOTS, and how often it was passed.
-template <int SLOTS> struct Turning {
-    int slot;
-    unsigned turn;
-    __device__ __forceinline__ Turning() : slot(0), turn(0) {}
-    __device__ __forceinline__ void next()
-    {
-        if (++slot == SLOTS) slot = 0, ++turn;
-    }
-};
-
-typedef unsigned long long Bar;
-
-__device__ __forceinline__ void arrive(Bar& bar)
-{
-    __syncwarp();
-    if (threadIdx.x % 32 == 0) tensor::arrive(tensor::shared_of(&bar));
-}
-__device__ __forceinline__ void wait(Bar& bar, unsigned turn) { tensor::wait(tensor::shared_of(&bar), turn & 1); }
 
 // A block of a matrix: the columns from LEFT on with those from RIGHT on, of rows of WIDTH floats. STAGES tiles of ROWS
 // rows lie in shared memory, of which AHEAD are on their way, and the parts of SPLIT tiles.
@@ -103,25 +84,10 @@ template <class Matrix, int WIDTH, int LEFT, int RIGHT, int ROWS, int STAGES, in
         Turning<SPLIT> parts;
     };
 
-    // Columns [column, column + SIDE) of some rows, zeros where there are none: a thread brings in 16 bytes of some rows.
     static __device__ __forceinline__ void bring(float* tile, const float* from, int column, int some, bool whole)
     {
-        constexpr int CHUNKS = SIDE / 4, APART = 32 * LOADERS / CHUNKS;
-        const int loader = threadIdx.x - 32 * MULTIPLIERS, row = loader / CHUNKS, at = loader % CHUNKS * 4;
-        if (column + at >= WIDTH) return;
-        tile += row * STRIDE + at;
-        from += row * WIDTH + column + at;
-        if (some == ROWS && whole) {
-            VISPARK_UNROLL
-            for (int i = 0; i < ROWS; i += APART) copy_ahead<16>(tile + i * STRIDE, from + i * WIDTH);
-            return;
-        }
-        VISPARK_PRAGMA(unroll 1)
-        for (int i = 0; i < ROWS; i += APART)
-            VISPARK_PRAGMA(unroll 1)
-            for (int j = 0; j < 4; ++j)
-                if (row + i < some) copy_ahead<4>(tile + i * STRIDE + j, from + i * WIDTH + j);
-                else tile[i * STRIDE + j] = 0.0f;
+        const int loader = threadIdx.x - 32 * MULTIPLIERS;
+        bring_columns<SIDE, WIDTH, ROWS, STRIDE, 32 * LOADERS>(tile, from, column, some, whole, loader);
     }
     static __device__ __forceinline__ void fetch(Room& room, Loader& at, const Given& given, int turn)
     {

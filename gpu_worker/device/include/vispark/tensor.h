@@ -121,6 +121,26 @@ __device__ __forceinline__ void multiply_halved(float (&acc)[COUNT], const unsig
         }
     }
 }
+// The same of N columns in the order of a step's halves of four terms, HALF apart.
+template <int N, int HALF>
+__device__ __forceinline__ void multiply_parts(float (&acc)[N / 2], const Halves (&rows)[4], const unsigned* high,
+                                               const unsigned* low)
+{
+    const int lane = threadIdx.x % 32;
+    VISPARK_UNROLL
+    for (int j = 0; j < N / 8; ++j) {
+        float four[4] = {acc[4 * j], acc[4 * j + 1], acc[4 * j + 2], acc[4 * j + 3]};
+        Halves step[2];
+        VISPARK_UNROLL
+        for (int i = 0; i < 2; ++i)
+            step[i].high = high[HALF * i + 32 * j + lane], step[i].low = low[HALF * i + 32 * j + lane];
+        multiply_part<0>(four, rows, step);
+        multiply_part<1>(four, rows, step);
+        multiply_part<2>(four, rows, step);
+        VISPARK_UNROLL
+        for (int e = 0; e < 4; ++e) acc[4 * j + e] = four[e];
+    }
+}
 __device__ __forceinline__ void publish() {}
 
 }  // namespace tensor

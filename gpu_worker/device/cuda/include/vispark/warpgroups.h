@@ -112,6 +112,24 @@ __device__ __forceinline__ void multiply_split(float (&acc)[COUNT], const Halves
     add_products(acc, rows[0].high, rows[1].high, rows[2].high, rows[3].high, leading);
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
+// d += 64 rows of four warps x N columns of 8 numbers of TF32. Written for each width by the translator.
+template <int N> struct SplitWgmma;
+
+template <int N, int HALF>
+__device__ __forceinline__ void multiply_parts(float (&acc)[N / 2], const Halves (&rows)[4], const unsigned* high,
+                                               const unsigned* low)
+{
+    constexpr unsigned long long apart = (unsigned long long)(HALF * 4 >> 4) << 16 | 128ull >> 4 << 32;
+    const unsigned long long leading = (shared_of(high) >> 4 & 0x3fff) | apart;
+    const unsigned long long next = (shared_of(low) >> 4 & 0x3fff) | apart;
+    const unsigned above[4] = {rows[0].high, rows[1].high, rows[2].high, rows[3].high};
+    const unsigned below[4] = {rows[0].low, rows[1].low, rows[2].low, rows[3].low};
+    begin();
+    SplitWgmma<N>::of(acc, below, leading, 1);
+    SplitWgmma<N>::of(acc, above, next, 1);
+    SplitWgmma<N>::of(acc, above, leading, 1);
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
 // Of rows the leading parts alone.
 template <int STEPS, int STEP, int COUNT>
 __device__ __forceinline__ void multiply_halved(float (&acc)[COUNT], const unsigned* rows, const unsigned* high,
