@@ -14,7 +14,7 @@ from gpu_worker.execution import work_folds
 from gpu_worker.execution.folder import Folder
 from gpu_worker.execution.launches import Entry, Launches, variant_of, works_of
 from gpu_worker.execution.partial_folds import PartitionFold
-from gpu_worker.execution.wave_deals import Runs, WaveDeals, WaveFold, works_in
+from gpu_worker.execution.wave_deals import PieceFold, Runs, WaveDeals, WaveFold, works_in
 from gpu_worker.execution.work_folds import PartialAccumulators
 from gpu_worker.protocol.messages import Launch, MapFoldStep, Out
 
@@ -42,6 +42,33 @@ class FoldLaunches:
             for entry in entries:
                 after[entry.value.index, entry.place] = tuple(entry.results.values())
         return after
+
+    def fold_piece(self, step: MapFoldStep, value: Partition) -> Block | None:
+        """Fold the next piece of a partition's only block; return the block's record behind the last piece."""
+        deals, piece = self.launches.deals, value.piece
+        assert deals is not None and piece is not None
+        ((device, (entry,)),) = self.launches.groups(step, [value], results=piece.is_last)
+        key, partials = (id(step), value.index), entry.launch.partials
+
+        def make_partials(runs: Runs, _: int) -> Sequence[Buffer]:
+            if key not in deals.piece_folds:
+                folder = Folder(device, self.launches.streams.main(device), self.launches.scratch)
+                works_of_block = len(deals.works(step, device, (value.index, 0), variant_of(entry)))
+                deals.piece_folds[key] = PieceFold(folder, runs[0][0], works_of_block, [
+                    work_folds.accumulators(folder, partial, works_of_block) for partial in partials])
+            fold, (first, behind) = deals.piece_folds[key], runs[0]
+            return [_of_works(buffer, (first - fold.first, behind - fold.first), fold.works)
+                    for buffer in fold.partials]
+
+        self.launches.launch(step, device, [entry], make_partials)
+        if not piece.is_last:
+            return None
+        fold = deals.piece_folds.pop(key)
+        addresses = [[entry.array(Out(partial.field)).on_device.address] for partial in partials]
+        self._join(step, entry.launch, fold.folder, fold.partials, work_folds.results_of(entry.launch),
+                   np.array([0, fold.works], np.int64), addresses, [value.index])
+        _recycle(fold.folder, fold.partials, inside=True)
+        return tuple(entry.results.values())
 
     def fold(self, step: MapFoldStep, values: Sequence[Partition]) -> list[PartitionFold]:
         """Fold the results of a kernel on some partitions' blocks, on each device; return partial results, to be copied

@@ -53,11 +53,8 @@ class Folder:
         """Fold arrays of one shape, element by element."""
         size = math.prod(arrays[0].field.shape) * operation.parts
         target = self.allocate(size, operation.carried)
-        kernel = self.device.compile(SOURCE, f"fold_into<{operation.functor}, {operation.of}, {operation.element}, "
-                                             f"{operation.carried}>")
         for index, array in enumerate(arrays):
-            self.device.launch(kernel, _grid(size), (THREADS,),
-                               [array.on_device, target, np.int64(size), np.int32(index == 0)], stream=self.stream)
+            self._fold_into(array.on_device, target, size, operation, starts=index == 0)
         return self.out(target, size, operation)
 
     def by_key(self, keys: HeldArray, array: HeldArray, groups: int, operation: ElementFold) -> Buffer:
@@ -117,17 +114,29 @@ class Folder:
         shape = array.field.shape
         extent, inner = shape[axis], math.prod(shape[axis + 1:]) * operation.parts
         outer = math.prod(shape[:axis])
-        if outer == 1 and extent > _MIN_CHUNK:
-            folded = self._fold_rows(array.on_device, (extent, inner, _chunk(extent, _MIN_CHUNK)), operation)
-            kernel = self.device.compile(SOURCE, f"settle<{operation.carried}, {operation.element}>")
-            self.device.launch(kernel, _grid(inner), (THREADS,), [folded, target, np.int64(inner)],
-                               stream=self.stream)
+        chunk = chunk_inside(extent) if outer == 1 else 0
+        if chunk:
+            self._settle(self._fold_rows(array.on_device, (extent, inner, chunk), operation), target, inner, operation)
             return
         lanes = 32 if inner == 1 else 1
         kernel = self.device.compile(SOURCE, f"fold_axis<{operation.functor}, {operation.element}, "
                                              f"{operation.carried}, {lanes}>")
         self.device.launch(kernel, (-(-outer * inner * lanes // THREADS),), (THREADS,), [
             array.on_device, target, np.int64(outer), np.int64(extent), np.int64(inner)], stream=self.stream)
+
+    def _settle(self, folded: Buffer, target: Buffer, elements: int, operation: ElementFold) -> None:
+        """Write accumulators as elements of an operation's own type."""
+        kernel = self.device.compile(SOURCE, f"settle<{operation.carried}, {operation.element}>")
+        self.device.launch(kernel, _grid(elements), (THREADS,), [folded, target, np.int64(elements)],
+                           stream=self.stream)
+
+    def _fold_into(self, source: Buffer, target: Buffer, elements: int, operation: ElementFold, *,
+                   starts: bool) -> None:
+        """Fold elements into accumulators, which the first ones start."""
+        kernel = self.device.compile(SOURCE, f"fold_into<{operation.functor}, {operation.of}, {operation.element}, "
+                                             f"{operation.carried}>")
+        self.device.launch(kernel, _grid(elements), (THREADS,), [source, target, np.int64(elements), np.int32(starts)],
+                           stream=self.stream)
 
     # -- arrays -------------------------------------------------------------------------------------------------------
 
@@ -184,6 +193,12 @@ def chunk_of(fields: Sequence[Field], rows: int = 0) -> int:
     """
     widest = max([field_bytes(each) // max(each.shape[0], 1) for each in fields], default=0)
     return _chunk(rows or fields[0].shape[0], max(_LEAST_CHUNK, min(_MIN_CHUNK, _CHUNK_BYTES // max(widest, 1))))
+
+
+def chunk_inside(rows: int) -> int:
+    """Return the number of rows of a record that are folded by themselves; 0 where one row is folded after the other.
+    """
+    return _chunk(rows, _MIN_CHUNK) if rows > _MIN_CHUNK else 0
 
 
 def _chunk(rows: int, least: int) -> int:

@@ -8,12 +8,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from gpu_worker.device.base import Buffer, Device, Stream
 from gpu_worker.device.memory.partition import Block, HeldArray, Partition
 from gpu_worker.execution.element_folds import ElementFold, element_fold, field_fold, guard_fold
 from gpu_worker.execution.folder import Folder, chunk_of
 from gpu_worker.execution.partial_folds import FieldTotal, PartitionFold
-from gpu_worker.execution.scratch import Scratch
 from gpu_worker.protocol.errors import PlanError
 from gpu_worker.protocol.messages import Field, FieldFold, FoldInsideStep, FoldStep
 
@@ -52,21 +50,14 @@ def all_records(step: FoldStep, blocks: Sequence[Block], partial: PartitionFold)
         partial.parts.append(_part(how, replace(described, shape=shape), fold))
 
 
-def fold_inside(step: FoldInsideStep, block: Block, device: Device, stream: Stream,
-                scratch: Scratch) -> tuple[Block, list[Buffer]]:
-    """Fold each record of a block along its leading axis.
-
-    Returns
-    -------
-    block, buffers
-        The results, and memory that is free for later work on the stream.
+def fold_inside(step: FoldInsideStep, block: Block, folder: Folder) -> Block:
+    """Fold each record of a block along its leading axis, by a folder's launches; return the results.
 
     Raises
     ------
     PlanError
         If there is a type without a kernel, or no axis.
     """
-    folder = Folder(device, stream, scratch)
     axis = 1 if step.over == "rows" else 0
     results = []
     for array in block:
@@ -75,11 +66,11 @@ def fold_inside(step: FoldInsideStep, block: Block, device: Device, stream: Stre
             raise PlanError(f"there is nothing to fold inside records of shape {described.shape[axis:]}")
         shape = described.shape[:axis] + described.shape[axis + 1:]
         result = HeldArray(replace(described, shape=shape))
-        result.buffer = scratch.allocate(result.nbytes, device, stream)
+        result.buffer = folder.scratch.allocate(result.nbytes, folder.device, folder.stream)
         results.append(result)
         if result.nbytes:
             folder.axis(array, result.buffer, element_fold(field_fold(step.fields, described), described), axis)
-    return tuple(results), folder.buffers
+    return tuple(results)
 
 
 def _part(how: FieldFold, described: Field, fold: Callable[[ElementFold], np.ndarray]) -> FieldTotal:

@@ -65,6 +65,8 @@ class PartitionPieces:
 
     def _is_wanted(self, value: Partition, first: int) -> bool:
         """Return whether a plan looks at the rows from one on, and not at those before alone."""
+        if any(step.joins_pieces for step in self._steps):
+            return True
         limit = self._steps[-1].limit if value.keys is None else -1
         return limit < 0 or first < max(limit, 1) or self._plan.keeps or self._plan.folds_all
 
@@ -81,6 +83,8 @@ class PartitionPieces:
             launch = None if variant is None or not handler.has_launches else \
                 self._context.launch_table.launch(handler.step, variant)
             cuts = _common(cuts, handler.cuts(fields, launch, partial(self._works, handler, value)))
+            if handler.joins_pieces:        # those behind it take what it leaves as a whole
+                break
             fields = handler.fields_after(fields, launch)
         return cuts
 

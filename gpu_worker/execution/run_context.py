@@ -205,7 +205,7 @@ class RunContext:
     # -- over the partitions ------------------------------------------------------------------------------------------
 
     def each(self, step: LabelledStep, items: Sequence[_Item],
-             function: Callable[[_Item], Partition]) -> list[Partition]:
+             function: Callable[[_Item], _Result]) -> list[_Result]:
         """Apply a step's function to partitions one by one; errors are located at the partition."""
         made = []
         for item in items:
@@ -250,6 +250,16 @@ class RunContext:
             del self.values.used[id(before)]
             before.close(lambda buffer: self.scratch.recycle(buffer, stream))
         return after
+
+    def joined(self, value: Partition, record: Block | None) -> list[Partition]:
+        """Return the partition that has the record to which its pieces were folded, of which a value is the last; none
+        if there is no record yet.
+        """
+        if record is None:
+            return []
+        after = value.with_blocks([record])
+        after.piece = None
+        return [self.after(value, after, own=False)]
 
     def with_blocks(self, values: Sequence[Partition], blocks: Blocks) -> list[Partition]:
         """Return the values with other blocks, given by the numbers of partition and block."""

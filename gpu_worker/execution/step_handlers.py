@@ -75,6 +75,8 @@ class StepHandler(Generic[StepMessage]):
     on_device = False
     #: Whether it takes each of a partition's blocks by itself, so that it may be given some of them at a time.
     by_blocks = False
+    #: Whether what it leaves of a partition's pieces is one record, behind the last of them.
+    joins_pieces = False
     #: Whether it may be given a partition's rows in ranges of their keys, one after the other and each whole.
     by_ranges = False
     #: What its devices' time is counted as in :class:`~gpu_worker.protocol.messages.Times`.

@@ -90,6 +90,17 @@ class WaveFold:
 
 
 @dataclass(frozen=True)
+class PieceFold:
+    """Fold of one block that comes in pieces, whose works' accumulators are joined behind the last one."""
+
+    folder: Folder
+    #: The first of the block's works, among those of all waves, and how many it has.
+    first: int
+    works: int
+    partials: list[Buffer]
+
+
+@dataclass(frozen=True)
 class _Group:
     """Blocks of all waves that share a launch: the place of each, by the numbers of partition and block, and rows."""
 
@@ -118,6 +129,8 @@ class WaveDeals:
         self._groups: dict[tuple[int, Device, int], _Group] = {}
         #: The folds that wait for further waves, in the order in which a plan that runs at once has them.
         self.folds: dict[tuple[Device, int], WaveFold] = {}
+        #: The folds inside blocks that come in pieces, by step and partition.
+        self.piece_folds: dict[tuple[int, int], PieceFold] = {}
         #: What folds a partition that comes in pieces, by step and partition.
         self.piece_folders: dict[tuple[int, int], PieceFolder] = {}
 

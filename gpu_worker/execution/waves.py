@@ -171,7 +171,9 @@ def _in_host_memory(context: RunContext, values: list[Partition]) -> list[Partit
 def _before(work: Work, then: Callable[[list[Partition]], None], steps: Steps,
             values: list[Partition]) -> list[Partition]:
     """Pass values through all steps but the last, in whose place ``then`` takes them."""
-    then(work(steps[:-1], values))
+    made = work(steps[:-1], values)
+    if made:        # of pieces that are folded there is nothing before the last one
+        then(made)
     return []
 
 

@@ -296,8 +296,9 @@ def _advice(plan: DecodedPlan) -> str:
     """Return the advice for a plan that found no room by itself and, if it can, in waves; empty if there is none."""
     if plan.plan.grid is not None:
         if may_stream(plan) and not all(step.by_planes for step in plan.steps[1:]):
-            return "; a fold over the cells takes each block as a whole, from host memory with " \
-                'persist("GPU_AND_HOST"): more blocks, by splits= of the Grid, find room'
+            return "; a fold over the cells takes a block that is alone in its partition by some of its planes, and " \
+                'else as a whole, from host memory with persist("GPU_AND_HOST"): more partitions, or more blocks by ' \
+                "splits= of the Grid, find room"
         return "; the blocks of a grid are on devices all at once, as each step needs their neighbours: more or " \
             'larger devices, or a smaller dtype, hold them, and persist("GPU_AND_HOST") in host memory, from where ' \
             "steps take planes of them"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import operator
 import re
 from collections.abc import Iterator
@@ -275,11 +276,47 @@ def test_planes_are_computed_by_two_devices_in_turn(local: Topology):
         assert [each.used < 4 << 20 for each in report(sc).memory] == [True, True]
 
 
-def test_a_block_that_no_fold_has_room_for(local: Topology):
-    with host_context(local, memory="2m") as sc:
+def of_blocks(sc: SparkContext, level: str) -> dict[str, object]:
+    """What folds inside blocks of 3 MB make of them: of grids, and of records of two dimensions."""
+    found: dict[str, object] = {}
+    cells = np.random.default_rng(4).normal(size=(160, 48, 48))
+    for name, array in (("f8", cells), ("f4", cells.astype("f4")), ("i4", (cells * 1e6).astype("i4")),
+                        ("long", cells.reshape(-1, 12)), ("row", cells.reshape(-1))):
+        blocks = Grid(array.shape).scatter(sc, array).persist(level)
+        totals = {fold.__name__: fold(blocks) for fold in (Grid.sum, Grid.min, Grid.max, Grid.norm)}
+        found[f"{name} totals"] = exact(list(totals.values()))
+        found[f"{name} folded"] = exact(blocks.vreduce(operator.add).mapValues(lambda row: row * 2).values().collect())
+    both = Grid(cells.shape).scatter(sc, {"u": cells, "v": cells[::-1] + 1}).persist(level)
+    found["dot"] = Grid.dot(both, "u", "v")
+    found["stepped"] = Grid.sum(Grid(cells.shape, halo=2, boundary="periodic").scatter(sc, cells).persist(
+        level).iterate(spread, steps=3))
+    record = sc.parallelize([0], 1).map(lambda _: np.random.default_rng(9).normal(size=(9000, 48))).persist(level)
+    kept = record.vmap(lambda x: x * x, of="row").vreduce(operator.add).persist(level)
+    return found | {
+        "record": exact(kept.collect()),
+        "taken": exact(record.vmap(lambda x: x.sum(), of="row").vreduce(max).take(1)),
+        "plain": exact(record.vreduce(operator.add).collect()),
+        "again": exact(kept.vmap(lambda x: x + 1).collect()),
+    }
+
+
+def test_a_block_larger_than_the_device_is_folded_by_pieces(local: Topology):
+    with host_context(local, fallback="error") as sc:
+        expected = of_blocks(sc, "GPU")
+    with host_context(local, memory="2m", fallback="error") as sc:
+        found = of_blocks(sc, "GPU_AND_HOST")
+        assert [name for name in found if found[name] != expected[name]] == []
+        gc.collect()
+        assert sc.parallelize([1.0]).cache("GPU").sum() == 1        # what is let go of goes with a request
+        assert report(sc).memory[0].used < 1 << 10
+
+
+def test_blocks_that_no_fold_has_room_for(local: Topology):
+    with host_context(local, memory="1m") as sc:
         cells = np.random.default_rng(4).normal(size=(160, 48, 48))
-        with pytest.raises(OutOfMemory, match=r"a fold over the cells takes each block as a whole.*splits="):
-            Grid.sum(Grid(cells.shape).scatter(sc, cells).persist("GPU_AND_HOST"))
+        blocks = Grid(cells.shape, splits=(2, 1, 1)).scatter(sc, cells, partitions=1).persist("GPU_AND_HOST")
+        with pytest.raises(OutOfMemory, match=r"takes a block that is alone in its partition by some.*splits="):
+            Grid.sum(blocks)
 
 
 def test_cache_says_what_would_fit(small: SparkContext):

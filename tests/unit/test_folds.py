@@ -296,12 +296,13 @@ def test_folds_inside_blocks_and_rows(device: HostDevice, shape: tuple[int, ...]
 def inside(device: Device, step: FoldInsideStep, array: np.ndarray) -> np.ndarray:
     streams, given = Streams(StreamPool([device])), resident(device, {"": array}, "blocks")
     stream = streams.main(device)
-    (result,), buffers = folds.fold_inside(step, given.blocks[0], device, stream, Scratch(streams))
+    folder = Folder(device, stream, Scratch(streams))
+    (result,) = folds.fold_inside(step, given.blocks[0], folder)
     found = np.empty(result.field.shape, result.field.dtype)
     if found.nbytes:
         device.copy_out(found.reshape(-1).view("u1"), result.buffer, stream=stream)
     given.close()
-    for buffer in (*buffers, result.buffer):
+    for buffer in (*folder.buffers, result.buffer):
         buffer.close()
     return found
 

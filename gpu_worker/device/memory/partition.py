@@ -177,6 +177,11 @@ class Partition:
         return self.count if self.piece is None or self.piece.is_counted else self.piece.behind - self.piece.first
 
     @property
+    def is_of_rows(self) -> bool:
+        """Whether it is a piece that has some rows of its partition's only block."""
+        return self.piece is not None and self.piece.of_rows
+
+    @property
     def place(self) -> str:
         """Where the content is: "host", "disk", a device's name, or several of them."""
         arrays = self.arrays

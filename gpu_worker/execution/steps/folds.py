@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from typing import TypeVar
 
 import numpy as np
@@ -12,7 +13,7 @@ import numpy as np
 from gpu_worker.device.base import Device
 from gpu_worker.device.memory.partition import Partition
 from gpu_worker.execution import folds, key_totals
-from gpu_worker.execution.folder import Folder, chunk_of
+from gpu_worker.execution.folder import Folder, chunk_inside, chunk_of
 from gpu_worker.execution.piece_folds import PieceFolder
 from gpu_worker.execution.plan_checks import check_folds, check_groups, check_over
 from gpu_worker.execution.run_context import RunContext
@@ -52,24 +53,12 @@ class FoldHandler(_WholeFold[FoldStep]):
         return range(0, len(rows), chunk_of(fields)) if rows else ()
 
     def _folded(self, context: RunContext, value: Partition) -> Partition:
-        folder = self._folder(context, value)
+        folder = _folder(context, self.step, value)
         with context.progress.launching(self.label, (value.index,), value.device):
             part = folds.enqueue(partial(folds.all_records, self.step), value, folder)
         if part is not None and (value.piece is None or value.piece.is_last):
             context.results.partials.append(part)
         return value
-
-    def _folder(self, context: RunContext, value: Partition) -> Folder:
-        """Return the launches of the folds of a partition, or of the next piece of one."""
-        stream, deals = context.streams.main(value.device), context.launches.deals
-        if value.piece is None or deals is None:
-            return Folder(value.device, stream, context.scratch)
-        key = id(self.step), value.index
-        folder = deals.piece_folders.get(key) or PieceFolder(value.device, stream, context.scratch)
-        deals.piece_folders[key] = folder
-        folder.begin(value.piece)
-        return folder
-
 
 @handles(FoldByKeyStep)
 class FoldByKeyHandler(_WholeFold[FoldByKeyStep]):
@@ -112,20 +101,49 @@ class FoldInsideHandler(StepHandler[FoldInsideStep]):
         axis = 1 if self.step.over == "rows" else 0
         return [replace(each, shape=each.shape[:axis] + each.shape[axis + 1:]) for each in fields]
 
+    @property
+    def joins_pieces(self) -> bool:     # type: ignore[override]
+        return self.step.over != "rows"
+
     def cuts(self, fields: Sequence[Field], launch: Launch | None, works: Callable[[], np.ndarray]) -> Cuts:
-        # A row by itself, and a long one, is folded by parts.
-        return range(0, len(every_row(fields)) - 1, 2) if self.step.over == "rows" else ()
+        rows = every_row(fields)
+        if self.step.over == "rows":    # a row by itself, and a long one, is folded by parts
+            return range(0, len(rows) - 1, 2)
+        chunk = chunk_inside(len(rows))
+        # Where neighbours in memory are folded, threads share them.
+        return range(0, len(rows), chunk) if chunk else rows if all(len(each.shape) > 1 for each in fields) else ()
 
     def run(self, context: RunContext, values: list[Partition]) -> list[Partition]:
-        return context.each(self, context.each(self, values, context.to_device), partial(self._folded, context))
+        values = context.each(self, values, context.to_device)
+        return list(chain.from_iterable(context.each(self, values, partial(self._folded, context))))
 
-    def _folded(self, context: RunContext, value: Partition) -> Partition:
+    def _folded(self, context: RunContext, value: Partition) -> list[Partition]:
+        piece = value.piece if self.joins_pieces and value.is_of_rows else None
         stream, results = context.streams.main(value.device), []
+        folder = Folder(value.device, stream, context.scratch) if piece is None else _folder(context, self.step, value)
         with context.progress.launching(self.label, (value.index,), value.device):
             for block in value.blocks:
-                record, done = folds.fold_inside(self.step, block, value.device, stream, context.scratch)
-                results.append(record)
-                for buffer in done:
-                    context.scratch.recycle(buffer, stream)
+                results.append(folds.fold_inside(self.step, block, folder))
+                if piece is None or piece.is_last:
+                    for buffer in folder.buffers:
+                        context.scratch.recycle(buffer, stream)
+                    folder.buffers.clear()
         context.progress.mark(self.label, (value.index,), value.device, stream)
-        return context.after(value, value.with_blocks(results), own=False)
+        if piece is None:
+            return [context.after(value, value.with_blocks(results), own=False)]
+        if not piece.is_last:
+            for array in results[0]:        # which the last piece writes
+                array.close(lambda buffer: context.scratch.recycle(buffer, stream))
+        return context.joined(value, results[0] if piece.is_last else None)
+
+
+def _folder(context: RunContext, step: FoldStep | FoldInsideStep, value: Partition) -> Folder:
+    """Return the launches of the folds of a partition, or of the next piece of one."""
+    stream, deals = context.streams.main(value.device), context.launches.deals
+    if value.piece is None or not value.piece.of_rows or deals is None:
+        return Folder(value.device, stream, context.scratch)
+    key = id(step), value.index
+    folder = deals.piece_folders.get(key) or PieceFolder(value.device, stream, context.scratch)
+    deals.piece_folders[key] = folder
+    folder.begin(value.piece)
+    return folder

@@ -50,9 +50,7 @@ class ExecHandler(StepHandler[ExecStep]):
                          context.together(self, values, partial(launches.table, self.step)))
 
     def _raw(self, context: RunContext, value: Partition) -> Partition:
-        after = value.with_blocks(context.launches.raw(self.step, value))
-        if context.launch_table.is_keyless(self.step, value.variants):
-            after.keys = None
+        after = _keyed(context, self.step, value.with_blocks(context.launches.raw(self.step, value)))
         after = context.after(value, after, own=True)
         return after if context.grid is None else context.with_arrays([after], context.grid.unpadded([after]))[0]
 
@@ -102,14 +100,22 @@ class MapFoldHandler(StepHandler[MapFoldStep]):
         assert launch is not None
         return launch.outputs if self.step.how == "inside" else fields
 
+    @property
+    def joins_pieces(self) -> bool:     # type: ignore[override]
+        return self.step.how == "inside"
+
     def cuts(self, fields: Sequence[Field], launch: Launch | None, works: Callable[[], np.ndarray]) -> Cuts:
-        if self.step.how == "inside" or launch is None or launch.whole or not every_row(fields):
+        if launch is None or launch.whole or not every_row(fields):
             return ()
         return works().tolist()
 
     def run(self, context: RunContext, values: list[Partition]) -> list[Partition]:
         launches = FoldLaunches(context.launches)
         values = context.each(self, values, partial(_to_launch, context))
+        if self.step.how == "inside" and values and values[0].is_of_rows:
+            (value,) = values       # a wave by itself
+            record = context.together(self, values, lambda _: launches.fold_piece(self.step, value))
+            return [_keyed(context, self.step, each) for each in context.joined(value, record)]
         if self.step.how == "inside":
             return _replaced(context, self.step, values,
                              context.together(self, values, partial(launches.fold_inside, self.step)))
@@ -130,7 +136,12 @@ def _replaced(context: RunContext, step: ExecStep | MapFoldStep, values: Sequenc
     made = []
     for value in values:
         after = value.with_blocks([blocks[value.index, place] for place in range(len(value.blocks))])
-        if context.launch_table.is_keyless(step, value.variants):
-            after.keys = None
-        made.append(context.after(value, after, own=False))
+        made.append(context.after(value, _keyed(context, step, after), own=False))
     return made
+
+
+def _keyed(context: RunContext, step: ExecStep | MapFoldStep, value: Partition) -> Partition:
+    """Return a result with its keys, unless a step replaces them."""
+    if context.launch_table.is_keyless(step, value.variants):
+        value.keys = None
+    return value
