@@ -564,9 +564,11 @@ def test_without_a_promise_or_a_kernel_it_is_sparks(sc: SparkContext, points: VR
     assert sent.count() == 3        # what explain() says depends on what the records look like
     for found, expected, why in (
             (pairs.reduceByKey(lambda a, b: a if a == b else a + b),
-             plain.reduceByKey(lambda a, b: a if a == b else a + b), "one associative operator"),
-            (pairs.reduceByKey(lambda a, b: a if a == b else a + b, numKeys=K),
-             plain.reduceByKey(lambda a, b: a if a == b else a + b), "one associative operator"),
+             plain.reduceByKey(lambda a, b: a if a == b else a + b), "rowsByKey"),
+            (pairs.reduceByKey(lambda a, b: a if a == b else [b][0] + a, numKeys=K),
+             plain.reduceByKey(lambda a, b: a if a == b else a + b), "rowsByKey"),
+            (pairs.reduceByKey(lambda a, b: a + print(end="") if a == 1e9 else a + b, numKeys=K),
+             plain.reduceByKey(lambda a, b: a + b), "print"),
             (uncached.reduceByKey(max, numKeys=K), plain.reduceByKey(max), "nothing is cached"),
             (sent.reduceByKey(operator.add, numKeys=2), sc.parallelize([(1, 5.0), (0, 4.0)]), "stay on the host")):
         found.explain()

@@ -73,6 +73,56 @@ def test_the_result_is_that_of_spark(sc: SparkContext, monkeypatch: pytest.Monke
     assert "reduce: in the workers, which join neighbouring records" in held.explanation()
 
 
+#: Of pairs: what is mapped first, and the function.
+BY_KEY: dict[str, tuple[Callable, Callable]] = {
+    "furthest": (lambda x: (int(abs(x) * 400), x), furthest),
+    "first least": (lambda x: (int(abs(x) * 400), (x * x, x)), first_least),
+    "with a number": (lambda x: (abs(x) * 400 // 1, (abs(x), x, int(x * 1e6))), first_least),
+    "keys of two": (lambda x: ((int(abs(x) * 200), x > 0), (x, x * 2, x * 3, x * 4)), first_least),
+    "length": (lambda x: (int(abs(x) * 400), np.float64(x)), lambda a, b: np.sqrt(a * a + b * b))}
+
+
+@pytest.mark.parametrize("keys", [None, 5], ids=["", "numKeys"])
+@pytest.mark.parametrize("name", BY_KEY)
+def test_values_of_a_key_are_joined_without_a_job(sc: SparkContext, monkeypatch: pytest.MonkeyPatch, name: str,
+                                                  keys: int | None):
+    with_fallback(monkeypatch, sc, "error")
+    mapped, fold = BY_KEY[name]
+    for sizes in SIZES:
+        numbers = [np.random.default_rng(3).uniform(-0.01, 0.01, size).tolist() for size in sizes]
+        expected = sorted(in_partitions(sc, numbers).map(mapped).reduceByKey(fold).collect(), key=lambda pair: pair[0])
+        held = in_partitions(sc, numbers).cache("GPU").vmap(mapped)
+        held.count()
+        found: list = []
+        assert spark_jobs(sc, lambda held=held, found=found: found.append(
+            held.reduceByKey(fold, numKeys=keys).collect())) == 0
+        found = sorted(found[-1], key=lambda pair: pair[0])
+        if name == "length":
+            assert [key for key, _ in found] == [key for key, _ in expected]
+            np.testing.assert_allclose([value for _, value in found], [value for _, value in expected], rtol=1e-9)
+        else:
+            assert exact(found) == exact(expected), sizes
+
+
+#: Of pairs that Spark folds: what is mapped first, the function, and the reason.
+NOT_BY_KEY: dict[str, tuple[Callable, Callable, str]] = {
+    "not associative": (lambda x: (int(x > 0), x), lambda a, b: a - b * 0.5, "not associative"),
+    "ints": (lambda x: (int(x > 0), int(x)), lambda a, b: a * b + 1, "no bounds"),
+    "rows": (lambda x: (int(x > 0), np.array([x, 1.0])), lambda a, b: a if a[0] > b[0] else b, "no numbers"),
+    "another type": (lambda x: (int(x > 0), np.float32(x)), lambda a, b: np.float64(a) + b * 0.5, "another type")}
+
+
+@pytest.mark.parametrize("name", NOT_BY_KEY)
+def test_values_of_a_key_that_spark_joins_are_told(sc: SparkContext, monkeypatch: pytest.MonkeyPatch, name: str):
+    mapped, fold, reason = NOT_BY_KEY[name]
+    held = sc.parallelize([1.0, -2.0, 3.0, 4.0, 5.0], 2).cache("GPU").vmap(mapped)
+    held.count()
+    with_fallback(monkeypatch, sc, "error")
+    for keys in (None, 2):
+        with pytest.raises(PlanError, match=reason):
+            held.reduceByKey(fold, numKeys=keys).collect()
+
+
 def test_records_of_fields_are_joined_without_a_job(sc: SparkContext):
     numbers = np.random.default_rng(3).normal(5, 2, 1000)
     parts = sc.parallelize(numbers.tolist(), 3).cache("GPU").vmap(lambda x: {"n": 1.0, "mean": x, "m2": 0.0})

@@ -111,12 +111,23 @@ def inside(function: Callable[[Any, Any], Any]) -> Sequence[JoinRows]:
     return passes(spec, inside=True)
 
 
+def risk_of(layout: RecordLayout, spec: MapSpec) -> str:
+    """Return the reason why Python's numbers may overflow or raise; "" if they do not."""
+    calculates, divides = risks(spec.function.definition)
+    types = {name for part in layout.parts for name in part.types}
+    if calculates and not types.isdisjoint(("int", "bool")):
+        return "Python's ints have no bounds, and what is computed of them may overflow"
+    if divides and not types.isdisjoint(BY_NAME):
+        return "what is computed of Python's numbers may raise"
+    return ""
+
+
 def _reason(source: RecordedRDD, spec: MapSpec) -> str:
     """Return the reason why records of a VRDD are not joined by a function in workers; "" if they are."""
     contents = [content for content in source._results() if content.count]
     if not contents:
         return "there are no records"
-    return unlike(contents) or _not_joined(contents[0].layout) or _risk(contents[0].layout, spec)
+    return unlike(contents) or _not_joined(contents[0].layout) or risk_of(contents[0].layout, spec)
 
 
 def _not_joined(layout: RecordLayout) -> str:
@@ -126,17 +137,6 @@ def _not_joined(layout: RecordLayout) -> str:
         return "the records are blocks, and functions of whole blocks are not joined in the workers"
     if any(part.form == "tuple" for part in layout.parts):
         return "the records are tuples that were sent: a vmap that returns tuples makes records that can be joined"
-    return ""
-
-
-def _risk(layout: RecordLayout, spec: MapSpec) -> str:
-    """Return the reason why Python's numbers may overflow or raise; "" if they do not."""
-    calculates, divides = risks(spec.function.definition)
-    types = {name for part in layout.parts for name in part.types}
-    if calculates and not types.isdisjoint(("int", "bool")):
-        return "Python's ints have no bounds, and what is computed of them may overflow"
-    if divides and not types.isdisjoint(BY_NAME):
-        return "what is computed of Python's numbers may raise"
     return ""
 
 

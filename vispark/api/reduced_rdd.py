@@ -19,6 +19,7 @@ from vispark._utils.boundary import brief_errors
 from vispark._utils.displays import Explanation
 from vispark.api import keyed
 from vispark.api.driver_rdd import DriverRDD
+from vispark.api.keyed_joins import reduced_by
 from vispark.api.plan_texts import explained
 from vispark.api.recorded_rdd import RecordedRDD
 from vispark.api.worker_folds import folded
@@ -51,10 +52,14 @@ class ReducedRDD(DriverRDD, Referable):
         self._keys = 0 if numKeys is None else int(numKeys)
         self._double = double
         spec = fold_of(function)
+        #: Whether values are joined by a function that is no operator, and why it is none.
+        self._is_joined, self._why = isinstance(spec, str), str(spec)
         self._request: ByKey | str = spec if isinstance(spec, str) else \
             by_key(spec, int(numKeys), double) if numKeys is not None else "numKeys= was not given"
         self._pairs: tuple[RecordLayout, dict[str, np.ndarray]] | None = None
         self._evaluated = False
+        #: The rows of each key, where workers make these first.
+        self._rows: Any = None
 
     @cached_property
     def partitioner(self) -> Partitioner:  # type: ignore[override]
@@ -123,11 +128,15 @@ class ReducedRDD(DriverRDD, Referable):
     @cached_property
     def _in_workers(self) -> RDD[Any] | None:
         """The VRDD that workers make where the number of keys was not given; None where Spark is to fold."""
-        if self._places[2] or self._double:
+        if self._double or (self._places[2] and not self._is_joined):
             return None
         partitioner = self.partitioner
-        made: RDD[Any] | None = keyed.reduced(self._source, self._function, partitioner.numPartitions,
-                                              partitioner.partitionFunc)
+        made: RDD[Any] | None
+        if self._is_joined and partitioner.partitionFunc is portable_hash:
+            joined = reduced_by(self._source, self._function, self._why, partitioner.numPartitions)
+            self._rows, made = joined or (None, None)
+        else:
+            made = keyed.reduced(self._source, self._function, partitioner.numPartitions, partitioner.partitionFunc)
         if made is None:
             self._request = str(self._source._folds.get("reduceByKey", ""))
         return made
@@ -136,13 +145,14 @@ class ReducedRDD(DriverRDD, Referable):
     def _held(self) -> RDD[Any] | None:
         """The same once workers have made it; None where they found that Spark is to fold."""
         made: Any = self._in_workers
-        return made if made is not None and made._is_exchanged() else None
+        exchanged = made if self._rows is None else self._rows
+        return made if made is not None and exchanged._is_exchanged() else None
 
     def _stands(self) -> RDD[Any]:
         return self._ordinary() if self._held is None else self._held
 
     def _records(self) -> list[Any] | None:
-        if not self._places[2]:
+        if not self._places[2] or (self._is_joined and "table" not in self.__dict__):
             return None
         with self._lock:
             if not self._evaluated:
