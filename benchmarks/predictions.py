@@ -13,7 +13,6 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -26,6 +25,7 @@ from pyspark import SparkConf, SparkContext
 from vispark.data.records.rows import Rows
 from vispark.migrate.calibrate import measure, most_elements, written
 from vispark.migrate.capture import CapturedCall
+from vispark.migrate.clocks import processor_clock
 from vispark.migrate.loop_prediction import kernel_work
 from vispark.migrate.operation_count import operations_of
 from vispark.migrate.predict import DeviceRates, Interval, PassWork, ProbedRate, calibrated_device, predict_pass
@@ -151,30 +151,6 @@ def measured(sc: SparkContext, program: PredictedProgram, elements: int, clock: 
 
 def _made(elements: int, chosen: Iterable[PredictedProgram]) -> Iterable[Any]:
     return Rows(rows_of(program, elements) for program in chosen)
-
-
-def processor_clock(runtime: str) -> Callable[[], float]:
-    """Return a clock of the processor seconds of this process and of a runtime directory's workers."""
-    def clock() -> float:
-        return time.process_time() + sum(_seconds_of(pid) for pid in _workers(runtime))
-    return clock
-
-
-def _workers(runtime: str) -> Iterator[Path]:
-    wanted = f"VISPARK_RUNTIME_DIR={runtime}".encode()
-    for folder in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            if b"gpu_worker" in (folder / "cmdline").read_bytes() and wanted in (
-                    folder / "environ").read_bytes().split(b"\0"):
-                yield folder
-
-
-def _seconds_of(folder: Path) -> float:
-    total = 0
-    for thread in (folder / "task").glob("*/schedstat"):
-        with suppress(OSError):
-            total += int(thread.read_text().split()[0])
-    return total / 1e9
 
 
 #: Head of the table; the last column is of predictions without a probe.

@@ -1,24 +1,33 @@
 """Table of what the command ``vispark`` makes of public programs, which are not here, but in clones of their own.
 
 ``python -m benchmarks.public_programs CLONES``: each repository of the list is a folder of CLONES, named OWNER+NAME. A
-clone that is missing is named. Results are of this machine; times are in no row.
+clone that is missing is named. A pass of each port is predicted from the recorded run and measured, on the device of
+``--device``; on a busy machine ``--clock processor`` takes the processor time of the driver and of the workers.
 """
 
 from __future__ import annotations
 
+import json
+import os
+import statistics
 import tempfile
 import tomllib
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import click
 import numpy as np
 
 from vispark.errors import VisparkError
+from vispark.migrate import clocks
 from vispark.migrate.advice import ON_DEVICE, Qualification
 from vispark.migrate.errors import UNKNOWN
 from vispark.migrate.from_source import qualify_source
+from vispark.migrate.kept_predictions import ComparedPass
+from vispark.migrate.loop_prediction import PredictionTarget
+from vispark.migrate.predict import Interval
+from vispark.migrate.report_page import seconds_text
 from vispark.migrate.run_command import RunAnswer, whole_way
 from vispark.migrate.sites import SourceProgram
 
@@ -93,8 +102,13 @@ def programs(path: Path = LIST) -> list[PublicProgram]:
     return [PublicProgram(**each) for each in tomllib.loads(path.read_text(encoding="utf-8"))["program"]]
 
 
-def row(program: PublicProgram, clones: Path, noise: bool = True, timeout: float | None = None) -> str:
-    """Return a program's row of the table; one that does not end, or not in time, has the reason there.
+#: Factor within which predictions are to be, and that of the programs for which they are to be.
+FACTOR, PART = 2.0, 0.9
+
+
+def row(program: PublicProgram, clones: Path, noise: bool = True, timeout: float | None = None,
+        device: str = "host") -> tuple[str, list[ComparedPass]]:
+    """Return a program's row of the table, and its predicted passes; one that does not end has the reason there.
 
     Parameters
     ----------
@@ -105,23 +119,51 @@ def row(program: PublicProgram, clones: Path, noise: bool = True, timeout: float
         Whether a program that runs does so once more, with other partitions.
     timeout : float, optional
         Seconds for each of its runs.
+    device : str
+        ``spark.vispark.device`` on which its port runs.
     """
     path, name = program.path(clones), f"`{program.repository}`: `{Path(program.file).name}`"
     if not path.is_file():
         folder = path.parents[program.file.count("/")]
-        return f"| {name} | not there: a clone of {program.repository} belongs into {folder} | | |"
+        return f"| {name} | not there: a clone of {program.repository} belongs into {folder} | | | | | |", []
     try:
         if program.arguments is None:
-            return f"| *{name}* | {said(qualify_source(SourceProgram.read(path)))} | | |"
+            return f"| *{name}* | {said(qualify_source(SourceProgram.read(path)))} | | | | | |", []
         with tempfile.TemporaryDirectory(prefix="vispark-public-") as folder:
             data = Path(folder) / "data.txt"
             program.data(data)
             if program.changes:
                 path = program.changed(path, Path(folder))
             arguments = tuple(each.replace("{data}", str(data)) for each in program.arguments)
-            return f"| {name} | {' | '.join(_ran(whole_way(path, arguments, Path(folder), 'host', noise, timeout)))} |"
+            target = PredictionTarget({}, 100, Interval(0.5, 3.0)).probing(device)
+            way = whole_way(path, arguments, Path(folder), device, noise, timeout, target=target)
+            passes = [ComparedPass(**each) for each in way.document.get("predicted", [])]
+            return f"| {name} | {' | '.join([*_ran(way), *_times(passes)])} |", passes
     except VisparkError as error:
-        return f"| {name} | {error.message.partition(chr(10))[0]} | | |"
+        return f"| {name} | {error.message.partition(chr(10))[0]} | | | | | |", []
+
+
+def _times(passes: list[ComparedPass]) -> tuple[str, str, str]:
+    """Return what was predicted and measured of the passes of a program's loops, and the one over the other."""
+    predicted = "; ".join(str(Interval(each.low, each.high)) for each in passes)
+    measured = "; ".join(seconds_text(each.measured) for each in passes)
+    return predicted, measured, "; ".join(f"{each.ratio:.2f}" for each in passes)
+
+
+def summary(passes: list[ComparedPass]) -> str:
+    """Return how many passes were predicted within a factor of 2, by the middle of their intervals.
+
+    Examples
+    --------
+    >>> summary([ComparedPass(3, 1.0, 1.0, 1.5), ComparedPass(3, 1.0, 4.0, 0.5)])
+    '1 of 2 passes within a factor of 2 of the middle, 0 inside their interval, geometric mean 0.61: too few'
+    """
+    within = sum(each.is_within(FACTOR) for each in passes)
+    inside = sum(each.low <= each.measured <= each.high for each in passes)
+    mean = statistics.geometric_mean(each.ratio for each in passes) if passes else 1.0
+    enough = "enough" if passes and within >= PART * len(passes) else "too few"
+    return (f"{within} of {len(passes)} passes within a factor of {FACTOR:g} of the middle, {inside} inside their "
+            f"interval, geometric mean {mean:.2f}: {enough}")
 
 
 def said(answer: Qualification) -> str:
@@ -149,11 +191,27 @@ def _ran(way: RunAnswer) -> tuple[str, str, str]:
 
 
 def table(chosen: list[PublicProgram], clones: Path, noise: bool = True,
-          timeout: float | None = None) -> Iterator[str]:
-    """Yield the lines of the table, as docs/guide/migrate.md has it."""
-    yield "| program | what is said | port | results, pass by pass |"
-    yield "|---|---|---|---|"
-    yield from (row(each, clones, noise, timeout) for each in chosen)
+          timeout: float | None = None, device: str = "host",
+          kept: list[ComparedPass] | None = None) -> Iterator[str]:
+    """Yield the lines of the table, as docs/guide/migrate.md has it, and what its passes come to.
+
+    Parameters
+    ----------
+    chosen : list of PublicProgram
+    clones, noise, timeout, device
+        As for :func:`row`.
+    kept : list, optional
+        Gets the passes.
+    """
+    passes = [] if kept is None else kept
+    yield "| program | what is said | port | results, pass by pass | a pass, predicted | measured | over the middle |"
+    yield "|---|---|---|---|---|---|---|"
+    for each in chosen:
+        line, found = row(each, clones, noise, timeout, device)
+        passes += found
+        yield line
+    yield ""
+    yield summary(passes)
 
 
 @click.command()
@@ -164,14 +222,24 @@ def table(chosen: list[PublicProgram], clones: Path, noise: bool = True,
 @click.option("--run/--no-run", default=True, help="Run those that have arguments. [default: run]")
 @click.option("--noise/--no-noise", default=True, help="Run them once more, with other partitions. [default: noise]")
 @click.option("--timeout", type=click.FloatRange(1), default=600.0, show_default=True, help="Seconds for each run.")
+@click.option("--device", default="host", show_default=True, help="As spark.vispark.device, for the ports.")
+@click.option("--clock", type=click.Choice(["wall", "processor"]), default="wall", show_default=True)
+@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="JSON with the table and the passes.")
 @click.pass_context
-def main(ctx: click.Context, clones: Path, list_: Path, only: str, run: bool, noise: bool, timeout: float) -> None:
+def main(ctx: click.Context, clones: Path, list_: Path, only: str, run: bool, noise: bool, timeout: float, device: str,
+         clock: str, out: Path | None) -> None:
     """Print the table of public programs; CLONES has their repositories, as folders OWNER+NAME."""
     found = [each for each in programs(list_) if only in f"{each.repository}/{each.file}"]
     if not run:
         found = [PublicProgram(each.repository, each.file) for each in found]
-    for line in table(found, clones.resolve(), noise, timeout):
+    lines, passes = list[str](), list[ComparedPass]()
+    os.environ[clocks.CLOCK] = clock
+    for line in table(found, clones.resolve(), noise, timeout, device, passes):
         click.echo(line)
+        lines.append(line)
+        if out is not None:         # a run that is cut short leaves what it measured
+            out.write_text(json.dumps({"device": device, "clock": clock, "table": lines, "passes": [
+                asdict(each) for each in passes]}, indent=2) + "\n", encoding="utf-8")
     if not found:
         raise click.BadParameter(f"no program of {list_.name} has {only!r} in its path", param_hint="--only")
     ctx.exit(0 if all(each.path(clones).is_file() for each in found) else UNKNOWN)

@@ -75,7 +75,8 @@ def test_a_run_probes_its_loop_and_lays_what_is_predicted_beside_what_was_measur
     assert found["device"] == "here" and not found["calibrated"] and 0 < found["pass"][0] < found["pass"][1]
     call = next(each for each in RunCapture.read(recorded / "capture").calls if each.method == "collect")
     assert set(call.probes) == {"host"}
-    assert len(answer["predicted"]) == 1 and answer["predicted"][0].startswith("line 16: a pass of ")
+    one, = answer["predicted"]
+    assert one["line"] == 16 and one["measured"] > 0 and [one["low"], one["high"]] == found["pass"]
     shown = json.loads(_vispark(recorded, "report", "job", "--json", str(answer["job"])).stdout)
     assert {(each["line"], each["device"]) for each in shown["predictions"]} == {(16, "here")}
 

@@ -22,13 +22,12 @@ from vispark.migrate.predict import (
     ProbedRate,
     ProgramTimes,
     UnknownTime,
-    least_gpus,
     predict_pass,
     read_devices,
-    read_prices,
-    shapes,
 )
+from vispark.migrate.prices import SHIPPED, PriceList, read_prices
 from vispark.migrate.probe import NEXT, probe
+from vispark.migrate.shapes import least_gpus, matrix, shapes
 
 H200 = DeviceRates("H200", 4.2e12, {"float64": 34e12, "float32": 67e12}, 141e9, 54e9, 0.148e-3, True)
 #: Measured over bytes / 4.2 TB/s + 0.148 ms of recorded passes, with how often each reads its data.
@@ -137,14 +136,38 @@ def test_from_the_sure_pass_on_the_port_is_faster(cpu, gpu, load, passes):
 
 def test_memory_of_a_shape_is_that_of_two_versions():
     assert least_gpus(50e9, H200) == 1 and least_gpus(60e9, H200) == 2 and least_gpus(1.0, DeviceRates("x")) is None
-    rows = shapes(PassWork([KernelWork(60e9)]), 10, Interval(1, 1), 60e9, {"h200": H200}, {"h200": 36.0}, (1, 2))
+    prices = PriceList("2026-01-01", "r", "EUR", {"h200": 36.0})
+    rows = shapes(PassWork([KernelWork(60e9)]), 10, Interval(1, 1), 60e9, {"h200": H200}, prices, (1, 2), (1,))
     assert [row.fits for row in rows] == [False, True]
     assert rows[1].cost == pytest.approx((rows[1].seconds.low * 0.02, rows[1].seconds.high * 0.02))
 
 
+def test_nodes_hold_more_and_pay_for_the_network_and_for_whole_instances():
+    work = PassWork([KernelWork(60e9, results=1e9)])
+    one, two = shapes(work, 10, Interval(1, 1), 60e9, {"h200": H200}, read_prices(), (1,), (1, 2))
+    assert (one.fits, two.fits) == (False, True) and (one.nodes, two.nodes) == (1, 2)
+    # Half the bytes each, and the results of all come over a network of 10 Gbit/s: 0.8 s of each pass.
+    assert two.seconds.low > one.seconds.low - 10 * 60e9 / 4.2e12 + 10 * 0.8 * 0.8
+    assert (one.price.instance, two.price.hour) == ("p5en.48xlarge", 2 * one.price.hour)
+    text = list(matrix([one, two], read_prices()))
+    assert text[0].split() == ["h200", "1", "GPU", "a", "node"] and "does not fit" in text[1]
+    assert text[2].startswith("2 nodes  ") and text[3] == "nodes: p5en.48xlarge for 1"
+
+
+def test_the_shipped_prices_are_dated_and_of_all_devices_of_data_sheets():
+    found = read_prices()
+    assert found.date.startswith("2025-") and found.source and {each.device for each in found.instances.values()} == \
+        set(read_devices())
+    assert all(found.price(device) for device in read_devices()) and SHIPPED.name in str(found)
+
+
 @pytest.mark.parametrize("text", ['date = 2026-01-01\n', 'region = "x"\ncurrency = "y"\n[price]\na = 1\n', "[price",
                                   'date = 1\nregion = ""\ncurrency = ""\n[price]\na = -1\n',
-                                  'date = 1\nregion = ""\ncurrency = ""\n[price]\na = "dear"\n'])
+                                  'date = 1\nregion = ""\ncurrency = ""\n[price]\na = "dear"\n',
+                                  'date = 1\nregion = ""\ncurrency = ""\n',
+                                  'date = 1\nregion = ""\ncurrency = ""\n[instance.p5]\ngpus = 8\nhour = 5\n',
+                                  'date = 1\nregion = ""\ncurrency = ""\n[instance]\np = {device="t4",gpus=0,hour=5}\n',
+                                  ])
 def test_a_price_list_without_what_it_needs_is_refused(tmp_path: Path, text: str):
     (tmp_path / "prices.toml").write_text(text)
     with pytest.raises(PredictionError, match="no price list"):
@@ -163,11 +186,22 @@ def test_the_command_says_when_it_pays_and_what_it_costs(tmp_path: Path):
     assert "prices of 2026-11-24, r, USD" in ended.output and "data sheet, not calibrated" in ended.output
 
 
-def test_a_type_without_a_price_has_no_cost_and_unknown_devices_are_named(tmp_path: Path):
-    document = json.loads(_predict("--bytes", "1e9", "--on", "l4", "--json").output)
-    assert {row["cost"] for row in document["shapes"]} == {None}
+def test_a_type_without_a_price_is_said_to_have_none_and_unknown_devices_are_named(tmp_path: Path):
+    (tmp_path / "own.toml").write_text('date = 2026-11-24\nregion = "r"\ncurrency = "USD"\n[price]\nh200 = 4.0\n')
+    words = ("--bytes", "1e9", "--on", "l4,h200", "--prices", str(tmp_path / "own.toml"))
+    document = json.loads(_predict(*words, "--json").output)
+    assert {row["device"] for row in document["shapes"] if row["cost"]} == {"h200"}
+    assert document["no_price"] == ["l4"]
+    assert _predict(*words).output.count("no price for l4 in own.toml (dated 2026-11-24)") == 1
     ended = _predict("--bytes", "1", "--on", "abacus")
     assert ended.exit_code == USAGE and "no device abacus; there are h200" in ended.output
+    assert _predict("--bytes", "1", "--nodes", "1,x").exit_code == USAGE
+
+
+def test_an_instance_without_a_type_of_gpu_is_named(tmp_path: Path):
+    (tmp_path / "own.toml").write_text('date = 1\nregion = "r"\ncurrency = "USD"\n[instance.p5]\ngpus = 8\nhour = 5\n')
+    ended = _predict("--bytes", "1e9", "--prices", str(tmp_path / "own.toml"))
+    assert ended.exit_code != YES and "instance p5 has no device" in ended.output
 
 
 def test_without_bytes_it_is_not_known():

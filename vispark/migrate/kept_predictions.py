@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from vispark.migrate.advice import LoopAdvice, Qualification
@@ -34,16 +35,43 @@ def keep_predictions(history: History, job: int, answer: Qualification, found: V
         history.add_prediction(job, line, each["device"], low, high)
 
 
-def predicted_passes(answer: Qualification, target: PredictionTarget, found: Validation) -> list[str]:
-    """Return as text what was measured of the passes that were predicted for the device on which a port ran."""
-    lines = []
-    for line, each, seconds in _predicted(answer, found):
-        if seconds is not None and target.is_here(each["device"]):
-            low, high = each["pass"]
-            said = "as predicted" if low <= seconds <= high else \
-                f"{seconds / (low * high) ** 0.5:.2g} of the middle of what was predicted"
-            lines.append(f"line {line}: a pass of {seconds_text(seconds)}, predicted {Interval(low, high)}: {said}")
-    return lines
+@dataclass(frozen=True)
+class ComparedPass:
+    """Pass of a loop's port: seconds that were measured, between which it was predicted, and the line of its loop.
+
+    Examples
+    --------
+    >>> one = ComparedPass(3, 0.001, 0.004, 0.005)
+    >>> str(one), one.ratio, one.is_within(2)
+    ('line 3: a pass of 5 ms, predicted 1 .. 4 ms: 2.5 of the middle of what was predicted', 2.5, False)
+    """
+
+    line: int
+    low: float
+    high: float
+    measured: float
+
+    @property
+    def ratio(self) -> float:
+        """The measured seconds over the middle of the predicted ones, which is the geometric one."""
+        return self.measured / (self.low * self.high) ** 0.5
+
+    def is_within(self, factor: float) -> bool:
+        """Return whether the middle of what was predicted is within a factor of what was measured."""
+        return 1 / factor <= self.ratio <= factor
+
+    def __str__(self) -> str:
+        said = "as predicted" if self.low <= self.measured <= self.high else \
+            f"{self.ratio:.2g} of the middle of what was predicted"
+        return (f"line {self.line}: a pass of {seconds_text(self.measured)}, predicted "
+                f"{Interval(self.low, self.high)}: {said}")
+
+
+def predicted_passes(answer: Qualification, target: PredictionTarget, found: Validation) -> list[ComparedPass]:
+    """Return the passes that were predicted for the device on which a port ran, and measured."""
+    return [ComparedPass(line, each["pass"][0], each["pass"][1], seconds)
+            for line, each, seconds in _predicted(answer, found)
+            if seconds is not None and target.is_here(each["device"])]
 
 
 def _predicted(answer: Qualification, found: Validation | None) -> Iterator[tuple[int, dict[str, Any], float | None]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -15,18 +14,20 @@ from vispark.migrate.predict import (
     Interval,
     KernelWork,
     PassWork,
-    PriceList,
     ProbedRate,
     ProgramTimes,
     UnknownTime,
-    least_gpus,
     predict_pass,
 )
+from vispark.migrate.prices import PriceList
 from vispark.migrate.rules import MAPS
+from vispark.migrate.shapes import ShapeRow, least_gpus, matrix, shapes
 from vispark.migrate.sites import RddCall
 
 #: Keys from which on sums by key go over the data twice.
 _MANY_KEYS = 1024
+#: Part by which the program's own code between its operations takes more or less in another run.
+DRIVER = 0.3
 #: Name of the device of this machine, where it is not calibrated.
 HERE = "here"
 #: Actions that fold, without a function.
@@ -46,7 +47,7 @@ class PredictionTarget:
     load : Interval
         Seconds that starting a worker, loading and compiling add.
     prices : PriceList, optional
-        Without it there is no cost.
+        Without them there is no cost.
     probed : str
         ``spark.vispark.device`` on which the recorded run's actions are probed; empty where they are not.
     """
@@ -83,7 +84,8 @@ class LoopPrediction:
     times: ProgramTimes | None
     passes: tuple[int, int]
     gpus: int | None
-    price: float | None
+    prices: PriceList | None = None
+    rows: Sequence[ShapeRow] = ()
 
     def lines(self) -> Iterator[str]:
         """Yield the prediction as text."""
@@ -92,12 +94,14 @@ class LoopPrediction:
             return
         for passes in dict.fromkeys(self.passes):
             seconds = self.times.gpu(passes)
-            cost = f", {seconds.low * self.price / 3600:.2g} .. {seconds.high * self.price / 3600:.2g}" \
-                if self.price else ""
-            yield f"  the program with {passes} passes: {self.times.cpu(passes)} -> {seconds}{cost}"
+            yield f"  the program with {passes} passes: {self.times.cpu(passes)} -> {seconds}"
         best, surely = self.times.break_even()
         yield (f"  it pays from pass {best or 'never'} on, surely from {surely or 'never'}"
                + (f"; its data takes {self.gpus} GPUs" if self.gpus and self.gpus > 1 else ""))
+        if self.rows:
+            yield (f"  with {self.passes[-1]} passes, by nodes and GPUs"
+                   + (f", time and cost; {self.prices}" if self.prices else ""))
+            yield from (f"    {line}" for line in matrix(self.rows, self.prices))
 
     def document(self) -> dict[str, object]:
         """Return the prediction as JSON has it."""
@@ -106,6 +110,8 @@ class LoopPrediction:
                 "pass": [one.low, one.high] if isinstance(one, Interval) else None,
                 "why": "" if isinstance(one, Interval) else str(one),
                 "pays_from": self.times.break_even() if self.times else None,
+                "shapes": [row.as_json() for row in self.rows],
+                "prices": self.prices.date if self.prices and self.rows else None,
                 "program": {str(passes): [seconds.low, seconds.high] for passes in self.passes
                             if self.times for seconds in [self.times.gpu(passes)]}}
 
@@ -125,9 +131,11 @@ def predicted_loop(loop: LoopAdvice, verdicts: Mapping[RddCall, Advice], recorde
             loading = data / rates.load if rates.load else 0.0
             times = ProgramTimes(Interval(loop.low, loop.high), Interval(rest, rest), one,
                                  target.load + Interval(loading, loading))
+        rows = [] if device == HERE or times is None or isinstance(work, UnknownTime) else shapes(
+            work, target.passes, times.cpu_rest + times.gpu_load, data, {device: rates}, target.prices)
         found.append(LoopPrediction(device, rates.name, rates.calibrated, rates.basis, one, times,
                                     (loop.passes or 1, target.passes), least_gpus(data, rates),
-                                    (target.prices.prices.get(device) if target.prices else None)))
+                                    target.prices, rows))
     return found
 
 
@@ -153,9 +161,8 @@ def _work(loop: LoopAdvice, verdicts: Mapping[RddCall, Advice], recorded: Mappin
         maps = [call for call in inside if call.method in MAPS and said.get(call.number) in ON_DEVICE]
         kernels.append(kernel_work(size, held.count or 0, maps[0] if maps else None, inside))
     job = Interval(min(min(each.seconds) for each in jobs), max(max(each.seconds) for each in jobs)) if jobs else None
-    busy = sum(statistics.median(each.seconds) for each in actions)
-    driver = max(0.0, (loop.middle or 0.0) - busy)
-    return PassWork(kernels, len(jobs), job, Interval(0.0, driver)), data
+    driver = sum(found.driver for call, found in recorded.items() if call in verdicts)
+    return PassWork(kernels, len(jobs), job, Interval(driver, driver).spread(DRIVER)), data
 
 
 def kernel_work(size: float, count: int, mapped: CapturedCall | None,

@@ -11,7 +11,6 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from vispark.migrate.errors import PredictionError
 
@@ -19,8 +18,8 @@ from vispark.migrate.errors import PredictionError
 CALIBRATED_SPREAD = (0.8, 1.5)
 #: The same where a data sheet stands for the device.
 DATA_SHEET_SPREAD = (0.8, 2.0)
-#: Least part of a device's memory that stays free, and versions of the data that passes hold at most.
-USABLE, VERSIONS, OVERHEAD = 0.85, 2.0, 1.1
+#: Network between nodes, which is assumed: seconds that a plan to other nodes adds, and bytes a second (10 Gbit/s).
+NETWORK_PLAN, NETWORK = 0.0003, 1.25e9
 #: Kinds of operations behind a dtype: calls of exponentials and their like, and operations of products with a matrix.
 EXP, PRODUCT = " exp", " product"
 #: Additions that one operation of a kind counts as, on a device whose rate of it is not known.
@@ -47,6 +46,16 @@ class Interval:
     def times(self, number: float) -> Interval:
         """Return the interval of a number of these, one after another."""
         return Interval(self.low * number, self.high * number)
+
+    def spread(self, part: float) -> Interval:
+        """Return the interval that goes beyond this one by a part of its ends.
+
+        Examples
+        --------
+        >>> Interval(1.0, 2.0).spread(0.5)
+        Interval(low=0.5, high=3.0)
+        """
+        return Interval(self.low * (1 - part), self.high * (1 + part))
 
     def __str__(self) -> str:
         unit, factor = ("ms", 1e3) if self.high < 1 else ("s", 1.0)
@@ -268,8 +277,17 @@ def calibrated_device(path: Path) -> dict[str, DeviceRates]:
         raise PredictionError(f"{path} is no calibration: {type(error).__name__}: {error}") from error
 
 
-def predict_pass(work: PassWork, device: DeviceRates) -> Answer:
+def predict_pass(work: PassWork, device: DeviceRates, nodes: int = 1) -> Answer:
     """Return the seconds of one pass on a device, or what is missing to tell.
+
+    Parameters
+    ----------
+    work : PassWork
+        Of one device.
+    device : DeviceRates
+        Its rates.
+    nodes : int
+        Between which the devices are divided: a plan goes to all of them, and results come over the network.
 
     Examples
     --------
@@ -285,6 +303,8 @@ def predict_pass(work: PassWork, device: DeviceRates) -> Answer:
         if isinstance(one, UnknownTime):
             return one
         seconds += one
+        if nodes > 1:
+            seconds += NETWORK_PLAN + kernel.results / NETWORK
     if work.jobs and work.job is None:
         return UnknownTime("the seconds of a Spark job that stays in the loop (an event log has them)")
     low, high = device.spread
@@ -358,101 +378,3 @@ class ProgramTimes:
 
 def _passes(load: float, gain: float) -> int | None:
     return max(1, math.ceil(load / gain)) if gain > 0 else None
-
-
-@dataclass(frozen=True)
-class ShapeRow:
-    """Row of the matrix of shapes: GPUs of one type, whether the data fits, times, and a cost if there is a price."""
-
-    device: str
-    gpus: int
-    fits: bool | None
-    seconds: Answer
-    cost: tuple[float, float] | None
-    calibrated: bool
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the row as JSON has it."""
-        is_known = isinstance(self.seconds, Interval)
-        return {"device": self.device, "gpus": self.gpus, "fits": self.fits, "calibrated": self.calibrated,
-                "low": self.seconds.low if isinstance(self.seconds, Interval) else None,
-                "high": self.seconds.high if isinstance(self.seconds, Interval) else None,
-                "why": "" if is_known else str(self.seconds), "cost": self.cost}
-
-
-def least_gpus(data: float, device: DeviceRates) -> int | None:
-    """Return the number of GPUs that hold two versions of data, in bytes; None where their memory is not known.
-
-    Examples
-    --------
-    >>> least_gpus(300e9, read_devices()["h200"])
-    6
-    """
-    return math.ceil(VERSIONS * data * OVERHEAD / (USABLE * device.size)) or 1 if device.size else None
-
-
-def shapes(work: PassWork, passes: int, rest: Interval, data: float, devices: Mapping[str, DeviceRates],
-           prices: Mapping[str, float] | None = None, gpus: Sequence[int] = (1, 2, 4, 8)) -> list[ShapeRow]:
-    """Return the matrix of devices and numbers of GPUs: kernels' work is divided, what is the driver's is not.
-
-    Parameters
-    ----------
-    work : PassWork
-        Of a pass, over all data.
-    passes : int
-        How many.
-    rest : Interval
-        Seconds of the program without its passes, whatever the shape.
-    data : float
-        Bytes of one version of the data on devices.
-    devices : mapping
-        Rates by name.
-    prices : mapping, optional
-        Of an hour of one GPU, by the devices' names; a device without one has no cost.
-    gpus : sequence of int
-        Numbers of GPUs.
-    """
-    rows = []
-    for name, device in devices.items():
-        least = least_gpus(data, device)
-        for number in gpus:
-            parts = replace(work, kernels=[each.part(number) for each in work.kernels])
-            one = predict_pass(parts, device)
-            seconds: Answer = rest + one.times(passes) if isinstance(one, Interval) else one
-            price = (prices or {}).get(name)
-            cost = None if price is None or isinstance(seconds, UnknownTime) else (
-                seconds.low * price * number / 3600, seconds.high * price * number / 3600)
-            rows.append(ShapeRow(name, number, None if least is None else number >= least, seconds, cost,
-                                 device.calibrated))
-    return rows
-
-
-@dataclass(frozen=True)
-class PriceList:
-    """Prices of an hour of one GPU by device, with the date and the place that they are of."""
-
-    date: str
-    region: str
-    currency: str
-    prices: Mapping[str, float]
-
-
-def read_prices(path: Path) -> PriceList:
-    """Return the prices of a TOML file with ``date``, ``region``, ``currency`` and a table ``price`` by device.
-
-    Raises
-    ------
-    PredictionError
-        If it has no date, or a price that is no number above 0.
-    """
-    try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
-        if missing := [name for name in ("date", "region", "currency", "price") if name not in document]:
-            raise ValueError(f"it has no {', no '.join(missing)}")
-        prices = {name: float(price) for name, price in document["price"].items()}
-        if not all(0 < price < math.inf for price in prices.values()):
-            raise ValueError("a price is no number above 0")
-        return PriceList(str(document["date"]), str(document["region"]), str(document["currency"]), prices)
-    except (OSError, ValueError, TypeError, AttributeError) as error:
-        raise PredictionError(f"{path} is no price list: {error}; it has date, region and currency, and a table "
-                              "[price] of numbers by device") from error

@@ -15,15 +15,12 @@ from vispark.migrate.predict import (
     Interval,
     KernelWork,
     PassWork,
-    PriceList,
     ProgramTimes,
-    ShapeRow,
     chosen_devices,
-    least_gpus,
     predict_pass,
-    read_prices,
-    shapes,
 )
+from vispark.migrate.prices import SHIPPED, PriceList, read_prices
+from vispark.migrate.shapes import NODES, ShapeRow, least_gpus, matrix, shapes
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
@@ -41,26 +38,28 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
               help="Seconds that loading and compiling add.")
 @click.option("--on", default="", help="Devices, with commas between them. [default: all]")
 @click.option("--calibration", type=_FILE, default=None, help="What vispark calibrate wrote.")
-@click.option("--prices", type=_FILE, default=None, help="A dated file of prices; without it no cost is shown.")
+@click.option("--nodes", default=",".join(map(str, NODES)), show_default=True, help="Numbers of nodes.")
+@click.option("--prices", type=_FILE, default=SHIPPED, help="A dated file of prices. [default: vispark's own]")
 @click.option("--job", type=int, default=None, help="Keep it with this job of vispark report list, with --line.")
 @click.option("--line", type=click.IntRange(1), default=None, help="Line of the loop in the job's program.")
 @json_option
 def command(bytes_: float | None, data: float | None, operations: float, dtype: str, readings: int, passes: int,
             cpu_pass: float | None, rest: float, load: tuple[float, float] | None, on: str, calibration: Path | None,
-            prices: Path | None, job: int | None, line: int | None, as_json: bool) -> None:
+            nodes: str, prices: Path, job: int | None, line: int | None, as_json: bool) -> None:
     """Predict a loop's passes, the whole program, and from which pass on a port pays, as intervals.
 
     Exit status 4 where no device's times are known.
     """
     devices = devices_of(on, calibration)
     work = PassWork([KernelWork(bytes_, {dtype: operations} if operations else {}, readings)])
-    price_list = read_prices(prices) if prices else None
+    price_list = read_prices(prices)
     rows = shapes(work, passes, Interval(rest, rest) + Interval(*load or (0.0, 0.0)), data or bytes_ or 0.0, devices,
-                  price_list.prices if price_list else None)
+                  price_list, nodes=_numbers(nodes))
     known = [_prediction(name, device, work, cpu_pass, rest, load) for name, device in devices.items()]
     if job is not None:
         _keep(job, line, known)
-    emit({"devices": known, "shapes": [row.as_json() for row in rows], "prices": price_list and price_list.date},
+    emit({"devices": known, "shapes": [row.as_json() for row in rows], "prices": price_list.date,
+          "no_price": [name for name in devices if price_list.price(name) is None]},
          as_json, lambda: _text(known, rows, passes, price_list))
     click.get_current_context().exit(YES if any(each["pass"] for each in known) else UNKNOWN)
 
@@ -73,6 +72,17 @@ def devices_of(on: str, calibration: Path | None) -> dict[str, DeviceRates]:
         if error.message.startswith("no device"):
             raise click.BadParameter(error.message, param_hint="--on") from error
         raise
+
+
+def _numbers(text: str) -> list[int]:
+    """Return the numbers of a list with commas; one that is none above 0 is wrong use."""
+    try:
+        found = [int(each) for each in text.split(",")]
+    except ValueError:
+        found = [0]
+    if min(found) < 1:
+        raise click.BadParameter(f"{text!r} are no numbers above 0 with commas between them", param_hint="--nodes")
+    return found
 
 
 def _keep(job: int, line: int | None, known: list[dict[str, Any]]) -> None:
@@ -101,7 +111,7 @@ def _prediction(name: str, device: DeviceRates, work: PassWork, cpu_pass: float 
     return found
 
 
-def _text(known: list[dict[str, Any]], rows: list[ShapeRow], passes: int, prices: PriceList | None) -> str:
+def _text(known: list[dict[str, Any]], rows: list[ShapeRow], passes: int, prices: PriceList) -> str:
     lines = []
     for each in known:
         said = f"a pass {Interval(*each['pass'])}" if each["pass"] else each["why"]
@@ -109,10 +119,5 @@ def _text(known: list[dict[str, Any]], rows: list[ShapeRow], passes: int, prices
             best, surely = each["pays_from"]
             said += f"; pays from pass {best or 'never'}, surely from {surely or 'never'}"
         lines.append(f"{each['device']}: {said}{'' if each['calibrated'] else ' (data sheet, not calibrated)'}")
-    lines.append(f"the program, {passes} passes" + (f"; prices of {prices.date}, {prices.region}, {prices.currency}"
-                                                    if prices else "; no prices, so no cost"))
-    fits = {True: "fits", False: "does not fit", None: "not known whether it fits"}
-    for row in rows:
-        cost = f", {row.cost[0]:.2g} .. {row.cost[1]:.2g}" if row.cost else ""
-        lines.append(f"  {row.gpus} x {row.device}: {row.seconds}, {fits[row.fits]}{cost}")
-    return "\n".join(lines)
+    lines.append(f"the program, {passes} passes, by nodes and GPUs, time and cost; {prices}")
+    return "\n".join([*lines, *matrix(rows, prices)])

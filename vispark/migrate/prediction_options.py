@@ -10,8 +10,9 @@ from typing import Any
 import click
 
 from vispark.migrate.loop_prediction import PredictionTarget
-from vispark.migrate.predict import Interval, read_prices
+from vispark.migrate.predict import Interval
 from vispark.migrate.predict_command import devices_of
+from vispark.migrate.prices import SHIPPED, read_prices
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _OPTIONS = (
@@ -22,7 +23,7 @@ _OPTIONS = (
     click.option("--load", type=click.FloatRange(0), nargs=2, default=(0.5, 3.0), show_default=True,
                  metavar="LOW HIGH", help="Seconds that starting a worker, loading and compiling add."),
     click.option("--calibration", type=_FILE, default=None, help="What vispark calibrate wrote."),
-    click.option("--prices", type=_FILE, default=None, help="A dated file of prices; without it no cost is shown."))
+    click.option("--prices", type=_FILE, default=SHIPPED, help="A dated file of prices. [default: vispark's own]"))
 
 
 def prediction_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -32,9 +33,9 @@ def prediction_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """
     @functools.wraps(command)
     def wrapper(*args: Any, on: str, passes: int, load: tuple[float, float], calibration: Path | None,
-                prices: Path | None, **named: Any) -> Any:
+                prices: Path, **named: Any) -> Any:
         devices = devices_of(on, calibration) if on or calibration else {}
-        target = PredictionTarget(devices, passes, Interval(*load), read_prices(prices) if prices else None)
+        target = PredictionTarget(devices, passes, Interval(*load), read_prices(prices))
         return command(*args, target=target, **named)
     for option in reversed(_OPTIONS):
         wrapper = option(wrapper)

@@ -14,6 +14,7 @@ from pyspark import SparkContext
 
 from vispark.errors import VisparkError
 from vispark.migrate.capture import CapturedCall, RunCapture
+from vispark.migrate.clocks import pass_clock
 from vispark.migrate.from_capture import asking_rows, programs_of, recorded_calls
 from vispark.migrate.functions import FOLDS
 from vispark.migrate.live_rows import live_row_function
@@ -85,6 +86,7 @@ def probe_recording(context: SparkContext, capture: RunCapture, calls: Mapping[i
         Seconds, beside the first measurement of each action, after which nothing larger is begun.
     """
     context._conf.set(_DEVICE, device)
+    clock = pass_clock()
     began, first = time.perf_counter(), 0.0
     with_rows = {**calls, **{number: replace(calls[number], row=row) for number, row in _rows(capture).items()
                              if number in calls}}
@@ -95,7 +97,7 @@ def probe_recording(context: SparkContext, capture: RunCapture, calls: Mapping[i
         if time.perf_counter() - began - first > limit:
             return
         started = time.perf_counter()
-        found = probed(context, chain, samples[held], capture.calls[held].count, limit)
+        found = probed(context, chain, samples[held], capture.calls[held].count, limit, clock)
         first = first or time.perf_counter() - started
         if found is not None:
             action.probes[device] = [found.plan, found.record]
@@ -138,7 +140,7 @@ def chain_of(number: int, calls: Mapping[int, ProbedCall],
 
 
 def probed(context: SparkContext, chain: Sequence[ProbedCall], records: Sequence[Any], count: int | None = None,
-           limit: float = math.inf) -> ProbedRate | None:
+           limit: float = math.inf, clock: Callable[[], float] = time.perf_counter) -> ProbedRate | None:
     """Return the seconds of a chain's action on a device; None where it does not run there, or ``limit`` ended it.
 
     Parameters
@@ -153,6 +155,8 @@ def probed(context: SparkContext, chain: Sequence[ProbedCall], records: Sequence
         How many there are.
     limit : float
         Seconds, as :func:`~vispark.migrate.probe.probe` has them.
+    clock : callable
+        Gives seconds.
     """
     scale = 1.0
     if chain[0].row is not None:
@@ -164,7 +168,7 @@ def probed(context: SparkContext, chain: Sequence[ProbedCall], records: Sequence
         function, records = held_as_form(first.arguments[0], records, RecordForm(first.call.pairs, first.call.of))
         chain = [ProbedCall(first.call, (function, *first.arguments[1:]), first.named), *chain[1:]]
     try:
-        found = probe(context, records, _action(chain), most=count, limit=limit)
+        found = probe(context, records, _action(chain), clock, count, limit)
     except (VisparkError, Py4JError):
         return None
     if found is None or found.record is None:

@@ -93,7 +93,7 @@ class Recorder:
         self._numbers: dict[tuple[str, int, int, str], int] = {}
         self._live: dict[int, _Live] = {}
         self._state = threading.local()
-        self._began = time.perf_counter()
+        self._began, self._left = time.perf_counter(), time.process_time()
 
     def run(self) -> RunCapture:
         """Run the program, and return its recording.
@@ -140,15 +140,16 @@ class Recorder:
         def wrapper(rdd: RDD[Any], *arguments: Any, **named: Any) -> Any:
             if getattr(self._state, "depth", 0):
                 return original(rdd, *arguments, **named)
+            own = time.process_time() - self._left
             frame = self._user_frame(sys._getframe(1))
             if frame is None:
                 return original(rdd, *arguments, **named)
             self._check_master(rdd.context)
             self._state.depth = 1
             try:
-                return self._recorded(name, original, rdd, arguments, named, frame)
+                return self._recorded(name, original, rdd, arguments, named, frame, own)
             finally:
-                self._state.depth = 0
+                self._state.depth, self._left = 0, time.process_time()
         return wrapper
 
     def _check_master(self, context: SparkContext) -> None:
@@ -165,10 +166,13 @@ class Recorder:
                               "that out")
 
     def _recorded(self, name: str, original: Callable[..., Any], rdd: RDD[Any], arguments: tuple[Any, ...],
-                  named: dict[str, Any], frame: types.FrameType) -> Any:
+                  named: dict[str, Any], frame: types.FrameType, own: float) -> Any:
+        """Run an operation, behind ``own`` seconds of the program's own code, and note what it did."""
         call = self._call_at(name, frame)
         call.on = getattr(rdd, "_vispark_call", None)
         call.times += 1
+        if call.times > 1:
+            call.driver += (own - call.driver) / (call.times - 1)
         if name.startswith("save"):
             warnings.warn(f"line {call.line}: the program writes, {name}" + ("" if self.saves else "; left out"),
                           stacklevel=4)

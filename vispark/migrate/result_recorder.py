@@ -13,7 +13,6 @@ import itertools
 import os
 import random
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,6 +24,7 @@ import numpy as np
 from pyspark import RDD, SparkContext
 from pyspark.sql import SparkSession
 
+from vispark.migrate.clocks import pass_clock
 from vispark.migrate.digests import summarize
 from vispark.migrate.kept_jvm import adopt_settings, offer_jvm
 from vispark.migrate.seeded_tasks import seed_tasks
@@ -41,14 +41,15 @@ class ResultFile:
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
-        self._start = time.perf_counter()
+        self._clock = pass_clock()
+        self._start = self._clock()
 
     def write(self, kind: str, where: list[Any], value: Any) -> None:
         """Write a result: its kind, the statement that took it, the seconds since the start, and the value."""
         data = encoded(value)
         if len(data) > LIMIT and isinstance(value, list):
             kind, data = "summary", encoded(summarize(value).state())
-        self._file.write(msgpack.packb([kind, where, time.perf_counter() - self._start, data]))
+        self._file.write(msgpack.packb([kind, where, self._clock() - self._start, data]))
         self._file.flush()
 
 

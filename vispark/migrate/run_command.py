@@ -7,7 +7,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -261,8 +261,8 @@ def _validate(way: RunAnswer, asked: _Asked, answer: Qualification, ported: Port
     way.document |= {"port": str(changed), "verdict": found.verdict, "validation": found.as_json()}
     times = "" if found.cpu_seconds is None or found.gpu_seconds is None else (
         f"\nthe program: {found.cpu_seconds:.1f} s as it was, {found.gpu_seconds:.1f} s ported")
-    way.document["predicted"] = predicted
-    way.say("validate", "\n".join([found.as_text() + times, *predicted, f"port: {changed}"]), began)
+    way.document["predicted"] = [asdict(each) for each in predicted]
+    way.say("validate", "\n".join([found.as_text() + times, *map(str, predicted), f"port: {changed}"]), began)
     store.keep(lambda history: keep_validation(history, asked.script, changed, found, answer, traces, asked.cluster))
     store.keep(lambda history: keep_predictions(history, asked.job_in(history), answer, found))
 
