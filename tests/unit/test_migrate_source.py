@@ -165,3 +165,11 @@ def test_dataframes_alone_do_not_qualify(tmp_path: Path):
 def test_source_errors_name_the_line():
     with pytest.raises(SourceError, match="line 2"):
         SourceProgram("job.py", "x = 1\ny = = 2\n")
+
+
+def test_a_parameter_that_is_assigned_is_what_callers_give_until_then():
+    text = ("def fit(data, w):\n    data = data.cache()\n    for _ in range(9):\n"
+            "        w -= data.map(lambda x: x * w).reduce(lambda a, b: a + b)\n    return w\n\n\n"
+            "fit(sc.parallelize(a), 1.0)\n")
+    loop, = qualify_source(SourceProgram("job.py", text)).loops
+    assert [each.verdict for each in loop.advice] == ["cache", "vmap", "fold", "stays"]

@@ -191,7 +191,7 @@ class LoopRules:
         if said is None:
             return self._put(call, "stays", "its function is not known without a run",
                              _State("spark", f"the function of {self.program.where(call.line)}"))
-        if self._is_of_blocks(call):
+        if self._is_of_blocks(call) or (not said.is_read and self._has_rows(call)):
             return self._put(call, "rows of blocks", self._rows_of(call), _State("device"))
         if not said.is_read:
             where = f" (line {said.line})" if said.line else ""
@@ -255,6 +255,10 @@ class LoopRules:
         if not any(each.method in ("mapPartitions", "glom", "mapPartitionsWithIndex") for each in chain):
             return False
         return any(_takes_columns(node) for node in self._functions_in(call.node.args[0]))
+
+    def _has_rows(self, call: RddCall) -> bool:
+        """Return whether a recorded function of arrays, which were blocks before, becomes one of a row."""
+        return self.ask_rows is not None and isinstance(self.ask_rows(call), FunctionOfRow)
 
     def _functions_in(self, node: ast.expr) -> Iterable[ast.AST]:
         yield node

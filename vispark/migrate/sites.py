@@ -354,6 +354,9 @@ class SourceProgram:
                 found.append(value)
                 if not any(isinstance(each, _BRANCHES) and each not in around for each in self.around(statement)):
                     break
+        else:
+            # A parameter is what callers give until something is assigned to it.
+            found += self._given(scope, name.id)
         later = [value for statement, value in assigned if value not in found
                  and any(isinstance(each, ast.For | ast.While) and each in around for each in self.around(statement))]
         return [*found, *later]
