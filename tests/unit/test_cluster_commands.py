@@ -198,6 +198,12 @@ def test_secrets_are_in_a_file_that_no_other_user_reads_beside_the_users_own_set
     assert file == ["spark.cores.max 3", "spark.authenticate.secret hidden"]
 
 
+def test_programs_of_a_checkout_find_vispark_and_nothing_inside_of_it():
+    # vispark/random.py would stand for Python's random.
+    path = Path(spark_submit._own_path({}))
+    assert (path / "vispark" / "random.py").is_file() and not (path / "random.py").exists()
+
+
 def _made_spark_submit(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     (folder / "bin").mkdir()
     program = folder / "bin" / "spark-submit"
