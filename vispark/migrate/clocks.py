@@ -11,6 +11,8 @@ from pathlib import Path
 #: Environment variable: "processor" has all runs of a command timed by processors.
 CLOCK = "VISPARK_MIGRATE_CLOCK"
 _DIRECTORY = "VISPARK_RUNTIME_DIR"
+#: Processor seconds of this process that its clocks took themselves.
+_own_seconds = 0.0
 
 
 def pass_clock() -> Callable[[], float]:
@@ -29,22 +31,25 @@ def pass_clock() -> Callable[[], float]:
 def processor_clock(runtime: str) -> Callable[[], float]:
     """Return a clock of the processor seconds of this process and of a runtime directory's workers.
 
-    The clock's own seconds are left out, as there are many processes to look at.
+    The seconds of the clocks themselves are left out, as there are many processes to look at.
 
     Parameters
     ----------
     runtime : str
         The directory; empty for workers that are given none.
     """
-    spent = 0.0
-
     def clock() -> float:
-        nonlocal spent
-        own = time.process_time()
-        total = own - spent + sum(map(_seconds_of, _workers(runtime)))
-        spent += time.process_time() - own
+        global _own_seconds
+        began = time.process_time()
+        total = began - _own_seconds + sum(map(_seconds_of, _workers(runtime)))
+        _own_seconds += time.process_time() - began
         return total
     return clock
+
+
+def driver_seconds() -> float:
+    """Return the processor seconds of this process without those of its clocks."""
+    return time.process_time() - _own_seconds
 
 
 def _workers(runtime: str) -> Iterator[Path]:

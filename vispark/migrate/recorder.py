@@ -28,6 +28,7 @@ from pyspark.sql import SparkSession
 
 from vispark._utils.callers import _PACKAGES, call_site
 from vispark.migrate.capture import CapturedCall, RunCapture, digest_of, encoded
+from vispark.migrate.clocks import driver_seconds
 from vispark.migrate.compared_reading import compare_readings
 from vispark.migrate.errors import MasterError
 from vispark.migrate.functions import FOLDS, aggregate_verdict, fold_verdict
@@ -93,7 +94,7 @@ class Recorder:
         self._numbers: dict[tuple[str, int, int, str], int] = {}
         self._live: dict[int, _Live] = {}
         self._state = threading.local()
-        self._began, self._left = time.perf_counter(), time.process_time()
+        self._began, self._left = time.perf_counter(), driver_seconds()
 
     def run(self) -> RunCapture:
         """Run the program, and return its recording.
@@ -140,7 +141,7 @@ class Recorder:
         def wrapper(rdd: RDD[Any], *arguments: Any, **named: Any) -> Any:
             if getattr(self._state, "depth", 0):
                 return original(rdd, *arguments, **named)
-            own = time.process_time() - self._left
+            own = driver_seconds() - self._left
             frame = self._user_frame(sys._getframe(1))
             if frame is None:
                 return original(rdd, *arguments, **named)
@@ -149,7 +150,7 @@ class Recorder:
             try:
                 return self._recorded(name, original, rdd, arguments, named, frame, own)
             finally:
-                self._state.depth, self._left = 0, time.process_time()
+                self._state.depth, self._left = 0, driver_seconds()
         return wrapper
 
     def _check_master(self, context: SparkContext) -> None:
