@@ -21,7 +21,7 @@ from vispark.migrate.compare import (
     ulps,
 )
 from vispark.migrate.digests import CompensatedSum, Summary, digest, summarize
-from vispark.migrate.noise import deals, is_noise, noise_of
+from vispark.migrate.noise import is_noise
 
 KEYS = 5
 _SCALARS = st.one_of(st.integers(), st.floats(allow_nan=False), st.text(max_size=3), st.booleans(), st.none())
@@ -121,6 +121,19 @@ def _sown():
     return [(*cases[number % len(cases)], number) for number in range(200)]
 
 
+def deals(items: list, partitions: int, seed: int) -> list[list]:
+    """Cut items, in their order, into partitions of random sizes, of which some may be empty."""
+    rng = random.Random(seed)
+    cuts = sorted(rng.randint(0, len(items)) for _ in range(partitions - 1))
+    return [list(items[low:high]) for low, high in zip([0, *cuts], [*cuts, len(items)], strict=True)]
+
+
+def noise_of(compute, items: list) -> float:
+    """The largest relative difference of a computation from itself over partitions that are dealt anew."""
+    reference = compute(deals(items, 4, 0))
+    return max(compare(reference, compute(deals(items, 4 + run % 3, run))).worst for run in range(1, 4))
+
+
 def _length(result) -> int:
     return len(result)
 
@@ -131,7 +144,7 @@ def test_200_sown_errors_are_found_and_row_counts_find_few():
     for program, error, seed in _sown():
         rng, data = random.Random(seed), _data(seed)
         reference = program(deals(data, 3, seed))
-        noise = noise_of(program, data, runs=3)
+        noise = noise_of(program, data)
         wrong = deals(data if error is None else error(list(data), rng), 4, seed + 1)
         result = program(wrong, "f4") if error is None else program(wrong)
         found = compare(reference, result, Tolerance(noise))
@@ -149,7 +162,7 @@ def test_200_correct_runs_with_other_partitions_raise_no_alarm():
     for seed in range(200):
         program, data = PROGRAMS[seed % 3], _data(seed)
         reference, again = program(deals(data, 2, seed)), program(deals(data, 5, seed + 1))
-        noise = noise_of(program, data, runs=3)
+        noise = noise_of(program, data)
         summaries = [summarize(each if isinstance(each, list) else [each]) for each in (reference, again)]
         for found in (compare(reference, again, Tolerance(noise)), compare_summaries(*summaries, Tolerance(noise))):
             if found.verdict == DIFFERS:
