@@ -59,7 +59,7 @@ class ConvertedRecords:
 
         Examples
         --------
-        >>> TakenApart().again("p"), TakenApart("Point", ("x", "y", "z")).again("p")
+        >>> ConvertedRecords().again("p"), ConvertedRecords("Point", ("x", "y", "z")).again("p")
         ('(p["key"], p["value"])', 'Point(*p)')
         """
         return f'{self.name}({name}["key"], {name}["value"])' if self.dicts else f"{self.name}(*{name})"
@@ -82,7 +82,7 @@ def function_edits(text: SourceBytes, function: ast.expr, form: ConvertedRecords
     >>> text.edited(function_edits(text, ast.parse(source, mode="eval").body))
     'lambda p: p["value"] * (p["key"] + 1)'
     >>> source = "lambda p: f(p) * p.y"
-    >>> text, form = SourceBytes(source), TakenApart("Point", ("x", "y", "z"))
+    >>> text, form = SourceBytes(source), ConvertedRecords("Point", ("x", "y", "z"))
     >>> text.edited(function_edits(text, ast.parse(source, mode="eval").body, form))
     'lambda p: f(Point(*p)) * p[1]'
     """

@@ -165,7 +165,7 @@ def whole_way(script: Path, arguments: tuple[str, ...], folder: Path, device: st
 
     Returns
     -------
-    WholeWay
+    RunAnswer
         As far as it came: an error behind the recording, as of a port's run that fails or of a full disk, is why it
         stopped.
 
