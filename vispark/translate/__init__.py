@@ -1,7 +1,9 @@
-"""Translates plain Python functions to CUDA C++.
+"""Translation of plain Python functions to CUDA C++.
 
-``reader`` turns a function into the intermediate form (``form``) when ``vmap`` is called; ``fuse`` makes one kernel of
-several of them, and of a fold behind them, once dtypes and lengths are known. Nothing here knows Spark.
+In the order in which a function passes: ``ir`` is its form without dtypes, ``language`` the functions that it may call,
+``frontend`` reads it when ``vmap`` is called, ``codegen`` writes it once dtypes and lengths are known; ``kernels``,
+``stencils`` and ``nearest`` are what is written around it. ``fusion`` makes one function of several. Nothing here knows
+Spark.
 
 >>> kernel = specialise(trace(lambda x, k: k * x, (2.0,)), ElementSpec((ElementField("", "float32"),)), (2.0,))
 >>> kernel.outputs
