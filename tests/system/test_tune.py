@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from vispark.migrate.tune_command import MeasuredProgram
@@ -31,7 +34,10 @@ def test_a_run_has_all_knobs_and_ends_after_its_passes(tmp_path_factory: pytest.
     (tmp_path / "job.py").write_text(PROGRAM)
     setting = Setting(3, blocks=True, float32=True).with_conf(spark__master="local[1]",
                                                               spark__vispark__snapshotShare="0")
-    run = MeasuredProgram(tmp_path / "job.py", (), tmp_path, 3, "host").run(setting)
+    try:
+        run = MeasuredProgram(tmp_path / "job.py", (), tmp_path, 3, "host").run(setting)
+    finally:
+        subprocess.run([sys.executable, "-m", "gpu_worker", "stop"], capture_output=True, timeout=60, check=False)
     assert run.failed == "" and run.load > 0 and len(run.passes) == 2
     facts = run.facts
     assert facts.master == "local[1]" and facts.conf["spark.vispark.snapshotShare"] == "0" and facts.is_cut

@@ -8,6 +8,7 @@ import itertools
 import json
 import pickle
 import random
+import tracemalloc
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -16,6 +17,7 @@ import pytest
 import zstandard
 from click.testing import CliRunner
 
+from benchmarks import event_logs
 from vispark.migrate.cli import main
 from vispark.migrate.errors import UNKNOWN, YES, EventLogError
 from vispark.migrate.eventlog import Application, application_of, read_log
@@ -240,3 +242,16 @@ def test_passes_that_double_are_warned_of(tmp_path: Path):
     ended = CliRunner().invoke(main, ["qualify", str(tmp_path / "log"), "--source", str(tmp_path)])
     assert "the tasks of a pass double (1, 2, 4, 8)" in ended.output
     assert "join without numPartitions" in ended.output
+
+
+def test_memory_does_not_grow_with_the_bytes_of_a_log(tmp_path: Path):
+    peaks = []
+    for size in (2e6, 20e6):
+        tasks = event_logs.write(tmp_path / "large", size)
+        tracemalloc.start()
+        found = read_log(str(tmp_path / "large"))
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        assert sum(stage.tasks for stage in found.stages.values()) == tasks
+    # A block that is read, and its lines; ten times the bytes are less than half a megabyte more.
+    assert peaks[1] - peaks[0] < 5e5
