@@ -368,6 +368,19 @@ def test_one_key_of_all_records_needs_room_for_them(local: Topology):
         assert [len(part) for part in few.partitionBy(4).glom().collect()] == [6144, 0, 0, 0]
 
 
+def test_records_of_one_key_that_no_sort_has_room_for_are_said_with_their_key(local: Topology):
+    """Most records have one key, which ranges do not part: an error before a row is moved, and what is held stays."""
+    with host_context(local, memory="2m", fallback="error") as sc:
+        host = sc.parallelize([0], 1).mapPartitions(
+            lambda _: np.random.default_rng(9).normal(size=(8 * ROWS, 32))).send().cache()
+        pairs = host.vmap(lambda x: (int(abs(x[0]) > 3) * 5 + 7, x))
+        with pytest.raises(OutOfMemory, match=r"records of about one key, which most often is 7, take .* bytes while "
+                                              r"they are sorted, of .* spark\.vispark\.memory"):
+            pairs.sortByKey(numPartitions=1).first()
+        assert host.count() == 8 * ROWS
+        assert sorted(host.vmap(lambda x: (int(x[0]), 1)).reduceByKey(operator.add).collect())
+
+
 def test_a_budget_of_a_byte_is_said(local: Topology):
     with local.context({f"spark.vispark.{name}": value for name, value in
                         {"device": "host", "memory": "1", "hostMemory": "1"}.items()}) as sc:

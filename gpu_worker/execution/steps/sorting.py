@@ -20,12 +20,15 @@ from gpu_worker.execution.step_handlers import handles
 from gpu_worker.execution.steps.keys import KeyedStep, refuse_nan
 from gpu_worker.execution.steps.partitioning import PartitionByKeyHandler
 from gpu_worker.execution.steps.wave_exchange import WaveExchange
+from gpu_worker.protocol.errors import OutOfMemory
 from gpu_worker.protocol.plans import PartitionByKeyStep, SortByKeyStep
 
 #: The copies of rows that a sort, and a fold of what it gives, have at once.
 _COPIES = 3
 #: How many ranges are made for each that would do if all were alike, as they come from a sample of the keys.
 _SHARES = 2
+#: How many keys are looked at for the one that most records have.
+_LOOKED_AT = 1 << 16
 
 
 class RangesOfKeys(PartitionByKeyHandler):
@@ -53,10 +56,48 @@ class RangesOfKeys(PartitionByKeyHandler):
         """Say nothing, as nobody else meets these ranges."""
 
     def in_passes(self, context: RunContext, values: Sequence[Partition]) -> WaveExchange:
-        return WaveExchange(self, context, values)
+        return _RangeExchange(self, context, values)
+
+    def check_sizes(self, rows: np.ndarray) -> None:
+        """Check that the device can sort each of the ranges, which have some numbers of rows.
+
+        Raises
+        ------
+        OutOfMemory
+            If it cannot, with the key that has most of the records; no row has been moved.
+        """
+        memory, most = self._whole.device.memory(), int(rows.max(initial=0))
+        nbytes = most * (SORTING_BYTES + 2 * sum(map(row_bytes, self._whole.blocks[0])))
+        if nbytes > memory.total - memory.used:
+            raise OutOfMemory(f"{most:,} records of about one key, which most often is {self._often()}, take "
+                              f"{nbytes:,} bytes while they are sorted, of {memory.total - memory.used:,} that "
+                              f"{self._whole.device.name} has left: spark.vispark.memory of a larger device, or keys "
+                              "that part these records, find room for them")
+
+    def _often(self) -> str:
+        """Return the key that most of the records have, by some of them."""
+        key = self.step.key
+        words = [each.host.view(each.field.dtype) for each in self._whole.blocks[0] if each.host is not None
+                 and (each.field.name == key or each.field.name.startswith(f"{key}."))]
+        few = np.stack([each[::-(-len(each) // _LOOKED_AT)] for each in words], axis=1)
+        found, counts = np.unique(few, axis=0, return_counts=True)
+        often = found[counts.argmax()].tolist()
+        return repr(often[0] if len(often) == 1 else tuple(often))
 
     def empty(self, context: RunContext, part: int) -> Partition:
         return context.use(replace(self._whole, count=0, blocks=[], index=part))
+
+
+class _RangeExchange(WaveExchange):
+    """Exchange that checks its ranges before it takes memory for them."""
+
+    def __init__(self, ranges: RangesOfKeys, context: RunContext, values: Sequence[Partition]):
+        super().__init__(ranges, context, values)
+        self._ranges = ranges
+
+    def _reserve(self) -> None:
+        self._ranges.check_sizes(self._rows)
+        super()._reserve()
 
 
 @handles(SortByKeyStep)
