@@ -271,22 +271,24 @@ JOBS = {"clustering.KMeans": (1, 0), "clustering.BisectingKMeans": (1, 0), "clus
         "classification.FMClassifier": (1, 0), "regression.FMRegressor": (1, 0), "regression.LinearRegression": (1, 0),
         "regression.GeneralizedLinearRegression": (1, 0), "feature.PCA": (1, 0), "feature.StandardScaler": (1, 0),
         "feature.MinMaxScaler": (1, 0), "feature.MaxAbsScaler": (1, 0), "recommendation.ALS": (1, 0),
-        "decomposition.NMF": (1, 0)}
+        "decomposition.NMF": (1, 0), "feature.BucketedRandomProjectionLSH": (1, 1), "feature.MinHashLSH": (1, 1),
+        "neighbors.NearestNeighbors": (0, 0)}
 
 
 def test_no_fit_takes_more_than_two_jobs(sc: SparkContext, classes: DataFrame):
-    """Word2Vec has a test of its own."""
+    """Word2Vec and pipelines have tests of their own, searches are in test_ml_evaluation.py; models of hashes are
+    MLlib's, which looks at a row's length."""
     df = classes.selectExpr("two as label", "features", "cast(label as int) user", "cast(weight as int) item",
                             "weight as rating", "transform(array(1.0, 2.0), each -> each * weight) as parts").cache()
     df.count()
     modules = {each.__name__.rpartition(".")[2]: each for each in
-               (clustering, classification, regression, feature, recommendation, decomposition)}
+               (clustering, classification, regression, feature, recommendation, decomposition, neighbors)}
     found = {}
     for name in JOBS:
         module, _, kind = name.partition(".")
         estimator = getattr(modules[module], kind)()
         for param, value in {"inputCol": "parts" if kind == "NMF" else "features", "outputCol": "out", "k": 2,
-                             "maxIter": 2, "seed": 1, "rank": 2, "factorSize": 2}.items():
+                             "maxIter": 2, "seed": 1, "rank": 2, "factorSize": 2, "bucketLength": 1.0}.items():
             if estimator.hasParam(param):
                 estimator._set(**{param: value})
         loads.unload()

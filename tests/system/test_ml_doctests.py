@@ -24,7 +24,9 @@ CLASSES = {"classification": ["LogisticRegression", "LinearSVC", "FMClassifier"]
            "feature": ["PCA", "StandardScaler", "MinMaxScaler", "MaxAbsScaler", "BucketedRandomProjectionLSH",
                        "MinHashLSH", "Word2Vec"],
            "clustering": ["KMeans", "BisectingKMeans", "GaussianMixture"], "recommendation": ["ALS"],
-           "pipeline": ["Pipeline"]}
+           "evaluation": ["BinaryClassificationEvaluator", "ClusteringEvaluator", "MulticlassClassificationEvaluator",
+                          "RegressionEvaluator"],
+           "pipeline": ["Pipeline"], "tuning": ["CrossValidator", "TrainValidationSplit"]}
 
 #: Examples that differ, by class: how they begin, and why.
 DIFFERENCES: dict[str, dict[str, str]] = {
