@@ -36,6 +36,7 @@ from vispark.api.device_ops import vmap
 from vispark.api.driver_rdd import DriverRDD
 from vispark.api.fallback import tell
 from vispark.api.key_ranges import KeyRanges
+from vispark.api.python_meaning import why_not_python
 from vispark.api.recorded_rdd import RecordedRDD
 from vispark.data.records.layout import RecordLayout
 from vispark.data.records.pairs import (
@@ -364,24 +365,22 @@ def ordered_by(source: RecordedRDD, key: Callable[[Any], Any], ascending: bool, 
     """Return the VRDD of ``sortBy``, or None where Spark is to sort, with the reason told."""
     if not source._is_held():
         return None
-    if reason := _why_not_whole(source):
-        source._folds["sortBy"] = reason
-        tell(source.ctx, "sortBy", f"VRDD {source._shown()}", reason)
-        return None
-
-    def with_key(record):       # type: ignore[no-untyped-def]
-        return key(record), record
+    with_key = _with_key(key)
 
     def without_key(pair):      # type: ignore[no-untyped-def]
         return pair[1]
 
+    reason = _why_not_whole(source)
     try:
-        made = ordered_by_key(vmap(source, with_key), "sortBy", ascending, partitions)
-        return None if made is None else vmap(made, without_key)
+        reason = reason or why_not_python(source, with_key)
+        if not reason:
+            made = ordered_by_key(vmap(source, with_key, of="record"), "sortBy", ascending, partitions)
+            return None if made is None else vmap(made, without_key)
     except TranslationError as error:
-        source._folds["sortBy"] = str(error)
-        tell(source.ctx, "sortBy", f"VRDD {source._shown()}", str(error))
-        return None
+        reason = str(error)
+    source._folds["sortBy"] = reason
+    tell(source.ctx, "sortBy", f"VRDD {source._shown()}", reason)
+    return None
 
 
 def filtered(source: RecordedRDD, function: Callable[[Any], Any]) -> Any:
@@ -398,8 +397,9 @@ def filtered(source: RecordedRDD, function: Callable[[Any], Any]) -> Any:
 
     reason = _why_not_whole(source)
     try:
+        reason = reason or why_not_python(source, with_mark)
         if not reason:
-            marked = vmap(source, with_mark)
+            marked = vmap(source, with_mark, of="record")
             found = pairs_of(marked, "filter", not_pairs)
             if found is None:
                 return None
@@ -425,8 +425,12 @@ def least(source: RecordedRDD, action: str, num: int, key: Callable[[Any], Any] 
     def with_itself(record):    # type: ignore[no-untyped-def]
         return record, record
 
+    keyed_by = with_itself if key is None else _with_key(key)
     try:
-        keyed = vmap(source, with_itself if key is None else _with_key(key))
+        if reason := why_not_python(source, keyed_by):
+            source._folds[action] = reason
+            return None
+        keyed = vmap(source, keyed_by, of="record")
         contents = [each for each in keyed._results() if each.count]
         if not contents or unlike(contents) or not_pairs(contents[0].layout):
             return None
