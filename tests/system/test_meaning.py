@@ -124,10 +124,21 @@ def test_a_function_that_takes_pairs_apart_is_told_of_once(sc):
 
 TENTH = np.float32(0.1)
 
+
+def named(x):
+    tenth = np.float32(0.1)
+    return x * tenth
+
+
 DIFFERING = [
     (lambda x: (x > 0) + (x < 6), "int(x > 0) + int(y > 0) for 2"),
     (lambda x: 2 ** x, "has ** of ints, which wraps beyond 64 bits"),
-    (lambda x: x * TENTH, "np.float32(x) for float32, np.float64(TENTH) for float64")]
+    (lambda x: x * TENTH, "np.float32(x) for float32, np.float64(TENTH) for float64"),
+    (lambda x: x * np.float32(0.1), "np.float32(x) for float32, np.float64(np.float32(0.1)) for float64"),
+    (lambda x: x - -np.float32(-0.1), "with np.float32(-0.1), which is float32: vmap() takes the records as"),
+    (named, "with tenth, which is float32: vmap() takes the records as"),
+    (lambda x: x > TENTH, "what is compared is float64; in map() it is float32"),
+    (lambda x: np.float16(2.5) > x > 0, "what is compared is float64; in map() it is float16")]
 
 
 @pytest.mark.parametrize("number", range(len(DIFFERING)))
@@ -144,7 +155,8 @@ def test_a_function_of_python_numbers_that_gives_others_than_map_is_told_of_once
 def test_functions_of_python_numbers_that_mean_the_same_are_not_told_of(sc):
     numbers, dicts = sc.parallelize([5, 1, 3], 2).cache("GPU"), sc.parallelize([{"x": 1, "y": 2.0}], 1).cache("GPU")
     for function in (lambda x: 2 * x + 1, lambda x: x ** 2, lambda x: int(x > 0) + int(x < 6), lambda x: 1 / x,
-                     lambda x: np.float32(x) * TENTH, lambda x: (x > 0) & (x < 6), lambda x: float(x) ** 3):
+                     lambda x: np.float32(x) * TENTH, lambda x: np.float32(x) > np.float32(0.1),
+                     lambda x: (x > 0) & (x < 6), lambda x: float(x) ** 3):
         assert not warnings_of(lambda function=function: numbers.vmap(function).collect())
     assert not warnings_of(lambda: dicts.vmap(lambda x, y: x * y).collect())
     assert len(warnings_of(lambda: dicts.vmap(lambda x, y: (x > 0) + (y > 0)).collect())) == 1

@@ -14,6 +14,7 @@ import numpy as np
 from vispark.translate.ir import nodes
 from vispark.translate.ir.nodes import Definition, Expression, Function
 from vispark.translate.language import composed
+from vispark.translate.language.library import COMPARISONS, TYPES
 
 #: What a factor or a term of Python's keeps its type beside.
 _WIDE = frozenset(["bool", "int64", "float64", "complex128"])
@@ -23,8 +24,10 @@ _TRUTHS = ("adds truth values: of records that are Python numbers they are NumPy
 _POWER = ("has {shown} of ints, which wraps beyond 64 bits, where map() gives Python's long ones. Write float(x) for "
           "large numbers, np.int64(x) if they are to wrap")
 _NARROW = ("computes with records that are Python numbers and with {name}, which is {dtype}: vmap() takes the records "
-           "as {wide}, so that the result is {result}; in map() it is {dtype}. Write np.{dtype}(x) for {dtype}, "
+           "as {wide}, so that {what} {result}; in map() it is {dtype}. Write np.{dtype}(x) for {dtype}, "
            "{cured} for {result}")
+#: What NumPy's operands decide the type of.
+_RESULT, _COMPARED = "the result is", "what is compared is"
 
 
 def meaning_of_numbers(function: Function, numbers: Mapping[str, str]) -> str:
@@ -54,6 +57,8 @@ class _Reading:
 
     def __init__(self, function: Function):
         self.captures = function.captures
+        #: The variables that hold constants of NumPy's that are written out, with their dtypes.
+        self.named: dict[str, str] = {}
 
     def differences(self, definition: Definition, known: Mapping[str, str]) -> Iterator[str]:
         """Yield texts of a function's operations on variables that hold, or depend on, Python's numbers."""
@@ -65,12 +70,19 @@ class _Reading:
                         known |= self._bound(target, value, known)
                 case nodes.Binary() | nodes.Augment():
                     yield from self._operation(node, known)
+                case nodes.Compare(first, operators, others):
+                    for left, operator, right in zip((first, *others), operators, others, strict=False):
+                        if operator in COMPARISONS:
+                            yield from self._beside(left, right, known, _COMPARED)
                 case nodes.Call(nodes.Called(inner), arguments, keywords):
                     yield from self._called(inner, arguments, dict(keywords), known)
 
     def _bound(self, target: Expression, value: Expression, known: Mapping[str, str]) -> dict[str, str]:
         match target, value:
             case nodes.Local(name), _:
+                self.named.pop(name, None)
+                if isinstance(value, nodes.Call) and (dtype := self._of_numpy(value)[1]):
+                    self.named[name] = dtype
                 kind = self._kind(value, known)
                 return {name: kind} if kind else {}
             case nodes.TupleOf(targets), nodes.TupleOf(values) if len(targets) == len(values):
@@ -96,18 +108,40 @@ class _Reading:
                 and all(kind == "int" or _is_int(side) for kind, side in zip(kinds, (left, right), strict=True)):
             yield _POWER.format(shown=node.operator)
         if node.operator in "+-*/%//**":
-            for kind, other in zip(kinds, (right, left), strict=True):
-                if kind in ("int", "float") and isinstance(other, nodes.Captured):
-                    yield from self._narrow(kind, other)
+            yield from self._beside(left, right, known, _RESULT)
 
-    def _narrow(self, kind: str, other: nodes.Captured) -> Iterator[str]:
-        constant = self.captures[other.number].value
-        dtype, wide = np.dtype(constant.dtype).name, {"int": "int64", "float": "float64"}[kind]
+    def _beside(self, left: Expression, right: Expression, known: Mapping[str, str], what: str) -> Iterator[str]:
+        """Yield texts of records beside what NumPy has in fewer bits."""
+        for one, other in ((left, right), (right, left)):
+            kind = self._kind(one, known)
+            if kind in ("int", "float"):
+                yield from self._narrow(kind, other, what)
+
+    def _narrow(self, kind: str, other: Expression, what: str) -> Iterator[str]:
+        name, dtype, is_array = self._of_numpy(other)
+        if dtype in _WIDE or not dtype:
+            return
+        wide = {"int": "int64", "float": "float64"}[kind]
         result = np.result_type(wide, dtype).name
-        if not constant.weak and dtype not in _WIDE and np.result_type(
-                {"int": int, "float": float}[kind](0), np.zeros(1, dtype)).name == dtype:
-            cured = f"{other.name}.astype(np.{result})" if constant.shape else f"np.{result}({other.name})"
-            yield _NARROW.format(name=other.name, dtype=dtype, wide=wide, result=result, cured=cured)
+        if np.result_type({"int": int, "float": float}[kind](0), np.zeros(1, dtype)).name == dtype:
+            cured = f"{name}.astype(np.{result})" if is_array else f"np.{result}({name})"
+            yield _NARROW.format(name=name, dtype=dtype, wide=wide, what=what, result=result, cured=cured)
+
+    def _of_numpy(self, other: Expression) -> tuple[str, str, bool]:
+        """Return a constant of NumPy's, captured or written out: its name, its dtype, and whether it is an array; empty
+        names of anything else.
+        """
+        match other:
+            case nodes.Captured(number, name) if not (constant := self.captures[number].value).weak:
+                return name, np.dtype(constant.dtype).name, bool(constant.shape)
+            case nodes.Unary("-" | "+", operand):
+                return self._of_numpy(operand)
+            case nodes.Local(name) if name in self.named:
+                return name, self.named[name], False
+            case nodes.Call(nodes.Library(function), (argument,), ()) \
+                    if (dtype := function.removeprefix("numpy.")) in TYPES and (value := _literal(argument)):
+                return f"np.{dtype}({value})", np.dtype(dtype).name, False
+        return "", "", False
 
     def _kind(self, value: Expression, known: Mapping[str, str]) -> str:
         """Return the Python type that a value has in ``map``, if it is computed of records; "" if it is not."""
@@ -126,6 +160,16 @@ class _Reading:
                 kinds = {self._kind(left, known), self._kind(right, known)}
                 return next((kind for kind in ("float", "int", "bool") if kind in kinds), "")
         return ""
+
+
+def _literal(argument: Expression) -> str:
+    """Return a number that is written in the source, as text; empty if it is none."""
+    match argument:
+        case nodes.Literal(int() | float() as value):
+            return repr(value)
+        case nodes.Unary("-", nodes.Literal(int() | float() as value)):
+            return f"-{value!r}"
+    return ""
 
 
 def _is_int(side: Expression) -> bool:
