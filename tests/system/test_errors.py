@@ -175,6 +175,8 @@ def test_a_tasks_error_answers_as_a_python_exception_of_pysparks():
     assert error.getErrorClass() is None if SPARK_3 else error.getCondition() is None
 
 
+RAISED = VisparkError, ValueError, TypeError, IndexError, AttributeError, RuntimeError
+_FOO = "object has no attribute 'foo'"
 #: In 15 lines at most, of which none is a frame of ours but the boundary's.
 CALLS: dict[str, tuple[Callable[[SparkContext, VRDD, Path], object], str]] = {
     "a file that is not there": (lambda sc, held, path: read_parquet(sc, path / "none.parquet"), "there is no Parquet"),
@@ -193,10 +195,21 @@ CALLS: dict[str, tuple[Callable[[SparkContext, VRDD, Path], object], str]] = {
     "no function": (lambda sc, held, path: stencil(3), "and not 3"),
     "a function of the user's in the driver": (lambda sc, held, path: held.reduce(lambda x, y: [x, y][2]),
                                                "list index out of range"),
+    "an attribute that numbers have not, reduce": (lambda sc, held, path: held.reduce(lambda x, y: x.foo + y), _FOO),
+    "an attribute that numbers have not, max": (lambda sc, held, path: held.max(key=lambda x: x.foo), _FOO),
+    "an attribute that numbers have not, treeReduce": (lambda sc, held, path: held.treeReduce(lambda x, y: y.foo),
+                                                       _FOO),
+    "an attribute that numbers have not, reduceByKeyLocally": (
+        lambda sc, held, path: held.vmap(lambda x: (1, x)).reduceByKeyLocally(lambda x, y: x.foo), _FOO),
+    "an error of the user's own": (lambda sc, held, path: held.reduce(lambda x, y: _refuse(x)), "no such record"),
     "what Spark refuses": (lambda sc, held, path: held.histogram(0), "buckets must be >= 1"),
     "a stopped context, scattered": (lambda sc, held, path: Grid((4, 4)).scatter(_stopped(), 1.0), "was stopped"),
     "a stopped context, read": (lambda sc, held, path: read_csv(_stopped(), path / "b.csv"), "was stopped"),
 }
+
+
+def _refuse(record: float) -> float:
+    raise RuntimeError(f"no such record: {record}")
 
 
 def _stopped() -> SparkContext:
@@ -213,7 +226,7 @@ def test_an_error_of_a_call_shows_the_users_line_and_no_frames_of_ours(sc: Spark
     (tmp_path / "a.csv").write_text("x,s\n1,a\n")
     (tmp_path / "b.csv").write_text("x\n1\n")
     call, expected = CALLS[name]
-    with pytest.raises((VisparkError, ValueError, TypeError, IndexError), match=expected) as raised:
+    with pytest.raises(RAISED, match=expected) as raised:
         call(sc, held, tmp_path)
     text = "".join(traceback.format_exception(raised.value)).splitlines()
     assert len(text) <= 15 and expected in "\n".join(text)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -14,7 +15,8 @@ from pyspark import RDD, SparkContext
 from tests.system.test_folds import spark_jobs
 from tests.system.vrdd_tools import exact
 from vispark import VRDD, FallbackWarning, PlanError
-from vispark.api import local_rdd
+from vispark.api import fallback, local_rdd
+from vispark.errors import TaskError
 from vispark.runtime.driver.session import Session
 
 NUMBERS = [float(x * 7 % 31) for x in range(60)]
@@ -97,6 +99,29 @@ def test_a_spark_job_is_told_of_once_a_line(sc: SparkContext, cached: VRDD, monk
     assert [each.category for each in warned] == [FallbackWarning] * 2 and warned[0].filename == __file__
     assert "countApproxDistinct() of VRDD htod" in str(warned[0].message) and "no kernel" in str(warned[0].message)
     assert "does not join its two values" in str(warned[1].message)
+
+
+@pytest.mark.parametrize(("records", "fold"), [
+    ([1.0, 2.0], operator.add), ([(1, 2 ** 62)] * 3, operator.add), ([(1, 2)] * 3, lambda a, b: int(str(a)))])
+def test_a_reduce_by_key_of_sparks_is_told_of_at_the_users_line(sc: SparkContext, monkeypatch: pytest.MonkeyPatch,
+                                                                records: list, fold: Callable):
+    with_fallback(monkeypatch, sc, "warn")
+    fallback._warned.clear()
+    reduced = sc.parallelize(records, 2).cache("GPU").reduceByKey(fold)
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        with suppress(TaskError):       # of records that are no pairs
+            reduced.collect()
+    assert [(each.category, each.filename) for each in warned] == [(FallbackWarning, __file__)]
+
+
+def test_one_call_is_told_of_once(sc: SparkContext, monkeypatch: pytest.MonkeyPatch):
+    with_fallback(monkeypatch, sc, "warn")
+    held = sc.parallelize([(1, 2), (3, 1)], 2).cache("GPU")
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        assert held.max(key=lambda pair: str(pair)) == (3, 1)
+    assert [str(each.message).partition("(")[0] for each in warned] == ["max"]
 
 
 def test_a_spark_job_may_be_an_error(sc: SparkContext, cached: VRDD, monkeypatch: pytest.MonkeyPatch):

@@ -23,7 +23,7 @@ _OURS = f"{Path(__file__).parents[1]}/", f"{Path(system.__file__).parents[1]}/"
 _FOREIGN = tuple(f"{Path(package.__file__ or '').parent}/" for package in (pyspark, py4j))
 
 #: What functions of the user's, and PySpark of their arguments, raise in the driver.
-_OTHERS = ValueError, TypeError, ArithmeticError, LookupError
+_OTHERS = ValueError, TypeError, ArithmeticError, LookupError, AttributeError, NameError, RuntimeError, AssertionError
 
 _Class = TypeVar("_Class", bound=type)
 _Function = TypeVar("_Function", bound=Callable[..., Any])

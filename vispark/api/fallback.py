@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import warnings
 from pathlib import Path
@@ -14,6 +15,8 @@ from vispark.errors import FallbackWarning, PlanError
 from vispark.runtime.driver.session import Session
 
 _OURS, _SPARK = str(Path(__file__).parents[1]), str(Path(pyspark.__file__).parent)
+#: Between a property that is computed once and its reader.
+_BETWEEN = functools.__file__
 
 #: The lines and actions that were warned of, in this process.
 _warned: set[tuple[str, int, str]] = set()
@@ -55,6 +58,6 @@ def _caller() -> tuple[str, int]:
 
 def _outside(*directories: str) -> FrameType:
     frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(directories):
+    while frame.f_back is not None and frame.f_code.co_filename.startswith((*directories, _BETWEEN)):
         frame = frame.f_back
     return frame

@@ -54,7 +54,8 @@ _NOT_KEPT = StorageLevel(False, False, False, False)
 #: Actions of Spark's of which nobody is told: users call them to have Python run, or they begin with a ``collect``.
 _EXPECTED = ("collectAsMap", "foreach", "foreachPartition")
 _NO_KERNEL = "it has no kernel; what has one: sum, mean, min, max, reduce, fold, aggregate and reduceByKey(numKeys=)"
-_UNTRUSTED = "the result may not be Python's: an integer overflows, or floats that are compared are NaN"
+_UNTRUSTED = ("the result may not be Python's: an integer overflows, or floats that are compared are NaN, or zeros of "
+              "which the order says whose sign is left")
 
 
 class RecordedRDD(LineageWalk):
@@ -282,7 +283,9 @@ class RecordedRDD(LineageWalk):
             tell(self.ctx, action, f"VRDD {self._shown()}",
                  _UNTRUSTED if not isinstance(reason, str) else _NO_KERNEL if reason is IN_DRIVER else reason)
         self._save_checkpoint()
-        return Session.of(self.ctx).jobs.run(lambda: getattr(RDD, action)(self, *arguments, **named))
+        # PySpark's own are reduce(), which would be told of, too.
+        source = self.recv() if action in ("max", "min") else self
+        return Session.of(self.ctx).jobs.run(lambda: getattr(RDD, action)(source, *arguments, **named))
 
     def _near(self, action: str, arguments: tuple[Any, ...], named: dict[str, Any]) -> LocalRDD | None:
         """Return an RDD of the records in the driver, if they are few and the action needs no Spark; else None."""
