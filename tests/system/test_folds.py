@@ -16,6 +16,7 @@ from pyspark import RDD, SparkContext
 from tests.system.topology import Topology
 from tests.system.vrdd_tools import cost, exact, host_context, in_partitions, multiset
 from vispark import VRDD, PlanError
+from vispark.api import local_rdd
 from vispark.runtime.driver.session import Session
 from vispark.runtime.driver.spark_errors import SPARK_JOB_FAILED
 
@@ -617,3 +618,23 @@ def test_matrix_folds_are_told_of(sc: SparkContext):
     grams = cached.vmap(lambda p: np.outer(p, p))
     assert np.array_equal(grams.reduce(operator.add), np.full((30, 30), 100))
     assert ", matrix fold)" in grams.explanation()
+
+
+ZEROS = [[0.0, -0.0], [-0.0, 0.0], [1.0, 0.0, -0.0], [0.0, -0.0, -1.0], [2.0] * 9 + [-0.0] * 7 + [0.0] * 9,
+         [np.float32(0.0), np.float32(-0.0)]]
+
+
+@pytest.mark.parametrize("most", [1_000_000, 1])
+def test_of_zeros_of_both_signs_the_one_that_python_keeps_is_left(sc: SparkContext, monkeypatch: pytest.MonkeyPatch,
+                                                                  most: int):
+    monkeypatch.setattr(local_rdd, "MOST_RECORDS", most)
+    for records in ZEROS:
+        plain = sc.parallelize(records, 3)
+        held = plain.cache("GPU")
+        for find in (lambda rdd: rdd.min(), lambda rdd: rdd.max(), lambda rdd: rdd.reduce(min),
+                     lambda rdd: rdd.treeReduce(max), lambda rdd: rdd.reduce(later), lambda rdd: rdd.min(key=abs)):
+            assert exact(find(held)) == exact(find(plain)), records
+
+
+def later(a, b):
+    return a if a < b else b

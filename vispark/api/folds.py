@@ -81,7 +81,27 @@ def reduce(vrdd: RecordedRDD, f: Callable[[Any, Any], Any], dtype: Any = None) -
         return spark() if joined is None else joined[0]
     request: Reduce | str = spec if isinstance(spec, str) else reduce_by(spec, double)
     found = folded(vrdd, request, "reduce")
-    return spark() if found is None else finish(*found, spark)
+    if found is None:
+        return spark()
+    record = finish(*found, spark)
+    return _in_order(vrdd, f, spark) if _has_zero(spec, record) else record
+
+
+def _has_zero(spec: FoldSpec | str, record: Any) -> bool:
+    """Return whether a fold gives a zero by comparing: 0.0 and -0.0 are equal, and their order says which is left."""
+    if isinstance(record, tuple):
+        return any(_has_zero(spec, each) for each in record)
+    return isinstance(record, float | np.floating) and record == 0 and not isinstance(spec, str) \
+        and any(leaf.kind == "choice" for leaf in spec.leaves)
+
+
+def _in_order(vrdd: RecordedRDD, f: Callable[[Any, Any], Any], spark: Callable[[], Any]) -> Any:
+    """Return the fold of records that are joined in their order: few in the driver, many in the workers."""
+    def both(a, b):     # type: ignore[no-untyped-def]
+        return f(a, b)
+
+    found = "" if vrdd._is_few() else joined(vrdd, "reduce", both)
+    return spark() if isinstance(found, str) else found[0]
 
 
 def _joined(vrdd: RecordedRDD, action: str, f: Callable[[Any, Any], Any], reason: str) -> tuple[Any] | None:
