@@ -31,7 +31,7 @@ def qualify_source(program: SourceProgram, imports: bool = True) -> Qualificatio
     ... '''
     >>> answer = qualify_source(SourceProgram("job.py", text))
     >>> [(each.line, each.verdict) for each in answer.loops[0].advice]
-    [(2, 'stays'), (2, 'stays'), (2, 'cache'), (4, 'vmap'), (4, 'fold')]
+    [(2, 'read_text'), (2, 'read_text'), (2, 'cache'), (4, 'vmap'), (4, 'fold')]
     """
     maker = FunctionMaker(program, imports)
     ask = asking(maker)
