@@ -240,6 +240,10 @@ def test_a_narrower_dtype_is_rounding_only_where_it_is_allowed():
     exact = np.linspace(0.1, 1, 9)
     assert compare(exact, exact.astype("f4")).verdict == DIFFERS
     assert compare(exact, exact.astype("f4"), Tolerance(allow_narrower=True)).verdict == WITHIN_ROUNDING
+    # What a function makes of float32 and a captured float64 is float64.
+    mixed = exact.astype("f4") * exact
+    assert compare(exact * exact, mixed, Tolerance(allow_narrower=True)).verdict == WITHIN_ROUNDING
+    assert compare(exact * exact, mixed).verdict == DIFFERS
 
 
 def test_the_first_record_that_differs_is_named_with_its_key():
@@ -255,6 +259,15 @@ def test_a_small_value_beside_large_ones_is_judged_by_the_largest_of_its_field()
 @pytest.mark.parametrize(("ordered", "verdict"), [(True, DIFFERS), (False, EQUAL)])
 def test_order_counts_where_it_is_said_to(ordered, verdict):
     assert compare([1.0, 2.0, 3.0], [3.0, 1.0, 2.0], ordered=ordered).verdict == verdict
+
+
+@pytest.mark.parametrize(("other", "place", "why"), [
+    ([1.0, 3.0], "record 1", "3 records and 2: differs by 3.3e-01 of the largest value of its field"),
+    ([1.0, 2.0], "record 2", "3 records and 2: one ends"),
+    ([1.0, 2.0, 3.0, 4.0], "record 3", "3 records and 4: one ends")])
+def test_of_lists_of_other_lengths_the_first_record_is_named_in_which_they_part(other, place, why):
+    found = compare([1.0, 2.0, 3.0], other)
+    assert (found.verdict, str(found.place), found.why) == (DIFFERS, place, why)
 
 
 def test_a_missing_key_is_named():

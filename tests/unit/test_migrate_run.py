@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pyspark
 import pytest
 from click.testing import CliRunner
 
@@ -15,8 +16,10 @@ from vispark.migrate.compare import NOT_KNOWN
 from vispark.migrate.errors import NO, UNKNOWN, YES, ValidationError, error_line
 from vispark.migrate.history import History
 from vispark.migrate.kept_answers import keep_port
+from vispark.migrate.stored_results import opened_results
 from vispark.migrate.unrepeatable import writes
 
+EXAMPLES = Path(pyspark.__file__).parent / "examples/src/main/python"
 STAYS = '''
 data = sc.parallelize(words).cache()
 for _ in range(9):
@@ -156,3 +159,34 @@ def test_a_changed_script_takes_its_verdict_back(script: Path, history: History)
     script.write_text(PORTED.replace("9", "8"))
     assert CliRunner().invoke(main, ["qualify", str(script)]).exit_code == YES
     assert history.jobs()[0]["verdict"] == NOT_KNOWN and history.whole_job(job)["diff"] == ""
+
+
+@pytest.mark.parametrize(("text", "statuses"), [
+    (PORTED, {"qualify": YES, "port": UNKNOWN}), (STAYS, {"qualify": NO, "port": NO}),
+    (PORTED.replace(".cache()", ""), {"qualify": NO, "port": NO}),
+    # What is a function of blocks is known to be one of rows by a recording alone.
+    ((EXAMPLES / "logistic_regression.py").read_text(), {"qualify": UNKNOWN, "port": UNKNOWN})])
+def test_qualify_says_no_where_port_does(script: Path, text: str, statuses: dict[str, int]):
+    script.write_text(text)
+    for command, status in statuses.items():
+        ended = CliRunner().invoke(main, [command, str(script), "--no-history"])
+        assert ended.exit_code == status, ended.output
+        assert status == YES or text is PORTED or "not ported: " in ended.output
+
+
+@pytest.mark.parametrize("failed", ["", "job.py ended with status 3: no points"])
+def test_the_run_of_a_job_that_is_not_ported_is_kept_with_the_reason(script: Path, monkeypatch: pytest.MonkeyPatch,
+                                                                     failed: str):
+    script.write_text(STAYS)
+    recording(script, monkeypatch, failed=failed)
+    with opened_results(script.parent / "cpu.results") as results:
+        for value in (1.0, 2.0, 3.0):
+            results.write("result", [0, 4, "", "w"], value)
+        results.write("end", [0, 0, "", ""], None)
+    run(script, STAYS)
+    kept, = History().whole_job(1)["runs"]
+    assert (kept["kind"], kept["state"]) == ("cpu", "failed" if failed else "done") and kept["seconds"] > 0
+    assert [(each["line"], each["passes"]) for each in kept["loops"]] == [(4, 3)]
+    said = CliRunner().invoke(main, ["report", "job", "1"]).output
+    assert "not ported: " in said and "3 passes" in said
+    assert "not ported: " in (script.parent / "out" / "report.html").read_text()

@@ -145,6 +145,13 @@ def test_what_rises_and_what_is_no_number_is_judged_by_its_own_values(values):
     assert (found.verdict, found.statements[0].scale) == (DIFFERS, 0)
 
 
+def test_what_is_left_at_the_end_comes_behind_the_passes():
+    one = [_results(1.0, 2.0, 3.0), _results(3.0, line=0)]
+    two = [_results(1.0, 2.0, 4.0), _results(4.0, line=0)]
+    said = validated(one, one, two, Tolerance()).as_text().splitlines()
+    assert said[1].startswith("  first: pass 3, line 3 (3), w: ") and said[-2].startswith("  at the end: w: ")
+
+
 def test_other_numbers_of_passes_differ():
     found = validated([_results(1.0, 2.0)], [], [_results(1.0)], Tolerance())
     assert found.verdict == DIFFERS and "2 passes and 1" in found.as_text()

@@ -107,6 +107,8 @@ class Qualification:
         Of the whole program, where a run was seen.
     known : bool
         Whether there was enough to say yes or no.
+    refused : tuple of str or None
+        Why none of its loops is ported, as ``vispark port`` says it; None where one is, or where nobody asked.
     """
 
     evidence: str
@@ -116,11 +118,12 @@ class Qualification:
     seconds: float | None = None
     known: bool = True
     extra: dict[str, Any] = field(default_factory=dict)
+    refused: tuple[str, ...] | None = None
 
     @property
     def qualifies(self) -> bool:
-        """Whether at least one loop runs on the device."""
-        return any(loop.qualifies for loop in self.loops)
+        """Whether a loop gains: an operation of it runs on the device, and its port was not refused."""
+        return self.refused is None and any(loop.qualifies for loop in self.loops)
 
     def document(self) -> dict[str, Any]:
         """Return the answer as JSON has it."""
@@ -172,6 +175,9 @@ def _lines(answer: Qualification) -> Iterator[str]:
                 yield f"  {each.place:>{left}}  {each.call:<{width}}  {word} {each.detail}".rstrip()
         yield from (f"  warning: {each}" for each in loop.warnings)
         yield from (f"  {each}" for each in loop.predictions)
+    if answer.refused:
+        yield ""
+        yield from answer.refused
     if answer.notes:
         yield ""
         yield from answer.notes

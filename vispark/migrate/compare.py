@@ -1,147 +1,47 @@
-"""Comparison of two results value by value: how far apart they are, where, and what that means."""
+"""Comparison of two results value by value: how far apart they are, where, and what that means.
+
+Results that lie in files are read a block at a time, twice: for the largest value of each field, and to be compared.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from vispark.migrate.digests import Summary, as_reals, digest, eps_of, is_float, is_pair, leaves, packed, summarize
+from vispark.migrate.record_order import in_order, records_of
+from vispark.migrate.stored_results import StoredResult
+from vispark.migrate.values import BLOCK, StoredArray, array_blocks
+from vispark.migrate.verdicts import (
+    BINS,
+    DIFFERS,
+    EQUAL,
+    NOT_KNOWN,
+    TERMS,
+    VERDICTS,
+    WITHIN_NOISE,
+    WITHIN_ROUNDING,
+    Comparison,
+    Tolerance,
+    ValuePlace,
+    ulps,
+)
 
-EQUAL, WITHIN_NOISE, WITHIN_ROUNDING, DIFFERS, NOT_KNOWN = (
-    "equal", "within noise", "within rounding", "differs", "not known")
-#: Verdicts from the best to the worst.
-VERDICTS = (EQUAL, WITHIN_NOISE, WITHIN_ROUNDING, NOT_KNOWN, DIFFERS)
-#: Differences of up to this many times the noise are noise: the noise is the worst of a few runs.
-NOISE_FACTOR = 8.0
-#: ``c`` of ``c sqrt(n) eps``: rounding errors of a sum of n terms grow as a random walk.
-ROUNDING_FACTOR = 8.0
-#: Terms of a sum where nobody says how many there are.
-TERMS = 10_000
-#: Beginnings of the histogram's bins, in units of the last place.
-BINS = (0, 1, 2, 4, 16, 256, 65536)
-LABELS = ("0", "1", "2-3", "4-15", "16-255", "256-65535", "65536..")
+__all__ = ["DIFFERS", "EQUAL", "NOT_KNOWN", "TERMS", "VERDICTS", "WITHIN_NOISE", "WITHIN_ROUNDING", "Comparison",
+           "Tolerance", "ValuePlace", "compare", "compare_summaries", "ulps"]
 
-
-@dataclass(frozen=True)
-class ValuePlace:
-    """Place of a value: number and key of the record, and the indices within the record."""
-
-    record: int | None
-    key: Any
-    path: tuple[Any, ...]
-
-    def __str__(self) -> str:
-        said = [f"record {self.record}"] if self.record is not None else []
-        said += [f"key {self.key!r}"] if self.key is not None else []
-        said += ["".join(f"[{each!r}]" for each in self.path)] if self.path else []
-        return ", ".join(said) or "the value"
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """Answer of a comparison.
-
-    Parameters
-    ----------
-    verdict : str
-        One of :data:`VERDICTS`.
-    worst : float
-        The largest difference, relative to the largest value of its field; infinite where values cannot be subtracted.
-    why : str
-        The difference in words; empty where there is none.
-    place : ValuePlace, optional
-        Where the first difference is that counts, or the worst where none does.
-    reference, other : object
-        The values there.
-    histogram : tuple of int
-        Floats by units in the last place, in the bins of :data:`BINS`.
-    ordered : bool
-        Whether the records came in one order.
-    """
-
-    verdict: str
-    worst: float = 0.0
-    why: str = ""
-    place: ValuePlace | None = None
-    reference: Any = None
-    other: Any = None
-    histogram: tuple[int, ...] = (0,) * len(BINS)
-    ordered: bool = True
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the comparison as JSON has it."""
-        return {"verdict": self.verdict, "worst": self.worst if math.isfinite(self.worst) else None, "why": self.why,
-                "place": str(self.place) if self.place else None, "reference": _short(self.reference),
-                "other": _short(self.other), "ulps": dict(zip(LABELS, self.histogram, strict=True)),
-                "ordered": self.ordered}
-
-
-@dataclass(frozen=True)
-class Tolerance:
-    """Tolerance of a comparison, all of it relative.
-
-    Parameters
-    ----------
-    noise : float
-        Difference of the reference from itself when its partitions are dealt anew.
-    terms : int
-        Terms of the sums that the values are.
-    allow_narrower : bool
-        Whether the other side may compute in a narrower dtype than the reference.
-    """
-
-    noise: float = 0.0
-    terms: int = TERMS
-    allow_narrower: bool = False
-
-    def verdict(self, difference: float, eps: float) -> str:
-        """Return the verdict of a relative difference of values whose dtype has this distance of 1.0 to the next.
-
-        Examples
-        --------
-        >>> Tolerance(noise=1e-14).verdict(5e-14, 2.0 ** -52), Tolerance().verdict(1e-9, 2.0 ** -52)
-        ('within noise', 'differs')
-        """
-        if difference == 0:
-            return EQUAL
-        if difference <= NOISE_FACTOR * self.noise:
-            return WITHIN_NOISE
-        return WITHIN_ROUNDING if difference <= ROUNDING_FACTOR * math.sqrt(self.terms) * eps else DIFFERS
-
-
-def ulps(left: Any, right: Any) -> np.ndarray:
-    """Return the distances of floats in units of the last place of the narrower dtype.
-
-    Parameters
-    ----------
-    left, right : float or array
-        Of one shape, float16, float32 or float64, complex numbers as pairs.
-
-    Returns
-    -------
-    array of uint64
-        0 for equal values and for two NaN, 2**64 - 1 where one alone is NaN.
-
-    Examples
-    --------
-    >>> int(ulps(1.0, np.nextafter(1.0, 2.0))), int(ulps(-0.0, 0.0)), int(ulps(np.float32(1), 1.0 + 1e-9))
-    (1, 0, 0)
-    """
-    width = min(np.asarray(left).real.dtype.itemsize, np.asarray(right).real.dtype.itemsize, 8)
-    dtype, integer = f"f{width}", f"i{width}"
-    one, two = (np.atleast_1d(as_reals(each)).astype(dtype) for each in (left, right))
-    with np.errstate(over="ignore"):
-        places = [np.where(bits < 0, np.iinfo(integer).min - bits, bits)
-                  for bits in (one.view(integer), two.view(integer))]
-        low, high = np.minimum(*places).astype(np.int64), np.maximum(*places).astype(np.int64)
-        distance = high.astype(np.uint64) - low.astype(np.uint64)
-    distance[np.isnan(one) != np.isnan(two)] = np.iinfo(np.uint64).max
-    distance[np.isnan(one) & np.isnan(two)] = 0
-    return distance if np.ndim(as_reals(left)) else distance[0]
+#: eps of float32: what is computed of float32 and float64 comes as float64.
+NARROW = float(np.finfo(np.float32).eps)
+#: Records that are compared at once where they are floats, or arrays of one shape.
+BATCH = 1 << 10
+_Path = tuple[Any, ...]
+#: Number and key of a record, and the record on both sides.
+_Matched = tuple[int | None, Any, Any, Any]
 
 
 def compare(reference: Any, other: Any, tolerance: Tolerance | None = None, ordered: bool = True,
@@ -152,7 +52,8 @@ def compare(reference: Any, other: Any, tolerance: Tolerance | None = None, orde
     ----------
     reference, other : object
         Numbers, strings, arrays, tuples and dicts of them, or lists of such records. Lists of pairs whose keys are
-        unique are compared key by key; other lists record by record; a :class:`Summary` stands for records.
+        unique are compared key by key; other lists record by record; a :class:`Summary` stands for records, and a
+        :class:`~vispark.migrate.stored_results.StoredResult` for what lies in a file.
     tolerance : Tolerance, optional
         What is noise, and what rounding.
     ordered : bool
@@ -175,7 +76,19 @@ def compare(reference: Any, other: Any, tolerance: Tolerance | None = None, orde
     """
     if isinstance(reference, Summary) or isinstance(other, Summary):
         return compare_summaries(_summary(reference), _summary(other), tolerance)
-    return _Walk(tolerance or Tolerance(), scale).of(reference, other, ordered)
+    one, two, walk = _opened(reference), _opened(other), _Walk(tolerance or Tolerance(), scale)
+    if isinstance(one, list | StoredResult) and isinstance(two, list | StoredResult):
+        return walk.lists(one, two, ordered)
+    if isinstance(one, StoredResult) or isinstance(two, StoredResult):
+        one, two = (list(each.items()) if isinstance(each, dict) else each for each in (one, two))
+        if isinstance(one, list | StoredResult) and isinstance(two, list | StoredResult):
+            return walk.lists(one, two, ordered)
+        return Comparison(DIFFERS, math.inf, "results of another form")
+    return walk.values(one, two)
+
+
+def _opened(result: Any) -> Any:
+    return result.value() if isinstance(result, StoredResult) and result.form == "value" else result
 
 
 def _summary(value: Any) -> Summary:
@@ -201,7 +114,7 @@ def compare_summaries(reference: Summary, other: Summary, tolerance: Tolerance |
     if reference.exact != other.exact:
         return Comparison(DIFFERS, math.inf, "integers, strings or keys differ")
     distance = reference.distance(other)
-    eps = max(reference.eps, other.eps) if tolerance.allow_narrower else reference.eps
+    eps = max(reference.eps, other.eps, NARROW) if tolerance.allow_narrower else reference.eps
     # Signed sums of different records may cancel where their floats are the same: digests have told them apart.
     if distance == 0:
         return Comparison(DIFFERS, math.inf, "digests differ, sums do not")
@@ -209,155 +122,343 @@ def compare_summaries(reference: Summary, other: Summary, tolerance: Tolerance |
 
 
 @dataclass
+class _Survey:
+    """Survey of one side's records: their number, whether all are pairs, a digest of their keys, and the scales.
+
+    A scale is the largest finite size of the values of a field.
+    """
+
+    count: int = 0
+    keyed: bool = True
+    keys: bytes = b""
+    scales: dict[_Path, float] = field(default_factory=dict)
+
+    @staticmethod
+    def of(records: Iterable[Any], pairs: bool = False) -> _Survey:
+        """Return the survey of records; ``pairs`` says that all of them are, whatever their keys."""
+        found, keys = _Survey(), hashlib.blake2b(digest_size=16)
+        for batch in _batches((record, None) for record in records):
+            found.count += len(batch)
+            stacked = _stacked([record for record, _ in batch])
+            if stacked is not None:
+                found.keyed = False
+                found.note((), stacked)
+                continue
+            for record, _ in batch:
+                found.keyed = found.keyed and (pairs or is_pair(record))
+                if found.keyed:
+                    keys.update(packed(record[0]))
+                for path, leaf in leaves(record):
+                    if is_float(leaf):
+                        found.note(path, leaf)
+        found.keys = keys.digest()
+        return found
+
+    def note(self, path: _Path, leaf: Any) -> None:
+        """Have the scale of a field be that of a leaf, if that is larger."""
+        for block in _float_blocks(leaf):
+            sizes = np.abs(block)
+            sizes = sizes[np.isfinite(sizes)]
+            if sizes.size:
+                self.scales[path] = max(self.scales.get(path, 0.0), float(sizes.max()))
+
+
 class _Walk:
     """Walk over two results at once: pairs of leaves, each judged against the largest value of its field."""
 
-    tolerance: Tolerance
-    scale: float = 0.0
-    histogram: list[int] = field(default_factory=lambda: [0] * len(BINS))
+    def __init__(self, tolerance: Tolerance, scale: float = 0.0):
+        self._tolerance, self._scale = tolerance, scale
+        self._scales: dict[_Path, float] = {}
+        self._histogram = [0] * len(BINS)
 
-    def of(self, reference: Any, other: Any, ordered: bool) -> Comparison:
-        if digest(reference) == digest(other):
-            return Comparison(EQUAL)
-        if isinstance(reference, list) and isinstance(other, list):
-            return self._lists(reference, other, ordered)
+    def values(self, reference: Any, other: Any) -> Comparison:
+        """Compare results that are no lists."""
+        self._note_scales(_Survey.of([reference]), _Survey.of([other]))
         return self._records([(None, None, reference, other)])
 
-    def _lists(self, reference: list[Any], other: list[Any], ordered: bool) -> Comparison:
-        if len(reference) != len(other):
-            return Comparison(DIFFERS, math.inf, f"{len(reference):,} records and {len(other):,}")
-        mine, theirs = _by_key(reference), _by_key(other)
-        if mine is not None and theirs is not None:
-            if mine.keys() != theirs.keys():
-                lacking = next(mine[key] for key in mine if key not in theirs)
-                return Comparison(DIFFERS, math.inf, "a key is missing", ValuePlace(lacking, reference[lacking][0], ()),
-                                  reference[lacking], None)
-            in_order = list(mine) == list(theirs)
-            pairs = [(mine[key], reference[mine[key]][0], reference[mine[key]], other[theirs[key]]) for key in mine]
-            return replace(self._records(pairs), ordered=in_order)
-        if ordered:
-            return self._records([(i, _key(one), one, two) for i, (one, two) in enumerate(zip(reference, other,
-                                                                                          strict=True))])
-        return replace(self._records([(None, None, one, two) for one, two in zip(
-            sorted(reference, key=_sort_key), sorted(other, key=_sort_key), strict=True)]), ordered=False)
+    def lists(self, reference: list[Any] | StoredResult, other: list[Any] | StoredResult, ordered: bool) -> Comparison:
+        """Compare lists, or dicts as those of their pairs."""
+        is_dict = any(isinstance(each, StoredResult) and each.form == "dict" for each in (reference, other))
+        one, two = (_Survey.of(records_of(each), is_dict) for each in (reference, other))
+        self._note_scales(one, two)
+        is_keyed = one.keyed and two.keyed and one.count > 0 and two.count > 0
+        if is_keyed and one.keys != two.keys:
+            found = self._by_key(reference, other, f"{one.count:,} records and {two.count:,}: " * (
+                one.count != two.count))
+            if found is not None:
+                return replace(found, ordered=False)
+        if one.count != two.count:
+            return self._uneven(reference, other, f"{one.count:,} records and {two.count:,}", ordered)
+        if ordered or (is_keyed and one.keys == two.keys):
+            records = zip(records_of(reference), records_of(other), strict=True)
+            return self._records((i, mine[0] if is_dict else _key(mine), mine, theirs)
+                                 for i, (mine, theirs) in enumerate(records))
+        return replace(self._records((None, None, mine, theirs) for (_, _, mine), (_, _, theirs) in zip(
+            in_order(reference, _sort_key), in_order(other, _sort_key), strict=True)), ordered=False)
 
-    def _records(self, pairs: Sequence[tuple[int | None, Any, Any, Any]]) -> Comparison:
-        scales = _scales(record for _, _, one, two in pairs for record in (one, two))
+    def _uneven(self, reference: list[Any] | StoredResult, other: list[Any] | StoredResult, counts: str,
+                ordered: bool) -> Comparison:
+        """Return the first record in which lists of other lengths differ, or where one of them ends."""
+        differs = Comparison(DIFFERS, math.inf, counts)
+        if not ordered:
+            return differs
+        ends: list[int] = [0]
+
+        def matched() -> Iterator[_Matched]:
+            for number, (mine, theirs) in enumerate(zip(records_of(reference), records_of(other), strict=False)):
+                ends[0] = number + 1
+                yield number, _key(mine), mine, theirs
+
+        found = self._records(matched())
+        if found.verdict == DIFFERS:
+            return replace(found, worst=math.inf, why=f"{counts}: {found.why}")
+        return replace(differs, place=ValuePlace(ends[0], None, ()), why=f"{counts}: one ends")
+
+    def _note_scales(self, one: _Survey, two: _Survey) -> None:
+        self._scales = {path: max(one.scales.get(path, 0.0), two.scales.get(path, 0.0))
+                        for path in one.scales.keys() | two.scales.keys()}
+
+    def _by_key(self, reference: list[Any] | StoredResult, other: list[Any] | StoredResult,
+                counts: str) -> Comparison | None:
+        """Compare lists of pairs that come in other orders; None where a key comes twice."""
+        joined = _KeyJoin(reference, other)
+        found = self._records(iter(joined))
+        if joined.has_one_twice:
+            self._histogram = [0] * len(BINS)
+            return None
+        if joined.lacking is not None:
+            number, record = joined.lacking
+            return Comparison(DIFFERS, math.inf, counts + "a key is missing", ValuePlace(number, record[0], ()), record)
+        if joined.more is not None:
+            number, record = joined.more
+            return Comparison(DIFFERS, math.inf, counts + "a key is there in excess",
+                              ValuePlace(number, record[0], ()), None, record)
+        return found
+
+    def _records(self, matched: Iterable[_Matched]) -> Comparison:
         worst, first = Comparison(EQUAL), None
-        for number, key, one, two in pairs:
-            for compared in self._leaves(number, key, one, two, scales):
-                if compared.verdict == DIFFERS and first is None:
+        for batch in _batches((one, (number, key, one, two)) for number, key, one, two in matched):
+            for compared in self._batch([each for _, each in batch]):
+                if compared.verdict == DIFFERS and (first is None or _is_before(compared, first)):
                     first = compared
                 if compared.worst > worst.worst or (compared.verdict != EQUAL and worst.verdict == EQUAL):
                     worst = compared
-        return replace(first or worst, worst=worst.worst, histogram=tuple(self.histogram))
+        return replace(first or worst, worst=worst.worst, histogram=tuple(self._histogram))
 
-    def _leaves(self, number: int | None, key: Any, one: Any, two: Any,
-                scales: dict[tuple[Any, ...], float]) -> Iterator[Comparison]:
+    def _batch(self, batch: list[_Matched]) -> Iterator[Comparison]:
+        one = _stacked([each[2] for each in batch]) if len(batch) > 1 else None
+        two = _stacked([each[3] for each in batch]) if one is not None else None
+        if one is None or two is None or one.shape != two.shape:
+            for number, key, mine, theirs in batch:
+                yield from self._leaves(number, key, mine, theirs)
+            return
+        scale, eps = self._scale_of(()), self._eps(one, two)
+        relative = self._relative(one, two, scale)
+        of_records = relative.reshape(len(batch), -1).max(axis=1, initial=0.0)
+        differing = np.flatnonzero(of_records > self._tolerance.limit(eps))
+        for at in {int(np.argmax(of_records)), *map(int, differing[:1])}:
+            index = np.unravel_index(int(np.argmax(relative[at])), one.shape[1:])
+            number, key, _, _ = batch[at]
+            place = ValuePlace(number, key, tuple(int(i) for i in index))
+            yield self._judged(place, float(relative[at][index]), eps, scale, one[at][index], two[at][index])
+
+    def _leaves(self, number: int | None, key: Any, one: Any, two: Any) -> Iterator[Comparison]:
         mine, theirs = list(leaves(one)), list(leaves(two))
         if [path for path, _ in mine] != [path for path, _ in theirs]:
             yield Comparison(DIFFERS, math.inf, "records of another form", ValuePlace(number, key, ()), one, two)
             return
         for (path, left), (_, right) in zip(mine, theirs, strict=True):
-            yield self._leaf(ValuePlace(number, key, path), left, right, max(self.scale, scales.get(path, 0.0)))
+            yield self._leaf(ValuePlace(number, key, path), left, right, self._scale_of(path))
 
     def _leaf(self, place: ValuePlace, left: Any, right: Any, scale: float) -> Comparison:
         if np.shape(left) != np.shape(right):
             return Comparison(DIFFERS, math.inf, f"shapes {np.shape(left)} and {np.shape(right)}", place, left, right)
-        if not (_is_number(left) and _is_number(right)) or not (is_float(left) or is_float(right)):
-            if digest(left) == digest(right):
-                return Comparison(EQUAL)
-            at, one, two = _first_unequal(left, right)
-            place = replace(place, path=place.path + at)
-            return Comparison(DIFFERS, math.inf, "values that are no floats differ", place, one, two)
-        return self._floats(place, left, right, scale)
+        if _is_number(left) and _is_number(right) and (is_float(left) or is_float(right)):
+            return self._floats(place, left, right, scale)
+        different = _first_unequal(left, right)
+        if different is None:
+            return Comparison(EQUAL)
+        at, one, two = different
+        return Comparison(DIFFERS, math.inf, "values that are no floats differ", replace(place, path=place.path + at),
+                          one, two)
 
     def _floats(self, place: ValuePlace, left: Any, right: Any, scale: float) -> Comparison:
-        dtype = np.asarray(left).dtype if is_float(left) else np.asarray(right).dtype
-        one, two = np.atleast_1d(as_reals(left)), np.atleast_1d(as_reals(right))
-        distances = ulps(left if is_float(left) else one, right if is_float(right) else two)
-        self._count(distances)
-        finite = np.isfinite(one) & np.isfinite(two)
-        with np.errstate(invalid="ignore", over="ignore"):
-            difference = np.abs(one - two)
-        difference = np.where(finite, difference, np.where(_same(one, two), 0.0, np.inf))
-        at = np.unravel_index(int(np.argmax(difference)), difference.shape)
-        relative = float(difference[at] / scale) if scale and math.isfinite(difference[at]) else float(difference[at])
-        eps = float(np.finfo(dtype).eps)
-        if self.tolerance.allow_narrower and is_float(right):
-            eps = max(eps, eps_of(right))
-        path = place.path + (tuple(int(i) for i in at) if np.ndim(left) else ())
-        verdict = self.tolerance.verdict(relative, eps)
-        of = "its largest value so far" if scale and scale == self.scale else "the largest value of its field"
+        """Compare floats, or arrays of them a block at a time; of an array the worst value counts."""
+        eps = self._eps(left, right)
+        worst, at, values, first = -1.0, 0, (0.0, 0.0), 0
+        for one, two in _block_pairs(left, right):
+            relative = self._relative(one, two, scale).ravel()
+            if relative.size and (index := int(np.argmax(relative))) is not None and relative[index] > worst:
+                worst, at = float(relative[index]), first + index
+                values = float(as_reals(one).ravel()[index]), float(as_reals(two).ravel()[index])
+            first += relative.size
+        shape = (*np.shape(left), *((2,) if _dtype(left).kind == "c" or _dtype(right).kind == "c" else ()))
+        path = place.path + (tuple(int(i) for i in np.unravel_index(at, shape)) if shape and first else ())
+        return self._judged(replace(place, path=path), max(worst, 0.0), eps, scale, *values)
+
+    def _judged(self, place: ValuePlace, relative: float, eps: float, scale: float, one: float,
+                two: float) -> Comparison:
+        verdict = self._tolerance.verdict(relative, eps)
+        of = "its largest value so far" if scale and scale == self._scale else "the largest value of its field"
         why = "" if verdict == EQUAL else f"differs by {relative:.1e} of {of}"
         if math.isinf(relative):
             why = "not finite on one side alone"
-        return Comparison(verdict, relative, why, replace(place, path=path), float(one[at]), float(two[at]))
+        return Comparison(verdict, relative, why, place, float(one), float(two))
+
+    def _scale_of(self, path: _Path) -> float:
+        return max(self._scale, self._scales.get(path, 0.0))
+
+    def _eps(self, left: Any, right: Any) -> float:
+        eps = eps_of(left if is_float(left) else right)
+        return max(eps, eps_of(right), NARROW) if self._tolerance.allow_narrower and is_float(right) else eps
+
+    def _relative(self, left: Any, right: Any, scale: float) -> np.ndarray:
+        """Count the distances of floats, and return their differences over a scale, complex numbers as pairs."""
+        one, two = np.atleast_1d(as_reals(left)), np.atleast_1d(as_reals(right))
+        self._count(ulps(left if is_float(left) else one, right if is_float(right) else two))
+        finite = np.isfinite(one) & np.isfinite(two)
+        with np.errstate(invalid="ignore", over="ignore"):
+            difference = np.abs(one - two) / (scale or 1.0)
+        return np.where(finite, difference, np.where(_same(one, two), 0.0, np.inf))
 
     def _count(self, distances: np.ndarray) -> None:
         bins = np.searchsorted(np.array(BINS, dtype=np.uint64), np.atleast_1d(distances).ravel(), side="right") - 1
         for bin_, count in zip(*np.unique(bins, return_counts=True), strict=True):
-            self.histogram[int(bin_)] += int(count)
+            self._histogram[int(bin_)] += int(count)
 
 
-def _scales(records: Any) -> dict[tuple[Any, ...], float]:
-    """Return the largest finite size of the values of each field."""
-    found: dict[tuple[Any, ...], float] = {}
-    for record in records:
-        for path, leaf in leaves(record):
-            if is_float(leaf):
-                sizes = np.abs(as_reals(leaf))
-                sizes = sizes[np.isfinite(sizes)]
-                if sizes.size:
-                    found[path] = max(found.get(path, 0.0), float(sizes.max()))
-    return found
+class _KeyJoin:
+    """Join of two lists of pairs by their keys, as an iterator that notes the first key which one alone has.
+
+    Attributes
+    ----------
+    lacking, more : tuple of int and object, optional
+        Number and record of the first pair that the other side lacks, and of the first that it has in excess.
+    has_one_twice : bool
+        Whether a key comes twice, where the iterator ends.
+    """
+
+    def __init__(self, reference: list[Any] | StoredResult, other: list[Any] | StoredResult):
+        self._sides = [in_order(each, lambda record: packed(record[0])) for each in (reference, other)]
+        self.lacking: tuple[int, Any] | None = None
+        self.more: tuple[int, Any] | None = None
+        self.has_one_twice = False
+
+    def __iter__(self) -> Iterator[_Matched]:
+        one, two = (self._unique(side) for side in self._sides)
+        mine, theirs = next(one, None), next(two, None)
+        while (mine is not None or theirs is not None) and not self.has_one_twice:
+            if theirs is None or (mine is not None and mine[0] < theirs[0]):
+                self.lacking = min(filter(None, (self.lacking, mine[1:])), key=lambda each: each[0])  # type: ignore
+                mine = next(one, None)
+            elif mine is None or theirs[0] < mine[0]:
+                self.more = min(filter(None, (self.more, theirs[1:])), key=lambda each: each[0])
+                theirs = next(two, None)
+            else:
+                yield mine[1], mine[2][0], mine[2], theirs[2]
+                mine, theirs = next(one, None), next(two, None)
+
+    def _unique(self, side: Iterator[tuple[bytes, int, Any]]) -> Iterator[tuple[bytes, int, Any]]:
+        before = None
+        for each in side:
+            if each[0] == before:
+                self.has_one_twice = True
+                return
+            before = each[0]
+            yield each
 
 
-def _by_key(records: list[Any]) -> dict[bytes, int] | None:
-    """Return the numbers of records by their packed keys; None where some record is no pair, or a key comes twice."""
-    if not records or not all(map(is_pair, records)):
-        return None
-    found = {packed(record[0]): number for number, record in enumerate(records)}
-    return found if len(found) == len(records) else None
+def _batches(records: Iterable[tuple[Any, Any]]) -> Iterator[list[tuple[Any, Any]]]:
+    """Yield lists of up to :data:`BATCH` records, each with what belongs to it, of about a block's elements at most."""
+    batch: list[tuple[Any, Any]] = []
+    size = 0
+    for record, beside in records:
+        batch.append((record, beside))
+        size += _size(record)
+        if len(batch) >= BATCH or size >= BLOCK:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def _size(record: Any) -> int:
+    """Return about how many numbers of a record are held in memory."""
+    if isinstance(record, np.ndarray):
+        return int(record.size)
+    return sum(map(_size, record)) if isinstance(record, list | tuple) else 1
+
+
+def _stacked(records: list[Any]) -> np.ndarray | None:
+    """Return records that are floats of one type, or float arrays of one form, as one array; None of others."""
+    first = records[0]
+    if isinstance(first, np.ndarray):
+        is_one = first.dtype.kind == "f" and all(isinstance(each, np.ndarray) and each.dtype == first.dtype
+                                                 and each.shape == first.shape for each in records)
+        return np.stack(records) if is_one else None
+    is_one = isinstance(first, float | np.floating) and all(type(each) is type(first) for each in records)
+    return np.array(records) if is_one else None
+
+
+def _float_blocks(leaf: Any) -> Iterator[np.ndarray]:
+    """Yield float64 of a leaf, a block at a time."""
+    for block in array_blocks(leaf if isinstance(leaf, np.ndarray | StoredArray) else np.asarray(leaf)):
+        yield as_reals(block)
+
+
+def _block_pairs(left: Any, right: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield the elements of two leaves of one shape, a block at a time."""
+    if not isinstance(left, np.ndarray | StoredArray) or not isinstance(right, np.ndarray | StoredArray):
+        yield left, right
+    else:
+        yield from zip(array_blocks(left), array_blocks(right), strict=True)
+
+
+def _is_before(one: Comparison, two: Comparison) -> bool:
+    numbers = [each.place.record if each.place else None for each in (one, two)]
+    return numbers[0] is not None and numbers[1] is not None and numbers[0] < numbers[1]
 
 
 def _key(record: Any) -> Any:
     return record[0] if is_pair(record) else None
 
 
-def _sort_key(record: Any) -> tuple[bytes, list[float]]:
+def _sort_key(record: Any) -> list[Any]:
     """Return a key that sorts records alike that differ by rounding: what is exact, then the floats."""
     exact: list[Any] = []
     floats: list[float] = []
     for path, leaf in leaves(record):
         if is_float(leaf):
-            floats.extend(float(each) for each in as_reals(leaf).ravel())
+            # The beginning of a large array is enough of a key.
+            floats.extend(float(each) for each in next(_float_blocks(leaf)).ravel())
         else:
             exact.append([list(path), leaf])
-    return packed(exact), [each if each == each else math.inf for each in floats]
+    return [packed(exact), [each if each == each else math.inf for each in floats]]
+
+
+def _dtype(leaf: Any) -> np.dtype:
+    return leaf.dtype if isinstance(leaf, StoredArray) else np.asarray(leaf).dtype
 
 
 def _is_number(leaf: Any) -> bool:
     return isinstance(leaf, int | float | complex | np.number) or (
-        isinstance(leaf, np.ndarray) and leaf.dtype.kind in "biufc")
+        isinstance(leaf, np.ndarray | StoredArray) and leaf.dtype.kind in "biufc")
 
 
 def _same(one: np.ndarray, two: np.ndarray) -> np.ndarray:
     return (one == two) | (np.isnan(one) & np.isnan(two))
 
 
-def _first_unequal(left: Any, right: Any) -> tuple[tuple[int, ...], Any, Any]:
-    if np.ndim(left) == 0 or not isinstance(left, np.ndarray):
-        return (), left, right
-    places = np.argwhere(left != right)
-    at = tuple(int(i) for i in places[0]) if len(places) else (0,) * left.ndim
-    return at, left[at], right[at]
-
-
-def _short(value: Any) -> str | float | int | None:
-    if value is None or isinstance(value, int):
-        return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else repr(value)
-    text = repr(value)
-    return text if len(text) <= 200 else f"{text[:200]}.."
+def _first_unequal(left: Any, right: Any) -> tuple[tuple[int, ...], Any, Any] | None:
+    """Return the place of the first elements that are not equal, and these; None where all are."""
+    are_arrays = [isinstance(each, np.ndarray | StoredArray) and each.ndim > 0 for each in (left, right)]
+    if not all(are_arrays):
+        return None if not any(are_arrays) and digest(left) == digest(right) else ((), left, right)
+    first = 0
+    for one, two in _block_pairs(left, right):
+        places = np.flatnonzero(one != two)
+        if len(places):
+            at = np.unravel_index(first + int(places[0]), left.shape)
+            return tuple(int(i) for i in at), one[places[0]], two[places[0]]
+        first += len(one)
+    return None

@@ -14,6 +14,8 @@ from typing import Any
 import msgpack
 import numpy as np
 
+from vispark.migrate.values import StoredArray
+
 #: Digests are added modulo this; a sum, as in an exclusive or two equal records cancel.
 MODULUS = 1 << 128
 #: Sums whose signs are hashed from a record's key or place.
@@ -79,6 +81,11 @@ def canonical(value: Any) -> Any:
         return ["t", [canonical(item) for item in value]]
     if isinstance(value, set | frozenset):
         return ["s", sorted(packed(item) for item in value)]
+    if isinstance(value, StoredArray):
+        found = hashlib.blake2b(digest_size=16)
+        for block in value.blocks():
+            found.update(_array_bytes(block))
+        return ["A", value.dtype.kind, list(value.shape), found.digest()]
     if isinstance(value, np.ndarray) and value.dtype.kind in "biufc":
         return ["a", value.dtype.kind, list(value.shape), _array_bytes(value)]
     if isinstance(value, np.ndarray):
@@ -265,7 +272,8 @@ def _sum(values: np.ndarray) -> float:
 
 def is_float(leaf: Any) -> bool:
     """Return whether a leaf is a float or complex number, or an array of these."""
-    return isinstance(leaf, float | complex | np.inexact) or (isinstance(leaf, np.ndarray) and leaf.dtype.kind in "fc")
+    return isinstance(leaf, float | complex | np.inexact) or (
+        isinstance(leaf, np.ndarray | StoredArray) and leaf.dtype.kind in "fc")
 
 
 def as_reals(leaf: Any) -> np.ndarray:
@@ -284,7 +292,7 @@ def eps_of(leaf: Any) -> float:
     >>> eps_of(1.0) == 2.0 ** -52, eps_of(np.float32(1)) == 2.0 ** -23
     (True, True)
     """
-    return float(np.finfo(np.asarray(leaf).dtype).eps)
+    return float(np.finfo(leaf.dtype if isinstance(leaf, StoredArray) else np.asarray(leaf).dtype).eps)
 
 
 def summarize(records: Iterable[Any], first: int = 0) -> Summary:
@@ -314,4 +322,4 @@ def summarize(records: Iterable[Any], first: int = 0) -> Summary:
 def is_pair(record: Any) -> bool:
     """Return whether a record is a key with its value; a key has no floats."""
     return (isinstance(record, tuple) and len(record) == 2
-            and not any(is_float(leaf) or isinstance(leaf, np.ndarray) for _, leaf in leaves(record[0])))
+            and not any(is_float(leaf) or isinstance(leaf, np.ndarray | StoredArray) for _, leaf in leaves(record[0])))

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from vispark.migrate.kept_jvm import offer_jvm
 from vispark.migrate.recorder import Recorder
-from vispark.migrate.result_recorder import opened_results
 from vispark.migrate.run_traces import RunFolder
+from vispark.migrate.stored_results import opened_results
 
 #: Seconds after which a probe, beside its first measurement, tries no more records.
 PROBE_SECONDS = 2.0

@@ -61,6 +61,8 @@ MIGRATIONS: tuple[str, ...] = (
     CREATE INDEX prediction_of_job ON prediction (job, line);
     """,
 )
+#: Setting of a run that says, in a list, why loops of its program are not ported.
+NOT_PORTED = "not ported"
 #: Seconds until a writer that waits for another gives up.
 BUSY_SECONDS = 10.0
 _COLUMNS = {"run": frozenset(["kind", "state", "application", "cluster", "conf", "started", "seconds", "cost", "log"]),

@@ -41,18 +41,45 @@ def keep_validation(history: History, cpu: Path, gpu: Path, found: Validation,
     history.job(str(cpu.resolve()), diff=diff_of(source, port, cpu.name, gpu.name))
     # Of the script, which has run, imports and functions are made once more.
     history.set_advice(job, advice_rows(answer or qualify_source(SourceProgram(str(cpu), source))))
-    runs = []
-    for kind, seconds, script in (("cpu", found.cpu_seconds, cpu), ("gpu", found.gpu_seconds, gpu)):
-        run = history.add_run(job, kind=kind, state="done", seconds=seconds, cluster=cluster)
-        for each in found.statements:
-            loop = loop_of(each.reference if kind == "cpu" else each.other)
-            if loop:
-                history.add_loop(run, file=script.name, **loop)
-        if traces is not None:
-            keep_trace(history, run, RunFolder(traces / kind))
-        runs.append(run)
+    runs = [_keep_run(history, job, kind, script, [getattr(each, side) for each in found.statements], traces,
+                      seconds=seconds, cluster=cluster)
+            for kind, side, seconds, script in (("cpu", "reference", found.cpu_seconds, cpu),
+                                                ("gpu", "other", found.gpu_seconds, gpu))]
     history.add_validation(job, found.as_json(), *runs)
     return job
+
+
+def keep_first_run(history: History, job: int, script: Path, results: Sequence[StatementResults],
+                   traces: Path | None = None, **columns: Any) -> int:
+    """Write the run of a program that no port's was compared with to the store, and return its id.
+
+    Parameters
+    ----------
+    history, job : History and int
+        The store, and the program's job there.
+    script : Path
+        The program.
+    results : sequence of StatementResults
+        What its statements took from actions, by which its loops are known.
+    traces : Path, optional
+        Folder of what the run wrote of itself, below ``cpu``.
+    **columns
+        ``state``, ``seconds``, ``cluster`` and ``conf``, as :meth:`~vispark.migrate.history.History.add_run` has them.
+    """
+    return _keep_run(history, job, "cpu", script, results, traces, **columns)
+
+
+def _keep_run(history: History, job: int, kind: str, script: Path, results: Sequence[StatementResults],
+              traces: Path | None, **columns: Any) -> int:
+    """Add a run with its loops and its trace to the store, and return its id."""
+    run = history.add_run(job, kind=kind, **{"state": "done", **columns})
+    for each in results:
+        loop = loop_of(each)
+        if loop:
+            history.add_loop(run, file=script.name, **loop)
+    if traces is not None:
+        keep_trace(history, run, RunFolder(traces / kind))
+    return run
 
 
 def diff_of(source: str, port: str, name: str, port_name: str) -> str:

@@ -17,7 +17,7 @@ from vispark.migrate.from_capture import asking_reading, asking_recorded, asking
 from vispark.migrate.from_source import asking
 from vispark.migrate.functions import FunctionMaker
 from vispark.migrate.pairs import LISTS, PAIR, ConvertedRecords, function_edits, list_edits, map_edits, other_uses
-from vispark.migrate.rules import DRAWS, MAPS, LoopRules
+from vispark.migrate.rules import A_RECORDING_SAYS, DRAWS, MAPS, LoopRules
 from vispark.migrate.sites import RddCall, SourceProgram
 from vispark.migrate.text_sources import TextReader, readers_of
 from vispark.migrate.typed import PAIRS, described, kind_of, schema_of
@@ -46,6 +46,11 @@ class PortedProgram:
     loops: tuple[int, ...]
     refused: tuple[str, ...]
     modules: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether nothing is ported, and a recording may say otherwise."""
+        return not self.loops and any(A_RECORDING_SAYS in each for each in self.refused)
 
     @property
     def script(self) -> str:
@@ -360,7 +365,8 @@ class _Porter:
 
     def _rows(self, call: RddCall, bases: set[RddCall]) -> Iterator[Edit]:
         """Yield the edits that make a function of blocks one of rows, and bring the rows' terms together."""
-        found = self.ask_rows(call) if self.ask_rows else "a recorded run says whether it can be made one of a row"
+        found = self.ask_rows(call) if self.ask_rows else \
+            f"{A_RECORDING_SAYS} whether it can be made one of a row"
         if isinstance(found, str):
             raise self._stop(call, f"its records are blocks, and its function is one of a block: {found}")
         behind = [each for each in self.program.calls if self.program.before(each) is call and each.method in MAPS]

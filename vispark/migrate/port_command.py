@@ -52,7 +52,7 @@ def command(ctx: click.Context, script: Path, folder: Path | None, write: bool, 
     """Print the changes that bring a script's loops onto the device, as a unified diff.
 
     Exit status: 0 if the port was run and computes the same; 3 if nothing is ported, or it differs; 4 if it was not
-    run.
+    run, or if only a recording can say whether there is one.
     """
     program = with_modules(SourceProgram.read(script))
     source = program.parts[-1].source
@@ -65,7 +65,7 @@ def command(ctx: click.Context, script: Path, folder: Path | None, write: bool, 
     if history and found.loops and verdict == NOT_EXECUTED:
         with saying_what_is_not_kept():
             keep_port(History(), script, source, found.diff)
-    status = NO if not found.loops else YES
+    status = UNKNOWN if found.is_open else NO if not found.loops else YES
     if found.loops and verdict in (NOT_EXECUTED, NOT_KNOWN):
         status = UNKNOWN
     elif found.loops and verdict == DIFFERS:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -14,8 +15,10 @@ from vispark.migrate.from_capture import qualify_capture
 from vispark.migrate.from_log import qualify_log
 from vispark.migrate.from_source import qualify_source
 from vispark.migrate.history import History
+from vispark.migrate.joined import with_modules
 from vispark.migrate.kept_answers import keep_qualification
 from vispark.migrate.loop_prediction import PredictionTarget
+from vispark.migrate.port import PortedProgram, port
 from vispark.migrate.prediction_options import prediction_options
 from vispark.migrate.run_store import saying_what_is_not_kept
 from vispark.migrate.sites import SourceProgram
@@ -36,7 +39,7 @@ def command(ctx: click.Context, what: str, source: Path | None, imports: bool, t
             history: bool, as_json: bool) -> None:
     """Say which operations of each loop run on the device, and why the others stay.
 
-    Exit status: 0 if a loop gains; 3 if none does; 4 if that is not known.
+    Exit status: 0 if a loop gains, which vispark port takes; 3 if none does; 4 if that is not known.
     """
     if not is_capture(Path(what)):
         if target.devices:
@@ -55,10 +58,24 @@ def qualification(what: str, source: Path | None, imports: bool,
                   target: PredictionTarget | None = None) -> Qualification:
     """Return the answer for a script, a recording, or an event log; ``target`` is for recordings."""
     if what.endswith((".py", ".ipynb")):
-        return qualify_source(SourceProgram.read(Path(what)), imports)
+        program = SourceProgram.read(Path(what))
+        return with_port(qualify_source(program, imports), port(with_modules(program), None, imports))
     if is_capture(Path(what)):
-        return qualify_capture(RunCapture.read(Path(what)), target)
+        capture = RunCapture.read(Path(what))
+        answer = qualify_capture(capture, target)
+        script = Path(capture.script)
+        # Of a script that is gone, or has changed, there is no port.
+        if not script.is_file() or digest_of(SourceProgram.read(script).source) != capture.digest:
+            return answer
+        return with_port(answer, port(with_modules(SourceProgram.read(script)), capture))
     return qualify_log(what, source, imports)
+
+
+def with_port(answer: Qualification, ported: PortedProgram) -> Qualification:
+    """Return an answer that says no where nothing of the program is ported, and why."""
+    if ported.loops or not ported.refused:
+        return answer
+    return replace(answer, refused=ported.refused, known=answer.known and not ported.is_open)
 
 
 def keep(what: str, answer: Qualification) -> None:

@@ -35,11 +35,11 @@ from vispark.migrate.functions import FOLDS, aggregate_verdict, fold_verdict
 from vispark.migrate.operation_count import operations_of
 from vispark.migrate.probed_chains import ProbedCall, probe_recording
 from vispark.migrate.record_forms import RecordForm, named_of, plain, verdict_by_form, why_not_kept
-from vispark.migrate.result_recorder import ResultFile
 from vispark.migrate.result_recorder import run as run_with_results
 from vispark.migrate.row_functions import axes_around
 from vispark.migrate.rules import MAPS, PASSING
 from vispark.migrate.sites import ACTIONS, TRANSFORMATIONS, SourceProgram
+from vispark.migrate.stored_results import ResultFile
 from vispark.migrate.typed import bytes_of, described, one_where, traffic_of, typed_verdict
 
 #: Records of what is cached that are taken, results of an action that are kept, and runs whose times are.

@@ -13,7 +13,7 @@ import click
 from gpu_worker.commands.web import server
 from vispark.migrate.cli import emit, json_option
 from vispark.migrate.history import History
-from vispark.migrate.report_page import figures, is_validated, page, seconds_text
+from vispark.migrate.report_page import figures, is_validated, not_ported, page, seconds_text
 from vispark.migrate.written_files import write_file
 
 
@@ -123,6 +123,7 @@ def _text(job: dict[str, Any]) -> str:
     shown = figures(job)
     lines.append(f"  verdict: {shown['verdict']}" if shown else "  not validated")
     lines += [f"  {name}: {value}" for name, value in (shown["rows"] if shown else [])]
+    lines += [f"  {each}" for each in not_ported(job)]
     for run in job["runs"]:
         lines.append(f"  run {run['id']}: {run['kind']}, {run['state']}, {seconds_text(run['seconds'])}")
         lines += [f"    line {loop['line']}: {loop['passes']} passes of {seconds_text(loop['quartile1'])} .. "

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from vispark.migrate.compare import DIFFERS, NOT_KNOWN
+from vispark.migrate.history import NOT_PORTED
 from vispark.migrate.optional import required
 from vispark.runtime.profiling.profiler import KINDS
 
@@ -99,8 +100,14 @@ def page_parts(job: dict[str, Any]) -> dict[str, Any]:
     last = job["validations"][-1]["document"] if job["validations"] else None
     return {"job": job, "figures": figures(job), "diff": _diff(job["diff"]), "source": _source(job),
             "by_hand": [] if job["diff"] else [each for each in job["advice"] if each["verdict"] == "by hand"],
+            "not_ported": not_ported(job),
             "predictions": [_prediction(each, job) for each in job["predictions"]], "spent": breakdowns(job),
             "validation": last and {"statements": [_statement(each) for each in last["statements"]]}}
+
+
+def not_ported(job: dict[str, Any]) -> list[str]:
+    """Return the reasons why loops of a job are not ported, by its newest run; none of a job that has a port."""
+    return list(job["runs"][-1]["conf"].get(NOT_PORTED, [])) if job["runs"] and not job["diff"] else []
 
 
 def breakdowns(job: dict[str, Any]) -> list[dict[str, Any]]:
@@ -153,10 +160,25 @@ def _prediction(prediction: dict[str, Any], job: dict[str, Any]) -> dict[str, An
 def _statement(statement: dict[str, Any]) -> dict[str, Any]:
     worst = [each["worst"] for each in statement["passes"]]
     differing = statement["first_pass_that_differs"]
-    one = statement["passes"][differing - 1] if differing else None
+    # It is the last one of those that are kept, where there are more passes than these.
+    one = statement["passes"][min(differing, len(worst)) - 1] if differing else None
+    nearer = f"; nearer to float64: {one['nearer_to_float64']}" if one and "nearer_to_float64" in one else ""
     return {**statement, "worst": "not finite" if None in worst else _difference(max(worst, default=0.0)),
             "noise": "not finite" if statement["noise"] is None else _difference(statement["noise"]),
-            "first": f"pass {differing}: {one['place']}: {one['reference']} and {one['other']}" if one else ""}
+            "ulps": _bins(statement),
+            "first": f"pass {differing}: {one['place']}: {one['reference']} and {one['other']}{nearer}" if one else ""}
+
+
+def _bins(statement: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the histogram of a statement: label, count and share of each bin, up to the last one that has any."""
+    # What an older vispark kept has it by passes.
+    counts = statement.get("ulps") or {}
+    for one in [] if counts else statement["passes"]:
+        counts = {label: counts.get(label, 0) + count for label, count in one.get("ulps", {}).items()}
+    total = sum(counts.values())
+    last = max((number for number, count in enumerate(counts.values()) if count), default=0)
+    return [{"label": label, "count": count, "share": count / total}
+            for number, (label, count) in enumerate(counts.items()) if number <= last] if last else []
 
 
 def _difference(relative: float) -> str:

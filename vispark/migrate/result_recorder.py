@@ -1,7 +1,8 @@
 """A run of a script that records the results of its actions: a process of its own, started by :mod:`.validate_command`.
 
-``python -m vispark.migrate.result_recorder FILE PARTITIONS SAMPLES SCRIPT ARGS...``: results go to FILE; sources get
-PARTITIONS more than they ask for; SAMPLES is a file whose random samples are given again, or "-".
+``python -m vispark.migrate.result_recorder FILE PARTITIONS SAMPLES FLOATS SCRIPT ARGS...``: results go to FILE; sources
+get PARTITIONS more than they ask for; SAMPLES is a file whose random samples are given again, or "-"; FLOATS is
+"wider", or "-" for those of the program.
 """
 
 from __future__ import annotations
@@ -10,47 +11,39 @@ import builtins
 import functools
 import inspect
 import itertools
-import os
 import random
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
-from typing import Any, BinaryIO
+from typing import Any
 
-import msgpack
 import numpy as np
 from pyspark import RDD, SparkContext
 from pyspark.sql import SparkSession
 
-from vispark.migrate.clocks import pass_clock
-from vispark.migrate.digests import summarize
 from vispark.migrate.kept_jvm import adopt_settings, offer_jvm
 from vispark.migrate.seeded_tasks import seed_tasks
 from vispark.migrate.statements import RECORD, RecordedStatement, loop_variables, recorded_statements
+from vispark.migrate.stored_results import ResultFile, opened_results, read_results
 from vispark.migrate.typed import as_dicts
-from vispark.migrate.values import decoded, encoded
-
-#: Results above this are kept as summaries, in bytes.
-LIMIT = 64 << 20
+from vispark.migrate.values import whole
+from vispark.migrate.wider_floats import widen
 
 
-class ResultFile:
-    """File of results in the order in which they came: frames of msgpack, written at once."""
+class _Repeated:
+    """Context in which records are drawn that all runs are given again, so that this draw is none of its own."""
 
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-        self._clock = pass_clock()
-        self._start = self._clock()
+    entered = 0
 
-    def write(self, kind: str, where: list[Any], value: Any) -> None:
-        """Write a result: its kind, the statement that took it, the seconds since the start, and the value."""
-        data = encoded(value)
-        if len(data) > LIMIT and isinstance(value, list):
-            kind, data = "summary", encoded(summarize(value).state())
-        self._file.write(msgpack.packb([kind, where, self._clock() - self._start, data]))
-        self._file.flush()
+    def __enter__(self) -> None:
+        self.entered += 1
+
+    def __exit__(self, *_: object) -> None:
+        self.entered -= 1
+
+
+_REPEATED = _Repeated()
 
 
 def run(script: Path, results: ResultFile, more: int, samples: Iterator[Any] | None) -> None:
@@ -146,8 +139,9 @@ def _repeat_samples(results: ResultFile, samples: Iterator[Any] | None) -> None:
 
     def taken(self: RDD[Any], *args: Any, **options: Any) -> Any:
         found = next(samples, None) if samples is not None else None
-        found = original(self, *args, **options) if found is None else as_records_of(
-            functools.partial(original, self, False, 1, 0), [_writable(each) for each in found])
+        with _REPEATED:
+            found = original(self, *args, **options) if found is None else as_records_of(
+                functools.partial(original, self, False, 1, 0), [_writable(each) for each in found])
         results.write("sample", [0, 0, "", ""], found)
         return found
 
@@ -175,7 +169,8 @@ def _note_draws(noted: Callable[[], None]) -> None:
         original = getattr(RDD, name)
 
         def drawn(self: RDD[Any], *args: Any, _original: Callable[..., Any] = original, **options: Any) -> Any:
-            noted()
+            if not _REPEATED.entered:
+                noted()
             return _original(self, *args, **options)
 
         setattr(RDD, name, functools.wraps(original)(drawn))
@@ -185,27 +180,16 @@ def _writable(value: Any) -> Any:
     return value.copy() if isinstance(value, np.ndarray) else value
 
 
-def read_results(path: Path) -> list[tuple[str, list[Any], float, bytes]]:
-    """Return the frames of a file of results; the last one is left out where it is cut."""
-    with path.open("rb") as file:
-        return [tuple(frame) for frame in msgpack.Unpacker(file, raw=False, max_buffer_size=2 ** 31 - 1)]
-
-
-@contextmanager
-def opened_results(path: Path) -> Iterator[ResultFile]:
-    """Open a file of results that only its user reads."""
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as output:
-        yield ResultFile(output)
-
-
-def main(file: str, more: str, samples: str, script: str, *args: str) -> None:
+def main(file: str, more: str, samples: str, floats: str, script: str, *args: str) -> None:
     """Run a script, with results to a file that only its user reads, and end its Spark."""
     sys.argv = [script, *args]
     adopt_settings()
-    repeated = None if samples == "-" else iter([decoded(data) for kind, _, _, data in read_results(Path(samples))
-                                                 if kind == "sample"])
+    repeated = None if samples == "-" else (whole(frame.result.value()) for frame in read_results(Path(samples))
+                                            if frame.kind == "sample")
     try:
         with opened_results(Path(file)) as results:
+            if floats == "wider":
+                widen(functools.partial(results.write, "wider", [0, 0, "", ""], None))
             run(Path(script).resolve(), results, int(more), repeated)
     finally:
         # A JVM that other runs have, too, takes no second context.

@@ -34,6 +34,8 @@ _AT_NEIGHBOURS = frozenset(["join", "leftOuterJoin", "rightOuterJoin", "fullOute
                             "groupByKey"])
 _JOINS = frozenset(["join", "leftOuterJoin", "rightOuterJoin", "fullOuterJoin", "cogroup", "union"])
 
+#: Begins what a source alone leaves open.
+A_RECORDING_SAYS = "a recorded run says"
 #: Reason for which nothing is known of a recorded function.
 NOT_CACHED = "what it goes over is not cached, so its records were not looked at: cache it first"
 
@@ -217,7 +219,7 @@ class LoopRules:
     def _rows_of(self, call: RddCall) -> str:
         by_hand = "its records are blocks: the function is to be one of a row"
         if self.ask_rows is None:
-            return f"{by_hand}; a recorded run says whether it can be made so"
+            return f"{by_hand}; {A_RECORDING_SAYS} whether it can be made so"
         found = self.ask_rows(call)
         if isinstance(found, str):
             return f"{by_hand}, which is not made of it: {found}"
@@ -307,7 +309,7 @@ class LoopRules:
         elif why:
             self._advice[call] = self._said(call, "stays", f"{once}; not {reader.text}: {why}")
         else:
-            unknown = "; a recorded run says whether it reads the same" if why is None else ""
+            unknown = f"; {A_RECORDING_SAYS} whether it reads the same" if why is None else ""
             for each in (reader.source, *reader.maps):
                 self._advice[each] = self._said(each, "read_text", f"part of that of {self.program.where(call.line)}")
             self._advice[call] = self._said(call, "read_text", f"{reader.text}, in pieces and not line by line"

@@ -21,12 +21,12 @@ from vispark.migrate.cli import emit, json_option
 from vispark.migrate.compare import DIFFERS, NOT_KNOWN
 from vispark.migrate.errors import NO, UNKNOWN, YES, HistoryError, MissingPackage, OutputError, ValidationError
 from vispark.migrate.from_capture import qualify_capture
-from vispark.migrate.history import History
+from vispark.migrate.history import NOT_PORTED, History
 from vispark.migrate.joined import with_modules
 from vispark.migrate.kept_answers import keep_port, keep_qualification
 from vispark.migrate.kept_jvm import FirstRun, process_with_jvm, with_python
 from vispark.migrate.kept_predictions import keep_predictions, predicted_passes
-from vispark.migrate.kept_validation import keep_validation
+from vispark.migrate.kept_validation import keep_first_run, keep_validation
 from vispark.migrate.loop_prediction import PredictionTarget
 from vispark.migrate.notebooks import SUFFIX, notebook_with, write_script
 from vispark.migrate.on_cluster import running_on, settings_of
@@ -38,7 +38,7 @@ from vispark.migrate.run_store import RunStore
 from vispark.migrate.run_traces import RunFolder
 from vispark.migrate.sites import SourceProgram
 from vispark.migrate.unrepeatable import unrepeatable
-from vispark.migrate.validate_command import validate
+from vispark.migrate.validate_command import run_seconds, statement_results, validate
 from vispark.migrate.written_files import write_file
 
 
@@ -246,7 +246,18 @@ def _from_recording(way: RunAnswer, asked: _Asked, capture: RunCapture, first: F
             way.stopped = str(error)
     if ported.loops or first.failed:
         store.keep(lambda history: keep_port(history, asked.script, source, ported.diff))
+    _keep_first_run(asked, first, ported, traces, store)
     store.keep(lambda history: keep_predictions(history, asked.job_in(history), answer))
+
+
+def _keep_first_run(asked: _Asked, first: FirstRun, ported: PortedProgram, traces: Path, store: RunStore) -> None:
+    """Have the store have the program's run, with which no port's was compared, and why loops are not ported."""
+    results = statement_results(first.results) if first.results.exists() else []
+    seconds = run_seconds(first.results) if first.results.exists() else None
+    conf = {NOT_PORTED: list(ported.refused)} if ported.refused else {}
+    store.keep(lambda history: keep_first_run(
+        history, asked.job_in(history), asked.script, results, traces, state="failed" if first.failed else "done",
+        seconds=seconds, cluster=asked.cluster, conf=conf))
 
 
 def _validate(way: RunAnswer, asked: _Asked, answer: Qualification, ported: PortedProgram, first: FirstRun,

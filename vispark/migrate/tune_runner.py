@@ -20,7 +20,8 @@ import numpy as np
 from pyspark import RDD, SparkContext
 
 from vispark.api.vrdd import VRDD
-from vispark.migrate.result_recorder import ResultFile, run
+from vispark.migrate.result_recorder import run
+from vispark.migrate.stored_results import ResultFile
 from vispark.migrate.tuned_records import block_probe, is_wide, narrowed_blocks, one_block
 from vispark.migrate.tuning import Setting
 

@@ -15,19 +15,17 @@ import click
 
 from vispark.migrate.cli import emit, json_option
 from vispark.migrate.compare import DIFFERS, NOT_KNOWN, TERMS, Tolerance
-from vispark.migrate.digests import Summary
 from vispark.migrate.errors import NO, UNKNOWN, YES, ValidationError, error_line
 from vispark.migrate.history import History
 from vispark.migrate.kept_jvm import FirstRun, JvmGateway, process_with_jvm, with_python
 from vispark.migrate.kept_validation import keep_validation
 from vispark.migrate.noise import dealt_anew
-from vispark.migrate.result_recorder import read_results
 from vispark.migrate.run_store import saying_what_is_not_kept
 from vispark.migrate.run_traces import RunFolder
 from vispark.migrate.script_argument import ScriptPath
 from vispark.migrate.statements import recorded_statements
-from vispark.migrate.validation import StatementResults, Validation, grouped, validated
-from vispark.migrate.values import decoded
+from vispark.migrate.stored_results import read_results
+from vispark.migrate.validation import StatementResults, Validation, grouped, validated, with_nearer
 
 STATUSES = {DIFFERS: NO, NOT_KNOWN: UNKNOWN}
 _SCRIPT = ScriptPath()
@@ -38,7 +36,7 @@ _DRAWS = "its tasks draw at random, seeded by partition: its noise with other pa
 
 def recorded_run(script: Path, args: tuple[str, ...], folder: Path, name: str, more: int = 0,
                  samples: Path | None = None, timeout: float | None = None, traces: Path | None = None,
-                 jvm: JvmGateway | None = None) -> Path:
+                 jvm: JvmGateway | None = None, wider: bool = False) -> Path:
     """Run a script in a process of its own, and return the file with its results.
 
     Parameters
@@ -59,6 +57,8 @@ def recorded_run(script: Path, args: tuple[str, ...], folder: Path, name: str, m
         Folder in which the run gets one of its name, for :mod:`.run_traces`.
     jvm : JvmGateway, optional
         Of Spark's JVM that another run started. [default: the run starts one]
+    wider : bool
+        Whether its records have wider floats, by :mod:`.wider_floats`.
 
     Raises
     ------
@@ -66,7 +66,7 @@ def recorded_run(script: Path, args: tuple[str, ...], folder: Path, name: str, m
         If the script fails; the message has the last line that it wrote.
     """
     results = folder / f"{name}.results"
-    command, environment = _command(script, args, results, more, samples), _environment(name, traces)
+    command, environment = _command(script, args, results, more, samples, wider), _environment(name, traces)
     # Modules beside a port go before those beside the program.
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(script.resolve().parent),
                                                               environment.get("PYTHONPATH", "")]))
@@ -99,9 +99,10 @@ def first_run(script: Path, args: tuple[str, ...], folder: Path, timeout: float 
 
 
 def _command(script: Path, args: tuple[str, ...], results: Path, more: int = 0,
-             samples: Path | None = None) -> list[str]:
+             samples: Path | None = None, wider: bool = False) -> list[str]:
     recorded_statements(script.read_text(encoding="utf-8"), str(script))
-    return ["vispark.migrate.result_recorder", str(results), str(more), str(samples or "-"), str(script), *args]
+    return ["vispark.migrate.result_recorder", str(results), str(more), str(samples or "-"),
+            "wider" if wider else "-", str(script), *args]
 
 
 def _environment(name: str, traces: Path | None) -> dict[str, str]:
@@ -109,20 +110,19 @@ def _environment(name: str, traces: Path | None) -> dict[str, str]:
 
 
 def statement_results(path: Path) -> list[StatementResults]:
-    """Return the results that a file has, by statements."""
-    return grouped([((where[2], where[3]), where[0], where[1], seconds,
-                     Summary.of_state(decoded(data)) if kind == "summary" else decoded(data))
-                    for kind, where, seconds, data in read_results(path) if kind in ("result", "summary", "final")])
+    """Return the results that a file has, by statements; their values stay in the file until they are compared."""
+    return grouped([((each.where[2], each.where[3]), each.where[0], each.where[1], each.seconds, each.result)
+                    for each in read_results(path) if each.kind in ("result", "final")])
 
 
 def draws_in_tasks(path: Path) -> bool:
     """Return whether tasks of a run drew random numbers, which were seeded by partition."""
-    return any(kind == "draws" for kind, *_ in read_results(path))
+    return any(each.kind == "draws" for each in read_results(path))
 
 
 def run_seconds(path: Path) -> float | None:
     """Return the seconds of a run, from the script's first line to its last; None of a run that was cut."""
-    return next((seconds for kind, _, seconds, _ in read_results(path) if kind == "end"), None)
+    return next((each.seconds for each in read_results(path) if each.kind == "end"), None)
 
 
 def validate(cpu: Path, gpu: Path, args: tuple[str, ...] = (), tolerance: Tolerance | None = None,
@@ -161,11 +161,25 @@ def validate(cpu: Path, gpu: Path, args: tuple[str, ...] = (), tolerance: Tolera
         ported = recorded_run(gpu, args, place, "gpu", samples=reference, timeout=timeout, traces=traces, jvm=jvm)
         found = validated(statement_results(reference), statement_results(again) if again else [],
                           statement_results(ported), tolerance or Tolerance())
+        if any(each.first for each in found.statements):
+            found = _nearer(found, cpu, args, place, reference, timeout, jvm)
         notes = (_DRAWS,) if draws else ()
         # The first run of a shared JVM starts it cold, and the others do not.
         runs = [run_seconds(each) for each in (reference, *([again] if again else []))]
         seconds = min([each for each in runs if each is not None], default=None)
         return replace(found, cpu_seconds=seconds, gpu_seconds=run_seconds(ported), notes=notes)
+
+
+def _nearer(found: Validation, cpu: Path, args: tuple[str, ...], folder: Path, reference: Path,
+            timeout: float | None, jvm: JvmGateway | None) -> Validation:
+    """Run the program once more, in wider floats, and say which of two differing runs is nearer to that one."""
+    try:
+        wide = recorded_run(cpu, args, folder, "wider", 0, reference, timeout, jvm=jvm, wider=True)
+    except ValidationError as error:
+        return with_nearer(found, [], f"with wider floats {error.message.partition(chr(10))[0]}")
+    if not any(each.kind == "wider" for each in read_results(wide)):
+        return with_nearer(found, [], "no float was seen in what the program makes by parallelize, or caches")
+    return with_nearer(found, statement_results(wide))
 
 
 @click.command("validate")

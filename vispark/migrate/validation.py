@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from typing import Any
 
@@ -12,8 +12,15 @@ import numpy as np
 
 from vispark.migrate.compare import DIFFERS, EQUAL, NOT_KNOWN, VERDICTS, Comparison, Tolerance, compare
 from vispark.migrate.digests import is_float
+from vispark.migrate.nearer import nearer
 from vispark.migrate.noise import is_noise
+from vispark.migrate.stored_results import StoredResult
+from vispark.migrate.verdicts import LABELS
 
+#: Bytes of a number in a file of results, at most.
+_NUMBER_BYTES = 128
+#: Passes of a statement that JSON has.
+SHOWN = 1000
 #: Function and target of a statement: the same in a program and its port, whatever their lines.
 Name = tuple[str, str]
 
@@ -29,7 +36,8 @@ class StatementResults:
     line : int
         In the source.
     values : tuple
-        One for each time that it ran.
+        One for each time that it ran: what lies in a file as a
+        :class:`~vispark.migrate.stored_results.StoredResult`, of which one at a time is read.
     seconds : tuple of float
         Since the start of the run, when each came.
     """
@@ -70,18 +78,30 @@ class StatementVerdict:
         return max((each.verdict for each in self.passes), key=VERDICTS.index, default=NOT_KNOWN)
 
     @property
+    def worst(self) -> float:
+        """The largest difference in all passes."""
+        return max((each.worst for each in self.passes), default=0.0)
+
+    @property
     def first(self) -> int | None:
         """Number of the first pass, from 1 on, that differs."""
         numbers = [number for number, each in enumerate(self.passes, 1) if each.verdict == DIFFERS]
         return numbers[0] if numbers else None
 
+    @property
+    def histogram(self) -> tuple[int, ...]:
+        """Floats of all passes by their distances in units in the last place."""
+        return tuple(map(sum, zip(*(each.histogram for each in self.passes), strict=True))) or (0,) * len(LABELS)
+
     def as_json(self) -> dict[str, Any]:
-        """Return the verdict as JSON has it."""
+        """Return the verdict as JSON has it; of very many passes the first ones, and the first that differs."""
+        shown = sorted({*range(min(len(self.passes), SHOWN)), *([self.first - 1] if self.first else [])})
         return {"target": self.reference.name[1], "function": self.reference.name[0], "cpu_line": self.reference.line,
                 "gpu_line": self.other.line, "cpu_passes": len(self.reference.values),
                 "gpu_passes": len(self.other.values), "verdict": self.verdict, "noise": _finite(self.noise),
-                "scale": self.scale or None, "first_pass_that_differs": self.first,
-                "passes": [each.as_json() for each in self.passes]}
+                "worst": _finite(self.worst), "scale": self.scale or None, "first_pass_that_differs": self.first,
+                "ulps": dict(zip(LABELS, self.histogram, strict=True)),
+                "passes": [{"pass": number + 1, **self.passes[number].as_json()} for number in shown]}
 
 
 @dataclass(frozen=True)
@@ -111,7 +131,7 @@ class Validation:
     def as_text(self) -> str:
         """Return the validation as the command prints it: the first pass that differs comes first."""
         lines = [self.verdict, *_first_difference(self.statements)]
-        lines += [_line(each) for each in self.statements]
+        lines += [line for each in self.statements for line in _lines(each)]
         lines += [f"  line {each.line}: {each.name[1]}: only on the CPU" for each in self.only_reference]
         lines += [f"  line {each.line}: {each.name[1]}: only on the GPU" for each in self.only_other]
         lines += [f"  {each}" for each in self.notes]
@@ -185,22 +205,59 @@ def validated(reference: Sequence[StatementResults], again: Sequence[StatementRe
 
 def _statement(reference: StatementResults, again: StatementResults | None, other: StatementResults,
                tolerance: Tolerance) -> StatementVerdict:
-    scales = list(scales_of(reference.values))
+    # Results are read twice: how noisy they are is known when all passes were seen.
     selves = [compare(one, two, scale=scale) for one, two, scale in zip(
-        reference.values, again.values, scales, strict=False)] if again else []
+        reference.values, again.values, scales_of(reference.values), strict=False)] if again else []
     noise = max((each.worst for each in selves), default=0.0)
     is_stable = again is None or (len(again.values) == len(reference.values) and all(map(is_noise, selves)))
     ordered = all(each.ordered for each in selves) and (is_stable or not again)
     limits = Tolerance(noise if is_stable else 0.0, tolerance.terms, tolerance.allow_narrower)
     passes = [compare(one, two, limits, ordered, scale) for one, two, scale in zip(
-        reference.values, other.values, scales, strict=False)]
+        reference.values, other.values, scales_of(reference.values), strict=False)]
     if not is_stable:
         why = "on the CPU it differs from itself when its partitions are dealt anew"
         passes = [each if each.verdict == EQUAL else Comparison(NOT_KNOWN, each.worst, why) for each in passes]
-    return StatementVerdict(reference, other, noise, tuple(passes), _fallen_from(reference.values, scales))
+    return StatementVerdict(reference, other, noise, tuple(passes), _fallen_from(reference.values))
 
 
-def scales_of(values: Sequence[Any]) -> Iterator[float]:
+def with_nearer(found: Validation, wide: Sequence[StatementResults], why_not: str = "") -> Validation:
+    """Say of each first difference which of the two runs is nearer to a run in wider floats.
+
+    Parameters
+    ----------
+    found : Validation
+    wide : sequence of StatementResults
+        The program on the CPU in wider floats.
+    why_not : str
+        Why there is no such run; empty where there is.
+
+    Examples
+    --------
+    >>> runs = [[StatementResults(("", "w"), 3, (value,))] for value in (np.float32(0.5), np.float32(0.75), 0.7)]
+    >>> with_nearer(validated(runs[0], [], runs[1], Tolerance()), runs[2]).statements[0].passes[0].nearer
+    'the GPU'
+    """
+    pairs = aligned([each.reference for each in found.statements], wide)
+    partners = {id(one): two for one, two in pairs if one is not None and two is not None}
+    return replace(found, statements=tuple(
+        _with_nearer(each, partners.get(id(each.reference)), why_not) for each in found.statements))
+
+
+def _with_nearer(statement: StatementVerdict, wide: StatementResults | None, why_not: str) -> StatementVerdict:
+    if statement.first is None:
+        return statement
+    number = statement.first - 1
+    difference = statement.passes[number]
+    if why_not or wide is None or number >= len(wide.values):
+        said = f"not known: {why_not or 'the run in wider floats has no such pass'}"
+    else:
+        said = nearer(difference, statement.reference.values[number], statement.other.values[number],
+                      wide.values[number])
+    passes = [*statement.passes[:number], replace(difference, nearer=said), *statement.passes[number + 1:]]
+    return replace(statement, passes=tuple(passes))
+
+
+def scales_of(values: Iterable[Any]) -> Iterator[float]:
     """Yield, for each pass, the largest value that a number had in the passes before it; 0 where it is no float.
 
     A number that falls to 0, as the distance between the centres of two passes, is what is left of larger ones that
@@ -213,16 +270,23 @@ def scales_of(values: Sequence[Any]) -> Iterator[float]:
     """
     largest = 0.0
     for value in values:
-        is_number = is_float(value) and np.ndim(value) == 0
-        yield largest if is_number else 0.0
-        if is_number and math.isfinite(abs(value)):
-            largest = max(largest, float(abs(value)))
+        number = _number(value)
+        yield largest if number is not None else 0.0
+        if number is not None and math.isfinite(number):
+            largest = max(largest, number)
 
 
-def _fallen_from(values: Sequence[Any], scales: Sequence[float]) -> float:
+def _number(value: Any) -> float | None:
+    """Return the size of a result that is one float; None of all others, of which nothing is read."""
+    if isinstance(value, StoredResult):
+        value = value.value() if value.form == "value" and value.size <= _NUMBER_BYTES else None
+    return float(abs(value)) if is_float(value) and np.ndim(value) == 0 else None
+
+
+def _fallen_from(values: Sequence[Any]) -> float:
     """Return the largest of the scales that are above their pass's value; 0 where none is."""
-    return max((scale for value, scale in zip(values, scales, strict=True) if scale and scale > abs(value)),
-               default=0.0)
+    sizes = ((_number(value), scale) for value, scale in zip(values, scales_of(values), strict=True))
+    return max((scale for size, scale in sizes if size is not None and scale > size), default=0.0)
 
 
 def _first_difference(statements: Sequence[StatementVerdict]) -> list[str]:
@@ -230,24 +294,40 @@ def _first_difference(statements: Sequence[StatementVerdict]) -> list[str]:
     found = [(each.first, each) for each in statements if each.first is not None]
     if not found:
         return []
-    number, statement = min(found, key=lambda item: item[0])
+    # What is left at the end comes behind all passes.
+    number, statement = min(found, key=lambda item: (not item[1].reference.line, item[0]))
     one = statement.passes[number - 1]
-    return [f"  first: pass {number}, line {statement.reference.line} ({statement.other.line}), "
+    return [f"  first: pass {number}, {_place(statement)}, "
             f"{statement.reference.name[1]}: {one.place or 'the value'}: {one.why}: {one.as_json()['reference']!r} and "
-            f"{one.as_json()['other']!r}"]
+            f"{one.as_json()['other']!r}", *([f"    nearer to float64: {one.nearer}"] if one.nearer else [])]
 
 
-def _line(statement: StatementVerdict) -> str:
-    reference, other = statement.reference, statement.other
-    worst = max((each.worst for each in statement.passes), default=0.0)
-    where = f"line {reference.line} ({other.line})" if reference.line else "at the end"
+def _place(statement: StatementVerdict) -> str:
+    return f"line {statement.reference.line} ({statement.other.line})" if statement.reference.line else "at the end"
+
+
+def _lines(statement: StatementVerdict) -> list[str]:
+    reference, other, worst = statement.reference, statement.other, statement.worst
     counts = f"{len(reference.values)} passes" if len(reference.values) != 1 else "once"
     if len(reference.values) != len(other.values):
         counts = f"{len(reference.values)} passes and {len(other.values)}"
-    said = f"  {where}: {reference.name[1]}: {counts}: {statement.verdict}"
+    said = f"  {_place(statement)}: {reference.name[1]}: {counts}: {statement.verdict}"
     scaled = f" of its largest value, {statement.scale:.3g}" if statement.scale else ""
     why = next((each.why for each in statement.passes if each.verdict == NOT_KNOWN), "")
-    return said + (f": {why}" if why else f", worst {worst:.1e}{scaled}, noise {statement.noise:.1e}" if worst else "")
+    line = said + (f": {why}" if why else f", worst {worst:.1e}{scaled}, noise {statement.noise:.1e}" if worst else "")
+    apart = ulps_text(statement.histogram)
+    return [line, *([f"    ulps apart: {apart}"] if worst and apart else [])]
+
+
+def ulps_text(counts: Sequence[int]) -> str:
+    """Return a histogram of distances in units in the last place, without its empty bins.
+
+    Examples
+    --------
+    >>> ulps_text((1200, 3, 0, 1, 0, 0, 0))
+    '0: 1,200; 1: 3; 4-15: 1'
+    """
+    return "; ".join(f"{label}: {count:,}" for label, count in zip(LABELS, counts, strict=True) if count)
 
 
 def _finite(value: float) -> float | None:
