@@ -49,7 +49,11 @@ class PublicProgram:
     separator, labels : str and bool
         Between its numbers; whether the last column is -1 or 1.
     changes : list of [before, after]
-        Constants of it that are others when it runs, as thousands of passes.
+        Constants of it that are others when it runs, as thousands of passes, or paths and masters of its author's.
+    commit : str
+        Of the repository, where it was read.
+    named : str
+        The file of numbers, where the program takes something from its name.
     """
 
     repository: str
@@ -60,6 +64,8 @@ class PublicProgram:
     separator: str = " "
     labels: bool = False
     changes: list[list[str]] = field(default_factory=list)
+    commit: str = ""
+    named: str = "data.txt"
 
     def path(self, clones: Path) -> Path:
         """Return its path below a folder of clones."""
@@ -85,7 +91,7 @@ class PublicProgram:
         for before, after in self.changes:
             if before not in text:
                 raise ValueError(f"{path} has no {before!r}")
-            text = text.replace(before, after)
+            text = text.replace(before, after.replace("{data}", str(folder / self.named)))
         copy = folder / path.name
         copy.write_text(text, encoding="utf-8")
         return copy
@@ -130,7 +136,7 @@ def row(program: PublicProgram, clones: Path, noise: bool = True, timeout: float
         if program.arguments is None:
             return f"| *{name}* | {said(qualify_source(SourceProgram.read(path)))} | | | | | |", []
         with tempfile.TemporaryDirectory(prefix="vispark-public-") as folder:
-            data = Path(folder) / "data.txt"
+            data = Path(folder) / program.named
             program.data(data)
             if program.changes:
                 path = program.changed(path, Path(folder))
