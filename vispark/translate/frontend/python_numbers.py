@@ -8,13 +8,19 @@ bits are seen in the data only, and are not looked for.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from vispark._utils.lazy import LazyModule
 from vispark.translate.ir import nodes
 from vispark.translate.ir.nodes import Definition, Expression, Function
 from vispark.translate.language import composed
-from vispark.translate.language.library import COMPARISONS, TYPES
+
+if TYPE_CHECKING:
+    from vispark.translate.language import library
+else:
+    library = LazyModule("vispark.translate.language.library")
 
 #: What a factor or a term of Python's keeps its type beside.
 _WIDE = frozenset(["bool", "int64", "float64", "complex128"])
@@ -72,7 +78,7 @@ class _Reading:
                     yield from self._operation(node, known)
                 case nodes.Compare(first, operators, others):
                     for left, operator, right in zip((first, *others), operators, others, strict=False):
-                        if operator in COMPARISONS:
+                        if operator in library.COMPARISONS:
                             yield from self._beside(left, right, known, _COMPARED)
                 case nodes.Call(nodes.Called(inner), arguments, keywords):
                     yield from self._called(inner, arguments, dict(keywords), known)
@@ -139,7 +145,7 @@ class _Reading:
             case nodes.Local(name) if name in self.named:
                 return name, self.named[name], False
             case nodes.Call(nodes.Library(function), (argument,), ()) \
-                    if (dtype := function.removeprefix("numpy.")) in TYPES and (value := _literal(argument)):
+                    if (dtype := function.removeprefix("numpy.")) in library.TYPES and (value := _literal(argument)):
                 return f"np.{dtype}({value})", np.dtype(dtype).name, False
         return "", "", False
 
