@@ -11,6 +11,7 @@ are of those of a pass over points that all fit and of the copies: on ``host``, 
 
 from __future__ import annotations
 
+import math
 import os
 import statistics
 import time
@@ -120,10 +121,10 @@ def main(device: str, size: str, partitions: int, count: int, cores: int, stream
                 taken, spent, weights, held = passes(sc, rows, partitions, count)
             seconds, streamed = statistics.median(taken), held.host_bytes
             resident, alone, expected = resident or seconds, alone or spent, expected or weights
-            floor = max(streamed / rate, resident)
+            floor, both = max(streamed / rate, resident), alone + streamed / of_processors
             print(f"{ratio or 'all'!s:>5}: {held.memory[0].used:>13,} bytes on the device, {streamed:>13,} streamed; "
                   f"a pass {1e3 * seconds:8.2f} ms, {seconds / floor:5.2f} of its floor of {1e3 * floor:8.2f} ms; "
-                  f"processors {1e3 * spent:8.2f} ms, {spent / (alone + streamed / of_processors):5.2f} of both; "
+                  f"processors {1e3 * spent:8.2f} ms, {spent / both if both else math.nan:5.2f} of both; "
                   f"the same bits: {'yes' if weights == expected else 'NO'}")
 
 
