@@ -20,8 +20,8 @@ from vispark.translate.language import library
 _LOOSE, _NEAR, _ZERO, _PARTS = Equal(units=8), Equal(units=2), Equal(zero=True), Equal(parts=4)
 _PROMOTED = Equal(promoted=True)
 #: A complex power is exp(b log(a)), by NumPy in single precision where its operands are, and loses by the size of the
-#: exponent, of which the logarithm alone can be 708.
-_POWER = Equal(units=8, parts=1024)
+#: exponent: the logarithm can be 708, b 2.5, and both sides round it.
+_POWER = Equal(units=8, parts=4096)
 #: Half precision is rounded from what single precision gives; NumPy's powers and remainders go the same way.
 _EXACT_C = ("sqrt", "fabs", "copysign", "fmod")
 
