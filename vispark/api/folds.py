@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -70,38 +70,56 @@ def reduce(vrdd: RecordedRDD, f: Callable[[Any, Any], Any], dtype: Any = None) -
     >>> rows.reduce(lambda a, b: a + b, dtype=np.float64).tolist()
     [1.0000000009313226, 3.0]
     """
-    double = check_double("reduce", dtype)
+    record, spec = _reduced(vrdd, f, check_double("reduce", dtype))
+    return _in_order(vrdd, f) if _has_zero(spec, record) else record
 
+
+def reduce_in_any_order(vrdd: RecordedRDD, f: Callable[[Any, Any], Any]) -> Any:
+    """Fold all records into one as :meth:`reduce` does; of 0.0 and -0.0, which are equal, either may be left."""
+    return _reduced(vrdd, f, False)[0]
+
+
+def _reduced(vrdd: RecordedRDD, f: Callable[[Any, Any], Any], double: bool) -> tuple[Any, FoldSpec | str]:
+    """Return the fold of all records, and by what it was folded in any order; ``""`` where it was in theirs."""
     def spark() -> Any:
         return widened(vrdd._spark("reduce", DoublePrecisionFold(f))) if double else vrdd._spark("reduce", f)
 
     spec = fold_of(f)
     if isinstance(spec, str) and not double:
         joined = _joined(vrdd, "reduce", f, spec)
-        return spark() if joined is None else joined[0]
+        return spark() if joined is None else joined[0], ""
     request: Reduce | str = spec if isinstance(spec, str) else reduce_by(spec, double)
     found = folded(vrdd, request, "reduce")
-    if found is None:
-        return spark()
-    record = finish(*found, spark)
-    return _in_order(vrdd, f, spark) if _has_zero(spec, record) else record
+    return (spark(), "") if found is None else (finish(*found, spark), spec)
 
 
 def _has_zero(spec: FoldSpec | str, record: Any) -> bool:
     """Return whether a fold gives a zero by comparing: 0.0 and -0.0 are equal, and their order says which is left."""
+    if isinstance(spec, str):
+        return False
+    parts = tuple(_parts(record))
+    # A record by name has one leaf for several fields.
+    chosen = [leaf.kind == "choice" for leaf in spec.leaves]
+    are_chosen = chosen if len(chosen) == len(parts) else [any(chosen)] * len(parts)
+    return any(is_chosen and isinstance(part, float | np.floating) and part == 0
+               for is_chosen, part in zip(are_chosen, parts, strict=True))
+
+
+def _parts(record: Any) -> Iterator[Any]:
     if isinstance(record, tuple):
-        return any(_has_zero(spec, each) for each in record)
-    return isinstance(record, float | np.floating) and record == 0 and not isinstance(spec, str) \
-        and any(leaf.kind == "choice" for leaf in spec.leaves)
+        for each in record:
+            yield from _parts(each)
+    else:
+        yield record
 
 
-def _in_order(vrdd: RecordedRDD, f: Callable[[Any, Any], Any], spark: Callable[[], Any]) -> Any:
+def _in_order(vrdd: RecordedRDD, f: Callable[[Any, Any], Any]) -> Any:
     """Return the fold of records that are joined in their order: few in the driver, many in the workers."""
     def both(a, b):     # type: ignore[no-untyped-def]
         return f(a, b)
 
     found = "" if vrdd._is_few() else joined(vrdd, "reduce", both)
-    return spark() if isinstance(found, str) else found[0]
+    return vrdd._spark("reduce", f) if isinstance(found, str) else found[0]
 
 
 def _joined(vrdd: RecordedRDD, action: str, f: Callable[[Any, Any], Any], reason: str) -> tuple[Any] | None:

@@ -28,7 +28,7 @@ def nearer(difference: Comparison, reference: Any, other: Any, wide: Any) -> str
 
     Examples
     --------
-    >>> one, two, wide = 0.1 + 0.2, 0.3, np.longdouble(0.1) + np.longdouble(0.2)
+    >>> one, two, wide = 1 / 3, float(np.float32(1 / 3)), 1 / np.longdouble(3)
     >>> nearer(compare(one, two, Tolerance(terms=1)), one, two, wide)
     'the CPU'
     """

@@ -159,7 +159,7 @@ class ClusteringEvaluator(DeviceEvaluator, evaluation.ClusteringEvaluator):
     >>> rows = [(Vectors.dense(x), int(x > 5)) for x in (0.0, 1.0, 9.0, 10.0)]
     >>> df = SparkSession(sc).createDataFrame(rows, ["features", "prediction"])
     >>> round(ClusteringEvaluator().evaluate(df), 6)
-    0.987616
+    0.987579
     """
 
     def _columns(self) -> dict[str, str]:

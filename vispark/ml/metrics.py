@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from vispark.api import folds
 from vispark.api.vrdd import VRDD
 from vispark.ml.base import Unsuited
 from vispark.ml.moments import totals
@@ -191,7 +192,7 @@ def confusion_of(points: VRDD, beta: float) -> Confusion:
 
 def _reduced(records: VRDD) -> Any:
     try:
-        return records.reduce(_most)
+        return folds.reduce_in_any_order(records, _most)
     except ValueError as error:
         if "empty" not in str(error):
             raise
