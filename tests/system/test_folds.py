@@ -638,3 +638,10 @@ def test_of_zeros_of_both_signs_the_one_that_python_keeps_is_left(sc: SparkConte
 
 def later(a, b):
     return a if a < b else b
+
+
+def test_the_size_of_the_least_int_is_pythons(sc):
+    records = [-2**63, *range(2000)]
+    held = sc.parallelize(records, 2).cache("GPU")
+    assert held.max(key=abs) == held.reduce(lambda a, b: a if abs(a) > abs(b) else b) == -2**63
+    assert held.aggregate(0, lambda t, x: max(t, abs(x)), max) == 2**63

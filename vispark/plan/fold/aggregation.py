@@ -264,7 +264,7 @@ def risks(definition: Definition) -> tuple[bool, bool]:
                 calculates = True
                 divides |= operator not in _ARITHMETIC
             case nodes.Call(nodes.Library(name)):
-                calculates |= name not in ("abs", "min", "max", "len", "float", "bool")
+                calculates |= name not in ("min", "max", "len", "float", "bool")
                 divides |= name not in _CALLED and not name.startswith("numpy.")
             case nodes.Unary("-"):
                 calculates = True
