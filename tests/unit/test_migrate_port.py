@@ -42,12 +42,33 @@ LOOP = "for i in b:\n    w -= data.map(lambda x: x * w).reduce(lambda a, b: a + 
     ("data = sc.parallelize(a).persist(StorageLevel.DISK_ONLY)\n", ['data = sc.parallelize(a).cache("GPU")']),
     ("data = sc.parallelize(a)\ndata.cache()\n", ['data = data.cache("GPU")']),
     ("data = sc.parallelize(a)\ndata.cache().first()\n", ['data = data.cache("GPU")', "data.first()"]),
+    ("data = sc.parallelize(a)\nn = data.cache().count()\n", ['data = data.cache("GPU")', "n = data.count()"]),
+    ("data = sc.parallelize(a)\nn = 1; data.cache().count()\n", ['n = 1; data = data.cache("GPU"); data.count()']),
+    ("data = sc.parallelize(a)\nif data.cache().count():\n    print(1)\n",
+     ['data = data.cache("GPU")', "if data.count():"]),
+    ("data = sc.parallelize(a)\nwith x:\n    print(data.persist(s).count())\n",
+     ['data = data.cache("GPU")', "print(data.count())"]),
+    ("data = sc.parallelize(a)\nkept = data.cache()\n", ['data = data.cache("GPU")', "kept = data"]),
     ("data = sc.parallelize(a)\\\n    .cache( )  # kept\n", ['.cache("GPU")  # kept']),
     ("é = 'ü'; data = sc.parallelize(é).cache()\n", ["é = 'ü'; data = sc.parallelize(é).cache(\"GPU\")"]),
 ])
 def test_ways_to_cache(before: str, wanted: list[str]):
     assert _changed(before + LOOP) == ["import vispark", *wanted,
                                        "w -= data.vmap(lambda x: x * w).reduce(lambda a, b: a + b)"]
+
+
+@pytest.mark.parametrize(("before", "why"), [
+    ("def warm(x):\n    x.cache().count()\ndata = sc.parallelize(a)\nwarm(data)\n", "cache it there"),
+    ("data = sc.parallelize(a)\ndef warm():\n    data.cache().count()\nwarm()\n", "cache it there"),
+    ("data = sc.parallelize(a)\nif b:\n    pass\nelif data.cache().count():\n    pass\n", "before the statement"),
+])
+def test_a_cache_for_its_effect_that_no_name_can_have(before: str, why: str):
+    assert why in _port(before + LOOP).refused[0]
+
+
+def test_a_cache_for_its_effect_in_a_function_that_returns_its_parameter():
+    before = "def warm(x):\n    x.cache().count()\n    return x\ndata = warm(sc.parallelize(a))\n"
+    assert _changed(before + LOOP)[1:3] == ['x = x.cache("GPU")', "x.count()"]
 
 
 @pytest.mark.parametrize(("before", "line"), [

@@ -173,3 +173,9 @@ def test_a_parameter_that_is_assigned_is_what_callers_give_until_then():
             "fit(sc.parallelize(a), 1.0)\n")
     loop, = qualify_source(SourceProgram("job.py", text)).loops
     assert [each.verdict for each in loop.advice] == ["cache", "vmap", "fold", "stays"]
+
+
+def test_a_text_that_a_path_reads_is_no_rdd():
+    text = "for path in paths:\n    n = path.read_text().count()\n    m = vispark.read_text(sc, path).count()\n"
+    assert [(call.method, call.line) for call in SourceProgram("job.py", text).calls] == [
+        ("read_text", 3), ("count", 3)]

@@ -172,7 +172,7 @@ class _Porter:
             self._unshared(loop, base)
         before, edits = self._taken_apart({*kept, *bases}, calls, bases)
         for each in kept:
-            edits += self._cache(each, before)
+            edits += self._cache(each, calls, before)
         edits += self._reading(verdicts)
         for call in calls:
             edits += self._call(call, verdicts[call], kept[0], bases)
@@ -180,10 +180,14 @@ class _Porter:
 
     def _also_kept(self, kept: list[RddCall], calls: list[RddCall]) -> list[RddCall]:
         """Return the further caches of RDDs that functions of the loop are called with, in the loop or elsewhere."""
-        given = {maker for call in calls if isinstance(on := call.attribute.value, ast.Name)
-                 and self.program.is_parameter(on) for maker in self.program.makers(on)} - set(calls)
+        given = self._given(calls)
         return [call for call in self.program.calls if call not in kept and call.method in ("cache", "persist")
                 and (call in given or self.program.before(call) in given - set(kept))]
+
+    def _given(self, calls: list[RddCall]) -> set[RddCall]:
+        """Return the calls that make the RDDs which functions of a loop are called with."""
+        return {maker for call in calls if isinstance(on := call.attribute.value, ast.Name)
+                and self.program.is_parameter(on) for maker in self.program.makers(on)} - set(calls)
 
     def _alike(self, kept: list[RddCall]) -> None:
         """Stop where functions of the loop go over several cached RDDs that are not known to hold records of one kind.
@@ -200,9 +204,19 @@ class _Porter:
     def _base(self, kept: RddCall, calls: list[RddCall]) -> RddCall:
         """Return the call that makes what the loop goes over: where caching is for its effect, the one before it."""
         before = self.program.before(kept)
-        if before is None or any(kept in self.program.upstream(call) for call in calls):
+        if before is None or kept in self._given(calls) or any(kept in self.program.upstream(call) for call in calls):
             return kept
         return before
+
+    def _is_bound_for(self, name: ast.Name, calls: list[RddCall]) -> bool:
+        """Return whether what is assigned to a name beside it is what the loop goes over then."""
+        scope = self.program.scope_of(name)
+        if isinstance(scope, ast.Module):
+            return True
+        if not self.program.is_parameter(name):
+            return bool(self.program.is_assigned(name))
+        return any(call.scope is scope for call in calls) or any(
+            isinstance(each, ast.Name) and each.id == name.id for each in self.program.returned(scope))
 
     def _unshared(self, loop: ast.For | ast.While, kept: RddCall) -> None:
         """Stop where another loop goes over the same RDD and cannot be ported."""
@@ -279,27 +293,36 @@ class _Porter:
             if is_here and not any("#" in self.text.between(each.start, each.end) for each in edits):
                 yield from edits
 
-    def _cache(self, call: RddCall, before: str = "") -> Iterator[Edit]:
-        start = self._name(call)
-        statement = self.program.parent(call.node)
-        on = call.attribute.value
-        effect = statement if isinstance(statement, ast.Expr) else None
-        if isinstance(statement, ast.Attribute):
-            # X.cache().first(), for the effect on X.
-            above = self.program.parent(statement)
-            outer = self.program.parent(above) if above is not None else None
-            if is_place(on) and isinstance(outer, ast.Expr):
-                indent, name = " " * outer.col_offset, ast.unparse(on)
-                start = self.text.start(outer)
-                yield Edit(start, start, f'{name} = {name}{before}.cache("GPU")\n{indent}')
-                yield Edit(self.text.end(on), self.text.end(call.node), "")
-                return
-        if effect is not None:
-            if not is_place(on):
-                raise self._stop(call, f"the result of {call.method} goes nowhere, and cache(\"GPU\") "
-                                 "gives an RDD of its own; decide what is to have it")
-            yield Edit(self.text.start(effect), self.text.start(effect), f"{ast.unparse(on)} = ")
-        yield Edit(start, self.text.end(call.node), f'{before}.cache("GPU")'.removeprefix("."))
+    def _cache(self, call: RddCall, calls: list[RddCall], before: str = "") -> Iterator[Edit]:
+        """Yield the edits that cache on the device, where caching is for its effect into a name of what the loop goes
+        over.
+        """
+        kept = f'{before}.cache("GPU")'
+        if self._base(call, calls) is call:
+            yield Edit(self._name(call), self.text.end(call.node), kept.removeprefix("."))
+            return
+        on, statement = call.attribute.value, next(each for each in self.program.around(call.node)
+                                                   if isinstance(each, ast.stmt))
+        if not is_place(on):
+            raise self._stop(call, f"the result of {call.method} goes nowhere, and cache(\"GPU\") gives an RDD of its "
+                             "own; decide what is to have it")
+        if isinstance(on, ast.Name) and not self._is_bound_for(on, calls):
+            raise self._stop(call, f"cache(\"GPU\") gives an RDD of its own, which {on.id} is to be where the loop is; "
+                             "cache it there")
+        name, start = ast.unparse(on), self.text.start(statement)
+        if isinstance(statement, ast.Expr) and statement.value is call.node:
+            yield Edit(start, start, f"{name} = ")
+            yield Edit(self._name(call), self.text.end(call.node), kept.removeprefix("."))
+            return
+        line = self.text.offset(statement.lineno, 0)
+        is_first = not self.text.between(line, start).strip()
+        if isinstance(statement, ast.If | ast.While | ast.For | ast.With | ast.Try) and not (
+                is_first and self.text.between(start, start + 4) != "elif"):
+            raise self._stop(call, f"cache(\"GPU\") gives an RDD of its own; write {name} = {name}.cache() before the "
+                             "statement")
+        between = "\n" + self.text.between(line, start) if is_first else "; "
+        yield Edit(start, start, f"{name} = {name}{kept}{between}")
+        yield Edit(self.text.end(on), self.text.end(call.node), "")
 
     def _call(self, call: RddCall, advice: Advice, kept: RddCall, bases: set[RddCall]) -> Iterator[Edit]:
         if advice.verdict == "vmap":

@@ -217,7 +217,7 @@ class SourceProgram:
             return False
         method, on = node.func.attr, node.func.value
         if method in SOURCES:
-            return True
+            return method != "read_text" or self.kind(on) == "vispark"
         if method not in TRANSFORMATIONS | ACTIONS:
             return method == "range" and self.kind(on) == "context"
         return self.kind(on) == "rdd" or (method in UNMISTAKABLE and self.kind(on) == "unknown")
@@ -237,7 +237,9 @@ class SourceProgram:
     # -- what an expression is ----------------------------------------------------------------------------------------
 
     def kind(self, node: ast.AST) -> str:
-        """Return the kind of an expression: "rdd", "frame", "context", "session", "reader", "local" or "unknown"."""
+        """Return the kind of an expression: "rdd", "frame", "context", "session", "reader", "vispark", "local" or
+        "unknown".
+        """
         if node not in self._kinds:
             self._kinds[node] = "unknown"      # for those that depend on themselves
             self._kinds[node] = self._kind(node)
@@ -259,6 +261,8 @@ class SourceProgram:
                 return self._any(self.members.values_of(node))
             case ast.Call(func=ast.Name(id="SparkContext")):
                 return "context"
+            case ast.Name(id="vispark"):
+                return "vispark"
             case ast.Name():
                 return self._any(self.values_of(node)) if node.id not in ("sc", "spark") or self.values_of(node) else \
                     {"sc": "context", "spark": "session"}[node.id]
@@ -287,7 +291,8 @@ class SourceProgram:
 
     @staticmethod
     def _kind_of_result(on: str, method: str) -> str:
-        if method in SOURCES:
+        # A pathlib.Path has a read_text, too.
+        if method in SOURCES and (method != "read_text" or on == "vispark"):
             return "rdd"
         if method == "getOrCreate":
             return "session" if on != "context" else on
@@ -304,7 +309,7 @@ class SourceProgram:
                 "frame" if method in ("createDataFrame", "sql", "table", "range") else "unknown"
         return "unknown"
 
-    def returned(self, function: ast.FunctionDef) -> list[ast.expr]:
+    def returned(self, function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast.expr]:
         """Return the expressions that a function returns."""
         return [each.value for each in ast.walk(function) if isinstance(each, ast.Return) and each.value is not None
                 and self.scope_of(each) is function]
@@ -361,10 +366,13 @@ class SourceProgram:
                  and any(isinstance(each, ast.For | ast.While) and each in around for each in self.around(statement))]
         return [*found, *later]
 
+    def is_assigned(self, name: ast.Name) -> bool:
+        """Return whether something is assigned to a name in its own scope."""
+        return (self.scope_of(name), name.id) in self._assigned
+
     def is_parameter(self, name: ast.Name) -> bool:
         """Return whether a name is a parameter of its function that nothing is assigned to."""
-        scope = self.scope_of(name)
-        return (scope, name.id) not in self._assigned and bool(self._given(scope, name.id))
+        return not self.is_assigned(name) and bool(self._given(self.scope_of(name), name.id))
 
     def _given(self, scope: Scope, name: str) -> list[ast.expr]:
         """Return the arguments that calls in the file give for a parameter."""
