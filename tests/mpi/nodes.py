@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import json
 import os
 import re
 import secrets
@@ -52,6 +53,7 @@ from gpu_worker.protocol.messages import (
 )
 from gpu_worker.protocol.payload import Data, Payload, aligned, results
 from gpu_worker.protocol.plans import sealed
+from gpu_worker.system.paths import DISCOVERY_SCRIPT
 from tests import leaks
 from tests.system.worker_tools import hello, stop_worker
 from tests.unit.grids import Case
@@ -61,14 +63,18 @@ SECONDS = 60.0
 
 #: Of the sessions.
 DEVICE = os.environ.get("VISPARK_TEST_DEVICE", "host")
+#: Of which the nodes take turns to have one, so that cells go from one GPU to another where there are several.
+GPUS = json.loads(subprocess.run(["sh", DISCOVERY_SCRIPT], capture_output=True, text=True, check=True).stdout
+                  )["addresses"] if DEVICE == "cuda" else []
 
 
 @dataclass
 class Node:
-    """A worker; its daemon is started through the command ``within``."""
+    """A worker; its daemon is started through the command ``within``, and its sessions have ``gpu``, or all devices."""
 
     path: Path
     within: tuple[str, ...] = ()
+    gpu: str = ""
 
     def start(self, *options: str) -> None:
         """Start its daemon."""
@@ -78,7 +84,10 @@ class Node:
         assert made.returncode == 0, made.stderr
 
     def connect(self, session: str, device: str = DEVICE) -> Client:
-        return connect(hello(session, device=device), runtime_dir=str(self.path), timeout=SECONDS)
+        greeting = hello(session, device=device)
+        if self.gpu:
+            greeting = replace(greeting, gpus=(self.gpu,), options=replace(greeting.options, scheduled=True))
+        return connect(greeting, runtime_dir=str(self.path), timeout=SECONDS)
 
     def logs(self) -> str:
         return "\n".join(f"==> {path}\n{path.read_text()}" for path in sorted(self.path.glob("*.log")))
@@ -88,7 +97,8 @@ class Node:
 def nodes(base: Path, count: int, hosts: Sequence[Sequence[str]] | None = None,
           within: Sequence[tuple[str, ...]] | None = None) -> Iterator[list[Node]]:
     """Workers whose daemons know each other, unless ``hosts`` says what each is started with, and ``within`` where."""
-    found = [Node(base / str(number), within[number] if within else ()) for number in range(count)]
+    found = [Node(base / str(number), within[number] if within else (), GPUS[number % len(GPUS)] if GPUS else "")
+             for number in range(count)]
     try:
         for number, node in enumerate(found):
             others = ",".join(str(other.path) for other in found if other is not node)
