@@ -8,6 +8,9 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
+
+from pyspark import RDD
 
 import vispark
 
@@ -137,6 +140,16 @@ def _repeats(case: Case, warm_up: int) -> int:
     for _ in range(warm_up):
         seconds = _sample(case, 1)
     return max(1, math.ceil(SAMPLE_SECONDS / max(seconds, 1e-6))) if case.repeat else 1
+
+
+def load_seconds(records: RDD[Any]) -> float:
+    """Return the seconds of a load into the workers, which hold none of it then; for cases that time themselves."""
+    held = records.cache("GPU")
+    start = time.perf_counter()
+    held.count()
+    seconds = time.perf_counter() - start
+    held.unpersist()
+    return seconds
 
 
 def _sample(case: Case, repeats: int) -> float:

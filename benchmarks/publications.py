@@ -16,7 +16,7 @@ import numpy as np
 from pyspark import RDD, SparkContext
 
 import vispark
-from benchmarks.measure import Case, interleave
+from benchmarks.measure import Case, interleave, load_seconds
 from benchmarks.results import Group
 from benchmarks.session import context
 
@@ -50,7 +50,7 @@ def run(sc: SparkContext, device: str, nbytes: int, samples: int, done: Callable
         cases = [Case(ATTACH, lambda: _attached(sc), repeat=False, times_itself=True),
                  Case(OWNER, asked, nbytes, repeat=False, times_itself=True),
                  Case(FOLD, lambda: fold(reader), nbytes, (OWNER,), repeat=False, times_itself=True),
-                 Case(STORED, lambda: _loaded(stored.map(lambda row: row)), nbytes, (ATTACH,), repeat=False,
+                 Case(STORED, lambda: load_seconds(stored.map(lambda row: row)), nbytes, (ATTACH,), repeat=False,
                       times_itself=True)]
         group.series = interleave(cases, samples, done=done)
         reader.unpersist(), stored.unpersist()
@@ -74,15 +74,6 @@ def _attached(sc: SparkContext) -> float:
     start = time.perf_counter()
     vispark.attach(sc, NAME)
     return time.perf_counter() - start
-
-
-def _loaded(records: RDD[np.ndarray]) -> float:
-    held = records.cache("GPU")
-    start = time.perf_counter()
-    held.count()
-    seconds = time.perf_counter() - start
-    held.unpersist()
-    return seconds
 
 
 @click.command(help=__doc__)

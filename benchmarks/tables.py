@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pyspark import RDD, SparkContext
+from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 
 import vispark
-from benchmarks.measure import Case, interleave
+from benchmarks.measure import Case, interleave, load_seconds
 from benchmarks.results import Group
 from vispark.data.tables.arrow import pa
 
@@ -59,10 +58,10 @@ def _frames(sc: SparkContext, count: int, samples: int, about: dict[str, Any], d
                                          == held.toDF(SCHEMA).selectExpr("sum(double(x0))").first()[0])}
     assert group.checks["sum"]["equal"], "the ways give different sums"
     moved = count * ROW_BYTES
-    cases = [Case(f'{ARROW}, cache("GPU")', lambda: _cached(vispark.from_dataframe(frame, dtype="float32")), moved,
+    cases = [Case(f'{ARROW}, cache("GPU")', lambda: load_seconds(vispark.from_dataframe(frame, dtype="float32")), moved,
                   repeat=False, times_itself=True),
-             Case(f'{ROWS}, cache("GPU")', lambda: _cached(frame.rdd.map(_row)), moved, (f'{ARROW}, cache("GPU")',),
-                  repeat=False, times_itself=True),
+             Case(f'{ROWS}, cache("GPU")', lambda: load_seconds(frame.rdd.map(_row)), moved,
+                  (f'{ARROW}, cache("GPU")',), repeat=False, times_itself=True),
              Case(TO_DF, lambda: _consumed(held.toDF(SCHEMA)), moved, repeat=False),
              Case(BY_ROWS, lambda: _consumed(held.recv().map(_numbers).toDF(DOUBLES)), moved, (TO_DF,), repeat=False),
              Case(CREATE, lambda: _consumed(session.createDataFrame(plain, SCHEMA)), moved, (TO_DF,), repeat=False)]
@@ -85,10 +84,10 @@ def _files(sc: SparkContext, directory: Path, count: int, samples: int, about: d
     cases = [Case(DECODED, lambda: decode(path), moved),
              Case(f"a job: {OURS}", lambda: vispark.read_parquet(sc, path, dtype="float32", blocks=True).map(len).sum(),
                   moved, (DECODED,), repeat=False),
-             Case(f'{OURS}, cache("GPU")', lambda: _cached(vispark.read_parquet(sc, path, dtype="float32")), moved,
+             Case(f'{OURS}, cache("GPU")', lambda: load_seconds(vispark.read_parquet(sc, path, dtype="float32")), moved,
                   (DECODED,), repeat=False, times_itself=True),
              Case(f'{SPARKS}, cache("GPU")',
-                  lambda: _cached(vispark.from_dataframe(read.parquet(path), dtype="float32")), moved,
+                  lambda: load_seconds(vispark.from_dataframe(read.parquet(path), dtype="float32")), moved,
                   (f'{OURS}, cache("GPU")',), repeat=False, times_itself=True)]
     group.series = interleave(cases, samples, done=done)
     return group
@@ -120,9 +119,9 @@ def _others(sc: SparkContext, directory: Path, count: int, samples: int, about: 
         moved = count * ROW_BYTES
         group.series = interleave([
             Case(f"{DECODED}: {name}", decoded, moved),
-            Case(mine, lambda ours=ours: _cached(ours()), moved, (f"{DECODED}: {name}",), repeat=False,
+            Case(mine, lambda ours=ours: load_seconds(ours()), moved, (f"{DECODED}: {name}",), repeat=False,
                  times_itself=True),
-            Case(spark, lambda theirs=theirs: _cached(vispark.from_dataframe(theirs(), dtype="float32")), moved,
+            Case(spark, lambda theirs=theirs: load_seconds(vispark.from_dataframe(theirs(), dtype="float32")), moved,
                  (mine,), repeat=False, times_itself=True)], samples, done=done)
         yield group
 
@@ -183,12 +182,3 @@ def _numbers(row: np.ndarray) -> list[float]:
 
 def _consumed(frame: DataFrame) -> None:
     frame.selectExpr("sum(x0)").collect()
-
-
-def _cached(rdd: RDD[Any]) -> float:
-    held = rdd.cache("GPU")
-    start = time.perf_counter()
-    held.count()
-    seconds = time.perf_counter() - start
-    held.unpersist()
-    return seconds

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import numpy as np
 from pyspark import RDD, SparkContext
 
 import vispark
-from benchmarks.measure import Case, interleave
+from benchmarks.measure import Case, interleave, load_seconds
 from benchmarks.points import FEATURES, Points
 from benchmarks.results import Group
 from vispark.data.records.text.parsing import Format
@@ -58,7 +57,7 @@ def run(sc: SparkContext, directory: Path, nbytes: int, samples: int, done: Call
         Case(f"a job: {OURS}", lambda: _blocks(sc, path, parts).map(len).sum(), nbytes, (f"a job: {READ}",),
              repeat=False),
         Case(f"a job: {STOCK}", lambda: _stock(sc, path, parts).count(), nbytes, (f"a job: {OURS}",), repeat=False)]
-    cases += [Case(f'{name}, cache("GPU")', lambda make=make: _cached(make(sc, path, parts)), nbytes, against,
+    cases += [Case(f'{name}, cache("GPU")', lambda make=make: load_seconds(make(sc, path, parts)), nbytes, against,
                    repeat=False, times_itself=True)
               for name, make, against in ((OURS, _rows, (f"a job: {READ}",)),
                                           (STOCK, _stock, (f'{OURS}, cache("GPU")',)))]
@@ -122,12 +121,3 @@ def numbers(split: TextSplit) -> np.ndarray:
             place += len(line)
             found.append(parse(line.decode()))
     return np.array(found, np.float32)
-
-
-def _cached(rdd: RDD[Any]) -> float:
-    held = rdd.cache("GPU")
-    start = time.perf_counter()
-    held.count()
-    seconds = time.perf_counter() - start
-    held.unpersist()
-    return seconds

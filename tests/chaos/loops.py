@@ -9,8 +9,6 @@ import random
 import signal
 import socket
 import struct
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -22,8 +20,7 @@ from pyspark import SparkContext
 
 from tests.chaos.arena import Arena, eventually
 from tests.system import topology
-from tests.system.topology import Node, Topology
-from tests.system.worker_tools import stop_worker
+from tests.system.topology import Node, Topology, clustered
 from vispark import VRDD, Grid, stencil
 from vispark.runtime.driver.session import Session
 
@@ -189,25 +186,6 @@ def daemon(node: Node) -> list[int]:
         except OSError:
             return []
         return [struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]]
-
-
-def gpu_worker(node: Node, *arguments: str) -> None:
-    """Run a command of a node's worker."""
-    subprocess.run([sys.executable, "-m", "gpu_worker", *arguments], check=True, timeout=60, capture_output=True,
-                   env=os.environ | {"VISPARK_RUNTIME_DIR": str(node.runtime_dir)})
-
-
-@contextlib.contextmanager
-def clustered(running: Topology) -> Iterator[Topology]:
-    """A topology whose daemons know each other."""
-    for node in running.nodes if len(running.nodes) > 1 else ():
-        others = ",".join(str(other.runtime_dir) for other in running.nodes if other is not node)
-        gpu_worker(node, "start", "--hosts", others)
-    try:
-        yield running
-    finally:
-        for node in running.nodes:
-            stop_worker(node.runtime_dir)
 
 
 @contextlib.contextmanager

@@ -2,6 +2,8 @@
 
 from tests.system.figures import fonts
 from tests.system.fixtures import (
+    cluster,
+    failpoints,
     gpu_cluster,
     local,
     no_leaks,
@@ -13,5 +15,5 @@ from tests.system.fixtures import (
     standalone,
 )
 
-__all__ = ["fonts", "gpu_cluster", "local", "no_leaks", "one_core", "pytest_runtest_makereport", "pytest_sessionfinish",
-           "quick_jvms", "sc", "standalone"]
+__all__ = ["cluster", "failpoints", "fonts", "gpu_cluster", "local", "no_leaks", "one_core",
+           "pytest_runtest_makereport", "pytest_sessionfinish", "quick_jvms", "sc", "standalone"]

@@ -10,10 +10,12 @@ import contextlib
 import io
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from pyspark import SparkContext
 
+from gpu_worker.system.failpoints import VARIABLE
 from tests import leaks
 from tests.system import archive, topology
 from tests.system.worker_tools import stop_worker
@@ -73,6 +75,22 @@ def standalone() -> Iterator[topology.Topology]:
 def gpu_cluster() -> Iterator[topology.Topology]:
     """Two nodes of 8 cores and 8 GPUs, as Spark takes them; contexts say what executors have of them."""
     with _use(topology.standalone(2, cores=8, gpus=8)) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def failpoints(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of the fail-points of a ``cluster``'s workers."""
+    return tmp_path_factory.mktemp("points")
+
+
+@pytest.fixture(scope="module")
+def cluster(standalone: topology.Topology, failpoints: Path) -> Iterator[topology.Topology]:
+    """Two nodes whose daemons know each other."""
+    with pytest.MonkeyPatch.context() as patch, contextlib.ExitStack() as stack:
+        patch.setenv(VARIABLE, str(failpoints))
+        running = stack.enter_context(topology.clustered(standalone))
+        patch.undo()
         yield running
 
 

@@ -14,9 +14,7 @@ from gpu_worker.client.connection import administer
 from gpu_worker.protocol.messages import Reported, Status
 from tests.grid_reference import applied
 from tests.system.gpu_tools import gpu_context, warm_up
-from tests.system.test_grid_nodes import gpu_worker
-from tests.system.topology import Topology
-from tests.system.worker_tools import stop_worker
+from tests.system.topology import Topology, clustered
 from vispark import Grid, stencil
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(300)]
@@ -32,12 +30,8 @@ def heat(u, k):
 @pytest.fixture(scope="module")
 def cluster(gpu_cluster: Topology) -> Iterator[Topology]:
     """Two nodes whose daemons know each other."""
-    for node in gpu_cluster.nodes:
-        others = ",".join(str(other.runtime_dir) for other in gpu_cluster.nodes if other is not node)
-        gpu_worker(node, "start", "--hosts", others)
-    yield gpu_cluster
-    for node in gpu_cluster.nodes:
-        stop_worker(node.runtime_dir)
+    with clustered(gpu_cluster) as running:
+        yield running
 
 
 @pytest.fixture(scope="module")

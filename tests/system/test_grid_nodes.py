@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
 
@@ -16,8 +14,7 @@ from pyspark import SparkContext
 from gpu_worker.client.connection import administer
 from gpu_worker.protocol.messages import Status
 from tests.grid_reference import applied
-from tests.system.topology import Node, Topology
-from tests.system.worker_tools import stop_worker
+from tests.system.topology import Topology
 from vispark import Grid, stencil
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(300)]
@@ -43,23 +40,6 @@ both_ways = pytest.mark.parametrize("sc", ["unix", "relay"], indirect=True)
 over_ucx = pytest.mark.parametrize("sc", [
     pytest.param(way, marks=pytest.mark.skipif(find_spec("libucx") is None, reason="needs the extra ucx"))
     for way in ("unix, ucx", "relay, ucx")], indirect=True)
-
-
-def gpu_worker(node: Node, *arguments: str) -> None:
-    """Run a command of a node's worker."""
-    subprocess.run([sys.executable, "-m", "gpu_worker", *arguments], check=True, timeout=60, capture_output=True,
-                   env=os.environ | {"VISPARK_RUNTIME_DIR": str(node.runtime_dir)})
-
-
-@pytest.fixture(scope="module")
-def cluster(standalone: Topology) -> Iterator[Topology]:
-    """Two nodes whose daemons know each other."""
-    for node in standalone.nodes:
-        others = ",".join(str(other.runtime_dir) for other in standalone.nodes if other is not node)
-        gpu_worker(node, "start", "--hosts", others)
-    yield standalone
-    for node in standalone.nodes:
-        stop_worker(node.runtime_dir)
 
 
 @pytest.fixture(scope="module")

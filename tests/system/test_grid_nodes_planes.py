@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -11,11 +10,9 @@ import numpy as np
 import pytest
 from pyspark import SparkContext
 
-from gpu_worker.system.failpoints import VARIABLE
-from tests.system.test_grid_nodes import gpu_worker, sessions
+from tests.system.test_grid_nodes import sessions
 from tests.system.topology import Topology
 from tests.system.vrdd_tools import exact
-from tests.system.worker_tools import stop_worker
 from vispark import VRDD, Grid, NotFinite, stencil
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(300)]
@@ -33,25 +30,6 @@ def spread(u):
 @stencil
 def larger(u):
     return 1e100 * u[0, 0, 0]
-
-
-@pytest.fixture(scope="module")
-def points(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The directory of the workers' fail-points."""
-    return tmp_path_factory.mktemp("points")
-
-
-@pytest.fixture(scope="module")
-def cluster(standalone: Topology, points: Path) -> Iterator[Topology]:
-    """Two nodes whose daemons know each other."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(VARIABLE, str(points))
-        for node in standalone.nodes:
-            others = ",".join(str(other.runtime_dir) for other in standalone.nodes if other is not node)
-            gpu_worker(node, "start", "--hosts", others)
-    yield standalone
-    for node in standalone.nodes:
-        stop_worker(node.runtime_dir)
 
 
 def scattered(sc: SparkContext, boundary: object) -> VRDD:
@@ -89,7 +67,7 @@ def expected(cluster: Topology) -> dict[str, object]:
 
 @pytest.mark.parametrize("exchange", ["mpi", pytest.param("ucx", marks=pytest.mark.skipif(
     find_spec("libucx") is None, reason="needs the extra ucx"))])
-def test_a_grid_that_fits_neither_node_goes_by_planes(cluster: Topology, points: Path, expected: dict[str, object],
+def test_a_grid_that_fits_neither_node_goes_by_planes(cluster: Topology, failpoints: Path, expected: dict[str, object],
                                                       exchange: str):
     options = {"device": "host", "transport": "unix", "memory": MEMORY, "exchange": exchange}
     with cluster.context({f"spark.vispark.{name}": value for name, value in options.items()}) as sc:
@@ -101,8 +79,8 @@ def test_a_grid_that_fits_neither_node_goes_by_planes(cluster: Topology, points:
         # A node's process is killed between two ranges of planes: the other one learns it, and the loop begins anew.
         blocks = scattered(sc, "periodic")
         later = blocks.iterate(spread, steps=7)
-        (points / "wave-done").write_text("kill")
+        (failpoints / "wave-done").write_text("kill")
         started = time.monotonic()
         assert exact(Grid.gather(later)) == expected["periodic"]
         print(f"{exchange}: {time.monotonic() - started:.1f} s with a kill")
-        assert not (points / "wave-done").exists()
+        assert not (failpoints / "wave-done").exists()

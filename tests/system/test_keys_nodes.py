@@ -19,35 +19,14 @@ from pyspark import RDD, SparkContext
 
 from gpu_worker.client.connection import administer
 from gpu_worker.protocol.messages import Status
-from gpu_worker.system.failpoints import VARIABLE
-from tests.system.test_grid_nodes import gpu_worker, sessions
+from tests.system.test_grid_nodes import sessions
 from tests.system.topology import Topology
-from tests.system.worker_tools import stop_worker
 from vispark import PlanError
 from vispark.runtime.driver.session import Session
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(300)]
 
 NUMBERS = np.random.default_rng(11).integers(-40, 40, 4000).tolist()
-
-
-@pytest.fixture(scope="module")
-def points(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The directory of the workers' fail-points."""
-    return tmp_path_factory.mktemp("points")
-
-
-@pytest.fixture(scope="module")
-def cluster(standalone: Topology, points: Path) -> Iterator[Topology]:
-    """Two nodes whose daemons know each other."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(VARIABLE, str(points))
-        for node in standalone.nodes:
-            others = ",".join(str(other.runtime_dir) for other in standalone.nodes if other is not node)
-            gpu_worker(node, "start", "--hosts", others)
-    yield standalone
-    for node in standalone.nodes:
-        stop_worker(node.runtime_dir)
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +53,7 @@ def slowly(records):
     return records
 
 
-def test_rows_that_do_not_fit_the_nodes_devices_are_exchanged_in_waves(cluster: Topology, points: Path):
+def test_rows_that_do_not_fit_the_nodes_devices_are_exchanged_in_waves(cluster: Topology, failpoints: Path):
     """The new partitions of a node are larger than its device; and a node's process is killed at each of its marks."""
     options = {"device": "host", "transport": "unix", "memory": "1m", "fallback": "error"}
     with cluster.context({f"spark.vispark.{name}": value for name, value in options.items()}) as context:
@@ -90,10 +69,10 @@ def test_rows_that_do_not_fit_the_nodes_devices_are_exchanged_in_waves(cluster: 
         bits = [[(key, value.tobytes()) for key, value in pairs] for pairs in found]
         for point in ("wave-done", "shuffle-counted", "shuffle-scattered", "shuffle-moved"):
             del put
-            (points / point).write_text("kill")
+            (failpoints / point).write_text("kill")
             put = rows.vmap(lambda x: (int(x[0] * 50), x)).partitionBy(3)
             assert [[(key, value.tobytes()) for key, value in pairs] for pairs in put.glom().collect()] == bits, point
-            assert not (points / point).exists(), point
+            assert not (failpoints / point).exists(), point
     for part, pairs in enumerate(found):
         expected = [row for row in given if hash(int(row[0] * 50)) % 3 == part]
         assert np.array([value for _, value in pairs]).tobytes() == np.array(expected).tobytes()
@@ -143,23 +122,23 @@ class TestKeys:
         assert put.glom().collect() == found
 
     @pytest.mark.parametrize("point", ["shuffle-counted", "shuffle-scattered", "shuffle-moved"])
-    def test_a_node_whose_process_is_killed_in_an_exchange_leaves_the_same_records(self, sc: SparkContext, points: Path,
-                                                                                   point: str):
+    def test_a_node_whose_process_is_killed_in_an_exchange_leaves_the_same_records(
+            self, sc: SparkContext, failpoints: Path, point: str):
         pairs, squares = spread(sc, NUMBERS).vmap(lambda n: (n, n * n)), [(n, n * n) for n in NUMBERS]
-        (points / point).write_text("kill")
+        (failpoints / point).write_text("kill")
         assert pairs.sortByKey(numPartitions=3).collect() == sorted(squares, key=itemgetter(0))
-        assert not (points / point).exists()
+        assert not (failpoints / point).exists()
         assert sorted(pairs.reduceByKey(operator.add).collect()) == \
             sorted(sc.parallelize(squares, 4).reduceByKey(operator.add).collect())
 
-    def test_a_node_whose_daemon_is_killed_in_an_exchange_leaves_the_same_records(self, sc: SparkContext, points: Path,
-                                                                                  cluster: Topology):
+    def test_a_node_whose_daemon_is_killed_in_an_exchange_leaves_the_same_records(
+            self, sc: SparkContext, failpoints: Path, cluster: Topology):
         pairs, squares = spread(sc, NUMBERS).vmap(lambda n: ((n % 3, n), n)), [((n % 3, n), n) for n in NUMBERS]
-        (points / "shuffle-counted").write_text("delay 1")
+        (failpoints / "shuffle-counted").write_text("delay 1")
         status = administer(Status(), runtime_dir=str(cluster.nodes[1].runtime_dir))
 
         def strike() -> None:
-            while (points / "shuffle-counted").exists():
+            while (failpoints / "shuffle-counted").exists():
                 time.sleep(0.02)
             os.kill(status.pid, signal.SIGKILL)
 
@@ -221,16 +200,16 @@ class TestTables:
             numbers.vmap(lambda n, t: t[0] + n, numbers.vmap(lambda n: (n, n)).reduceByKey(operator.add, numKeys=4)
                          ).collect()
 
-    def test_a_node_that_is_killed_as_it_folds_or_after_it_takes_time_only(self, sc: SparkContext, points: Path,
+    def test_a_node_that_is_killed_as_it_folds_or_after_it_takes_time_only(self, sc: SparkContext, failpoints: Path,
                                                                            cluster: Topology):
         held = spread(sc, list(ROWS))
         expected = self.sums(held).toNumpy()
-        (points / "table-folded").write_text("kill")
+        (failpoints / "table-folded").write_text("kill")
         table = self.sums(held)
         behind = held.vmap(lambda p, t: p - t[int(p[0] * 6)], table)
         found = table.toNumpy()     # of rows that may lie elsewhere now, and are added up in another order
         assert np.allclose(found, expected) and (np.array(behind.collect()) == ROWS - found[CELLS]).all()
-        assert not (points / "table-folded").exists()
+        assert not (failpoints / "table-folded").exists()
         os.kill(sessions(cluster)[0].pid, signal.SIGKILL)
         assert (np.array(behind.collect()) == ROWS - found[CELLS]).all()
         assert (table.toNumpy() == found).all()

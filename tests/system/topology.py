@@ -31,6 +31,7 @@ from pyspark.find_spark_home import _find_spark_home
 from gpu_worker.system.paths import DISCOVERY_SCRIPT
 from tests import leaks
 from tests.system import archive
+from tests.system.worker_tools import stop_worker
 
 DRIVER = "127.0.0.1"
 
@@ -127,6 +128,25 @@ def local(cores: int = 2, imports: str = "") -> Iterator[Topology]:
         conf = _executor_environment(node, mark) | {"spark.python.daemon.module": "tests.system.pyspark_daemon",
                                                     "spark.executorEnv.VISPARK_TEST_IMPORTS": imports}
         yield Topology(f"local[{cores}]", (node,), 0, place, conf)
+
+
+def gpu_worker(node: Node, *arguments: str) -> None:
+    """Run a command of a node's worker."""
+    subprocess.run([sys.executable, "-m", "gpu_worker", *arguments], check=True, timeout=60, capture_output=True,
+                   env=os.environ | {"VISPARK_RUNTIME_DIR": str(node.runtime_dir)})
+
+
+@contextlib.contextmanager
+def clustered(running: Topology) -> Iterator[Topology]:
+    """A topology whose daemons know each other."""
+    for node in running.nodes if len(running.nodes) > 1 else ():
+        others = ",".join(str(other.runtime_dir) for other in running.nodes if other is not node)
+        gpu_worker(node, "start", "--hosts", others)
+    try:
+        yield running
+    finally:
+        for node in running.nodes:
+            stop_worker(node.runtime_dir)
 
 
 @contextlib.contextmanager

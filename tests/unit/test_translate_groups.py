@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.products import network, softmax
 from gpu_worker.protocol.messages import FieldFold
 from tests.golden.harness import AS_ON_HOPPER, Data, launch, record_of
 from vispark.translate import Folding, TracedCall, fuse, trace
@@ -18,29 +19,10 @@ ADDED = Folding((FieldFold("", "add"),))
 CLASSES, WIDTH, HIDDEN = 9, 35, 32
 
 
-def softmax(p, w):
-    scores = p[1:] @ w
-    e = np.exp(scores - scores.max())
-    q = e / e.sum()
-    q[int(p[0])] -= 1
-    return np.outer(p[1:], q)
-
-
 def turned(p, w):
     scores = p[1:] @ w
     e = np.exp(scores - scores.max())
     return np.outer(e / e.sum(), p[1:])
-
-
-def network(p, w1, w2):
-    x = p[1:]
-    h = np.tanh(x @ w1)
-    scores = h @ w2
-    e = np.exp(scores - scores.max())
-    q = e / e.sum()
-    q[int(p[0])] -= 1
-    back = (w2 @ q) * (1 - h * h)
-    return np.outer(x, back), np.outer(h, q)
 
 
 def labelled(p, y, w):

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.products import softmax
 from gpu_worker.device.base import Device
 from gpu_worker.protocol.messages import FieldFold
 from tests.golden.harness import AS_ON_GPU, AS_ON_HOPPER, launch, record_of
@@ -115,14 +116,6 @@ def _sums_and_differences(**where: Any) -> None:
     close(totals(fn, data, **where)[0], a.T @ b - 2 * b.T @ a / 3 - a.T @ a)
 
 
-def softmax(p, w):
-    scores = p[1:] @ w
-    e = np.exp(scores - scores.max())
-    q = e / e.sum()
-    q[int(p[0])] -= 1
-    return np.outer(p[1:], q)
-
-
 @pytest.mark.parametrize("staged", [False, True])
 def test_softmax_gradient(staged: bool):
     data, w = rows(140, 41), rows(40, 10, seed=3)
@@ -131,7 +124,7 @@ def test_softmax_gradient(staged: bool):
     close(totals(softmax, data, w, staged=staged)[0], wanted, 1e-5)
 
 
-def network(p, w1, w2):
+def network_and_loss(p, w1, w2):
     x = p[1:]
     h = np.tanh(x @ w1)
     scores = h @ w2
@@ -146,15 +139,15 @@ def network(p, w1, w2):
 def test_two_layers(staged: bool):
     data, w1, w2 = rows(70, 41), rows(40, 32, seed=3) / 6, rows(32, 10, seed=4) / 6
     data[:, 0] = np.arange(70) % 10
-    for found, *wanted in zip(totals(network, data, w1, w2, staged=staged),
-                              *[network(p.astype("f8"), w1.astype("f8"), w2.astype("f8")) for p in data],
+    for found, *wanted in zip(totals(network_and_loss, data, w1, w2, staged=staged),
+                              *[network_and_loss(p.astype("f8"), w1.astype("f8"), w2.astype("f8")) for p in data],
                               strict=True):
         close(found, np.sum(wanted, axis=0), 1e-5)
 
 
 def test_what_a_layer_left_is_not_computed_again():
     args = rows(32, 32, seed=3), rows(32, 10, seed=4)
-    kernel = fuse((TracedCall(trace(network, args), args),), record_of(rows(4, 33)), folding=ADDED)
+    kernel = fuse((TracedCall(trace(network_and_loss, args), args),), record_of(rows(4, 33)), folding=ADDED)
     on_gpu = kernel.source.partition("#else")[2]
     assert on_gpu.count("tanhf(") == 1
 
