@@ -12,8 +12,9 @@ from tests.system.fixtures import (
     pytest_sessionfinish,
     quick_jvms,
     sc,
+    spark,
     standalone,
 )
 
 __all__ = ["cluster", "failpoints", "fonts", "gpu_cluster", "local", "no_leaks", "one_core",
-           "pytest_runtest_makereport", "pytest_sessionfinish", "quick_jvms", "sc", "standalone"]
+           "pytest_runtest_makereport", "pytest_sessionfinish", "quick_jvms", "sc", "spark", "standalone"]

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from pyspark import SparkContext
+from pyspark.sql import SparkSession
 
 from gpu_worker.system.failpoints import VARIABLE
 from tests import leaks
@@ -99,6 +100,12 @@ def sc(local: topology.Topology) -> Iterator[SparkContext]:
     """A context on ``local[2]``, shared by the tests of a module."""
     with local.context() as context:
         yield context
+
+
+@pytest.fixture(scope="module")
+def spark(sc: SparkContext) -> SparkSession:
+    """A session of Spark SQL in a module's context."""
+    return SparkSession(sc)
 
 
 @contextlib.contextmanager

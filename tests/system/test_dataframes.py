@@ -28,11 +28,6 @@ def sc(local: Topology) -> Iterator[SparkContext]:
         yield context
 
 
-@pytest.fixture(scope="module")
-def spark(sc: SparkContext) -> SparkSession:
-    return SparkSession(sc)
-
-
 NAN = float("nan")
 
 #: Type, values, dtype of a record's array.

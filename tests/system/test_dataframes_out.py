@@ -36,11 +36,6 @@ def sc(local: Topology) -> Iterator[SparkContext]:
         yield context
 
 
-@pytest.fixture(scope="module")
-def spark(sc: SparkContext) -> SparkSession:
-    return SparkSession(sc)
-
-
 @pytest.mark.parametrize(("dtype", "kind", "values"), DTYPES, ids=[dtype for dtype, _, _ in DTYPES])
 def test_a_dtype_becomes_a_type(spark: SparkSession, sc: SparkContext, dtype, kind, values):
     numbers = np.array(values, dtype)

@@ -57,11 +57,6 @@ def sc(local: Topology) -> Iterator[SparkContext]:
 
 
 @pytest.fixture(scope="module")
-def spark(sc: SparkContext) -> SparkSession:
-    return SparkSession(sc)
-
-
-@pytest.fixture(scope="module")
 def numbers(spark: SparkSession) -> Iterator[DataFrame]:
     """Rows with a constant feature, some of them sparse, in four partitions of which one is empty."""
     rng = np.random.default_rng(1)

@@ -98,11 +98,6 @@ def sc(local: Topology) -> Iterator[SparkContext]:
 
 
 @pytest.fixture(scope="module")
-def spark(sc: SparkContext) -> SparkSession:
-    return SparkSession(sc)
-
-
-@pytest.fixture(scope="module")
 def frames(spark: SparkSession) -> Iterator[Callable[[str], DataFrame]]:
     """DataFrames of the refused cases, which families share, with an empty partition each."""
     made: dict[str, DataFrame] = {}

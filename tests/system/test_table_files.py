@@ -33,11 +33,6 @@ def sc(local: Topology) -> Iterator[SparkContext]:
         yield context
 
 
-@pytest.fixture(scope="module")
-def spark(sc: SparkContext) -> SparkSession:
-    return SparkSession(sc)
-
-
 @pytest.fixture
 def points(tmp_path: Path) -> Path:
     """1000 rows in row groups of 128."""
