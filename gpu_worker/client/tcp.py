@@ -144,7 +144,7 @@ def _prove(connection: StreamConnection, hello: Hello, certificate: bytes) -> No
 
 
 def _context() -> ssl.SSLContext:
-    """TLS without authorities: the certificate is compared with the only one that is right."""
+    """Return a context of TLS without authorities: the certificate is compared with the only one that is right."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = TLS
     context.check_hostname = False

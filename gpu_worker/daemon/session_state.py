@@ -226,7 +226,7 @@ class SessionStateMachine:
         return None if expiry == math.inf else expiry
 
     def empty_since(self) -> float | None:
-        """Since when there has been no session."""
+        """Return the time since which there has been no session; None where there is one."""
         return self._empty_since
 
     def exit_status(self, name: str, epoch: int) -> Death:

@@ -57,6 +57,9 @@ def test_two_classes_of_one_name_are_found():
 
 @pytest.mark.parametrize("source", [
     'def f():\n    """What comes."""\n', 'def f():\n    """The result."""\n', 'async def f():\n    """``a`` or b."""\n',
+    'def f():\n    """Writes a line."""\n',
+    'def f():\n    """Cells beyond."""\n', 'def f():\n    """TLS of it."""\n',
+    'def f():\n    """"" of none."""\n',
     'def f():\n    """Return what comes."""\n', 'def f():\n    """Yield the same once more."""\n',
     'class A:\n    """How it ended."""\n', '"""What runs here."""\n'])
 def test_a_violation_is_found(source: str):
@@ -65,6 +68,7 @@ def test_a_violation_is_found(source: str):
 
 @pytest.mark.parametrize("source", [
     'def f():\n    """Return the number."""\n', 'class A:\n    """A result."""\n', '"""Results of plans."""\n',
+    'def f():\n    """Pass a message on."""\n',
     "def f(): ...\n", 'class A:\n    @property\n    def size(self):\n        """The size in bytes."""\n'])
 def test_what_is_allowed_passes(source: str):
     assert list(words.openings(source, "a.py")) == []

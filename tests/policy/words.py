@@ -15,10 +15,10 @@ from tests.policy import rules
 
 #: What no summary of a function begins with: it says what the function does, as "Return the ..." or "Wait until ...".
 _NO_VERB = frozenset([
-    "a", "about", "all", "an", "another", "as", "at", "before", "by", "each", "for", "from", "how", "in", "into",
-    "its", "most", "nobody", "none", "nothing", "of", "on", "one", "only", "other", "several", "some", "something",
-    "such", "that", "the", "their", "these", "this", "those", "to", "two", "what", "when", "where", "whether",
-    "which", "who", "whose", "why", "with", "within", "without"])
+    "a", "about", "all", "an", "another", "any", "as", "at", "before", "behind", "by", "each", "every", "for",
+    "from", "how", "in", "into", "its", "most", "nobody", "none", "nothing", "of", "on", "one", "only", "other",
+    "our", "several", "since", "some", "something", "such", "that", "the", "their", "these", "this", "those", "to",
+    "two", "what", "when", "where", "whether", "which", "who", "whose", "why", "with", "within", "without"])
 #: What no summary of a class or a module begins with: it says what kind of thing that is.
 _NO_KIND = frozenset([
     "as", "how", "that", "what", "when", "where", "whether", "which", "who", "whose", "why"])
@@ -85,6 +85,13 @@ def openings(source: str, path: str) -> Iterator[str]:
             yield f"{path}:{node.lineno} begins with {' '.join(text[:3])!r}"
         elif word in (_NO_VERB if is_function else _NO_KIND) or (is_function and word.startswith("``")):
             yield f"{path}:{getattr(node, 'lineno', 1)} begins with {text[0]!r}"
+        elif is_function and not _may_be_imperative(text[0].strip(",;:.")):
+            yield f"{path}:{node.lineno} begins with {text[0]!r}, which is no imperative"
+
+
+def _may_be_imperative(word: str) -> bool:
+    """Return whether a word may be a verb's imperative: no plural, no "Writes", no name in capitals, no symbol."""
+    return word.isalpha() and not word.isupper() and (not word.endswith("s") or word.endswith("ss"))
 
 
 def _names_nothing(words: list[str]) -> bool:

@@ -90,7 +90,7 @@ def _numbers(dtype: np.dtype, start: int) -> Iterator[tuple[int, str]]:
 
 
 def _vectors() -> dict[str, CudaStructure]:
-    """CUDA's vector types."""
+    """Return CUDA's vector types by name."""
     aligned = {"char": (1, 2, 1, 4), "short": (2, 4, 2, 8), "int": (4, 8, 4, 16), "long": (8, 16, 8, 16),
                "longlong": (8, 16, 8, 16), "float": (4, 8, 4, 16), "double": (8, 16, 8, 16)}
     dtypes = {"char": "|i1", "short": "<i2", "int": "<i4", "long": "<i8", "longlong": "<i8", "float": "<f4",

@@ -112,7 +112,7 @@ def fuse(calls: Sequence[TracedCall], record: ElementSpec, *, wanted: frozenset[
 def _kernel(links: tuple[Link, ...], record: ElementSpec, given: tuple[tuple[Place, ArgumentType], ...],
             statics: tuple[tuple[Place, Any], ...], wanted: frozenset[str] | None,
             folding: Folding | None, shared_limit: int) -> TableKernel:
-    """Cached by types: a chain with other values gives the kernel that there is."""
+    """Write a kernel, once for arguments of the same types: a chain with other values gives the same kernel."""
     def written(lanes: int, multiplied: bool, apart: frozenset[str] | None = None,
                 wanted: frozenset[str] | None = wanted) -> RowFunction:
         return RowWriter(links, record, dict(given), dict(statics), wanted, folding is not None,

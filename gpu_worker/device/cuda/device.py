@@ -540,7 +540,7 @@ class CudaDevice(Device):
             raise DeviceUnavailable(f"{self.name} is closed")
 
     def translated(self, error: Exception) -> VisparkError:
-        """CUDA's error as one of ours; one that ended the context is remembered."""
+        """Return CUDA's error as one of ours; one that ended the context is remembered."""
         code = getattr(error, "code", "")
         if code not in FATAL and self._home is not None:
             # PyCUDA's errors carry words only. A context that is lost says so at every call.

@@ -42,7 +42,7 @@ def check(outcome: tuple[Any, ...]) -> Any:
 
 
 def parameter_layout(cubin: Cubin) -> list[tuple[int, int]]:
-    """Offset and size in bytes of each of a kernel's parameters.
+    """Return the offset and size in bytes of each of a kernel's parameters.
 
     PyCUDA does not give its function handles away, so the driver is asked through a library of the same code.
     """

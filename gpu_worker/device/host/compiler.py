@@ -177,7 +177,7 @@ class Compiler:
         return undefined_symbols(Path(directory, "unit.o").read_bytes())
 
     def _precompiled(self, options: Sequence[str], cache: KernelCache) -> Path | None:
-        """Our header as g++ keeps it once read, with some options; None where it cannot be made or kept."""
+        """Return our header as g++ keeps it once read, with some options; None where it cannot be made or kept."""
         parts = ("host header", self.identity, _headers_digest(), *options)
         if not (found := cache.file(*parts)):
             with system_call(_FILES), tempfile.TemporaryDirectory(prefix="vispark-") as directory:
@@ -230,7 +230,7 @@ def _unit_text(source: Source, name: str, macros: Sequence[str]) -> str:
 
 
 def _shared_memory(symbols: Sequence[str]) -> str:
-    """Assembly that puts all ``extern __shared__`` arrays of a unit at one place, as they are in CUDA."""
+    """Return the assembly that puts all ``extern __shared__`` arrays of a unit at one place, as they are in CUDA."""
     if not symbols:
         return ""
     labels = "".join(f".globl {name}\n.hidden {name}\n.type {name}, %tls_object\n{name}:\n" for name in symbols)

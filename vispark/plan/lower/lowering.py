@@ -322,7 +322,7 @@ class Lowering:
         return Invocation(prepared, self.numbers(), prepared.values(self.nodes))
 
     def _kept(self) -> list[int]:
-        """Behind how many nodes something is kept."""
+        """Return the numbers of nodes behind which something is kept."""
         first = [0] if self.start is None and self.chain[0].cached else []
         return first + [position + 1 for position, node in enumerate(self.nodes) if node.cached]
 

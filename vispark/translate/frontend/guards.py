@@ -106,7 +106,7 @@ class Recipe:
                                                  and (len(found.args), tuple(found.keywords)) == shape)
 
     def expect_number(self, number: int, name: str) -> None:
-        """Any number or array, or list of them, will do; it is captured."""
+        """Require that a lookup gives a number or an array, or a list of them, which is captured."""
         self._checks[number] = functools.partial(_take_number, name)
 
     def fix(self, number: int, value: Any) -> None:

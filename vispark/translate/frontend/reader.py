@@ -310,7 +310,7 @@ class _Reader:
         return tuple(found)
 
     def _check_stores(self, node: FunctionNode, parameters: set[str]) -> None:
-        """Elements and arguments may not be written to."""
+        """Refuse a function that writes to its element or an argument."""
         names = {part.id for part in ast.walk(node) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)}
         for part in ast.walk(node):
             if isinstance(part, ast.Subscript) and isinstance(part.ctx, ast.Store):

@@ -20,7 +20,7 @@ def reads(node: object) -> Names:
 
 
 def _reads(node: object) -> list[str]:
-    """Every reading of a name."""
+    """Return the names that are read, once for each reading."""
     found: list[str] = []
     _gather(node, found)
     return found

@@ -273,7 +273,7 @@ class KeyedFrame(RowKernel):
         self._leave(text)
 
     def _flat(self, text: IndentedText) -> None:
-        """Elements that are numbers, several neighbouring ones by each thread, whose cells are a block's."""
+        """Write the fold of numbers: several neighbouring ones by each thread, whose cells are a block's."""
         pack, block = self.table.stages, self.table.block
         text.add("extern __shared__ __align__(16) unsigned char memory[];")
         self._declare_folds(text)

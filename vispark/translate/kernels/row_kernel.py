@@ -204,7 +204,7 @@ class RowKernel:
                      f"{product.matrix}}});")
 
     def _products_on_host(self, text: IndentedText, places: dict[str, str]) -> dict[str, str]:
-        """Multiplies one row, and says where its products are."""
+        """Write the products of one row; return the names of the arrays that have them."""
         for product in self.host.products:
             stage = self.host.row_of(product)
             if isinstance(stage, ProductRow):
@@ -218,7 +218,9 @@ class RowKernel:
             stage.name: stage.name for stage in self.host.stages}
 
     def _fold_on_host(self, text: IndentedText) -> None:
-        """Rows one after the other; of numbers as many at once as fit a few vectors, each with its own accumulator."""
+        """Write the fold of rows one after the other, of numbers of as many at once as fit a few vectors, each with an
+        accumulator of its own.
+        """
         rows = self.host.products or any(not folded.port.number for folded in self.folded)
         together = 1 if rows or self.workspace else TOGETHER
         columns = {folded.port.local: together if folded.port.number else folded.port.count for folded in self.folded}
@@ -254,7 +256,7 @@ class RowKernel:
     # -- accumulators -------------------------------------------------------------------------------------------------
 
     def _declared_results(self, text: IndentedText, lanes: int) -> dict[str, str]:
-        """Variables for what the row function gives."""
+        """Declare variables for what the row function gives, and return their names."""
         for folded in self.folded:
             port = folded.port
             text.add(f"{port.c} {port.local};" if port.number else

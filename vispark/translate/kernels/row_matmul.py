@@ -128,7 +128,7 @@ def _parted(text: str, side: int) -> tuple[str, str, str] | None:
 
 
 def _even(places: dict[tuple[int, int], int], width: int, terms: int) -> tuple[int, int, int] | None:
-    """Base and steps along items and terms of places that go on evenly; None of others."""
+    """Return base, and steps along items and terms, of places at equal distances; None of others."""
     base = places[0, 0]
     across, down = places[1, 0] - base, places[0, 1] - base
     even = all(place == base + j * across + k * down for (j, k), place in places.items())
@@ -305,7 +305,7 @@ class RowProducts(NoProducts):
         return None
 
     def assigned_product(self, loop: nodes.For, steps: ForRange, after: frozenset[str]) -> bool:
-        """Writes a loop that assigns the items of a product to those of an array, or adds them; False of others."""
+        """Write a loop that assigns the items of a product to an array's, or adds them; return False of others."""
         found = _as_items(loop)
         if found is None or self.probe is not None or liveness.assigned((loop,)) & after or not _from_zero(steps):
             return False

@@ -430,7 +430,7 @@ def is_of_floats(product: Product) -> bool:
 
 
 def staged_bytes(stage: ProductRow, rows: int) -> int:
-    """Shared memory of what a stage leaves for the rows of a tile."""
+    """Return the bytes of shared memory for what a stage leaves of the rows of a tile."""
     return -(-rows * stride_of(stage) * stage.itemsize // 16) * 16
 
 

@@ -117,7 +117,7 @@ def _counted(number: int) -> str:
 
 
 def check(function: nodes.Expression, arguments: Sequence[nodes.Expression], keywords: Mapping[str, Any]) -> None:
-    """Binds the arguments of a call as it is written, if it is one of the library's functions or methods.
+    """Bind the arguments of a call as it is written, if it is one of the library's functions or methods.
 
     Raises
     ------

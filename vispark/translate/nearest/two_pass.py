@@ -224,7 +224,7 @@ OF_KEYS = {"": "count", "least": "least", "greatest": "greatest"}
 
 
 def sums_store(one: Accumulated, sums: str) -> str | None:
-    """"" where an accumulator is that of the rows' sums, which are of a type; else None."""
+    """Return "" where an accumulator is that of the rows' sums, which are of a type; else None."""
     return "" if (one.operator, one.accumulator, one.guard, one.of) == ("add", sums, "", "Value") else None
 
 

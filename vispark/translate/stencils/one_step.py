@@ -301,7 +301,7 @@ class _OneStepWriter:
         self.add(2, "}")
 
     def _again(self) -> None:
-        """Cells that are not sure are taken again, one after the other, so that the loop has no branches for them."""
+        """Write the code that computes unsure cells again, one after the other, so that the loop has no branches."""
         how, cell = self.how, self.cell
 
         def neighbour(read: FieldRead, offset: Offset) -> str:

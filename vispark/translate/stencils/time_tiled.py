@@ -151,7 +151,7 @@ class _Fuser:
             *by_schedule(host_steps(self.cells, self.fields, self.how, self.tile), self.lines), "}"]) + "\n"
 
     def _choose(self) -> None:
-        """Tiles within the grid need not look for its boundary."""
+        """Write the choice between tiles within the grid, which do not look for its boundary, and others."""
         tile, steps = self.tile, self.how.steps
         self.add(1, "extern __shared__ __align__(128) unsigned char shared[];",
                  f"const long long x = region.origin[2] + (region.low[2] & ~{tile.lanes - 1}) + (long long)blockIdx.x"
@@ -388,7 +388,7 @@ class _Fuser:
                          f"{name}_around[r][{shifted('l', step)}];", "}")
 
     def _keep(self, level: int, middle: int, made: list[tuple[str, Carried]]) -> None:
-        """Cells beyond the grid keep their values."""
+        """Write the code by which cells beyond the grid keep their values."""
         if not made or not any(map(self.how.kept, range(3))):
             return
         plane = f"s - {level + 1}"

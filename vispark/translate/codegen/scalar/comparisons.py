@@ -14,7 +14,7 @@ from vispark.translate.language.library import FUNCTION_OF, ORDER, UFUNC_OF
 
 
 def compare_python(symbol: str, a: Number, b: Number) -> Number:
-    """Python's numbers, of which one at least is not known."""
+    """Compare Python's numbers, of which one at least is not known."""
     if a.type.kind == "c" or b.type.kind == "c":
         if symbol not in ("==", "!="):
             raise Refusal(f"Python has no {symbol} of complex numbers; compare abs(), .real or .imag")
@@ -49,7 +49,7 @@ def are_integers(a: Number, b: Number) -> bool:
 
 
 def compare_integers(symbol: str, a: Number, b: Number) -> Number:
-    """Integers of any two types compare by their values, as in NumPy 2."""
+    """Compare integers of any two types by their values, as in NumPy 2."""
     known = a if a.known else b if b.known else None
     other = b if known is a else a
     if known is not None and not other.type.weak:

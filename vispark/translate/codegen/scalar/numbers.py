@@ -60,7 +60,7 @@ def rounded(number: Number) -> Number:
 
 
 def extreme(name: str, a: Number, b: Number) -> Number:
-    """Python's ``min`` or ``max`` of two numbers; a NaN is kept only as the first."""
+    """Return Python's ``min`` or ``max`` of two numbers; a NaN is kept only as the first."""
     if "c" in (a.type.kind, b.type.kind) and a.type.weak and b.type.weak:
         raise Refusal(f"Python has no {name}() of complex numbers; compare abs(), .real or .imag")
     if a.known and b.known:

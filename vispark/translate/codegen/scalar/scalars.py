@@ -97,7 +97,7 @@ def _power_type(exponent: Number) -> Scalar:
 
 
 def _python_int(symbol: str, a: Number, b: Number) -> Number:
-    """Python ints: in 32 bits where the result is known to fit, else in 64."""
+    """Compute with Python ints: in 32 bits where the result is known to fit, else in 64."""
     bounds = _bounds(symbol, _int_bounds(a), _int_bounds(b))
     result = Number(INT, "", bounds=bounds, atom=False)
     x, y = (f"(int){n.closed}" if n.type == BOOL else n.closed for n in (a, b))

@@ -179,7 +179,7 @@ def lower_logical(emit: Emitter, node: nodes.Logical) -> Value:
 
 
 def _logical(emit: Emitter, symbol: str, left: Any, right: nodes.Expression) -> Value:
-    """Return ``and`` and ``or`` give one of their operands; the right one is computed only if it is needed."""
+    """Return the operand that ``and`` or ``or`` gives; the right one is computed only if it is needed."""
     test = bool_of(left)
     if test.known:
         return expression(emit, right) if test.value == (symbol == "and") else left
