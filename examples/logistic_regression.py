@@ -47,7 +47,7 @@ def plain(points, w, iterations, rate):
         yield w
 
 
-def ported(points, w, iterations, rate):
+def ported(points, w, iterations, rate):           # as vispark port has it, with a row function of its own
     points = points.cache("GPU")
     for _ in range(iterations):
         w -= rate * points.vmap(gradient, w, of="row").vreduce(add).reduce(add)

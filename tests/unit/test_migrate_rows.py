@@ -47,6 +47,10 @@ TAKEN = [
     "lambda m: m[:, -1][:, None].ravel() * 2",
     "lambda m: m.mean(axis=1)",
     "lambda m: abs(m).max(1)",
+    "def f(m):\n    y, x = m[:, 0], m[:, 1:]\n    x, y = y, x\n    return y.T @ (y @ w - x)\nf",
+    "lambda m, w=w: m[:, 1:].T @ (m[:, 1:] @ w - m[:, 0])",
+    "def gradient(m, k=k):\n    return k * m[:, 1:].T @ (m[:, 1:] @ w - m[:, 0])\ngradient",
+    "def gradient(m, v, k=2.0):\n    return k * m[:, 1:].T @ (m[:, 1:] @ v - m[:, 0])\nlambda m, w=w: gradient(m, w)",
 ]
 
 REFUSED = {
@@ -71,6 +75,11 @@ REFUSED = {
     "lambda m: ((m[:, 0] > 0) + (m[:, 1] > 0)).sum()": "two arrays of bools",
     "lambda m: (m.sum(0), m[:, 0])": "neither a sum over the rows",
     "lambda m: m.cumsum(0)": "m.cumsum",
+    "lambda m, w=w * 2: m[:, 1:] @ w": "the default w \\* 2 is computed",
+    "lambda m, v=v: m[:, 1:] @ v": "the default of v has is not known",
+    "lambda m, *, w=w: m[:, 1:] @ w": "called with others than its parameters",
+    "def f(m):\n    y, (x, z) = m[:, 0], (m[:, 1], m[:, 2])\n    return x + y\nf": "a tuple as a variable",
+    "def f(m, v):\n    return m[:, 1:] @ v\nf": "called with others than its parameters",
 }
 
 
@@ -154,6 +163,9 @@ def test_axes_of_what_is_around():
         return m @ w
 
     assert axes_around(lambda m: inner(m) * k) == {"k": 0, "w": 2}
+    # One name of two values has none that is known.
+    assert axes_around(lambda m, w=k: inner(m) * w) == {}
+    assert axes_around(lambda m, v=k: inner(m) * v) == {"v": 0, "w": 2}
 
 
 def test_types_that_numpy_sums_in_wider_ones_are_refused():
@@ -193,4 +205,7 @@ def test_the_row_function_of_a_running_programs_function_is_one_that_a_probe_can
     made, fold = live_row_function(lambda m: _gradient(m, w), row)
     total = functools.reduce(fold, map(made, BLOCK))
     assert np.allclose(total, _gradient(BLOCK, w), rtol=1e-14)
+    row = row_function(program, ast.parse("lambda m, v=w: _gradient(m, v)").body[0].value, {"v": 1})
+    bound, fold = live_row_function(lambda m, v=w: _gradient(m, v), row)
+    assert np.array_equal(functools.reduce(fold, map(bound, BLOCK)), total)
     assert typed_verdict([(made, "")], list(BLOCK)).is_read and typed_verdict([(_gradient, "")], list(BLOCK)).reason

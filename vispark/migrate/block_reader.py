@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from vispark.migrate.row_shapes import BlockShape, NotRows, elementwise, product, reduced, transposed
@@ -46,13 +46,13 @@ class RowValue:
 def named_row_function(shared: RowDefinitions, function: ast.FunctionDef,
                        given: list[BlockShape]) -> tuple[str, RowValue]:
     """Return the name of a function's row function, which is its own where nothing changes, and its result."""
-    names = [each.arg for each in function.args.args]
     if function in shared.open:
         raise NotRows(f"{function.name} calls itself")
-    if len(names) != len(given) or function.args.vararg or function.args.kwonlyargs or function.decorator_list:
-        raise NotRows(f"{function.name} is called with others than its parameters, or is decorated")
+    if function.decorator_list:
+        raise NotRows(f"{function.name} is decorated")
+    known = parameters(shared, function.args, given, function.name)
     shared.open.append(function)
-    reader = BlockReader(shared, dict(zip(names, given, strict=True)), function.name)
+    reader = BlockReader(shared, known, function.name)
     body, found = reader.body(function.body)
     shared.open.pop()
     made = copy.copy(function)
@@ -65,6 +65,27 @@ def named_row_function(shared: RowDefinitions, function: ast.FunctionDef,
     if shared.made.setdefault(function, text) != text:
         raise NotRows(f"{function.name} is called with arrays of several shapes")
     return made.name, found
+
+
+def parameters(shared: RowDefinitions, arguments: ast.arguments, given: list[BlockShape],
+               name: str) -> dict[str, BlockShape]:
+    """Return the shapes of a function's parameters: those that are given, and of the others those of their defaults.
+
+    Raises
+    ------
+    NotRows
+        If others than its parameters are given, or a default is computed, which the row's function would do again.
+    """
+    names = [each.arg for each in arguments.args]
+    if len(given) > len(names) or len(given) < len(names) - len(arguments.defaults) or arguments.vararg \
+            or arguments.kwarg or arguments.kwonlyargs or arguments.posonlyargs:
+        raise NotRows(f"{name} is called with others than its parameters")
+    if computed := [each for each in arguments.defaults if not isinstance(each, ast.Name | ast.Constant)]:
+        raise NotRows(f"line {computed[0].lineno}: the default {ast.unparse(computed[0])} is computed; give it a name")
+    rest = names[len(given):]
+    if unknown := [each for each in rest if each not in shared.ranks]:
+        raise NotRows(f"how many axes the default of {unknown[0]} has is not known; record a run")
+    return dict(zip(names, [*given, *[BlockShape(shared.ranks[each]) for each in rest]], strict=True))
 
 
 def _without_docstring(function: ast.FunctionDef) -> ast.FunctionDef:
@@ -91,11 +112,14 @@ class BlockReader:
                 case ast.Return(value=ast.expr() as value):
                     result = self.value(value)
                     return [*found, ast.Return(result.node)], result
-                case ast.Assign(targets=[ast.Name(id=name) as target], value=value):
+                case ast.Assign(targets=[ast.Name() as target], value=value):
                     one = self.value(value)
-                    if one.parts:
-                        raise NotRows(f"line {statement.lineno}: a tuple as a variable")
-                    self.known[name] = one.shape
+                    self._bind([target], [one], statement)
+                    found.append(ast.Assign([target], one.node))
+                case ast.Assign(targets=[ast.Tuple(elts=targets) as target], value=ast.Tuple() as value) if len(
+                        targets) == len(value.elts):
+                    one = self.value(value)
+                    self._bind(targets, one.parts, statement)
                     found.append(ast.Assign([target], one.node))
                 case _ if _is_text(statement):
                     pass
@@ -103,6 +127,13 @@ class BlockReader:
                     what = type(statement).__name__.lower()
                     raise NotRows(f"line {statement.lineno}: {what} in a function of blocks")
         raise NotRows(f"{self.name} returns nothing")
+
+    def _bind(self, targets: Sequence[ast.expr], values: Sequence[RowValue], statement: ast.stmt) -> None:
+        """Note the shapes of what is assigned, all of which was read before."""
+        for target, value in zip(targets, values, strict=True):
+            if value.parts or not isinstance(target, ast.Name):
+                raise NotRows(f"line {statement.lineno}: a tuple as a variable")
+            self.known[target.id] = value.shape
 
     def value(self, node: ast.expr) -> RowValue:
         """Return an expression of the row's function."""

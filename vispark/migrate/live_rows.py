@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import itertools
 import linecache
 import types
@@ -14,7 +15,7 @@ from vispark.migrate.row_functions import FunctionOfRow
 _NUMBERS = itertools.count()
 
 
-def live_row_function(function: Callable[..., Any], row: FunctionOfRow) -> tuple[Callable[..., Any], Any]:
+def live_row_function(function: types.FunctionType, row: FunctionOfRow) -> tuple[Callable[..., Any], Any]:
     """Return the row function in place of a function of blocks, and the fold behind it, None where there is none.
 
     Parameters
@@ -34,19 +35,25 @@ def live_row_function(function: Callable[..., Any], row: FunctionOfRow) -> tuple
     (11.0, 3)
     """
     names = names_around(function)
-    for text in row.definitions.values():
+    for definition, text in row.definitions.items():
         _execute(text, names)
+        names[f"{definition.name}_row"].__defaults__ = names[definition.name].__defaults__
     _execute(f"__row__ = {row.text}", names)
+    names["__row__"].__defaults__ = function.__defaults__
     if row.fold:
         _execute(f"__fold__ = {row.fold}", names)
     return names["__row__"], names.get("__fold__")
 
 
 def _execute(text: str, names: dict[str, Any]) -> None:
-    """Execute a text, whose functions the translator finds by the name of a file."""
+    """Execute a text, whose functions the translator finds by the name of a file; they get their defaults later."""
+    tree = ast.parse(text)
+    for each in ast.walk(tree):
+        for default in each.defaults if isinstance(each, ast.arguments) else ():
+            names |= {name.id: None for name in ast.walk(default) if isinstance(name, ast.Name)} | names
     file = f"<row function {next(_NUMBERS)}>"
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
-    exec(compile(text, file, "exec", dont_inherit=True), names)
+    exec(compile(tree, file, "exec", dont_inherit=True), names)
 
 
 def names_around(function: Callable[..., Any]) -> dict[str, Any]:

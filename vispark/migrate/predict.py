@@ -140,8 +140,8 @@ class DeviceRates:
 
     @property
     def spread(self) -> tuple[float, float]:
-        """What measured passes are of predicted ones."""
-        return CALIBRATED_SPREAD if self.calibrated else DATA_SHEET_SPREAD
+        """What measured passes are of predicted ones; a probe ran the very action on the device."""
+        return CALIBRATED_SPREAD if self.calibrated or self.runs else DATA_SHEET_SPREAD
 
 
 @dataclass(frozen=True)

@@ -9,13 +9,14 @@ from __future__ import annotations
 import ast
 import types
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from pyspark import Broadcast
 
-from vispark.migrate.block_reader import BlockReader, RowDefinitions, RowValue, named_row_function
+from vispark.migrate.block_reader import BlockReader, RowDefinitions, RowValue, named_row_function, parameters
 from vispark.migrate.row_shapes import BlockShape, NotRows
 from vispark.migrate.sites import RddCall, SourceProgram
 
@@ -43,15 +44,17 @@ class FunctionOfRow:
 
 
 def axes_around(function: Any) -> dict[str, int]:
-    """Return the numbers of axes of what a function, and those that it calls, find around them.
+    """Return the numbers of axes of what a function, and those that it calls, find around them or have as defaults.
+
+    A name that stands for values of several numbers of axes is left out.
 
     Examples
     --------
     >>> w = np.zeros((3, 2))
-    >>> axes_around(lambda m: m @ w)
-    {'w': 2}
+    >>> axes_around(lambda m: m @ w), axes_around(lambda m, v=w: m @ v)
+    ({'w': 2}, {'v': 2})
     """
-    found: dict[str, int] = {}
+    found, several = dict[str, int](), set[str]()
     todo, seen = [function], []
     while todo:
         one = todo.pop()
@@ -59,17 +62,24 @@ def axes_around(function: Any) -> dict[str, int]:
             continue
         seen.append(one)
         cells = dict(zip(one.__code__.co_freevars, one.__closure__ or (), strict=True))
+        around = defaults_of(one)
         for name in (*one.__code__.co_names, *cells):
-            try:
-                value = cells[name].cell_contents if name in cells else one.__globals__[name]
-            except (KeyError, ValueError):
-                continue
+            with suppress(KeyError, ValueError):
+                around.setdefault(name, cells[name].cell_contents if name in cells else one.__globals__[name])
+        for name, value in around.items():
             if isinstance(value, Broadcast):
                 name, value = f"{name}.value", value.value
-            if isinstance(value, int | float | complex | np.generic | np.ndarray):
-                found[name] = np.ndim(value)
+            if isinstance(value, int | float | complex | np.generic | np.ndarray) \
+                    and found.setdefault(name, np.ndim(value)) != np.ndim(value):
+                several.add(name)
             todo.append(value)
-    return found
+    return {name: axes for name, axes in found.items() if name not in several}
+
+
+def defaults_of(function: types.FunctionType) -> dict[str, Any]:
+    """Return the defaults of a function's parameters by their names, without those that are given by name alone."""
+    code, values = function.__code__, function.__defaults__ or ()
+    return dict(zip(code.co_varnames[code.co_argcount - len(values):code.co_argcount], values, strict=True))
 
 
 def rows_of(program: SourceProgram, call: RddCall, ranks: Mapping[str, int],
@@ -128,9 +138,7 @@ def row_function(program: SourceProgram, function: ast.expr, ranks: Mapping[str,
     shared = RowDefinitions(program, ranks)
     block = BlockShape(axes, -axes)
     if isinstance(function, ast.Lambda):
-        if len(function.args.args) != 1:
-            raise NotRows("it takes other parameters than the block")
-        reader = BlockReader(shared, {function.args.args[0].arg: block}, function.args.args[0].arg)
+        reader = BlockReader(shared, parameters(shared, function.args, [block], "it"), function.args.args[0].arg)
         found = reader.value(function.body)
         text = ast.unparse(ast.fix_missing_locations(ast.Lambda(function.args, found.node)))
     elif isinstance(function, ast.Name) and function.id in program.functions:
