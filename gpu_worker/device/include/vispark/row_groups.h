@@ -28,11 +28,7 @@ struct Group {
         : bar(bars[threadIdx.x / GROUP_THREADS]), number(__shfl_sync(0xffffffffu, threadIdx.x / GROUP_THREADS, 0)), turn(0)
     {
     }
-    __device__ __forceinline__ void meet()
-    {
-        arrive(bar);
-        wait(bar, turn++);
-    }
+    __device__ __forceinline__ void meet() { tensor::meet<GROUP_THREADS>(tensor::shared_of(&bar), number, turn++); }
     // What a thread is in its group; of a tile's rows a quad has this one and the one 8 below.
     static __device__ __forceinline__ int warp() { return threadIdx.x / 32 % 4; }
     static __device__ __forceinline__ int quad() { return threadIdx.x % 32 / 4; }
@@ -150,7 +146,7 @@ template <class Matrix, int STRIDE = 0> struct GroupMatrix {
                     down[i].set(is_there ? upper[i % 2 * 8 * STRIDE + term] : 0.0f);
                 }
                 step(near, down, parts, k);
-                tensor::end<1>();
+                if (k % 2) tensor::end<2>();    // one by one they would wait more often
             }
             tensor::end<0>();
             VISPARK_UNROLL
@@ -250,7 +246,7 @@ template <int LEFT, int RIGHT, int STRIDE, bool TILED, int BATCH, bool TURNED> s
                 for (int i = 0; i < 4; ++i) down[i].set(some[m * 64 + i % 2 * 8 + i / 2 * APART]);
                 tensor::multiply_parts<N, Steps::HALF>(near[m], down, high, high + LOWER);
             }
-            tensor::end<HIGH>();
+            if (step % 2) tensor::end<2 * HIGH>();
         }
         tensor::end<0>();
     }

@@ -167,6 +167,11 @@ __device__ __forceinline__ void wait(unsigned bar, unsigned parity)
     asm volatile("{\n.reg .pred done;\nagain: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
                  "@!done bra again;\n}\n" ::"r"(bar), "r"(parity) : "memory");
 }
+// Groups of THREADS meet, each at a barrier of the multiprocessor's own: of shared memory it would take twice as long.
+template <int THREADS> __device__ __forceinline__ void meet(unsigned, int group, unsigned)
+{
+    asm volatile("bar.sync %0, %1;" ::"r"(group + 1), "n"(THREADS) : "memory");
+}
 // Copy to shared memory, in the background; the barrier is told when all bytes are there.
 __device__ __forceinline__ void bring(unsigned to, const void* from, unsigned bytes, unsigned bar)
 {

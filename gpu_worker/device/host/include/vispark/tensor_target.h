@@ -44,6 +44,13 @@ inline void wait(Shared bar, unsigned parity)
 {
     while (((unsigned short*)bar)[2] == parity) __nanosleep(20);
 }
+// Groups of THREADS, whose warps arrive at a barrier of each turn.
+template <int THREADS> inline void meet(Shared bar, int, unsigned turn)
+{
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) arrive(bar);
+    wait(bar, turn & 1);
+}
 inline void bring_once(Shared to, const void* from, unsigned bytes, Shared bar)
 {
     __builtin_memcpy(to, from, bytes);
