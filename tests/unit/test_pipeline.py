@@ -199,6 +199,23 @@ def test_folds_of_a_few_kilobytes_are_copied_out_of_the_requests_memory(connecte
     assert all((array == found + np.uint8(number)).all() for number, array in enumerate(kept)) and len(memories) == 1
 
 
+def test_values_of_a_few_kilobytes_go_in_memory_that_is_sent_anyway(connected: tuple[RequestPipeline, Connection]):
+    sending, worker = connected
+    w, memory = np.arange(4 * PLACED_FROM, dtype="u1"), {}
+    for number in range(3):
+        pending = sending.send(invocation(w + np.uint8(number)))
+        request, descriptors = worker.receive(Request)
+        for descriptor in descriptors:
+            memory[request.memory] = Payload.receive(descriptor)
+        value, = request.values
+        assert len(value.data) == (0 if number else w.nbytes)
+        content = memory[request.memory].view(value.offset, w.nbytes) if number else np.frombuffer(value.data, "u1")
+        assert (content == w + np.uint8(number)).all() and (not number or request.results >= value.offset + w.nbytes)
+        data = w[:PLACED_FROM + 256].tobytes()
+        worker.send(Ran(request.number, (), Folded(1, (), -1), False, Times(0.0, 0.0), data), Reply)
+        sending.wait(pending)
+
+
 def test_what_is_captured_into_a_workers_memory_is_sent_from_there(connected: tuple[RequestPipeline, Connection]):
     sending, worker = connected
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from gpu_worker.protocol.frozen import dataclass
 from gpu_worker.protocol.messages import ArgumentValue, Module
-from gpu_worker.protocol.payload import Payload, aligned
+from gpu_worker.protocol.payload import PLACED_FROM, Payload, aligned
 from gpu_worker.protocol.shared import INLINE_BYTES, BufferLease, Shared
 from vispark.plan.cuda_source import ArrayValue, Kernels
 from vispark.plan.references import HeldValue, TableReference
@@ -66,15 +66,24 @@ class BoundArguments:
         return BoundArguments(tuple([replace(value, data=value.data.at(home)) if isinstance(value.data, TableReference)
                                      else value for value in self.values]))
 
-    def constants(self, offset: int) -> tuple[tuple[ArgumentValue, ...], int]:
-        """Return the protocol's records, and the bytes of the payload from ``offset`` on that the large values take."""
-        if sum([len(value.data) for value in self.values]) <= INLINE_BYTES:
+    def constants(self, offset: int, inline: int = INLINE_BYTES) -> tuple[tuple[ArgumentValue, ...], int]:
+        """Return the protocol's records, and the bytes of the payload from ``offset`` on that the large values take;
+        the others are ``inline`` bytes at most, all together.
+        """
+        if sum([len(value.data) for value in self.values]) <= inline:
             return tuple([ArgumentValue(value.dtype, value.shape, bytes(value.data), 0) if isinstance(value.data, bytes)
                           else _argument(value, -1) for value in self.values]), 0
-        placed = self._placed(offset)
+        placed = self._placed(offset, inline)
         records = tuple(map(_argument, self.values, placed))
         last = placed.index(max(placed))
         return records, placed[last] + aligned(len(self.values[last].data)) - offset
+
+    def inline_bytes(self, *, is_beside: bool) -> int:
+        """Return the bytes of the values that travel in the message: few, where others have room in memory that
+        is sent beside it anyway, and were not captured into memory.
+        """
+        return PLACED_FROM if is_beside and not any(isinstance(value.data, Shared) for value in self.values) \
+            else INLINE_BYTES
 
     def lease(self) -> BufferLease | None:
         """Return the memory that the only large value was captured into, if :meth:`constants` with offset 0 would place
@@ -92,21 +101,21 @@ class BoundArguments:
                 return None
         return large.lease if large is not None and rest <= INLINE_BYTES else None
 
-    def write(self, payload: Payload, offset: int) -> None:
-        """Copy the large values to where :meth:`constants` with the same ``offset`` placed them."""
-        for value, start in zip(self.values, self._placed(offset), strict=True):
+    def write(self, payload: Payload, offset: int, inline: int = INLINE_BYTES) -> None:
+        """Copy the large values to where :meth:`constants` with the same arguments placed them."""
+        for value, start in zip(self.values, self._placed(offset, inline), strict=True):
             if start >= 0:
                 payload.memory[start:start + len(value.data)] = bytes(value.data)
 
-    def _placed(self, offset: int) -> list[int]:
+    def _placed(self, offset: int, inline: int) -> list[int]:
         """Return the offset of each large value; -1 for small ones."""
-        if len(self.values) == 1 and len(self.values[0].data) > INLINE_BYTES:
+        if len(self.values) == 1 and len(self.values[0].data) > inline:
             return [aligned(offset)]        # as in most loops
-        inline, found = 0, [-1] * len(self.values)
+        carried, found = 0, [-1] * len(self.values)
         large: list[int] = []
         for slot in sorted(range(len(self.values)), key=lambda each: len(self.values[each].data)):
-            inline += len(self.values[slot].data)
-            if inline > INLINE_BYTES:
+            carried += len(self.values[slot].data)
+            if carried > inline:
                 large.append(slot)
         for slot in sorted(large):
             found[slot] = aligned(offset)

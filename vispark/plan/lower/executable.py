@@ -129,6 +129,12 @@ class Invocation:
         """The partitions of the plan."""
         return tuple(self.prepared.results)
 
+    def inline_bytes(self, results: int) -> int:
+        """Return the bytes of the values that travel in a request itself, which has a payload beside it where there are
+        ``results``.
+        """
+        return self.values.inline_bytes(is_beside=results > 0)
+
     def request(self, number: int, epoch: int, seconds: float, *, known: bool, offset: int = 0,
                 released: tuple[int, ...] = (), results: int = 0, pieces: bool = False,
                 memory: Callable[[int], int] | None = None) -> tuple[Run, int]:
@@ -140,7 +146,7 @@ class Invocation:
         for the process that it was made for, whichever is there: another one refuses it. ``pieces`` says that the
         blocks that it starts from came before it. ``memory`` finds memory for so many bytes, and gives its number.
         """
-        constants, size = self.values.constants(offset)
+        constants, size = self.values.constants(offset, self.inline_bytes(results))
         prepared, place = self.prepared, aligned(offset + size) if results else -1
         made_for = epoch if self.world is None else self.epoch
         nbytes = place + results - offset if results else size

@@ -181,7 +181,7 @@ class RequestPipeline:
 
         def memory(nbytes: int) -> int:
             nonlocal lease
-            lease = self._lease_for(invocation, nbytes)
+            lease = self._lease_for(invocation, nbytes, invocation.inline_bytes(results))
             return lease.payload.number if client.shares_memory else 0
 
         request, nbytes = invocation.request(client.next_number(), client.epoch, self.seconds, known=key in self._known,
@@ -197,9 +197,9 @@ class RequestPipeline:
         if len(self._known) > _KNOWN:
             self._known.popitem(last=False)
 
-    def _lease_for(self, invocation: Invocation, nbytes: int) -> BufferLease:
-        """Return shared memory of at least ``nbytes`` that contains the plan's values: the memory that they were
-        captured into, if it is large enough.
+    def _lease_for(self, invocation: Invocation, nbytes: int, inline: int) -> BufferLease:
+        """Return shared memory of at least ``nbytes`` that contains the plan's values beyond ``inline`` bytes: the
+        memory that they were captured into, if it is large enough.
         """
         found = invocation.values.lease() if self.client.shares_memory else None
         if found is not None and found.take():
@@ -209,7 +209,7 @@ class RequestPipeline:
             found.end()
         found = BufferLease(self.client.payload(nbytes), self.client.recycle)
         found.take()
-        invocation.values.write(found.payload, 0)
+        invocation.values.write(found.payload, 0, inline)
         return found
 
     def _has_mapped(self, payload: Payload) -> bool:
