@@ -185,10 +185,13 @@ def test_aggregates_that_need_no_spark_job(sc: SparkContext, points: VRDD):
     np.testing.assert_allclose(found[0], (rows * rows).sum(0), rtol=1e-6)
     assert found[1] == 40 and type(found[1]) is int and found[0].dtype == np.float32
     # An int may overflow where Python's does not; a division may raise.
-    ints = sc.parallelize(range(10), 3).cache("GPU")
+    ints = sc.parallelize([*range(10), 1 << 40], 3).cache("GPU")
     assert spark_jobs(sc, lambda: ints.aggregate(*AGGREGATES["squares"])) == 0
     assert spark_jobs(sc, lambda: floats.aggregate(*AGGREGATES["inverse"])) == 0
-    assert "aggregate: in the driver" in ints.explanation() and "aggregate: in the driver" in floats.explanation()
+    assert "aggregate: in the driver" in ints.explanation() and "aggregate: in the workers" in floats.explanation()
+    small = sc.parallelize([100.0, 1.0], 1).cache("GPU")
+    with pytest.raises(Exception, match="ZeroDivisionError"):
+        small.aggregate(*AGGREGATES["inverse"])
 
 
 def test_records_with_the_least_and_the_greatest_key_are_found_in_one_pass(sc: SparkContext):

@@ -107,7 +107,7 @@ def test_values_of_a_key_are_joined_without_a_job(sc: SparkContext, monkeypatch:
 #: Of pairs that Spark folds: what is mapped first, the function, and the reason.
 NOT_BY_KEY: dict[str, tuple[Callable, Callable, str]] = {
     "not associative": (lambda x: (int(x > 0), x), lambda a, b: a - b * 0.5, "not associative"),
-    "ints": (lambda x: (int(x > 0), int(x)), lambda a, b: a * b + 1, "no bounds"),
+    "ints": (lambda x: (int(x > 0), int(x)), lambda a, b: a * b + 1, "64 bits"),
     "rows": (lambda x: (int(x > 0), np.array([x, 1.0])), lambda a, b: a if a[0] > b[0] else b, "no numbers"),
     "another type": (lambda x: (int(x > 0), np.float32(x)), lambda a, b: np.float64(a) + b * 0.5, "another type")}
 
@@ -140,7 +140,7 @@ def test_what_is_not_associative_or_may_overflow_is_sparks(sc: SparkContext, mon
     with pytest.warns(FallbackWarning, match="f is not associative"):
         assert floats.reduce(lambda a, b: a - b) == sc.parallelize([1.0, 2.0, 4.0, 8.0], 2).reduce(lambda a, b: a - b)
     huge = [2**62, 3, 2**62]
-    with pytest.warns(FallbackWarning, match="may overflow"):
+    with pytest.warns(FallbackWarning, match="may leave 64 bits"):
         assert sc.parallelize(huge, 1).cache("GPU").reduce(lambda a, b: a + b + 0) == sum(huge)
     with pytest.warns(FallbackWarning, match="gives what it takes"):
         sc.parallelize(np.float32([1, 2]), 1).cache("GPU").reduce(lambda a, b: np.float64(a) if a > b else b)

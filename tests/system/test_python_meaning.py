@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
 import warnings
 from collections.abc import Callable, Iterator
 
+import numpy as np
 import pytest
 from pyspark import SparkContext
 
@@ -13,7 +16,8 @@ from tests.system.test_fallback import with_fallback
 from tests.system.topology import Topology
 from tests.system.vrdd_tools import exact, host_context
 from vispark import VRDD, FallbackWarning
-from vispark.api import fallback, local_rdd
+from vispark.api import fallback, keyed_operations, local_rdd, python_meaning
+from vispark.api.python_meaning import _folded
 
 
 @pytest.fixture(scope="module")
@@ -93,3 +97,74 @@ def test_keys_of_sorts_are_those_of_python(sc: SparkContext, monkeypatch: pytest
             assert held.top(2, key) == sorted(records, key=key, reverse=True)[:2]
     found = sc.parallelize([2 ** 20, 3, -5], 2).cache("GPU").sortBy(lambda x: x * x)
     assert isinstance(found, VRDD) and found.collect() == [3, -5, 2 ** 20]
+
+
+#: Records beyond 2 ** 53, of which NumPy's comparisons with floats say otherwise.
+HUGE = [2 ** 53 + 1, 2 ** 53, 2 ** 53 + 2, 2 ** 62, -2 ** 63, 2 ** 63 - 1, 7]
+EDGE = 2.0 ** 53
+
+
+def first_above(a, b):
+    return a if a > EDGE or b <= EDGE else b
+
+
+def both_signs(a, b):
+    """Truth values are added, which are ints in Python; associative."""
+    return a if (a > 0) + (a < 6) >= (b > 0) + (b < 6) else b
+
+
+#: Records, and what is folded of them otherwise by NumPy's numbers.
+FOLDS: list[tuple[list, Callable]] = [
+    (HUGE, lambda rdd: rdd.reduce(first_above)), ([3.5, -2.5, 8.0], lambda rdd: rdd.reduce(both_signs)),
+    (HUGE, lambda rdd: rdd.aggregate(0, lambda t, x: t + (1 if x > EDGE else 0), operator.add)),
+    (HUGE, lambda rdd: rdd.max(key=lambda x: x > EDGE)),
+    ([2 ** 62, 3, -2 ** 62], lambda rdd: rdd.min(key=lambda x: x * x)),
+    ([-1.0, -2.0], lambda rdd: rdd.aggregate(0, lambda t, x: t + (x if x > 0 else 0), operator.add)),
+    ([1.0, 4.0], lambda rdd: rdd.aggregate(0.0, lambda t, x: t + np.sqrt(x), operator.add))]
+#: Those of which they are exact.
+FOLDED: list[tuple[list, Callable]] = [
+    ([3, -7, 5], lambda rdd: rdd.reduce(first_above)), ([3, -7, 5], lambda rdd: rdd.max(key=lambda x: x * x)),
+    ([3, -7, 5], lambda rdd: rdd.aggregate((0, 1), lambda t, x: (t[0] + x * x, max(t[1], x)),
+                                           lambda a, b: (a[0] + b[0], max(a[1], b[1])))),
+    ([4.0, 0.5], lambda rdd: rdd.aggregate(0.0, lambda t, x: t + 1 / x, operator.add)),
+    ([3, -7, 5], lambda rdd: rdd.reduce(lambda a, b: a if abs(a) >= abs(b) else b))]
+
+
+@pytest.fixture
+def in_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is few is folded in the workers, too, where it can be."""
+    monkeypatch.setattr(local_rdd, "MOST_RECORDS", 0)
+    monkeypatch.setattr(keyed_operations, "_LOOKED_AT", 0)
+
+
+@pytest.mark.parametrize("number", range(len(FOLDS)))
+def test_where_numpy_would_fold_otherwise_folds_are_sparks_and_told(sc: SparkContext, in_workers, number: int):
+    records, fold = FOLDS[number]
+    with pytest.warns(FallbackWarning, match=r": line \d+ of |line \d+ of \w+: "):
+        found = fold(sc.parallelize(records, 2).cache("GPU"))
+    assert exact(found) == exact(fold(sc.parallelize(records, 2)))
+
+
+@pytest.mark.parametrize("number", range(len(FOLDED)))
+def test_of_numbers_of_which_they_are_exact_folds_stay_in_the_workers(
+        sc: SparkContext, monkeypatch: pytest.MonkeyPatch, in_workers, number: int):
+    with_fallback(monkeypatch, sc, "error")
+    records, fold = FOLDED[number]
+    assert exact(fold(sc.parallelize(records, 2).cache("GPU"))) == exact(fold(sc.parallelize(records, 2)))
+
+
+def test_values_of_keys_are_joined_as_python_does(sc: SparkContext):
+    for records, warns in ((HUGE, True), ([3, -7, 5], False)):
+        pairs = sc.parallelize(records, 2).cache("GPU").vmap(lambda x: (1, x)).cache()
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            assert pairs.reduceByKey(first_above).collect() == [(1, functools.reduce(first_above, records))]
+        assert [each.category for each in caught] == [FallbackWarning] * warns
+
+
+def test_the_ends_of_what_is_kept_are_looked_for_once(sc: SparkContext, monkeypatch: pytest.MonkeyPatch):
+    held, plans = sc.parallelize([1, 2, 3], 2).cache("GPU"), []
+    monkeypatch.setattr(python_meaning, "_folded", lambda *given: plans.append(given) or _folded(*given))
+    for most in (2, 5):
+        assert held.filter(lambda x, most=most: x * 4 > most).count() == 3 - (most > 4)
+    assert len(plans) == 1

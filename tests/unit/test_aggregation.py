@@ -91,16 +91,6 @@ def test_what_is_not_lowered(step: Callable, combine: Callable, reason: str):
     assert isinstance(found, str) and reason in found
 
 
-@pytest.mark.parametrize(("step", "calculates", "divides"), [
-    (lambda t, x: t + x, False, False), (lambda t, x: t + 1, False, False), (lambda t, x: t + x[1], False, False),
-    (lambda t, x: t + x * x, True, False), (lambda t, x: t + 1 / x, True, True), (lambda t, x: t + x % 3, True, True),
-    (lambda t, x: t + np.exp(x), True, False), (lambda t, x: t + abs(x), True, False),
-    (lambda t, x: t + -x, True, False)])
-def test_risks_are_told(step: Callable, calculates: bool, divides: bool):
-    found = aggregation_of(step, operator.add)
-    assert isinstance(found, Aggregation) and (found.calculates, found.divides) == (calculates, divides)
-
-
 def test_totals():
     assert parts_of(((1, 2.0), 3), ["0.0", "0.1", "1"]) == {"0.0": 1, "0.1": 2.0, "1": 3}
     assert parts_of(4, [""]) == {"": 4}

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from vispark.translate import trace
-from vispark.translate.frontend.exactness import why_not_exact
+from vispark.translate.frontend.exactness import why_no_exact_join, why_no_exact_number, why_not_exact
 from vispark.translate.frontend.python_ranges import OfNumPy, Range
 
 TENTH, LISTED, TABLE = np.float32(0.1), [1, 5, 7], np.arange(3.0)
@@ -127,6 +127,49 @@ def test_of_a_range_a_function_is_exact_or_has_a_reason(number: int):
     for of in doubtful:
         reason = why_not_exact(trace(function), of)
         assert reason.startswith("line ") and ": " in reason, of
+
+
+#: Functions of two records with ranges of which their folds are exact, and of which they may not be.
+JOINS: list[tuple[Callable, list, list]] = [
+    (lambda a, b: a if abs(a) > abs(b) else b, [Range("int", -5, 5), FLOATS], [INTS, BOOLS]),
+    (lambda a, b: a if a * a > b * b else b, [Range("int", -5, 5), FLOATS], [INTS]),
+    (lambda a, b: a if a > 2.0 ** 53 else b, [Range("int", -5, 5), FLOATS], [INTS]),
+    (lambda a, b: a + b + 1, [FLOATS], [Range("int", 0, 1)]),
+    (lambda a, b: a if (a > 0) + (a < 6) >= (b > 0) + (b < 6) else b, [], [FLOATS, Range("int", 0, 1)]),
+    (lambda a, b: a if ~a > ~b else b, [INTS], [BOOLS]),
+    (lambda a, b: max(a, b, 0), [INTS], [FINITE, BOOLS]),
+    (lambda a, b: np.maximum(np.abs(a), b), [], [FLOATS, INTS]),
+    (lambda a, b: math.hypot(a, b), [], [FLOATS]),
+    (lambda a, b: a if a[0] <= b[0] else b, [(FLOATS, Range("int", 0, 9))], []),
+    (lambda a, b: (a[0] + b[0], a[1]), [(FLOATS, INTS)], [(INTS, FLOATS)]),
+    (lambda a, b: (a[0] * b[1], a[1]), [(OfNumPy("float32"), OfNumPy("float32"))], [(OfNumPy("float32"), FLOATS)]),
+    (lambda a, b: {"n": a["n"] + b["n"], "x": a["x"]}, [{"n": FLOATS, "x": INTS}], [{"n": INTS, "x": INTS}]),
+    (lambda a, b: a[0], [], [(FLOATS, FLOATS)])]
+
+
+@pytest.mark.parametrize("number", range(len(JOINS)))
+def test_of_a_range_a_fold_is_exact_or_has_a_reason(number: int):
+    function, exact, doubtful = JOINS[number]
+    for of in exact:
+        assert why_no_exact_join(trace(function), of) == "", of
+    for of in doubtful:
+        reason = why_no_exact_join(trace(function), of)
+        assert reason.startswith("line ") and ": " in reason, of
+
+
+def test_a_vmaps_numbers_of_64_bits_are_pythons():
+    for length in (lambda a, b: np.sqrt(a * a + b * b), lambda a, b: np.maximum(a, b)):
+        assert why_no_exact_join(trace(length), FLOATS, is_mapped=True) == ""
+        assert "of NumPy's" in why_no_exact_join(trace(length), FLOATS)
+    assert why_no_exact_join(trace(lambda a, b: np.float32(a)), FLOATS, is_mapped=True) != ""
+
+
+def test_results_are_of_one_type_of_pythons():
+    assert why_no_exact_number(trace(lambda x: (x > 2, x * 2.5)), FLOATS) == ""
+    for function in (lambda x: x if x > 0.0 else 0, lambda x: (1, x if x else 0), lambda x: np.sqrt(x)):
+        assert why_not_exact(trace(function), FINITE) == ""
+        assert ": it gives " in why_no_exact_number(trace(function), FINITE)
+    assert why_no_exact_number(trace(lambda x: np.sqrt(x)), OfNumPy("float64")) == ""
 
 
 def test_of_tuples_and_of_numbers_of_numpy():

@@ -11,6 +11,7 @@ from pyspark.rdd import portable_hash
 
 from vispark.api.joins import is_neutral, joined
 from vispark.api.keyed_operations import first_by
+from vispark.api.python_meaning import why_no_python_number
 from vispark.api.recorded_rdd import RecordedRDD
 from vispark.api.reduced_rdd import ReducedRDD
 from vispark.api.worker_folds import folded
@@ -212,20 +213,12 @@ def _aggregate(vrdd: RecordedRDD, action: str, zero: Any, step: Callable[[Any, A
 
 
 def _risk(vrdd: RecordedRDD, found: Aggregation) -> str:
-    """Return the reason not to compute a function of records in the workers, if Python's numbers may overflow or
-    raise in it; else "".
-    """
+    """Return the reason not to compute a function of records in the workers; "" if there is none."""
     if not vrdd._is_held():
         return ""
-    layouts = [content.layout for content in vrdd._results()]
-    if any(layout.kind != "elements" for layout in layouts):
+    if any(content.layout.kind != "elements" for content in vrdd._results()):
         return "it takes records whole, and a vmap of blocks takes their rows"
-    types = {name for layout in layouts for part in layout.parts for name in part.types}
-    if found.calculates and not types.isdisjoint(("int", "bool")):
-        return "Python's ints have no bounds, and what is computed of them may overflow"
-    if found.divides and not types.isdisjoint(BY_NAME):
-        return "what is computed of Python's numbers may raise"
-    return ""
+    return why_no_python_number(vrdd, found.mapped)
 
 
 def _total(vrdd: RecordedRDD, action: str, zero: Any, combine: Callable[[Any, Any], Any], mapped: RecordedRDD,

@@ -14,10 +14,10 @@ import numpy as np
 
 from gpu_worker.protocol.errors import OutOfMemory
 from vispark.api.explain import IN_PASSES
+from vispark.api.python_meaning import why_no_python_join
 from vispark.api.recorded_rdd import RecordedRDD
-from vispark.data.records.layout import BY_NAME, RecordLayout
+from vispark.data.records.layout import RecordLayout
 from vispark.errors import PlanError
-from vispark.plan.fold.aggregation import risks
 from vispark.plan.fold.lowering import unlike
 from vispark.plan.fold.spec import LOWERED
 from vispark.plan.lower.stages import FETCH
@@ -111,23 +111,13 @@ def inside(function: Callable[[Any, Any], Any]) -> Sequence[JoinRows]:
     return passes(spec, inside=True)
 
 
-def risk_of(layout: RecordLayout, spec: MapSpec) -> str:
-    """Return the reason why Python's numbers may overflow or raise; "" if they do not."""
-    calculates, divides = risks(spec.function.definition)
-    types = {name for part in layout.parts for name in part.types}
-    if calculates and not types.isdisjoint(("int", "bool")):
-        return "Python's ints have no bounds, and what is computed of them may overflow"
-    if divides and not types.isdisjoint(BY_NAME):
-        return "what is computed of Python's numbers may raise"
-    return ""
-
-
 def _reason(source: RecordedRDD, spec: MapSpec) -> str:
     """Return the reason why records of a VRDD are not joined by a function in workers; "" if they are."""
     contents = [content for content in source._results() if content.count]
     if not contents:
         return "there are no records"
-    return unlike(contents) or _not_joined(contents[0].layout) or risk_of(contents[0].layout, spec)
+    return unlike(contents) or _not_joined(contents[0].layout) \
+        or why_no_python_join(source, spec.function)
 
 
 def _not_joined(layout: RecordLayout) -> str:

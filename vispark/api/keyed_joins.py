@@ -5,14 +5,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 from gpu_worker.protocol.errors import OutOfMemory
 from vispark.api import keyed
 from vispark.api.device_ops import vmap
 from vispark.api.fallback import tell
-from vispark.api.joins import not_associative, risk_of, spec_of
+from vispark.api.joins import not_associative, spec_of
+from vispark.api.python_meaning import why_no_python_join_of_values
 from vispark.api.recorded_rdd import RecordedRDD
 from vispark.data.records.layout import RecordLayout
 from vispark.data.records.pairs import key_parts, not_pairs, value_parts
@@ -71,7 +71,7 @@ def _layout_of(source: RecordedRDD, function: Callable[[Any, Any], Any]) -> tupl
     if any(part.form != "number" for part in parts) or len(parts) > _WIDEST or \
             names not in (["1"], [f"1.{place}" for place in range(len(parts))]):
         return None, f"values are no numbers, nor tuples of up to {_WIDEST}; rowsByKey() and a loop fold others"
-    reason = risk_of(replace(layout, parts=tuple(parts)), spec_of(function, _ACTION))
+    reason = why_no_python_join_of_values(source, spec_of(function, _ACTION).function)
     if reason:
         return None, reason
     after = next(each for each in vmap(source, lambda pair: (pair[0], function(pair[1], pair[1])))._results()

@@ -2,7 +2,7 @@
 
 ``seqOp(total, record)`` must join each part of its total, by one associative operator, with something that it computes
 of the record alone: ``(total[0] + x, total[1] + 1)`` joins ``x`` and ``1`` by ``add``. That becomes a ``vmap`` and a
-fold. What it computes must be what Python would compute: nothing that raises, and no int that overflows.
+fold.
 """
 
 from __future__ import annotations
@@ -26,10 +26,6 @@ if TYPE_CHECKING:
 else:
     reader = LazyModule("vispark.translate.frontend.reader")
 
-#: What never raises, of numbers that Python has, and of NumPy's.
-_ARITHMETIC = ("+", "-", "*")
-_CALLED = ("abs", "min", "max", "len", "sum", "float", "bool")
-
 #: Functions without a source, as the translator reads them.
 _WRITTEN: tuple[tuple[Callable[..., Any], Callable[[Any, Any], Any]], ...] = (
     (operator.add, lambda total, record: total + record), (operator.iadd, lambda total, record: total + record),
@@ -48,16 +44,10 @@ class Aggregation:
         What is computed of each record: the parts, or a tuple of them.
     fold : FoldSpec
         How they are joined.
-    calculates : bool
-        Whether there is arithmetic in ``mapped``, in which Python's ints could overflow.
-    divides : bool
-        Whether it divides, which Python's numbers may refuse.
     """
 
     mapped: Function
     fold: FoldSpec
-    calculates: bool
-    divides: bool
 
 
 def aggregation_of(step: Callable[[Any, Any], Any], combine: Callable[[Any, Any], Any]) -> Aggregation | str:
@@ -87,7 +77,7 @@ def aggregation_of(step: Callable[[Any, Any], Any], combine: Callable[[Any, Any]
     if {leaf.place: leaf for leaf in found.leaves} != {leaf.place: leaf for leaf in joined.leaves}:
         return "the two functions of aggregate() join by different operators"
     mapped = Function(found.definition, function.captures)
-    return Aggregation(mapped, joined, *risks(found.definition))
+    return Aggregation(mapped, joined)
 
 
 # -- what joins the total ---------------------------------------------------------------------------------------------
@@ -253,25 +243,7 @@ def _item(value: _Value, index: int) -> _Value:
     raise Unreadable(_NOT_JOINED)
 
 
-# -- what Python would compute ----------------------------------------------------------------------------------------
-
-def risks(definition: Definition) -> tuple[bool, bool]:
-    """Return whether a function has arithmetic, and whether it has operations that may raise for Python's numbers."""
-    calculates = divides = False
-    for node in nodes.nodes_of(definition.body):
-        match node:
-            case nodes.Binary(operator) | nodes.Augment(_, operator):
-                calculates = True
-                divides |= operator not in _ARITHMETIC
-            case nodes.Call(nodes.Library(name)):
-                calculates |= name not in ("min", "max", "len", "float", "bool")
-                divides |= name not in _CALLED and not name.startswith("numpy.")
-            case nodes.Unary("-"):
-                calculates = True
-            case nodes.Call() | nodes.While() | nodes.For():
-                calculates = divides = True
-    return calculates, divides
-
+# -- values of totals -------------------------------------------------------------------------------------------------
 
 def parts_of(value: Any, places: Iterable[str]) -> dict[str, Any]:
     """Return the parts of a total, by place.

@@ -42,6 +42,7 @@ _FLOAT_METHODS = frozenset(["sum", "mean", "max", "min", "dot", "std", "var", "p
 #: Functions written in the language, which do as NumPy or ``math`` do with arguments that these take.
 _OWN = f"{Path(composed.__file__).parent}/"
 
+_OTHER_TYPE = "gives numbers of NumPy's, or of another type than the records"
 
 _Known = Mapping[str, Number]
 
@@ -62,13 +63,73 @@ def why_not_exact(function: Function, record: Number) -> str:
     >>> why_not_exact(trace(lambda x: x * 4 > 10), Range("int", 0, 2 ** 62)).partition(": ")[2]
     'x * 4 may leave 64 bits, which ints of Python do not'
     """
+    return _doubt(function, lambda evaluation: evaluation.called(function.definition, [record], {}, {}))
+
+
+def why_no_exact_number(function: Function, record: Number) -> str:
+    """Return the first reason why a function may give something else in workers than in Python, as
+    :func:`why_not_exact`, or may give NumPy's numbers or, depending on the record, ints or floats.
+
+    Examples
+    --------
+    >>> from vispark.translate.frontend.reader import trace
+    >>> why_no_exact_number(trace(lambda x: x if x > 0.0 else 0), Range("float", -5.0, 7.0)).partition(": ")[2]
+    'it gives an int or a float, which depends on the record'
+    """
+    def evaluated(evaluation: _Evaluation) -> None:
+        found = evaluation.called(function.definition, [record], {}, {})
+        for each in flat(found) if is_python(record) else ():
+            if not isinstance(each, Range) or each.kind == "mixed":
+                raise Doubtful(_OTHER_TYPE if isinstance(each, OfNumPy) else "gives an int or a float, which depends "
+                               "on the record")
+
+    return _doubt(function, evaluated)
+
+
+def why_no_exact_join(function: Function, record: Number, *, is_mapped: bool = False) -> str:
+    """Return the first reason why the fold of records by a function of two may give something else in workers than in
+    Python; empty if it does not.
+
+    Parameters
+    ----------
+    is_mapped : bool
+        Whether a ``vmap`` made the records: of NumPy's numbers of 64 bits it makes Python's, too.
+
+    Examples
+    --------
+    >>> from vispark.translate.frontend.reader import trace
+    >>> why_no_exact_join(trace(lambda a, b: a if a * a > b * b else b), Range("int", -5, 7))
+    ''
+    >>> why_no_exact_join(trace(lambda a, b: a + b + 1), Range("int", -5, 7)).partition(": ")[2]
+    'a + b may leave 64 bits, which ints of Python do not'
+    """
+    def evaluated(evaluation: _Evaluation) -> None:
+        total = record
+        for number in range(_TURNS + 2):
+            found = evaluation.called(function.definition, [total, total], {}, {})
+            if is_mapped:
+                found = ranges.as_pythons(found)
+            joined = ranges.either(total, found)
+            for each, before in zip(flat(found), flat(record), strict=True):
+                if isinstance(before, Range) and not (isinstance(each, Range) and each.kind == before.kind):
+                    raise Doubtful(_OTHER_TYPE)
+            if joined == total:
+                return
+            total = joined if number < _TURNS else ranges.all_of(joined)
+
+    return _doubt(function, evaluated)
+
+
+def _doubt(function: Function, evaluated: Callable[[_Evaluation], object]) -> str:
+    """Return the first doubt that the evaluation of a function meets; empty if there is none."""
     if any(isinstance(each.value.data, Reference) for each in function.captures):
         return ""       # of a table in the workers, which Python has not
     evaluation = _Evaluation(function)
     try:
-        evaluation.called(function.definition, [record], {}, {})
+        evaluated(evaluation)
     except Doubtful as error:
-        return str(error)
+        definition = function.definition
+        return str(error) if error.is_placed else f"line {definition.at.line} of {definition.name}: it {error}"
     return ""
 
 
@@ -275,6 +336,10 @@ class _Evaluation:
             case nodes.TupleOf(items) | nodes.ListOf(items) if not any(isinstance(each, nodes.Spread)
                                                                        for each in items):
                 return tuple([self.of(each, known) for each in items])
+            case nodes.DictOf(names, items):
+                return dict(sorted(zip(names, [self.of(each, known) for each in items], strict=True)))
+            case nodes.FieldOf(value, name) if isinstance(fields := self.of(value, known), dict) and name in fields:
+                return fields[name]
             case nodes.Index(value, indices):
                 return self.item(expression, value, indices, known)
             case nodes.Attribute(value, _) if isinstance(self.of(value, known), OfNumPy):

@@ -77,7 +77,7 @@ class OfNumPy:
 
 
 TRUTH = Range("bool", 0, 1)
-Number = Range | OfNumPy | nodes.Called | tuple[Any, ...]     # of values, for a tuple
+Number = Range | OfNumPy | nodes.Called | tuple[Any, ...] | dict[str, Any]     # of values, for a tuple or a dict
 
 
 class Doubtful(Exception):
@@ -131,6 +131,8 @@ def either(one: Number, other: Number) -> Number:
             return OfNumPy()
         case tuple(), tuple() if len(one) == len(other):
             return tuple([either(a, b) for a, b in zip(one, other, strict=True)])
+        case dict(), dict() if one.keys() == other.keys():
+            return {name: either(value, other[name]) for name, value in one.items()}
     raise Doubtful("gives values of several types")
 
 
@@ -143,6 +145,28 @@ def unbounded(value: Number) -> Number:
             raise Doubtful("counts without bounds that are known")
         case tuple():
             return tuple([unbounded(each) for each in value])
+    return value
+
+
+def all_of(value: Number) -> Number:
+    """Return the range of all numbers that are of the types of a value's."""
+    match value:
+        case Range(kind):
+            return Range.of(kind)
+        case tuple():
+            return tuple([all_of(each) for each in value])
+        case dict():
+            return {name: all_of(each) for name, each in value.items()}
+    return value
+
+
+def as_pythons(value: Number) -> Number:
+    """Return the range of a value whose numbers of NumPy's of 64 bits are Python's."""
+    match value:
+        case OfNumPy(("bool" | "int64" | "float64") as dtype):
+            return Range.of(dtype.removesuffix("64"))
+        case tuple():
+            return tuple([as_pythons(each) for each in value])
     return value
 
 
@@ -396,7 +420,8 @@ _UFUNCS = {"+": np.add, "-": np.subtract, "*": np.multiply, "/": np.true_divide,
 
 
 def flat(value: Number) -> list[Any]:
-    """Return the numbers of a value, of a tuple its items'."""
+    """Return the numbers of a value, of a tuple or a dict its items'."""
+    value = tuple(value.values()) if isinstance(value, dict) else value
     return [each for part in value for each in flat(part)] if isinstance(value, tuple) else [value]
 
 
