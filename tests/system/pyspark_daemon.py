@@ -1,42 +1,43 @@
-"""The server that Spark's Python workers are forked from, with what they import: each would else do it anew.
+"""The server that Spark's Python workers are forked from, for tasks in the driver's JVM: what Spark starts as such.
 
-It is for tasks in the driver's JVM only. The other topologies have PySpark's own server.
+Each context has one, and each would import for a second what tasks need. So it only asks for a process forked from the
+tests' stock (:mod:`tests.system.stock_daemon`), which has imported that once, hands it its environment and streams, and
+ends with it. It is a server itself where the stock is of no use: fail-points are read by what is imported.
 """
 
-import gc
+import contextlib
+import json
 import os
+import select
+import signal
+import socket
 import sys
 from importlib import import_module
-from zipimport import zipimporter
 
-import pyspark.sql
-import pyspark.worker
-import pytest
-from pyspark import daemon
-
-import vispark
-from vispark.api import received_rdd
-from vispark.runtime.executor import tasks
-from vispark.translate import fusion
-
-#: What tasks of tests need. Without it each worker, of which a file's tests use up ten or more, imports for 0.3 s.
-IMPORTED = pytest, pyspark.sql, pyspark.worker, vispark, received_rdd, tasks, fusion
-#: What tasks of a file's tests need beside it: modules, with blanks between.
-FURTHER = "VISPARK_TEST_IMPORTS"
+#: The abstract address of the stock.
+STOCK = "VISPARK_TEST_STOCK"
+#: Variables that what is imported reads; the stock has them as Spark gives them where nobody says otherwise.
+AT_IMPORT = {"VISPARK_FAILPOINTS": None, "PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"}
 
 
-def forget_archives() -> None:
-    """Take Spark's archives off the path: PySpark 3.5 lets importers read what is in theirs anew in each task."""
-    sys.path[:] = [path for path in sys.path if not path.endswith((".zip", ".jar"))]
-    for path, importer in list(sys.path_importer_cache.items()):
-        if isinstance(importer, zipimporter):
-            del sys.path_importer_cache[path]
+def from_stock(address: str) -> None:
+    """Have a server forked that takes over this process's environment and streams, and wait for its end."""
+    with socket.socket(socket.AF_UNIX) as stock:
+        stock.connect("\0" + address)
+        given = json.dumps({"environment": dict(os.environ), "path": sys.path, "arguments": sys.argv,
+                            "directory": os.getcwd()}).encode()
+        socket.send_fds(stock, [len(given).to_bytes(4, "little")], [0, 1, 2])
+        stock.sendall(given)
+        server = int.from_bytes(stock.recv(4), "little")
+    for descriptor in (0, 1, 2):
+        os.close(descriptor)
+    signal.signal(signal.SIGTERM, lambda *_: os.kill(server, signal.SIGTERM))
+    with contextlib.suppress(ProcessLookupError):       # It has ended already.
+        select.select([os.pidfd_open(server)], [], [])
 
 
 if __name__ == "__main__":
-    forget_archives()
-    for name in os.environ.get(FURTHER, "").split():
-        import_module(name)
-    gc.collect()
-    gc.freeze()
-    daemon.manager()
+    if STOCK in os.environ and all(os.environ.get(name) == value for name, value in AT_IMPORT.items()):
+        from_stock(os.environ[STOCK])
+    else:
+        import_module("tests.system.stock_daemon").serve()

@@ -40,9 +40,11 @@ def _nodes(running: topology.Topology) -> set[tuple[str, str]]:
     return {(str(node.runtime_dir), node.host) for node in running.nodes}
 
 
-def test_local_tasks_see_the_one_runtime_directory(local):
+def test_local_tasks_see_the_one_runtime_directory_from_workers_of_the_stock(local):
     with local.context() as sc:
         assert _places(sc) == _nodes(local)
+        commands = sc.parallelize(range(2), 2).map(lambda _: Path("/proc/self/cmdline").read_text()).collect()
+        assert all("tests.system.stock_daemon" in command for command in commands)
 
 
 def test_standalone_workers_are_nodes_of_their_own_and_leave_no_process(tmp_path):

@@ -30,7 +30,7 @@ from pyspark.find_spark_home import _find_spark_home
 
 from gpu_worker.system.paths import DISCOVERY_SCRIPT
 from tests import leaks
-from tests.system import archive
+from tests.system import archive, pyspark_daemon
 from tests.system.worker_tools import stop_worker
 
 DRIVER = "127.0.0.1"
@@ -124,8 +124,10 @@ def local(cores: int = 2, imports: str = "") -> Iterator[Topology]:
     """
     with _workplace() as (place, mark):
         node = _node(place, DRIVER)
+        stock, _ = _stock()
         start_jvm()
         conf = _executor_environment(node, mark) | {"spark.python.daemon.module": "tests.system.pyspark_daemon",
+                                                    f"spark.executorEnv.{pyspark_daemon.STOCK}": stock,
                                                     "spark.executorEnv.VISPARK_TEST_IMPORTS": imports}
         yield Topology(f"local[{cores}]", (node,), 0, place, conf)
 
@@ -183,8 +185,26 @@ def start_jvm() -> None:
     SparkContext._ensure_initialized(conf=settings)
 
 
+@functools.cache
+def _stock() -> tuple[str, subprocess.Popen]:
+    """The address, and the process, of what servers of Python workers are forked from; one for all contexts."""
+    address = f"vispark-stock-{uuid.uuid4()}"
+    environment = {name: value for name, value in (os.environ | pyspark_daemon.AT_IMPORT).items() if value is not None}
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(f"\0{address}")
+        listener.listen()
+        command = [sys.executable, "-m", "tests.system.stock_daemon", "pyspark.worker", str(listener.fileno())]
+        return address, subprocess.Popen(command, stdin=subprocess.PIPE, env=environment,
+                                         pass_fds=(listener.fileno(),))
+
+
 def shutdown() -> None:
-    """End the JVM that the contexts of this process share, if there is one."""
+    """End the JVM that the contexts of this process share, if there is one, and the stock of Python workers."""
+    if _stock.cache_info().currsize:
+        _, stock = _stock()
+        stock.stdin.close()
+        stock.wait(START)
+        _stock.cache_clear()
     gateway = SparkContext._gateway
     if gateway is None:
         return
