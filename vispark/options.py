@@ -189,6 +189,9 @@ OPTIONS = (
            "What an action on cached data does that workers cannot answer, as it is a Spark job then, and `filter`, "
            "`sample`, `zip`, `union` and others that bring the records back: a "
            "`FallbackWarning` with the reason, once for a line of code; an `error`; or nothing, `silent`."),
+    Option("features", "float64", _choice("float64", "float32"), "",
+           "In what fits of `vispark.ml` hold arrays and vectors of features: `float32` rounds them, and halves what "
+           "they take and what a pass reads; arithmetic is float64 all the same. Columns of floats stay as they are."),
     Option("check", "none", _choice("none", "bounds"), "",
            "`bounds`: on `host` (which `auto` is then), each read and write of an `exec` kernel is checked against the "
            "buffers that it was given, and one out of their bounds is a `KernelFault`; slow. See "
@@ -228,6 +231,7 @@ class Options:
     cacheDir: str
     udfBytes: int
     fallback: str
+    features: str
     check: str
     journal: str
     dashboardLink: str

@@ -208,5 +208,5 @@ def test_a_search_whose_metric_is_sparks_says_so(rows: DataFrame):
     learner = clustering.BisectingKMeans(k=2, maxIter=2, seed=1)
     search = selection.TrainValidationSplit(estimator=learner, estimatorParamMaps=[{}], seed=5,
                                             evaluator=evaluation.ClusteringEvaluator())
-    with pytest.warns(FallbackWarning, match="evaluate.* of ClusteringEvaluator is done by Spark"):
+    with pytest.warns(FallbackWarning, match="ClusteringEvaluator is done by Spark.*what BisectingKMeansModel makes"):
         assert search.fit(rows).validationMetrics[0] > 0

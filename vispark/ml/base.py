@@ -67,7 +67,7 @@ class DeviceFit(StageOfMLlib):
 
     def _records(self, dataset: DataFrame) -> VRDD:
         """Return the records of a dataset on the devices."""
-        return load(dataset, self._fields(), can_mask=self._can_mask)
+        return load(dataset, self._fields(), can_mask=self._can_mask, can_round=True)
 
     @abstractmethod
     def _train(self, dataset: DataFrame) -> Any:

@@ -101,7 +101,7 @@ class NMF(Estimator[Any], NMFParams, DefaultParamsReadable[Any], DefaultParamsWr
     def _fit(self, dataset: DataFrame) -> NMFModel:
         if self.getK() < 1:
             raise ValueError(f"k is {self.getK()}: it must be at least 1")
-        points = load(dataset, {"x": plain(self.getInputCol()), "w": one()}, can_mask=True)
+        points = load(dataset, {"x": plain(self.getInputCol()), "w": one()}, can_mask=True, can_round=True)
         mean = _checked_mean(points)
         draws = np.random.default_rng(self.getSeed() % 2**63)
         components = _scaled(np.abs(draws.normal(size=(self.getK(), len(mean)))) * mean.mean() ** 0.5 + 1e-6 * mean)

@@ -8,17 +8,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+import numpy as np
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sql
 
 from vispark.api.vrdd import VRDD
 from vispark.data.tables.dataframe import from_dataframe
+from vispark.data.tables.types import of_spark
+from vispark.runtime.driver.session import Session
 
 #: The expression of a field, as text and as a column, or as columns that are put side by side.
 Field: TypeAlias = "tuple[str, Column | tuple[Column, ...]]"
 
 #: The expressions of a load's fields, by field.
 Fields: TypeAlias = "Mapping[str, Field]"
+
+#: Numbers that float32 holds as they are.
+_NARROW = ("bool", "int8", "int16", "float32")
 
 _lock = threading.Lock()
 _loads: weakref.WeakKeyDictionary[DataFrame, dict[Any, VRDD]] = weakref.WeakKeyDictionary()
@@ -125,7 +131,7 @@ class View:
         known = None, one()[0], self.wide["w"][0] if "w" in self.wide else None, part and part.weighs_by
         if weight not in known or fits_into(given, self.wide) is None:
             return None
-        points = load(self.source, self.wide, can_mask=can_mask)
+        points = load(self.source, self.wide, can_mask=can_mask, can_round=True)
         if weight is not None and weight != self.wide["w"][0]:
             points = part.weighed_by(points, weight) if part else points.vmap(_weigh_equally)
         if prediction is None:
@@ -198,7 +204,7 @@ def unshare(df: DataFrame) -> None:
         _parts.pop(df, None)
 
 
-def load(df: DataFrame, fields: Fields, *, can_mask: bool = False) -> VRDD:
+def load(df: DataFrame, fields: Fields, *, can_mask: bool = False, can_round: bool = False) -> VRDD:
     """Return the rows of a DataFrame on the devices, as dicts of some fields.
 
     What was loaded before is found again, also for another DataFrame of the same plan, and the same versions of files.
@@ -210,9 +216,12 @@ def load(df: DataFrame, fields: Fields, *, can_mask: bool = False) -> VRDD:
     df : pyspark.sql.DataFrame
         Of a classic session.
     fields : dict of str to (str, Column)
-        Field of the records: what it is called among loads, and its column. Columns of vectors become float64 arrays.
+        Field of the records: what it is called among loads, and its column. The field ``x`` is float64, whatever it
+        is held in: in float32 where all its columns are of numbers that float32 holds as they are.
     can_mask : bool
         Whether rows that are none of the DataFrame's may come too, with 0 in the field ``w``.
+    can_round : bool
+        Whether arrays ``x`` may be rounded to what the option ``features`` says.
     """
     if view := _views.get(df):
         seen = view.records(fields, can_mask=can_mask)
@@ -221,21 +230,22 @@ def load(df: DataFrame, fields: Fields, *, can_mask: bool = False) -> VRDD:
     with _lock:
         own = _loads.setdefault(df, {})
         part = _parts.get(df) if can_mask else None
-        key = (part is not None, *((field, name) for field, (name, _) in fields.items()))
+        dtype = Session.of(df.sparkSession.sparkContext).options.features if can_round else "float64"
+        key = (part is not None, dtype, *((field, name) for field, (name, _) in fields.items()))
         if key not in own:
-            own[key] = _masked(part, fields) if part else _same(df, key) or _loaded(df, fields)
+            own[key] = _masked(part, fields, dtype) if part else _same(df, key) or _loaded(df, fields, dtype)
         return own[key]
 
 
-def _masked(part: Part, fields: Fields) -> VRDD:
+def _masked(part: Part, fields: Fields, dtype: str) -> VRDD:
     """Return the rows of the whole, with weights of 0 for those that are not of a part."""
     numbered: dict[str, Field] = {**fields, "fold": part.number}
     if part.weight is not None:
         numbered["v"] = part.weight
-    key = tuple((field, name) for field, (name, _) in numbered.items())
+    key = (dtype, *((field, name) for field, (name, _) in numbered.items()))
     wholes = _loads.setdefault(part.whole, {})
     if key not in wholes:
-        wholes[key] = _loaded(part.whole, numbered)
+        wholes[key] = _loaded(part.whole, numbered, dtype)
     return part.weighed(wholes[key])
 
 
@@ -263,6 +273,11 @@ def _weigh_equally(w: Any) -> Any:
     return {"w": 1.0}
 
 
+def widen(x: Any) -> Any:
+    """Return a record's features in float64."""
+    return {"x": x.astype(np.float64)}
+
+
 def unload(df: DataFrame | None = None) -> None:
     """Forget the data on the devices of one DataFrame, or of all; a later fit loads it again.
 
@@ -277,15 +292,26 @@ def unload(df: DataFrame | None = None) -> None:
             _loads.pop(df, None)
 
 
-def _loaded(df: DataFrame, fields: Fields) -> VRDD:
+def _loaded(df: DataFrame, fields: Fields, dtype: str) -> VRDD:
     given = {field: column if isinstance(column, tuple) else (column,) for field, (_, column) in fields.items()}
     chosen = df.select(*[column.alias(f"{field}{place}") for field, columns in given.items()
                          for place, column in enumerate(columns)])
+    held = _held(chosen, len(given["x"]), dtype) if "x" in given else None
     rows: Any = from_dataframe(chosen, {
         field: [f"{field}{place}" for place in range(len(columns))] if isinstance(fields[field][1], tuple)
-        else f"{field}0" for field, columns in given.items()})
+        else f"{field}0" for field, columns in given.items()}, {"x": held} if held else None)
     found: VRDD = rows.persist("GPU_AND_HOST")
-    return found
+    return found.vmap(widen) if held == "float32" else found
+
+
+def _held(chosen: DataFrame, count: int, dtype: str) -> str | None:
+    """Return the type in which the columns ``x0``, ``x1``... are held; None where they are no numbers."""
+    types = [of_spark(chosen.schema[f"x{place}"].dataType) for place in range(count)]
+    if not all(each.dtype for each in types):
+        return None
+    is_narrow = all(each.dtype in _NARROW for each in types)
+    is_of_arrays = count > 1 or types[0].kind != "number"
+    return "float32" if is_narrow or (is_of_arrays and dtype == "float32") else "float64"
 
 
 def _same(df: DataFrame, key: Any) -> VRDD | None:

@@ -14,8 +14,9 @@ from pyspark.ml import Estimator, Transformer, feature, pipeline
 from pyspark.ml.linalg import VectorUDT
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sql
+from pyspark.sql.types import FloatType
 
-from vispark.ml.base import DeviceFit, StageOfMLlib
+from vispark.ml.base import DeviceFit, StageOfMLlib, Unsuited
 from vispark.ml.java import JavaObjects
 from vispark.ml.loads import Field, Fields, Vectors, View, fits_into, plain, see
 from vispark.ml.names import of_pyspark
@@ -137,17 +138,23 @@ def is_fitted_in_workers(estimator: Any) -> bool:
     return any(isinstance(stage, DeviceFit) for stage in stages)
 
 
-def predictions(source: DataFrame, estimator: Any, model: Any) -> View | None:
+def predictions(source: DataFrame, estimator: Any, model: Any) -> View:
     """Return the view of what a fitted model makes of a DataFrame, which shares the load of the fit.
 
-    None where the model, or a stage of it, is none that is known here.
+    Raises
+    ------
+    Unsuited
+        If the model, or a stage of it, is none that is known here.
     """
     stages = estimator.getStages() if isinstance(estimator, pipeline.Pipeline) else [estimator]
     models = model.stages if isinstance(model, pipeline.PipelineModel) else [model]
     last = max(place for place, stage in enumerate(stages) if isinstance(stage, Estimator))
-    view: View | None = _first_view(source, stages[:last + 1])
+    view = _first_view(source, stages[:last + 1])
     for each in models:
-        view = None if view is None else _behind(view, each)
+        behind = _behind(view, each)
+        if behind is None:
+            raise Unsuited(f"what {type(each).__name__} makes of rows is not computed in the workers")
+        view = behind
     return view
 
 
@@ -182,8 +189,8 @@ def _assembled(view: View, names: Iterable[str]) -> Field | None:
     for name in names:
         if name not in schema.names:
             return None
-        column = sql.col(f"`{name}`")
-        found.append(column if isinstance(schema[name].dataType, VectorUDT) else column.cast("double"))
+        column, kind = sql.col(f"`{name}`"), schema[name].dataType
+        found.append(column if isinstance(kind, VectorUDT | FloatType) else column.cast("double"))
     return f"[{', '.join(map(repr, names))}]", tuple(found)
 
 

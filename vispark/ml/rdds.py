@@ -13,11 +13,19 @@ from pyspark.mllib.recommendation import Rating
 from vispark.api.vrdd import VRDD
 from vispark.errors import RecordError
 from vispark.ml.base import Unsuited
+from vispark.ml.loads import widen
 
 
 @contextmanager
-def held(records: RDD[Any]) -> Iterator[VRDD]:
+def held(records: RDD[Any], *, has_vectors: bool = True) -> Iterator[VRDD]:
     """Give the records on the devices, and forget them at the end.
+
+    Parameters
+    ----------
+    records : RDD
+        Of arrays.
+    has_vectors : bool
+        Whether they have features ``x``, which are held as they are, and are float64 for the fit.
 
     Raises
     ------
@@ -27,7 +35,7 @@ def held(records: RDD[Any]) -> Iterator[VRDD]:
     on_device: Any = records
     points = on_device.persist("GPU_AND_HOST")
     try:
-        yield points
+        yield points.vmap(widen) if has_vectors else points
     except Unsuited as reason:
         raise RecordError(f"the records cannot be fitted: {reason}") from reason
     finally:
@@ -50,7 +58,8 @@ def rated(data: RDD[Any]) -> RDD[Any]:
 
 
 def _vector(value: Any) -> np.ndarray:
-    return np.asarray(value.toArray() if hasattr(value, "toArray") else value, float)
+    array = np.asarray(value.toArray() if hasattr(value, "toArray") else value)
+    return array if array.dtype == np.float32 else array.astype(float)
 
 
 def _labelled(record: Any) -> dict[str, Any]:

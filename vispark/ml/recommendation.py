@@ -104,7 +104,7 @@ class ALS(DeviceFit, recommendation.ALS):
                    implicitPrefs=True, alpha=alpha)._of(ratings)
 
     def _of(self, ratings: Any) -> rdds.RatingFactors:
-        with rdds.held(rdds.rated(ratings)) as records:
+        with rdds.held(rdds.rated(ratings), has_vectors=False) as records:
             users, items, factors = self._fitted(records, JavaObjects(ratings.context))
         return rdds.RatingFactors(ratings.context, users, items, (factors[0], factors[1]))
 

@@ -183,11 +183,10 @@ def _metric(search: Any, model: Any, params: Any, validation: DataFrame) -> floa
     if is_fitted_in_workers(estimator):
         try:
             ours = in_workers(evaluator)
-            view = predictions(validation, estimator, model)
-            records = None if view is None else view.records(ours.fields(), can_mask=True)
+            records = predictions(validation, estimator, model).records(ours.fields(), can_mask=True)
             if records is not None:
                 return ours.metric(records)
-            reason = "predictions are not computed in the workers, or of other columns than those of the fit"
+            reason = "it is of other columns than those of the fit"
         except (Unsuited, RecordError, OutOfMemory) as error:
             reason = str(error)
         tell_of_spark(evaluator, validation, reason)
