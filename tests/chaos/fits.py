@@ -32,6 +32,7 @@ from vispark.ml import (
     regression,
     tuning,
 )
+from vispark.ml.optim.admm import consensus, losses_by_part
 
 
 def rows(arena: Arena, count: int = 60) -> DataFrame:
@@ -58,14 +59,51 @@ def numbers(model: Any) -> list[np.ndarray]:
     if hasattr(model, "gaussians"):
         return [np.array(model.weights), *(each for one in model.gaussians for each in (one.mean.toArray(),
                                                                                         one.cov.toArray()))]
+    if hasattr(model, "userFeatures"):
+        return [factors for _, factors in model.userFeatures().collect()]
     if hasattr(model, "clusterCenters"):
-        return model.clusterCenters()
-    for name in ("components", "coefficients", "factors", "pc", "std", "originalMin", "maxAbs"):
+        return model.clusterCenters() if callable(model.clusterCenters) else model.clusterCenters
+    for name in ("x", "weights", "components", "coefficients", "factors", "pc", "std", "originalMin", "maxAbs"):
         if hasattr(model, name):
             found = getattr(model, name)
             return [found if isinstance(found, np.ndarray) else found.toArray()]
     raise AssertionError(f"{model} has no numbers that are known")
 
+
+@dataclass(frozen=True)
+class OfRecords:
+    """Fit of the records of an RDD in place of a DataFrame's."""
+
+    train: Callable[[Any], Any]
+
+    def fit(self, df: DataFrame) -> Any:
+        return self.train(df.rdd)
+
+
+def agreed(records: Any) -> Any:
+    """The consensus of two parts about a line."""
+    points = records.map(lambda row: {
+        "x": row.features.toArray()[:3], "y": row.rating, "part": row.user % 2}).cache("GPU")
+    try:
+        return consensus(losses_by_part(points, _squares, parts=2), parts=2, size=3, l2=.1, iterations=2)
+    finally:
+        points.unpersist()
+
+
+def _squares(x: Any, y: Any, part: Any, w: Any) -> Any:
+    rest = np.dot(w[part], x) - y
+    return part, (0.5 * rest * rest, rest * x)
+
+
+#: Fits of RDDs.
+OF_RECORDS: dict[str, Callable[[], Any]] = {
+    "LogisticRegression.train": lambda: OfRecords(lambda records: classification.LogisticRegression.train(
+        records.map(lambda row: (row.label, row.features)), iterations=4)),
+    "KMeans.train": lambda: OfRecords(lambda records: clustering.KMeans.train(
+        records.map(lambda row: row.features), 3, 3, seed=1)),
+    "ALS.train": lambda: OfRecords(lambda records: recommendation.ALS.train(
+        records.map(lambda row: (row.user, row.item, row.rating)), 2, 2, seed=1)),
+    "consensus": lambda: OfRecords(agreed)}
 
 #: An estimator of each family.
 ESTIMATORS: dict[str, Callable[[], Any]] = {
@@ -89,7 +127,7 @@ ESTIMATORS: dict[str, Callable[[], Any]] = {
     "Pipeline": lambda: Pipeline(stages=[feature.StandardScaler(inputCol="features", outputCol="scaled"),
                                          classification.LogisticRegression(featuresCol="scaled", maxIter=3)]),
     "CrossValidator": lambda: search(tuning.CrossValidator, numFolds=2),
-    "TrainValidationSplit": lambda: search(tuning.TrainValidationSplit)}
+    "TrainValidationSplit": lambda: search(tuning.TrainValidationSplit), **OF_RECORDS}
 
 
 def search(kind: Any, **params: Any) -> Any:

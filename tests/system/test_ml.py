@@ -25,6 +25,7 @@ from pyspark.sql import DataFrame, SparkSession, functions
 from pyspark.sql.types import DoubleType, StructField, StructType
 
 import vispark.ml
+from tests.chaos.fits import OF_RECORDS
 from tests.system.topology import Topology
 from tests.system.vrdd_tools import EagerPool, cost, host_context
 from vispark.errors import FallbackWarning, RecordError
@@ -289,37 +290,11 @@ def test_no_fit_takes_more_than_two_jobs(sc: SparkContext, classes: DataFrame):
         loads.unload()
         found[name] = tuple([cost(sc, lambda fit=estimator.fit: fit(df)).jobs for _ in range(2)])
     assert found == JOBS
+    # Each fit of an RDD loads it.
+    assert {name: cost(sc, lambda make=make: make().fit(df)).jobs for name, make in OF_RECORDS.items()} \
+        == dict.fromkeys(OF_RECORDS, 1)
     loads.unload()
     df.unpersist()
-
-
-def test_floats_are_held_as_floats_and_fitted_as_doubles(sc: SparkContext, spark: SparkSession,
-                                                         monkeypatch: pytest.MonkeyPatch):
-    rng = np.random.default_rng(6)
-    x = rng.normal(size=(60, 3)).astype(np.float32)
-    rows = [(float(row[0] > row[1]), *row.tolist(), Vectors.dense(row * np.float64(1 + 1e-9))) for row in x]
-    wide = spark.createDataFrame(sc.parallelize(rows, 2), ["y", "a", "b", "c", "v"])
-    df = wide.selectExpr("y", "float(a)", "float(b)", "float(c)", "v")
-    session, models = Session.of(sc), []
-    loads.unload()
-    for each, name in ((df, "float32"), (wide, "float64")):
-        fit = vispark.ml.Pipeline(stages=[
-            mllib_feature.VectorAssembler(inputCols=["a", "b", "c"], outputCol="x"),
-            classification.LogisticRegression(labelCol="y", featuresCol="x", regParam=.1)]).fit
-        models.append(fit(each).stages[1].coefficients.toArray())
-        of_vectors = classification.LogisticRegression(labelCol="y", featuresCol="v", regParam=.1)
-        options = replace(session.options, features=name)
-        monkeypatch.setattr(session, "credentials", replace(session.credentials, options=options))
-        models.append(of_vectors.fit(each).coefficients.toArray())
-    assembled, rounded, doubles, exact = models
-    np.testing.assert_array_equal(assembled, doubles)
-    np.testing.assert_array_equal(assembled, rounded)
-    assert (exact != rounded).any()
-    np.testing.assert_allclose(exact, rounded, rtol=1e-6)
-    points = sc.parallelize([*(x + 9), *(x - 9)], 2)
-    ours = clustering.KMeans.train(points, 2, seed=1)
-    theirs = clustering.KMeans.train(points.map(lambda row: row.astype(float)), 2, seed=1)
-    np.testing.assert_array_equal(ours.clusterCenters, theirs.clusterCenters)
 
 
 def test_a_load_goes_with_the_last_of_its_dataframes(spark: SparkSession, numbers: DataFrame):
