@@ -34,8 +34,8 @@ POOLED: set[int] = set()
 #: where a plan was on its way on the first.
 KEPT_CONNECTIONS = 2
 
-#: Seconds that threads and processes have to end after a test.
-PATIENCE = 5.0
+#: Seconds that threads and processes have to end after a test, on a machine that is busy with others.
+PATIENCE = 15.0
 
 
 @dataclass(frozen=True)

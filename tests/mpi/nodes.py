@@ -55,7 +55,7 @@ from gpu_worker.protocol.payload import Data, Payload, aligned, results
 from gpu_worker.protocol.plans import sealed
 from gpu_worker.system.paths import DISCOVERY_SCRIPT
 from tests import leaks
-from tests.system.worker_tools import hello, stop_worker
+from tests.system.worker_tools import end_workers, hello
 from tests.unit.grids import Case
 from tests.unit.test_patches_steps import SOURCE, GridShape, halo, launch
 
@@ -105,12 +105,7 @@ def nodes(base: Path, count: int, hosts: Sequence[Sequence[str]] | None = None,
             node.start(*(("--hosts", others) if hosts is None else hosts[number]))
         yield found
     finally:
-        for node in found:
-            if node.path.exists():
-                stop_worker(node.path)
-        left = [process for node in found
-                for process in leaks.wait_until_gone(lambda node=node: leaks.processes_of(node.path))]
-        leaks.kill(left)
+        left = [process for node in found if node.path.exists() for process in end_workers(node.path)]
         for node in found:
             if node.path.exists():
                 print(node.logs())

@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from gpu_worker.system.failpoints import VARIABLE
 from tests import leaks
 from tests.system import archive, topology
-from tests.system.worker_tools import stop_worker
+from tests.system.worker_tools import end_workers
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell's background jobs ignore interrupts; what is tested here, and Arrow, expects Python's own.
@@ -117,18 +117,9 @@ def _use(starting: contextlib.AbstractContextManager[topology.Topology]) -> Iter
             yield running
         finally:
             _running.remove(running)
-            left = [str(process) for node in running.nodes for process in _end_workers(node)]
+            left = [str(process) for node in running.nodes for process in end_workers(node.runtime_dir)]
         left += before.leaked()
         assert not left, "left behind by the module:\n" + "\n".join(left)
-
-
-def _end_workers(node: topology.Node) -> list[leaks.Process]:
-    """Stop a node's GPU worker; gives, and kills, what is there after that."""
-    if leaks.processes_of(node.runtime_dir):
-        stop_worker(node.runtime_dir)
-    left = leaks.wait_until_gone(lambda: leaks.processes_of(node.runtime_dir))
-    leaks.kill(left)
-    return left
 
 
 @pytest.hookimpl(wrapper=True)

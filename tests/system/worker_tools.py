@@ -54,6 +54,21 @@ def stop_worker(directory: Path) -> None:
         stop(runtime_dir=str(directory), timeout=SECONDS)
 
 
+def end_workers(directory: Path) -> list[leaks.Process]:
+    """Stop the worker of a runtime directory; gives, and kills, what is there after that.
+
+    One that a client began to start, while another's came first, may listen after that has ended.
+    """
+    def left() -> list[leaks.Process]:
+        if leaks.processes_of(directory):
+            stop_worker(directory)
+        return leaks.processes_of(directory)
+
+    found = leaks.wait_until_gone(left)
+    leaks.kill(found)
+    return found
+
+
 class Runtime:
     """A runtime directory, whose worker is not started yet."""
 
@@ -137,10 +152,7 @@ def new_runtime(base: Path) -> Iterator[Runtime]:
         patch.setenv("VISPARK_FAILPOINTS", str(base / "failpoints"))
         runtime = Runtime(base / "rt", base / "failpoints")
         yield runtime
-        # One that a client began to start, while another's came first, may listen after that has ended.
-        eventually(runtime.stop)
-    left = leaks.wait_until_gone(lambda: leaks.processes_of(runtime.path))
-    leaks.kill(left)
+        left = end_workers(runtime.path)
     print(runtime.logs())
     assert not left, f"left behind: {[str(process) for process in left]}"
     files = {path.name for path in runtime.path.glob("*")} - {"daemon.log", "process.log"}
