@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -79,8 +80,13 @@ def test_a_profile_of_several_contexts_keeps_them_apart(local: Topology):
     assert [["parse" in each for each in parts] for parts in tasks] == [[True] * 2, [False] * 2]
 
 
-def test_a_context_is_stopped_under_another_threads_loop(local: Topology):
-    with host_context(local) as sc, ThreadPoolExecutor(1) as pool:
+def slow(x: float) -> float:
+    time.sleep(60)
+    return x
+
+
+def test_a_context_is_stopped_under_loops_and_loads_of_other_threads(local: Topology):
+    with host_context(local) as sc, ThreadPoolExecutor(2) as pool:
         x, begun = sc.parallelize([1.0, 2.0], 2).cache("GPU"), threading.Event()
         assert x.count() == 2
 
@@ -92,7 +98,15 @@ def test_a_context_is_stopped_under_another_threads_loop(local: Topology):
                 begun.set()
 
         looping = pool.submit(loop)
-        assert begun.wait(30)
+        loading = pool.submit(lambda: sc.parallelize([1.0], 1).map(slow).cache("GPU").count())
+        jobs = Session.of(sc).jobs
+        assert begun.wait(30) and eventually(lambda: bool(sc.statusTracker().getActiveJobsIds()))
+        Session.end(sc)
+        # What Spark would drop while it stops has ended, and nothing comes behind.
+        with pytest.raises(PlanError, match="stopped"):
+            loading.result(10)
+        with pytest.raises(PlanError, match="stopped"):
+            jobs.once(sc.parallelize([1], 1), [0])
         sc.stop()
         with pytest.raises(PlanError, match="stopped"):
             looping.result(30)

@@ -152,6 +152,7 @@ class Session:
         journal.end(self.options.journal)
         watch.end(self.credentials.session)
         self.released.close()
+        self.jobs.close()
         self.loads.collector.join()
         self.workers.close()
 
