@@ -34,11 +34,11 @@ def are_free() -> bool:
     """
     now = time.monotonic()
     if now > _last.at + _VALID_SECONDS:
-        waited = _waited()
+        has_some = len(os.sched_getaffinity(0)) >= LEAST_PROCESSORS
+        waited = _waited() if has_some else 0.0
         is_held_up = waited - _last.waited > _MOST_WAITED * (now - _last.at)
         _last.at, _last.waited = now, waited
-        _last.are_free = (not is_held_up and len(os.sched_getaffinity(0)) >= LEAST_PROCESSORS
-                          and _running() < (os.cpu_count() or 1))
+        _last.are_free = has_some and not is_held_up and _running() < (os.cpu_count() or 1)
     return _last.are_free
 
 
