@@ -109,6 +109,10 @@ def test_rows_of_several_lengths(sc: SparkContext):
         (2 * row + 1).sum() if len(row) > 1 else -1 for row in rows]
     assert held.vmap(lambda p: np.any(p > 5)).collect() == [bool(np.any(row > 5)) for row in rows]
     assert held.vmap(lambda p: sum(p)).collect() == [sum(row) for row in rows]
+    floats = [rows[0] * 0.1, np.array([2.0, np.nan, 9.0])]
+    for fn in (np.argmin, lambda p: p.argmax(), np.linalg.norm, np.std, lambda p: np.var(p, ddof=1)):
+        computed = sc.parallelize(floats, 1).cache("GPU").vmap(fn).collect()
+        np.testing.assert_allclose(computed, [fn(row) for row in floats])
     keyed = sc.parallelize([("a", rows[0]), ("b", rows[2])], 1).cache("GPU")
     assert exact(keyed.collect()) == exact([("a", rows[0]), ("b", rows[2])])
     assert keyed.vmap(lambda p: p.max()).collect() == [("a", rows[0].max()), ("b", rows[2].max())]

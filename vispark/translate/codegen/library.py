@@ -11,6 +11,7 @@ from vispark.translate.codegen.numpy import (
     norms,
     products,
     ragged,
+    ragged_statistics,
     rearranging,
     reductions,
     selected,
@@ -31,8 +32,8 @@ from vispark.translate.ir import nodes
 
 #: The modules with lowerings, in the order in which they build on each other.
 MODULES = (argument_checks, elementwise, positions, reductions, products, creation, rearranging, along_rows, sorting,
-           norms, einsum, selected, ragged, functions, math_functions, special_functions, operators, subscripts,
-           expressions, assignments, control_flow, comprehensions, sorted_items,
+           norms, einsum, selected, ragged, ragged_statistics, functions, math_functions, special_functions, operators,
+           subscripts, expressions, assignments, control_flow, comprehensions, sorted_items,
            calls)
 
 

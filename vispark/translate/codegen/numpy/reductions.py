@@ -299,7 +299,7 @@ def _place_of_extreme(emit: Emitter, name: str, array: Array) -> Number:
     emit.line(f"int {found} = {'lane' if dealt else '0'};")
     with emit.along(array.shape, int(dealt)) as indices:
         one = emit.keep(array.at(*indices), "value")
-        with emit.block(f"if ({_beyond(name, one, best)})"):
+        with emit.block(f"if ({is_beyond(name, one, best)})"):
             emit.line(f"{best.text} = {one.text};")
             emit.line(f"{found} = {_flat_place(indices, array.shape)};")
     if dealt:
@@ -312,7 +312,7 @@ def _join_places(emit: Emitter, name: str, best: Number, found: str) -> None:
     with _joining(emit) as apart:
         other = _other_lane(emit, best, apart)
         place = _other_lane(emit, Number(Scalar("int32"), found), apart)
-        with emit.block(f"if ({_beyond(name, other, best)} || (!({_beyond(name, best, other)}) && "
+        with emit.block(f"if ({is_beyond(name, other, best)} || (!({is_beyond(name, best, other)}) && "
                         f"{place.text} < {found}))"):
             emit.line(f"{best.text} = {other.text};")
             emit.line(f"{found} = {place.text};")
@@ -338,7 +338,7 @@ def fold_row(emit: Emitter, name: str, array: Array, start: Number | None = None
     return fold(emit, array, lambda a, b: scalars.binary("+", a, b), name, kind, start)
 
 
-def _beyond(name: str, one: Number, best: Number) -> str:
+def is_beyond(name: str, one: Number, best: Number) -> str:
     """Return whether a number is less, or greater, than the best so far, or a NaN."""
     test = scalars.ufunc("less" if name == "min" else "greater", one, best).text
     if one.type.kind not in "fc":
