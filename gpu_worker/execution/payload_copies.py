@@ -2,7 +2,8 @@
 
 Large values come in a payload and large results go back in it, and the next pass may bring another one. What is noted
 of a plan has its addresses for good, so these copies are no part of it: they are enqueued before it and behind it,
-straight from the payload and straight to it.
+straight from the payload and straight to it. A copy takes longer to enqueue than a few kilobytes to store where the
+recorded copies take them from: so values of at most :data:`~gpu_worker.protocol.payload.INLINE_BYTES` go that way.
 """
 
 from __future__ import annotations

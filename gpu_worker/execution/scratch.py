@@ -16,7 +16,7 @@ from gpu_worker.execution.plan_checks import dtype_of, value_bytes
 from gpu_worker.execution.streams import Streams
 from gpu_worker.protocol.errors import PlanError, ProtocolError
 from gpu_worker.protocol.messages import ArgumentValue
-from gpu_worker.protocol.payload import Payload
+from gpu_worker.protocol.payload import INLINE_BYTES, Payload
 
 
 class PassRecorder(Protocol):
@@ -165,7 +165,7 @@ class Arguments:
             data, recording = self.data(slot), self._recording
             buffer = device.allocate(data.nbytes, stream=stream)
             self._buffers[slot, stream] = buffer
-            if recording is not None and recording.copies is not None and not self._value(slot).data:
+            if recording is not None and recording.copies is not None and data.nbytes > INLINE_BYTES:
                 recording.copies.bring(slot, buffer, data, stream)
             else:
                 data = data if recording is None else recording.stage(slot, data, device)

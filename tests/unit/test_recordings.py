@@ -32,7 +32,7 @@ from gpu_worker.protocol.messages import (
     Retain,
     Value,
 )
-from gpu_worker.protocol.payload import INLINE_BYTES, Payload, aligned
+from gpu_worker.protocol.payload import INLINE_BYTES, Payload, aligned, results
 from gpu_worker.protocol.plans import sealed
 from gpu_worker.protocol.wire import close_all
 from tests.unit.plans import Bench, bench
@@ -113,6 +113,22 @@ def test_what_is_too_large_for_a_reply_goes_beside_it_in_each_pass(null: Bench):
         reply, data = null.run(plan, (1,))
         assert isinstance(data, Payload) and data.size >= 4 * wide and not reply.data
     assert recorded(null) == 1
+
+
+def test_small_values_in_a_payload_are_those_of_each_pass(worker: Bench):
+    plan, payloads = summing(worker), worker.process.payloads()
+    with Payload.create(4096) as payload:
+        for number in range(1, 5):
+            w = np.full(4, number, "f4")
+            payload.put(256, w)
+            request = worker.request(plan, (1,), [np.float32(1), w, np.float32(0)])
+            values = (request.values[0], replace(request.values[1], data=b"", offset=256), request.values[2])
+            reply, _ = worker.process.handle(replace(request, values=values), [os.dup(payload.descriptor)], payloads)
+            field = reply.folded.fields[0]
+            found = results(reply.data, []).field(field, field.offset)
+            assert found == expected(ROWS, 1.0, w, 0.0) + expected(ROWS[:9], 1.0, w, 0.0)
+            assert recorded(worker) == (number > 1)
+    payloads.close()
 
 
 def test_a_large_fold_is_joined_on_the_device_and_put_where_the_request_says(null: Bench):
