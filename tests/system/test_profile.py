@@ -89,7 +89,12 @@ def test_a_journal_has_a_line_for_each_answer(sc: SparkContext):
     before = len(_journal(sc))
     assert x.vmap(lambda v: v * v).sum() == 328350
     assert len(x.vmap(lambda v: 2 * v).collect()) == 100
-    first, second = _journal(sc)[before:]
+    for _ in range(3):
+        x = x.vmap(lambda v: v + 1).cache("GPU")    # sent ahead
+    assert x.sum() == 5250
+    first, second, *ahead, _ = _journal(sc)[before:]
+    assert [each["line"].rpartition("# ")[2] for each in ahead] == ["sent ahead"] * 3
+    assert all(each["seconds"] < 1e-3 and each["partitions"] == 3 for each in ahead)      # nobody waited for them
     assert first["operations"][0] == "vmap lambda" and "test_profile.py:" in first["line"]
     assert first["line"].endswith("assert x.vmap(lambda v: v * v).sum() == 328350")
     assert first["partitions"] == 3 and first["plan"] != second["plan"] and second["bytes"] >= 800

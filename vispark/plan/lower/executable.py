@@ -102,7 +102,8 @@ def value_of(nodes: LogicalPlan, origin: ArgumentRef) -> ArrayValue:
 @dataclass(frozen=True, slots=True)
 class Invocation:
     """Pass of a plan for one worker: the VRDDs in its slots, its values, whether to profile it, its world, the snapshot
-    to take after it, and, if other workers run it too, the epoch of the process that it is for.
+    to take after it, if other workers run it too, the epoch of the process that it is for, and, if nobody waits for it
+    and answers are noted, the user's line.
     """
 
     prepared: Executable
@@ -112,6 +113,7 @@ class Invocation:
     world: World | None = None
     save: Save | None = None
     epoch: int = 0
+    line: str = ""
 
     def check(self, epoch: int) -> None:
         """Check that a process of this epoch may run the invocation.

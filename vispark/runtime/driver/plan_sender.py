@@ -54,7 +54,7 @@ class PlanSender:
 
     def send(self, loader: RDD[Any], ready: DistributedExecutable, nodes: LogicalPlan, start: DatasetId,
              residency: Residency, released: tuple[int, ...], errors: list[VisparkError] | None,
-             targets: tuple[int, ...]) -> list[tuple[Worker, Executable, Sent]]:
+             targets: tuple[int, ...], line: str = "") -> list[tuple[Worker, Executable, Sent]]:
         """Send each worker its part of a plan; return the workers, their parts, and what was sent.
 
         Parameters
@@ -74,6 +74,8 @@ class PlanSender:
             Where the errors of workers go; None: the first one is raised.
         targets : tuple of int
             VRDDs that its exchange of rows makes.
+        line : str
+            The user's line by which answers are noted that nobody waits for; empty where none is.
 
         Raises
         ------
@@ -90,7 +92,7 @@ class PlanSender:
         for (home, prepared), world in zip(ready.shares, worlds, strict=True):
             worker = self._workers.at(home)
             invocation = Invocation(prepared, numbers, values.at((home, epochs[home])),
-                                    profiling.current() is not None, world, saves.get(home), epochs[home])
+                                    profiling.current() is not None, world, saves.get(home), epochs[home], line)
             try:
                 sent = worker.send(invocation, TokenPlace(residency, next(iter(prepared.results))), released)
                 found.append((worker, prepared, sent))

@@ -24,6 +24,7 @@ from pyspark import RDD, SparkContext
 
 from gpu_worker.client.connection import machine
 from gpu_worker.protocol.errors import KeysRefused
+from gpu_worker.protocol.messages import Ran
 from gpu_worker.protocol.plans import KeyBounds
 from vispark._utils.callers import user_line
 from vispark.data.records.partition_schema import PartitionSchema
@@ -294,7 +295,7 @@ class Session:
         ready = self.plans.ready(chain, start, nodes, residency.shape(self.plans), KEEP, partitions,
                                  self.workers.shared_limit)
         began = time.monotonic()
-        under_way = self._send(loader, ready, nodes, start, residency)
+        under_way = self._send(loader, ready, nodes, start, residency, line=user_line() if self._is_noted else "")
         for worker, prepared, sent in under_way:
             assert sent.pipeline is not None
             target.bind(worker.home, sent.pipeline.client.epoch, prepared.kept[-1])
@@ -378,6 +379,8 @@ class Session:
         if pending.answer is not None:
             reply, _ = pending.answer
             self.snapshots.learn(home, reply.saved)
+            if pending.invocation and pending.invocation.line:
+                self._note(pending.invocation.prepared, pending.invocation.line, reply, time.monotonic(), 0)
             for number in pending.invocation.vrdds[1:] if pending.invocation and reply.iterated else ():
                 if number in self.residencies:
                     self.residencies[number].ended(reply)
@@ -548,16 +551,16 @@ class Session:
     def _send(self, loader: RDD[Any], ready: DistributedExecutable, nodes: LogicalPlan, start: DatasetId,
               residency: Residency,
               errors: list[VisparkError] | None = None,
-              targets: tuple[int, ...] = ()) -> list[tuple[Worker, Executable, Sent]]:
+              targets: tuple[int, ...] = (), line: str = "") -> list[tuple[Worker, Executable, Sent]]:
         """Send each worker its part, which makes the VRDDs ``targets`` too; errors are appended to ``errors``, if it is
-        given.
+        given. Answers that nobody waits for are noted by the user's ``line``.
         """
         if residency.pending and not all(worker.mine(sent) for worker, sent in residency.pending):
             self._settle_pending(residency)     # what another thread sent may be done after this
         if not ready.shares:
             return []
         with self.released.taken(self._is_used) as released:
-            return self._sender.send(loader, ready, nodes, start, residency, released, errors, targets)
+            return self._sender.send(loader, ready, nodes, start, residency, released, errors, targets, line)
 
     def _is_used(self, number: int) -> bool:
         """Return whether another thread's plan in flight starts from a VRDD, so that workers may not free it yet."""
@@ -573,13 +576,8 @@ class Session:
             self.discover(residency, worker)
             raise
         profiling.answered(prepared.labels, reply.times, began, worker.home.runtime_dir, relayed=bool(sent.relayed))
-        followed = watch.of(self.credentials.session)
-        if self.options.journal or followed:
-            line = user_line()
-            journal.answered(self.options.journal, prepared.key, prepared.labels, line, reply.times, began,
-                             len(prepared.results), data.size)
-            if followed:
-                followed.answered(prepared.labels, line, reply.times, time.monotonic() - began, data.size)
+        if self._is_noted:
+            self._note(prepared, user_line(), reply, began, data.size)
         for target, contents in zip(kept, prepared.kept, strict=True):
             if target:
                 target.bind(worker.home, epoch, contents)
@@ -588,6 +586,19 @@ class Session:
             if target:
                 target.ended(reply)
         answer.add(prepared, reply, data, self.credentials.keyring)
+
+    @property
+    def _is_noted(self) -> bool:
+        """Whether answers are noted by the user's line: in a journal, or for a dashboard."""
+        return bool(self.options.journal) or watch.of(self.credentials.session) is not None
+
+    def _note(self, prepared: Executable, line: str, reply: Ran, began: float, nbytes: int) -> None:
+        """Note an answer, for which the driver waits since ``began``, by the user's line."""
+        journal.answered(self.options.journal, prepared.key, prepared.labels, line, reply.times, began,
+                         len(prepared.results), nbytes)
+        followed = watch.of(self.credentials.session)
+        if followed is not None:
+            followed.answered(prepared.labels, line, reply.times, time.monotonic() - began, nbytes)
 
     def discover(self, residency: Residency, worker: Worker) -> None:
         """Ask a worker for the partitions of a VRDD that it holds."""

@@ -85,11 +85,11 @@ class Journal:
         operations : sequence of str
             What the plan does, in order.
         line : str
-            The user's line that waits: file, number and text.
+            The user's line that waits, or that sent the plan ahead: file, number and text.
         times : Times
             What the worker says it spent.
         began : float
-            Since when the driver has waited, by ``time.monotonic``.
+            Since when the driver has waited, by ``time.monotonic``; now, where the plan was sent ahead.
         partitions : int
             How many the answer is of.
         nbytes : int

@@ -55,7 +55,7 @@ class FollowedPlans:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def answered(self, operations: Sequence[str], line: str, times: Times, seconds: float, nbytes: int) -> None:
-        """Add a worker's answer; ``seconds`` is how long the driver waited for it."""
+        """Add a worker's answer; ``seconds`` is how long the driver waited for it, 0 where the plan was sent ahead."""
         with self._lock:
             name = line if line in self._lines or len(self._lines) < MOST_LINES else "other lines"
             total = self._lines.setdefault(name, _Line())
@@ -69,13 +69,13 @@ class FollowedPlans:
             total.ended = time.time()
 
     def lines(self) -> list[dict[str, Any]]:
-        """Return the lines with their totals, that of the most seconds first."""
+        """Return the lines with their totals, that of the most seconds first, of the driver's or the workers'."""
         with self._lock:
             rows = [{"line": line, "operations": ", ".join(each.operations)[:200], "plans": each.plans,
                      "seconds": each.seconds, "worker": each.worker, "compile": each.compile, "bytes": each.nbytes,
                      "ended": each.ended}
                     for line, each in self._lines.items()]
-        return sorted(rows, key=lambda row: -row["seconds"])
+        return sorted(rows, key=lambda row: -max(row["seconds"], row["worker"]))
 
 
 _watches: dict[str, FollowedPlans] = {}
