@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vispark._utils import callers
+from vispark._utils import boundary, callers
 
 
 def test_the_innermost_call_of_the_users_is_named():
@@ -43,3 +43,10 @@ def test_what_names_another_call_already_is_left_alone():
     with callers.call_site(_Context(other), "sum at a.py:1"), callers.call_site(_Context(own), ""):
         assert other.site == "of a recording"
     assert own.heard == ["sum at a.py:1", None] and other.heard == []
+
+
+def test_a_call_has_the_name_that_the_user_wrote():
+    """Not that of what is around it, which cuts errors."""
+    inside = compile("def count():\n    return user_call()", callers.__file__, "exec")
+    exec(inside, names := {"user_call": callers.user_call})
+    assert boundary.brief(names["count"])().startswith(f"count at {__file__}:")

@@ -43,7 +43,14 @@ def user_call(frame: FrameType | None = None) -> str:
         called, frame = frame, frame.f_back
     if frame is None:
         return getattr(_thread, "call", "")
-    return f"{called.f_code.co_name} at {frame.f_code.co_filename}:{frame.f_lineno}"
+    return f"{_name(called)} at {frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def _name(frame: FrameType) -> str:
+    """Return the name of a frame's function, or of the one that it is around, where a decorator made it."""
+    name = frame.f_code.co_name
+    around = (frame.f_locals.get(each) for each in ("function", "method", "reader")) if name == "called" else ()
+    return next((each.__name__ for each in around if each is not None), name)
 
 
 @contextmanager

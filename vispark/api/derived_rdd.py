@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from pyspark import RDD
 
 from vispark._utils.boundary import brief
+from vispark._utils.callers import call_site, user_call
 from vispark.runtime.driver.spark_errors import SPARK_JOB_FAILED, PipelinedRDD, reraise
 
 __all__ = ["OF_RDDS", "adopted", "derives", "of_brief_errors"]
@@ -60,7 +61,8 @@ def _answering(cls: type, name: str, method: Callable[..., Any]) -> Callable[...
         # As it is now: a SparkSession puts another toDF in place.
         present = getattr(super(cls, self), name)
         try:
-            found = present(*arguments, **named)
+            with call_site(self.ctx, user_call()):
+                found = present(*arguments, **named)
         except SPARK_JOB_FAILED as error:
             reraise(error)
         return _Answers(found) if isinstance(found, Iterator) else adopted(found)
