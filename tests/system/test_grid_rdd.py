@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 from pyspark import SparkContext
 
 from tests.system.topology import Topology
-from vispark import BlockKey, Grid, NotFinite, PlanError
+from vispark import BlockKey, Grid, NotFinite, PlanError, TaskError
 from vispark.runtime.driver.spark_errors import SPARK_JOB_FAILED
 
 
@@ -123,6 +124,7 @@ def test_files_of_a_grid_and_of_its_blocks(sc: SparkContext, tmp_path: Path):
     with pytest.raises(PlanError, match=r"does not end in \.npy"):
         Grid.save(blocks, tmp_path / "whole" / "v")
     Grid.save(blocks, tmp_path / "parts", per_block=True)
+    assert _last_job(sc).startswith("save at ") and "test_grid_rdd.py:" in _last_job(sc)
     assert len(list((tmp_path / "parts").iterdir())) == 12
     np.testing.assert_array_equal(np.load(tmp_path / "parts" / "block-1-2-0.npy"), array[grid.block(1, 2, 0).slices])
     for path in (tmp_path / "parts", tmp_path / "whole" / "u.npy"):
@@ -141,6 +143,46 @@ def test_files_of_a_grid_and_of_its_blocks(sc: SparkContext, tmp_path: Path):
     np.save(tmp_path / "parts" / "block-0-0-0.npy", np.zeros((3, 3, 4)))
     with pytest.raises(SPARK_JOB_FAILED, match=r"errors\.PlanError: .*block-0-0-0\.npy has shape \(3, 3, 4\)"):
         grid.scatter(sc, tmp_path / "parts").collect()
+    (tmp_path / "parts" / "block-0-0-0.npy").unlink()
+    for reader in (grid, Grid((5, 7, 6), (2, 3, 2), fields={"u": "f8"})):
+        with pytest.raises(PlanError, match=r"there is no file .*block-0-0-0\.npy|there is no directory .*/u, or"):
+            reader.scatter(sc, tmp_path / "parts")
+
+
+def test_a_directory_of_blocks_is_replaced_as_a_whole_or_stays(sc: SparkContext, tmp_path: Path):
+    grid, folder = Grid((4, 6), (2, 3)), tmp_path / "parts"
+    Grid.save(grid.scatter(sc, 1.0), folder, per_block=True)
+    with pytest.raises(TaskError, match="ZeroDivisionError"):
+        Grid.save(grid.scatter(sc, 2.0).map(lambda each: (each[0], each[1] + 1 // each[0].number)), folder,
+                  per_block=True)
+    assert np.sum(Grid.gather(grid.scatter(sc, folder))) == 24 and list(tmp_path.iterdir()) == [folder]
+    with pytest.raises(PlanError, match=r"block \(0, 1\) of the grid is missing"):
+        Grid.save(grid.scatter(sc, 2.0).filter(lambda each: each[0].position != (0, 1)), folder, per_block=True)
+    coarse = Grid((4, 6), (2, 1))
+    Grid.save(coarse.scatter(sc, 3.0), folder, per_block=True)
+    assert np.sum(Grid.gather(coarse.scatter(sc, folder))) == 72 and len(list(folder.iterdir())) == 2
+    (folder / "notes.txt").touch()
+    with pytest.raises(PlanError, match=r"has more than the blocks of a grid, such as notes\.txt, which would be lost"):
+        Grid.save(grid.scatter(sc, 1.0), folder, per_block=True)
+    for name, per_block in (("u", True), ("u.zarr", False)):
+        (tmp_path / name).touch()
+        with pytest.raises(PlanError, match=f"/{name} is there, and is a file"):
+            Grid.save(grid.scatter(sc, 1.0), tmp_path / name, per_block=per_block)
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["parts", "u", "u.zarr"]
+
+
+def test_a_file_that_is_cut_after_it_was_scattered_is_said(sc: SparkContext, tmp_path: Path):
+    np.save(tmp_path / "u.npy", np.zeros((40, 60)))
+    blocks = Grid((40, 60), (2, 3)).scatter(sc, tmp_path / "u.npy")
+    os.truncate(tmp_path / "u.npy", 1000)
+    with pytest.raises(SPARK_JOB_FAILED, match=r"PlanError: .*u\.npy has changed since it was .* 19328 bytes .* 1000"):
+        blocks.collect()
+
+
+def _last_job(sc: SparkContext) -> str:
+    """What Spark's pages call its last job."""
+    sc._jsc.sc().listenerBus().waitUntilEmpty()
+    return sc._jsc.sc().statusStore().jobsList(None).apply(0).name()
 
 
 def test_files_of_fields(sc: SparkContext, tmp_path: Path):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 from pyspark import RDD
 
 from gpu_worker.protocol.errors import PlanError
+from vispark._utils.callers import call_site, user_call
 from vispark.api import grid_files
 from vispark.api.grid_ops import described as grid_of
 from vispark.api.grid_ops import window as cut
@@ -20,13 +22,23 @@ from vispark.data.grid import files, npy
 from vispark.data.grid.key import BlockKey
 from vispark.data.grid.selection import CellSelection
 from vispark.data.grid.spec import GridSpec
-from vispark.data.storage.opening import Locations
 from vispark.runtime.driver.spark_errors import reraised
 
 
-@reraised()
+@contextmanager
+def _for_the_user(blocks: RDD[Any]) -> Iterator[None]:
+    """Have the jobs of a block be those of the user's call in Spark's pages, and raise their errors as vispark's."""
+    with reraised(), call_site(blocks.context, user_call()):
+        yield
+
+
 def gather(blocks: RDD[Any], cells: Any = ...) -> Any:
     """See :meth:`vispark.Grid.gather`."""
+    with _for_the_user(blocks):
+        return _gathered(blocks, cells)
+
+
+def _gathered(blocks: RDD[Any], cells: Any) -> Any:
     if cells is ...:
         records, window = blocks.collect(), None
     else:
@@ -49,9 +61,10 @@ def _description(blocks: RDD[Any]) -> GridSpec:
 
 def described(blocks: RDD[Any]) -> tuple[GridSpec, Any]:
     """Return the grid of some blocks, and a block without cells, whose dtypes and fields are those of all."""
-    description = _description(blocks)
-    none = CellSelection.of(tuple(slice(0, 0) for _ in description.shape), description.shape)
-    return description, _windowed(blocks, none).values().first()
+    with _for_the_user(blocks):
+        description = _description(blocks)
+        none = CellSelection.of(tuple(slice(0, 0) for _ in description.shape), description.shape)
+        return description, _windowed(blocks, none).values().first()
 
 
 def _windowed(blocks: RDD[Any], window: CellSelection) -> RDD[Any]:
@@ -104,7 +117,6 @@ def _array(records: list[tuple[BlockKey, np.ndarray]], cells: CellSelection) -> 
 
 # -- files ------------------------------------------------------------------------------------------------------------
 
-@reraised()
 def save(blocks: RDD[Any], path: Any, *, per_block: bool = False, compress: bool = False) -> None:
     """See :meth:`vispark.Grid.save`."""
     path = os.fspath(path)
@@ -113,11 +125,15 @@ def save(blocks: RDD[Any], path: Any, *, per_block: bool = False, compress: bool
     if (per_block and is_zarr) or (compress and not is_zarr):
         raise PlanError(f"{path} is {'a' if is_zarr else 'no'} Zarr file: blocks are always its chunks, and such files "
                         "alone can be compressed")
-    if per_block:
-        _description(blocks)
-        blocks.foreachPartition(lambda records: _save_blocks(path, records))
-        return
+    with _for_the_user(blocks):
+        _save(blocks, path, per_block, compress, is_zarr)
+
+
+def _save(blocks: RDD[Any], path: str, per_block: bool, compress: bool, is_zarr: bool) -> None:
     description, first = described(blocks)
+    if per_block:
+        grid_files.save_blocks(blocks, path, description, [*first] if isinstance(first, dict) else [""])
+        return
     if is_zarr:
         fields = {name: block.dtype for name, block in (first if isinstance(first, dict) else {"": first}).items()}
         grid_files.save_zarr(blocks, path, description, fields, compress=compress)
@@ -130,16 +146,6 @@ def save(blocks: RDD[Any], path: Any, *, per_block: bool = False, compress: bool
         return
     for name, block in first.items():
         _save_field(blocks, description, f"{path}/{name}.npy", name, block.dtype)
-
-
-def _save_blocks(path: str, records: Iterable[tuple[BlockKey, Any]]) -> None:
-    """Write the blocks of a partition, each to a file of its own."""
-    locations = Locations()
-    for key, block in records:
-        named = block.items() if isinstance(block, dict) else [("", block)]
-        for name, array in named:
-            directory = npy.field_path(path, name) if name else path
-            npy.write_block(npy.block_path(directory, key.position), array, locations)
 
 
 def _save_field(blocks: RDD[Any], description: GridSpec, path: str, name: str | None, dtype: np.dtype) -> None:

@@ -182,7 +182,8 @@ class Grid:
         ----------
         path : str or path
             A Zarr file that :meth:`save` wrote, which has all that a grid is made of; or a ``.npy`` file, a Zarr group
-            or array, an HDF5 or a NetCDF4 file, whose shapes count. A URL too.
+            or array, an HDF5 or a NetCDF4 file, whose shapes count; or one of its arrays, as ``u.zarr/pressure``. A URL
+            too.
         splits, halo, boundary : optional
             As of :class:`Grid`, and instead of those in the file. Left out where a file says nothing: as many blocks
             as its chunks allow, a halo of 1, and 0 outside.
@@ -290,7 +291,7 @@ class Grid:
             One ``.npy`` file for the whole grid; a name that ends in ``.zarr`` for a Zarr 3 group with an array for
             each field, called ``cells`` where it has no name; or a directory with a ``.npy`` file for each field or,
             with ``per_block``, for each block, below a directory for each field; or a URL such as
-            ``s3://bucket/u.npy``. Files appear and are replaced as a whole.
+            ``s3://bucket/u.npy``. Files, groups and directories of blocks appear and are replaced as a whole.
         per_block : bool
             Whether Spark's tasks write a file for each block, rather than the driver one file in pieces. They always
             write Zarr files, each block as a chunk.
@@ -300,8 +301,9 @@ class Grid:
         Raises
         ------
         PlanError
-            As for :meth:`gather`, if the file's name does not end in ``.npy`` or ``.zarr``, or if the blocks of a Zarr
-            file are of several lengths along an axis, since its chunks have one: the error names splits that fit.
+            As for :meth:`gather`, if the file's name does not end in ``.npy`` or ``.zarr``, if a group or a directory
+            of blocks would take the place of something else, or if compressed blocks of a Zarr file are of several
+            lengths along an axis, since its chunks have one: the error names splits that fit.
 
         Examples
         --------

@@ -1,9 +1,9 @@
-"""Grids out of files that describe them, and into Zarr files."""
+"""Grids out of files that describe them, and into Zarr files and directories of blocks."""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ from pyspark import RDD
 
 from gpu_worker.protocol.errors import PlanError
 from vispark._utils.lazy import LazyModule
-from vispark.data.grid import attributes, files
+from vispark.data.grid import attributes, files, npy
 from vispark.data.grid.arrays import FileFacts, grid_arrays
 from vispark.data.grid.chunks import are_blocks, block_chunks, check_blocks_are_chunks, most_splits
 from vispark.data.grid.spec import GridSpec
@@ -104,15 +104,15 @@ def save_zarr(blocks: RDD[Any], path: str, description: GridSpec, fields: Mappin
         a Zarr file is there, or a block is missing.
     """
     target = located(path)
+    _check_free(target)
     chunks = block_chunks(description)
     if compress:
         check_blocks_are_chunks(description, chunks, path)
     documents = zarr_files.new_documents(
         {name or attributes.CELLS: (description.shape, dtype, chunks) for name, dtype in fields.items()},
         {attributes.NAME: attributes.attributes_of(description, fields)}, compress)
-    _check_free(target)
     if target.store.renames:
-        _write_beside(target, lambda place: _write(blocks, place, description, chunks, documents))
+        _write_beside([target], lambda places: _write(blocks, places[0], description, chunks, documents))
         return
     with ExitStack() as undo:
         for name in fields:
@@ -122,6 +122,7 @@ def save_zarr(blocks: RDD[Any], path: str, description: GridSpec, fields: Mappin
 
 
 def _check_free(target: Location) -> None:
+    _check_no_file(target)
     entries = target.names()
     is_zarr = bool({"zarr.json", ".zgroup", ".zarray"} & entries.keys())
     if entries and not is_zarr and (target.store.renames or any(entries.values())):
@@ -158,16 +159,66 @@ def _write_across(blocks: RDD[Any], place: Location, description: GridSpec, chun
         blocks.context.parallelize(gathered.items(), blocks.getNumPartitions()).mapPartitions(join).collect()
 
 
-def _write_beside(target: Location, write: Callable[[Location], None]) -> None:
-    """Write a directory under a hidden name, and rename it to the target's, which it replaces."""
+def _write_beside(targets: Sequence[Location], write: Callable[[list[Location]], None]) -> None:
+    """Write directories under hidden names, and rename them to the targets', which they replace, when all are there."""
     mark = uuid.uuid4().hex[:12]
-    partial, before = target.beside(f"{mark}.partial"), target.beside(f"{mark}.before")
+    partials, replaced = [target.beside(f"{mark}.partial") for target in targets], []
     with ExitStack() as undo:
-        undo.callback(partial.remove)
-        write(partial)
-        if target.is_there():
-            target.rename(before)
-            undo.callback(before.rename, target)
-        partial.rename(target)
+        for place in partials:
+            undo.callback(place.remove)
+        write(partials)
+        for place, target in zip(partials, targets, strict=True):
+            if target.is_there():
+                before = target.beside(f"{mark}.before")
+                target.rename(before)
+                undo.callback(before.rename, target)
+                replaced.append(before)
+            place.rename(target)
+            undo.callback(target.rename, place)
         undo.pop_all()
-    before.remove()
+    for before in replaced:
+        before.remove()
+
+
+# -- directories of blocks --------------------------------------------------------------------------------------------
+
+def save_blocks(blocks: RDD[Any], path: str, description: GridSpec, fields: Sequence[str]) -> None:
+    """Write a grid as a directory with a file for each block, or such a one for each field, by Spark's tasks.
+
+    A directory appears when all of its blocks are there, and takes the place of an older one then, as no grid is to be
+    put together from two. In an object store, where nothing can be renamed, an older one is not replaced.
+
+    Parameters
+    ----------
+    blocks, path, description
+        As of :func:`save_zarr`.
+    fields : sequence of str
+        Its fields; "" where the only one has no name.
+
+    Raises
+    ------
+    PlanError
+        If a block is missing, or something else is there.
+    """
+    targets = [located(npy.field_path(path, name) if name else path) for name in fields]
+    for target in targets:
+        _check_no_file(target)
+        npy.check_free(target)
+
+    def write(places: Sequence[Location]) -> None:
+        directories = {name: place.path for name, place in zip(fields, places, strict=True)}
+        description.check_whole(blocks.mapPartitions(partial(npy.write_blocks, directories)).collect())
+
+    if targets[0].store.renames:
+        _write_beside(targets, write)
+        return
+    with ExitStack() as undo:
+        for target in targets:
+            undo.callback(target.remove)
+        write(targets)
+        undo.pop_all()
+
+
+def _check_no_file(target: Location) -> None:
+    if target.is_file():
+        raise PlanError(f"{target.path} is there, and is a file; save the grid under another name")

@@ -78,10 +78,30 @@ def fields_of(file: FileFacts, files: FilesOf, name: str, *,
     return {field: _field(file, files, array) for field, array in wanted.items()}
 
 
-def _field(file: FileFacts, files: FilesOf, name: str) -> StoredField:
+def one_array(file: FileFacts, name: str) -> FileFacts:
+    """Return what a file has of one array: as a file of it alone, with the grid that it was saved from.
+
+    Raises
+    ------
+    PlanError
+        If there is no such array.
+    """
+    array = _array(file, name)
+    field = next((field for field, saved in file.names.items() if saved == name), None)
+    path = f"{file.path}/{name}"
+    if field is None or file.attributes is None:
+        return FileFacts(path, {"": array})
+    return FileFacts(path, {attributes.CELLS: array}, attributes.of_field(file.attributes, field))
+
+
+def _array(file: FileFacts, name: str) -> ArrayFacts:
     if name not in file.arrays:
         raise PlanError(f"{file.path} has no array {name!r}: it has {_list(file)}")
-    array, what = file.arrays[name], f"{file.path}/{name}" if name else file.path
+    return file.arrays[name]
+
+
+def _field(file: FileFacts, files: FilesOf, name: str) -> StoredField:
+    array, what = _array(file, name), f"{file.path}/{name}" if name else file.path
     if array.shape != files.shape:
         raise PlanError(f"{what} has shape {array.shape}, and the grid {files.shape}. It was saved from a grid of "
                         "another shape")

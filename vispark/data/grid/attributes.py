@@ -36,6 +36,19 @@ def attributes_of(description: GridSpec, fields: Mapping[str, np.dtype]) -> dict
             "fields": {name: dtype.str for name, dtype in fields.items()}, "saved": uuid.uuid4().hex}
 
 
+def of_field(attributes: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Return the attributes of one field of a grid that was saved, as of a grid whose field has no name.
+
+    Examples
+    --------
+    >>> of_field({"shape": [4], "fields": {"p": "<f4", "q": "<f8"}, "boundary": {"p": [], "q": []}}, "q")
+    {'shape': [4], 'fields': {'': '<f8'}, 'boundary': {'': []}}
+    """
+    boundary = attributes["boundary"]
+    return {**attributes, "fields": {"": attributes["fields"][name]},
+            "boundary": {"": boundary[name if name in boundary else ""]}}
+
+
 def _written(edge: Edge) -> dict[str, Any]:
     if edge.rule == NUMBER:
         return {"number": _number_written(edge.number), "dtype": edge.dtype}

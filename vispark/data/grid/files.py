@@ -13,7 +13,7 @@ import numpy as np
 from gpu_worker.protocol.errors import PlanError
 from vispark._utils.lazy import LazyModule
 from vispark.data.grid import npy
-from vispark.data.grid.arrays import ArrayFacts, FileFacts, fields_of
+from vispark.data.grid.arrays import ArrayFacts, FileFacts, fields_of, one_array
 from vispark.data.grid.key import BlockKey
 from vispark.data.grid.stored import FilesOf, StoredField
 from vispark.data.storage.locality import FileRange
@@ -79,6 +79,8 @@ def facts(path: Any) -> FileFacts:
     ending = _ending(path)
     if ending in FORMATS:
         return FORMATS[ending](located(path))
+    if inside := _INSIDE.match(path):
+        return one_array(FORMATS[_ending(inside[1])](located(inside[1])), inside[2])
     if ending != _NPY:
         raise PlanError(f"{path} does not end in {_NPY}, {', '.join(FORMATS)}, whose files say what shape their arrays "
                         "have; give Grid the shape, and scatter the path")
@@ -103,7 +105,7 @@ def _directory(path: str, files: FilesOf, name: str) -> StoredField | dict[str, 
     """Return the fields of a directory with a ``.npy`` file, or a directory of blocks, for each; or of blocks alone."""
     names = [] if name else list(files.fields)
     if not name and not names and files.sees(path):
-        names = npy.saved_fields(path, (0,) * len(files.splits))
+        names = npy.saved_fields(path)
     if not names:
         return _blocks(path, files)
     found = {each: npy.saved_field(path, each) for each in names}

@@ -7,7 +7,7 @@ import itertools
 import math
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,16 +63,36 @@ def saved_field(directory: Any, field: str) -> str:
     return whole
 
 
-def saved_fields(directory: Any, first: tuple[int, ...]) -> list[str]:
-    """Return the fields in a directory that a grid was saved in; none where it has files of blocks, the ``first`` one's
-    among them.
-    """
+def saved_fields(directory: Any) -> list[str]:
+    """Return the fields in a directory that a grid was saved in; none where it has files of blocks."""
     place = located(directory)
     entries = place.names()
-    if _block_name(first) in entries:
+    if _has_blocks(entries):
         return []
-    return sorted({name.removesuffix(".npy") for name, is_file in entries.items()
-                   if (name.endswith(".npy") if is_file else _block_name(first) in (place / name).names())})
+    return sorted({name.removesuffix(".npy") for name, is_file in entries.items() if not name.startswith(".")
+                   and (name.endswith(".npy") if is_file else _has_blocks((place / name).names()))})
+
+
+def _has_blocks(entries: Mapping[str, bool]) -> bool:
+    return any(map(_BLOCK.fullmatch, entries))
+
+
+def check_free(place: Location) -> None:
+    """Check that a directory of blocks may be written: nothing is there but such a one, which can be replaced.
+
+    Raises
+    ------
+    PlanError
+        If something else is there, or it is in an object store.
+    """
+    entries = place.names()
+    other = next((name for name, is_file in entries.items() if not is_file or not _BLOCK.fullmatch(name)), None)
+    if entries and not place.store.renames:
+        raise PlanError(f"{place.path} is there, and an object store cannot replace a directory at once, while others "
+                        "may read it: save the grid under another name, or delete that one before")
+    if other is not None:
+        raise PlanError(f"{place.path} is there, and has more than the blocks of a grid, such as {other}, which would "
+                        "be lost; save the grid under another name")
 
 
 def check_blocks(directory: str, splits: tuple[int, ...], wanted: Iterable[tuple[int, ...]]) -> None:
@@ -225,6 +245,7 @@ class NpyFile:
         if is_url(self.path):
             array = self._ranges(place, slices)
         else:
+            place.check(self.state)     # before it is mapped: what a file no longer has cannot be
             with place.naming("read"):
                 array = np.array(np.memmap(place.name, self.dtype, "r", self.offset, self.shape, "F" if self.fortran
                                            else "C")[slices], order="C") if math.prod(self.shape) else self._empty()
@@ -328,6 +349,15 @@ def check_shape(file: NpyFile, shape: tuple[int, ...]) -> None:
 
 
 # -- writing ----------------------------------------------------------------------------------------------------------
+
+def write_blocks(directories: Mapping[str, str], records: Iterable[tuple[Any, Any]]) -> Iterator[int]:
+    """Write the blocks of a partition, each to a file of its own in the directory of its field; yield their numbers."""
+    locations = Locations()
+    for key, block in records:
+        for name, array in (block if isinstance(block, dict) else {"": block}).items():
+            write_block(block_path(directories[name], key.position), array, locations)
+        yield key.number
+
 
 def write_block(path: str, block: np.ndarray, locations: Locations | None = None) -> None:
     """Write one array as a file; an existing one is replaced as a whole."""

@@ -151,7 +151,7 @@ class Location:
         with self.naming("looked for"):
             try:
                 self.store.state(self.name)
-            except (FileNotFoundError, IsADirectoryError):
+            except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
                 return False
         return True
 
