@@ -109,7 +109,7 @@ NOT_BY_KEY: dict[str, tuple[Callable, Callable, str]] = {
     "not associative": (lambda x: (int(x > 0), x), lambda a, b: a - b * 0.5, "not associative"),
     "ints": (lambda x: (int(x > 0), int(x)), lambda a, b: a * b + 1, "64 bits"),
     "rows": (lambda x: (int(x > 0), np.array([x, 1.0])), lambda a, b: a if a[0] > b[0] else b, "no numbers"),
-    "another type": (lambda x: (int(x > 0), np.float32(x)), lambda a, b: np.float64(a) + b * 0.5, "another type")}
+    "another type": (lambda x: (int(x > 0), np.float32(x)), lambda a, b: np.float64(a) + b * 0.5, "several types")}
 
 
 @pytest.mark.parametrize("name", NOT_BY_KEY)
