@@ -36,16 +36,16 @@ class DriverRDD(RDD[Any]):
     def collect(self) -> list[Any]:
         """Return a list of all records."""
         found = self._records()
-        return self._stands().collect() if found is None else found
+        return self._substitute().collect() if found is None else found
 
-    def _stands(self) -> RDD[Any]:
+    def _substitute(self) -> RDD[Any]:
         """Return the RDD that answers where the driver has no records."""
         return self._ordinary()
 
     def take(self, num: int) -> list[Any]:
         """Return the first ``num`` records."""
         found = self._records()
-        return self._stands().take(num) if found is None else found[:max(num, 0)]
+        return self._substitute().take(num) if found is None else found[:max(num, 0)]
 
     def first(self) -> Any:
         """Return the first record.
@@ -63,7 +63,7 @@ class DriverRDD(RDD[Any]):
     def count(self) -> int:
         """Return the number of records."""
         found = self._records()
-        return self._stands().count() if found is None else len(found)
+        return self._substitute().count() if found is None else len(found)
 
     def isEmpty(self) -> bool:
         """Return whether there are no records."""

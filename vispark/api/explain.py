@@ -111,7 +111,7 @@ def explain(session: Session, wanted: Explained) -> Explanation:
         f"== Data: {wanted.partitions} partitions ==", *_held(session, chain),
         *_moved(chain, start, lowering, contents),
         *(["== Folds =="] if folds else []), *map(_fold, folds, folds.values()),
-        "== Way ==", *_way(session, chain),
+        "== Way ==", *_transport_lines(session, chain),
     ]))
 
 
@@ -389,7 +389,7 @@ def _fold(action: str, fold: FoldStep | FoldByKeyStep | str | None) -> str:
     return f"{action}: in the workers{over}: {folds}"
 
 
-def _way(session: Session, chain: LogicalPlan) -> Iterator[str]:
+def _transport_lines(session: Session, chain: LogicalPlan) -> Iterator[str]:
     if not any(node.cached for node in chain):
         yield "a Spark job: one request and one reply for each partition"
         return

@@ -22,8 +22,8 @@ _BETWEEN = functools.__file__
 _warned: set[tuple[str, int, str]] = set()
 
 
-def tell(context: SparkContext, action: str, name: object, reason: str,
-         how: str = "brings the records back to Python, and is a Spark job") -> None:
+def report_fallback(context: SparkContext, action: str, name: object, reason: str,
+                    how: str = "brings the records back to Python, and is a Spark job") -> None:
     """Apply ``spark.vispark.fallback``: warn, once for a line of the user's code; raise an error; or do nothing.
 
     Raises

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from pyspark import RDD
 
-from vispark.api.fallback import tell
+from vispark.api.fallback import report_fallback
 from vispark.api.gather import gather
 from vispark.api.grid_ops import mapped
 from vispark.api.vrdd import VRDD, send
@@ -78,8 +78,8 @@ def dot(one: RDD[Any], other: Any, field: str | None) -> Any:
         names = (field,) if field == other else (field, other)
         return _folded(_mapped(held, names, product), operator.add, np.sum).item()
     if isinstance(one, VRDD) or isinstance(other, VRDD):
-        tell(one.ctx, "Grid.dot", "two grids", "on the device it is of two fields of one grid, "
-             'Grid.dot(blocks, "p", "q")', "gathers the cells of both in the driver")
+        report_fallback(one.ctx, "Grid.dot", "two grids", "on the device it is of two fields of one grid, "
+                        'Grid.dot(blocks, "p", "q")', "gathers the cells of both in the driver")
     arrays = [gather(each) for each in (one, other)]
     for number, array in enumerate(arrays):
         if isinstance(array, dict):

@@ -34,7 +34,7 @@ from gpu_worker.protocol.plans import (
 )
 from vispark.api.device_ops import vmap
 from vispark.api.driver_rdd import DriverRDD
-from vispark.api.fallback import tell
+from vispark.api.fallback import report_fallback
 from vispark.api.key_ranges import KeyRanges
 from vispark.api.python_meaning import why_not_python
 from vispark.api.recorded_rdd import RecordedRDD
@@ -112,7 +112,7 @@ class KeyedExchange:
         if self._source is None and self._requested.others:
             target.exchange = None      # what it was made of is gone, and Spark makes it from its lineage
             return
-        source = self._source or self._again()
+        source = self._source or self._rebuilt_source()
         keeps = not source._is_held()
         if keeps:
             source.cache()
@@ -122,7 +122,7 @@ class KeyedExchange:
                 raise KeysRefused("one side of it is Spark's shuffle already")
             session = Session.of(source.ctx)
             bounds = session.exchanged(source._loader, source._recent(), self._requested,
-                                       range(source.getNumPartitions()), source._chain, target, self._beside)
+                                       range(source.getNumPartitions()), source._chain, target, self._residencies)
             if self._ranges is not None:
                 self._ranges.keep(bounds)
             self._source, self._others = None, ()
@@ -136,10 +136,10 @@ class KeyedExchange:
     def _refused(self, source: RecordedRDD, error: KeysRefused) -> None:
         """Tell of an exchange that is Spark's."""
         log.info("%s is Spark's shuffle: %s", self._requested.name, error.message)
-        tell(source.ctx, self._requested.name.partition(" ")[0], f"VRDD {self._name}", error.message,
-             "is Spark's shuffle, over the records in Python")
+        report_fallback(source.ctx, self._requested.name.partition(" ")[0], f"VRDD {self._name}", error.message,
+                        "is Spark's shuffle, over the records in Python")
 
-    def _beside(self) -> list[Residency]:
+    def _residencies(self) -> list[Residency]:
         """Compute what is read besides, and return it."""
         for each in self._others:
             each._contents()
@@ -147,7 +147,7 @@ class KeyedExchange:
                 raise KeysRefused("one side of it is Spark's shuffle already")
         return [each._residency for each in self._others]
 
-    def _again(self) -> Any:
+    def _rebuilt_source(self) -> Any:
         """Return a VRDD of the records before the exchange, from the nearest that is still kept."""
         return rebuilt_from(self._kept_source, self._shuffle.source)
 
@@ -209,7 +209,7 @@ def pairs_of(source: RecordedRDD, action: str, not_those: Callable[[RecordLayout
     log.info("%s() of VRDD %s is a Spark job: %s", action, source._shown(), reason)
     source._folds[action] = reason
     if contents and not layout.keyed:
-        tell(source.ctx, action, f"VRDD {source._shown()}", reason, how)
+        report_fallback(source.ctx, action, f"VRDD {source._shown()}", reason, how)
     return None
 
 
@@ -379,7 +379,7 @@ def ordered_by(source: RecordedRDD, key: Callable[[Any], Any], ascending: bool, 
     except TranslationError as error:
         reason = str(error)
     source._folds["sortBy"] = reason
-    tell(source.ctx, "sortBy", f"VRDD {source._shown()}", reason)
+    report_fallback(source.ctx, "sortBy", f"VRDD {source._shown()}", reason)
     return None
 
 
@@ -410,7 +410,7 @@ def filtered(source: RecordedRDD, function: Callable[[Any], Any]) -> Any:
     except TranslationError as error:
         reason = str(error)
     source._folds["filter"] = reason
-    tell(source.ctx, "filter", f"VRDD {source._shown()}", reason, IN_PYTHON)
+    report_fallback(source.ctx, "filter", f"VRDD {source._shown()}", reason, IN_PYTHON)
     return None
 
 

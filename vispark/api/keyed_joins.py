@@ -10,7 +10,7 @@ from typing import Any
 from gpu_worker.protocol.errors import OutOfMemory
 from vispark.api import keyed
 from vispark.api.device_ops import vmap
-from vispark.api.fallback import tell
+from vispark.api.fallback import report_fallback
 from vispark.api.joins import not_associative, spec_of
 from vispark.api.python_meaning import why_no_python_join_of_values
 from vispark.api.recorded_rdd import RecordedRDD
@@ -53,7 +53,7 @@ def reduced_by(source: RecordedRDD, function: Callable[[Any, Any], Any], why: st
         reason = f"{why}; and it is not run as a function: {reason}"
         log.info("reduceByKey() of VRDD %s is a Spark job: %s", source._shown(), reason)
         source._folds[_ACTION] = reason
-        tell(source.ctx, _ACTION, f"VRDD {source._shown()}", reason)
+        report_fallback(source.ctx, _ACTION, f"VRDD {source._shown()}", reason)
     return None
 
 

@@ -18,7 +18,7 @@ from gpu_worker.protocol.messages import Field, FoldByKeyStep, Signature
 from vispark._utils.boundary import brief_errors
 from vispark._utils.displays import Explanation
 from vispark.api.driver_rdd import DriverRDD
-from vispark.api.fallback import tell
+from vispark.api.fallback import report_fallback
 from vispark.api.keyed import KeptSource, KeyedExchange, SparkShuffle, kept_source, rebuilt_from
 from vispark.api.plan_texts import explained
 from vispark.api.recorded_rdd import RecordedRDD
@@ -366,8 +366,9 @@ def table_of(source: RecordedRDD, request: FoldRequest[Any] | str, function: Cal
     action, depth = "reduce" if keys is None else "reduceByKey", _depth(tables_of(source._chain()))
     if isinstance(schema, str):
         if schema != _NOTHING:
-            tell(source.ctx, action, f"VRDD {source._shown()}", schema,
-                 "gives a table that Python makes: it is a Spark job, and the table goes to the workers from there")
+            report_fallback(source.ctx, action, f"VRDD {source._shown()}", schema,
+                            "gives a table that Python makes: it is a Spark job, and the table goes to the workers "
+                            "from there")
         pairs = _from_spark(source, function, by_key=keys is not None)
         return KeyedTable(pairs, keys or 1, pairs._results()[0], depth)
     layout = schema.layout

@@ -21,7 +21,7 @@ from gpu_worker.protocol.messages import FoldByKeyStep, FoldStep
 from vispark._utils.lazy import LazyModule
 from vispark.api import local_rdd
 from vispark.api.explain import IN_DRIVER
-from vispark.api.fallback import tell
+from vispark.api.fallback import report_fallback
 from vispark.api.gpu_profile import with_profile
 from vispark.api.lineage_walk import LineageWalk
 from vispark.api.local_rdd import ACTIONS, LocalRDD, is_harmless
@@ -271,7 +271,7 @@ class RecordedRDD(LineageWalk):
     def _spark(self, action: str, *arguments: Any, **named: Any) -> Any:
         """Run an action by Spark: in the driver if few records are held, else by a job over :meth:`recv`."""
         if self._is_held() and action not in _EXPECTED:
-            near = self._near(action, arguments, named)
+            near = self._local_rdd(action, arguments, named)
             if near is not None:
                 # What goes wrong is shown as Spark shows it, and once.
                 with suppress(ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
@@ -280,14 +280,14 @@ class RecordedRDD(LineageWalk):
                     return found
                 return Session.of(self.ctx).jobs.run(lambda: getattr(RDD, action)(self, *arguments, **named))
             reason = self._folds.get(action, IN_DRIVER)
-            tell(self.ctx, action, f"VRDD {self._shown()}",
-                 _UNTRUSTED if not isinstance(reason, str) else _NO_KERNEL if reason is IN_DRIVER else reason)
+            why = _UNTRUSTED if not isinstance(reason, str) else _NO_KERNEL if reason is IN_DRIVER else reason
+            report_fallback(self.ctx, action, f"VRDD {self._shown()}", why)
         self._save_checkpoint()
         # PySpark's own are reduce(), which would be told of, too.
         source = self.recv() if action in ("max", "min") else self
         return Session.of(self.ctx).jobs.run(lambda: getattr(RDD, action)(source, *arguments, **named))
 
-    def _near(self, action: str, arguments: tuple[Any, ...], named: dict[str, Any]) -> LocalRDD | None:
+    def _local_rdd(self, action: str, arguments: tuple[Any, ...], named: dict[str, Any]) -> LocalRDD | None:
         """Return an RDD of the records in the driver, if they are few and the action needs no Spark; else None."""
         if action not in ACTIONS or not all(map(is_harmless, (*arguments, *named.values()))) or not self._is_few():
             return None

@@ -148,7 +148,7 @@ class ReducedRDD(DriverRDD, Referable):
         exchanged = made if self._rows is None else self._rows
         return made if made is not None and exchanged._is_exchanged() else None
 
-    def _stands(self) -> RDD[Any]:
+    def _substitute(self) -> RDD[Any]:
         return self._ordinary() if self._held is None else self._held
 
     def _records(self) -> list[Any] | None:
@@ -198,7 +198,7 @@ class _Items(DriverRDD):
         self._of = pairs
         self._item = item
 
-    def _stands(self) -> RDD[Any]:
+    def _substitute(self) -> RDD[Any]:
         made = self._of._held
         return self._ordinary() if made is None else made.keys() if self._item == 0 else made.values()
 

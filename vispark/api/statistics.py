@@ -181,7 +181,7 @@ def _histogram(source: RecordedRDD, buckets: Any) -> tuple[Sequence[Any], list[i
     of = _type_of(source)
     if (of is int and max(abs(summary.least), abs(summary.greatest)) >= _EXACT) or not summary.finite:
         return None
-    found = _even(summary, of, buckets) if isinstance(buckets, int) else _given(buckets)
+    found = _equal_buckets(summary, of, buckets) if isinstance(buckets, int) else _given(buckets)
     if found is None:
         return None
     if isinstance(buckets, int) and len(found.bounds) == 2:
@@ -196,7 +196,7 @@ def _histogram(source: RecordedRDD, buckets: Any) -> tuple[Sequence[Any], list[i
     return found.bounds, [*counts[:-2], counts[-2] + counts[-1]]
 
 
-def _even(summary: order_statistics.NumberSummary, of: Any, count: int) -> _Buckets | None:
+def _equal_buckets(summary: order_statistics.NumberSummary, of: Any, count: int) -> _Buckets | None:
     """Return buckets of one width, by PySpark's own arithmetic; None where it has none."""
     if not 1 <= count <= _MOST_BUCKETS or summary.finite != summary.count - summary.nans:
         return None
@@ -228,7 +228,7 @@ def _counts(source: RecordedRDD, buckets: _Buckets, work: type) -> list[int]:
     bounds, cells = buckets.bounds, len(buckets.bounds)
     ends = work(bounds[0]), work(bounds[-1]), cells
     placed = vmap(source, _cell, np.array([work(each) for each in bounds]), *ends) if buckets.width is None \
-        else vmap(source, _even_cell, work(buckets.width), *ends)
+        else vmap(source, _equal_bucket, work(buckets.width), *ends)
     found = folds.reduceByKey(placed, _sum, numKeys=cells + 1).collectAsMap()
     return [found.get(cell, 0) for cell in range(cells)]
 
@@ -237,7 +237,7 @@ def _sum(a: Any, b: Any) -> Any:
     return a + b
 
 
-def _even_cell(x, width, least, greatest, cells):       # type: ignore[no-untyped-def]
+def _equal_bucket(x, width, least, greatest, cells):       # type: ignore[no-untyped-def]
     if x != x or x > greatest or x < least:
         return cells, 1
     return int((x - least) / width), 1

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from vispark._utils.boundary import brief
-from vispark.api.fallback import is_asked_for_by_user, tell
+from vispark.api.fallback import is_asked_for_by_user, report_fallback
 
 _Class = TypeVar("_Class", bound=type)
 
@@ -40,6 +40,6 @@ def _telling(method: Callable[..., Any], name: str, reason: str) -> Callable[...
     @functools.wraps(method)
     def called(self: Any, *arguments: Any, **named: Any) -> Any:
         if self._is_held() and is_asked_for_by_user():
-            tell(self.ctx, name, f"VRDD {self._shown()}", reason, _HOW)
+            report_fallback(self.ctx, name, f"VRDD {self._shown()}", reason, _HOW)
         return method(self, *arguments, **named)
     return called

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from gpu_worker.protocol.messages import FoldByKeyStep, FoldStep
-from vispark.api.fallback import tell
+from vispark.api.fallback import report_fallback
 from vispark.api.recorded_rdd import RecordedRDD
 from vispark.errors import PlanError
 from vispark.plan.fold.lowering import FoldRequest, Folds
@@ -32,7 +32,7 @@ def folded(vrdd: RecordedRDD, request: FoldRequest[_Fold] | str, action: str) ->
         log.info("%s() of VRDD %s is a Spark job: %s", action, vrdd._shown(), fold)
         vrdd._folds[action] = fold
         if action == "reduceByKey" and vrdd._is_held():
-            tell(vrdd.ctx, action, f"VRDD {vrdd._shown()}", fold)
+            report_fallback(vrdd.ctx, action, f"VRDD {vrdd._shown()}", fold)
         return None
     vrdd._folds[action] = fold
     if not isinstance(request, str):

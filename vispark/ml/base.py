@@ -91,8 +91,8 @@ class DeviceFit(StageOfMLlib):
         else:
             return self._fitted_model(dataset, model)
         # Not within the handler: an error of MLlib's would be told with the reason's trace before it.
-        fallback.tell(dataset.sparkSession.sparkContext, "fit", type(self).__name__, why,
-                      "is done by MLlib, in Spark jobs")
+        fallback.report_fallback(dataset.sparkSession.sparkContext, "fit", type(self).__name__, why,
+                                 "is done by MLlib, in Spark jobs")
         theirs: Any = super()
         return theirs._fit_java(dataset)
 

@@ -72,7 +72,7 @@ class DeviceEvaluator(StageOfMLlib):
             return self.metric(load(dataset, self.fields()))
         except (Unsuited, RecordError, OutOfMemory) as error:
             reason = str(error)
-        tell_of_spark(self, dataset, reason)
+        report_metric_by_spark(self, dataset, reason)
         return float(theirs._evaluate(dataset))
 
 
@@ -189,10 +189,10 @@ def in_workers(evaluator: Any) -> DeviceEvaluator:
     return found
 
 
-def tell_of_spark(evaluator: Any, dataset: DataFrame, reason: str) -> None:
+def report_metric_by_spark(evaluator: Any, dataset: DataFrame, reason: str) -> None:
     """Tell, as fits do, why Spark is to find a metric."""
-    fallback.tell(dataset.sparkSession.sparkContext, "evaluate", type(evaluator).__name__, reason,
-                  "is done by Spark, in its jobs")
+    fallback.report_fallback(dataset.sparkSession.sparkContext, "evaluate", type(evaluator).__name__, reason,
+                             "is done by Spark, in its jobs")
 
 
 def __getattr__(name: str) -> Any:

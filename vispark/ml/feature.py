@@ -159,8 +159,8 @@ class _BucketSearch(StageOfMLlib):
         else:
             whole = dataset if self.getOutputCol() in dataset.columns else self.transform(dataset)
             return rows_with(whole, self.getInputCol(), vectors, distances, distCol, numNearestNeighbors)
-        fallback.tell(dataset.sparkSession.sparkContext, "approxNearestNeighbors", type(self).__name__, why,
-                      "is done by MLlib, in Spark jobs")
+        fallback.report_fallback(dataset.sparkSession.sparkContext, "approxNearestNeighbors", type(self).__name__, why,
+                                 "is done by MLlib, in Spark jobs")
         theirs: Any = super()
         neighbors: DataFrame = theirs.approxNearestNeighbors(dataset, key, numNearestNeighbors, distCol)
         return neighbors

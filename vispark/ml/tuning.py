@@ -16,7 +16,7 @@ from pyspark.sql import functions as sql
 
 from vispark.errors import OutOfMemory, RecordError
 from vispark.ml.base import Unsuited
-from vispark.ml.evaluation import in_workers, tell_of_spark
+from vispark.ml.evaluation import in_workers, report_metric_by_spark
 from vispark.ml.loads import Part, share, unshare
 from vispark.ml.names import of_pyspark
 from vispark.ml.pipeline import is_fitted_in_workers, ours, predictions
@@ -189,7 +189,7 @@ def _metric(search: Any, model: Any, params: Any, validation: DataFrame) -> floa
             reason = "it is of other columns than those of the fit"
         except (Unsuited, RecordError, OutOfMemory) as error:
             reason = str(error)
-        tell_of_spark(evaluator, validation, reason)
+        report_metric_by_spark(evaluator, validation, reason)
     return float(evaluator.evaluate(model.transform(validation, params)))
 
 

@@ -77,7 +77,7 @@ class ColumnFunction:
             if not fallback:
                 raise
             self._names, self._needed = _signature(function)
-            self._tell(error)
+            self._warn_of_python(error)
         if SparkContext._active_spark_context is not None or isinstance(returns, spark.DataType):
             self._check()
 
@@ -235,7 +235,7 @@ class ColumnFunction:
 
     # -- its making ---------------------------------------------------------------------------------------------------
 
-    def _tell(self, error: PlanError, definition: Definition | None = None) -> None:
+    def _warn_of_python(self, error: PlanError, definition: Definition | None = None) -> None:
         """Warn, at the function's line, that it runs in Python."""
         self._reason = error.message.partition("\n")[0]
         file, line = (error.file, error.line) if isinstance(error, TranslationError) else ("", 0)
@@ -253,7 +253,7 @@ class ColumnFunction:
         except PlanError as error:
             if not self._fallback:
                 raise
-            self._tell(error, self._spec.function.definition)
+            self._warn_of_python(error, self._spec.function.definition)
             self._spec = None
         return returns
 

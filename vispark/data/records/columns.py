@@ -155,10 +155,10 @@ def _check_types(values: list[Any], subject: Subject) -> None:
     if len(types) == 1 or (kind in ARRAYS and types <= set(ARRAYS)) or _one_dtype(types):
         return
     alike = ARRAYS if kind in ARRAYS else (kind,)
-    raise _odd(values, subject, _first(values, lambda value: type(value) not in alike))
+    raise _unlike_the_first(values, subject, _first(values, lambda value: type(value) not in alike))
 
 
-def _odd(values: list[Any], subject: Subject, index: int) -> RecordError:
+def _unlike_the_first(values: list[Any], subject: Subject, index: int) -> RecordError:
     """Return the error for the value at ``index``, which is not like the first."""
     value = values[index]
     whole = not subject.part
@@ -195,7 +195,7 @@ def _arrays(values: list[np.ndarray], name: str, subject: Subject) -> Column:
     first = values[0]
     if len(set(map(attrgetter("dtype"), values))) > 1 or len(set(map(attrgetter("ndim"), values))) > 1:
         index = _first(values, lambda value: (value.dtype, value.ndim) != (first.dtype, first.ndim))
-        raise _odd(values, subject, index)
+        raise _unlike_the_first(values, subject, index)
     part = RecordPart(name, "array", (first.dtype.str,))
     if first.ndim:
         return Column(part, subject, first.ndim, values)

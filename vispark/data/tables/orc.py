@@ -70,7 +70,7 @@ class OrcFormat(FileFormat):
             share = len(selection.columns) / max(1, sum(len(list(kind.leaves(name))) for name, kind in schema))
             return FileFooter(path, schema, tuple(
                 FilePart(number, each.rows, int(share * (each.stop - each.start)), each.start, each.stop)
-                for number, each in enumerate(stripes(source, file) or _alike(file))))
+                for number, each in enumerate(stripes(source, file) or _equal_stripes(file))))
 
     def batches(self, slices: Sequence[FileSlice], selection: Selection,
                 filter: Any) -> Iterator[tuple[FileSlice, Any]]:
@@ -109,7 +109,7 @@ def _at_least_one(file: Any, names: list[str]) -> list[str]:
     return names or file.schema.names[:1]
 
 
-def _alike(file: Any) -> list[Stripe]:
+def _equal_stripes(file: Any) -> list[Stripe]:
     """Return stripes of unknown rows, as long as each other."""
     length = file.content_length // max(1, file.nstripes)
     return [Stripe(-1, number * length, (number + 1) * length) for number in range(file.nstripes)]

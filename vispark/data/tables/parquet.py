@@ -129,7 +129,7 @@ class ParquetFormat(FileFormat):
         schema = _schema(slices[0].path, fragment)
         for each in slices:
             group = fragment.subset(row_group_ids=[each.part.number])
-            for batch in _own(each, group.scanner(schema, columns={_KEPT: filter}, **_SCAN).to_batches()):
+            for batch in _rows_of_slice(each, group.scanner(schema, columns={_KEPT: filter}, **_SCAN).to_batches()):
                 yield each, batch.column(0)
 
 
@@ -182,11 +182,11 @@ def _sliced(group: Any, each: FileSlice, selection: Selection, filter: Any) -> I
     # The filter as a column, as a filtered batch does not say which rows it has.
     if filter is not None:
         columns[_KEPT] = filter
-    for part in _own(each, group.scanner(schema, columns=columns, **_SCAN).to_batches()):
+    for part in _rows_of_slice(each, group.scanner(schema, columns=columns, **_SCAN).to_batches()):
         yield part if filter is None else part.filter(part.column(_KEPT)).select(range(len(selection.columns)))
 
 
-def _own(each: FileSlice, batches: Iterator[Any]) -> Iterator[Any]:
+def _rows_of_slice(each: FileSlice, batches: Iterator[Any]) -> Iterator[Any]:
     """Yield the rows of a slice out of the batches of its row group."""
     start, stop = each.rows(each.part.rows)
     position = 0
