@@ -33,7 +33,7 @@ _SUPERVISORS = {
     "gpu_worker/system/crash_record.py": {"_watch"},                        # deadlines
     "gpu_worker/system/watcher.py": {"wait"},                               # callbacks
     "vispark/runtime/executor/tasks.py": {"__call__"},                      # a task's function, which is the user's
-    "vispark/runtime/driver/garbage_collector.py": {"_keep_house"},
+    "vispark/runtime/driver/garbage_collector.py": {"_collect_until_closed"},
 }
 
 #: Names that say for which device a source is compiled, and files that may ask them: each device's own.

@@ -40,34 +40,34 @@ def _resources(name: str, *addresses: str) -> list[dict]:
 
 def test_the_resources_file_comes_first(executor):
     executor({"--executor-id": "3"}, [*_resources("fpga", "9"), *_resources("gpu", "2", "3")])
-    assert AssignedGpus(True, {"3": ("0",)}).mine() == ("2", "3")
+    assert AssignedGpus(True, {"3": ("0",)}).own_addresses() == ("2", "3")
 
 
 @pytest.mark.parametrize("file", ["not json", "[]", '[{"addresses": ["1"]}]', "7"])
 def test_a_file_that_cannot_be_read_is_as_none(executor, file):
     executor({"--executor-id": "3"}, file)
-    assert AssignedGpus(True, {"3": ("0",)}).mine() == (() if file == "[]" else ("0",))
+    assert AssignedGpus(True, {"3": ("0",)}).own_addresses() == (() if file == "[]" else ("0",))
 
 
 def test_the_driver_knows_where_there_is_no_file(executor):
     executor({"--executor-id": "12"})
-    assert AssignedGpus(True, {"1": ("0",), "12": ("GPU-5", "MIG-6")}).mine() == ("GPU-5", "MIG-6")
+    assert AssignedGpus(True, {"1": ("0",), "12": ("GPU-5", "MIG-6")}).own_addresses() == ("GPU-5", "MIG-6")
 
 
 def test_a_younger_executor_has_what_its_task_has(executor, monkeypatch):
     executor({"--executor-id": "13"})
     monkeypatch.setattr(assigned_gpus, "task_addresses", lambda: ("4",))
-    assert AssignedGpus(True, {"12": ("0",)}).mine() == ("4",)
+    assert AssignedGpus(True, {"12": ("0",)}).own_addresses() == ("4",)
 
 
 def test_local_tasks_have_the_drivers(executor):
     executor()
-    assert AssignedGpus(True, {"driver": ("1",)}).mine() == ("1",)
+    assert AssignedGpus(True, {"driver": ("1",)}).own_addresses() == ("1",)
 
 
 def test_addresses_are_those_of_the_machine(executor):
     executor({"--executor-id": "0"}, _resources("gpu", "0", "1"), visible="GPU-b, GPU-c,GPU-d")
-    assert AssignedGpus(True).mine() == ("GPU-b", "GPU-c")
+    assert AssignedGpus(True).own_addresses() == ("GPU-b", "GPU-c")
 
 
 @pytest.mark.parametrize(("address", "visible"), [("2", "4,5"), ("GPU-x", "GPU-y"), ("0", ""), ("-1", "3")])

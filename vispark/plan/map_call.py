@@ -217,12 +217,12 @@ def _warn(spec: MapSpec, layout: RecordLayout, signature: Signature, whole: bool
     place = definition.text.file, definition.at.line, layout.kind
     if spec.of or whole or layout.kind == "grid" or place in _warned:
         return
-    if message := _otherwise(spec, layout, signature):
+    if message := _difference_to_map(spec, layout, signature):
         warnings.warn_explicit(message, MeaningWarning, definition.text.file, definition.at.line)
         _warned.add(place)
 
 
-def _otherwise(spec: MapSpec, layout: RecordLayout, signature: Signature) -> str:
+def _difference_to_map(spec: MapSpec, layout: RecordLayout, signature: Signature) -> str:
     """Return a text of what a function means for ``map`` that it does not mean here; "" if nothing is found."""
     definition = spec.function.definition
     if layout.kind == "blocks":

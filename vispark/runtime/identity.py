@@ -44,7 +44,7 @@ class Credentials:
 
     def hello(self, role: str, client_pid: int = 0, reach: str = "") -> Hello:
         """Return the greeting of a process for the worker of its node, or of another, in a role."""
-        mine = self.gpus.mine() if role == "executor" else ()
+        mine = self.gpus.own_addresses() if role == "executor" else ()
         options = replace(self.options.for_worker(), scheduled=self.gpus.is_scheduled or bool(mine))
         return Hello(VERSION, role, self.session, self.keyring.auth, self.application, client_pid, options, reach, mine)
 

@@ -229,7 +229,7 @@ class Lowering:
             slot = self._slots() + self.requested.others
             self.steps.extend([*self.requested.keyed, KeepKeyedStep(slot, self.requested.name)])
         elif self.fold is None and self.requested.fetch:
-            self.steps.append(messages.FetchStep(self._limit(), self._over() if self._limit() >= 0 else ""))
+            self.steps.append(messages.FetchStep(self._limit(), self._unit() if self._limit() >= 0 else ""))
 
     def _table(self, layout: RecordLayout) -> Step:
         return KeepTableStep(self._slots(), self.requested.name, layout.parts[0].dtype.str, layout.encode(),
@@ -248,7 +248,7 @@ class Lowering:
         ragged = any(states[-1].layout.ragged for states in self.states)
         return self.requested.limit if len(self.kinds) == 1 and not ragged else -1
 
-    def _over(self) -> str:
+    def _unit(self) -> str:
         return "rows" if self.kinds == {"elements"} else "blocks"
 
     def blocks(self) -> Iterator[tuple[int, int]]:
@@ -372,7 +372,7 @@ class Lowering:
         if len(self.kinds) > 1:
             raise PlanError("some partitions hold numbers or rows, others blocks of 2 or more dimensions, and "
                             f"{label} needs one kind of records", Place(operation=label))
-        return self._over()
+        return self._unit()
 
 
 def _through_nothing(nodes: LogicalPlan, content: PartitionSchema) -> PartitionSchema:

@@ -91,9 +91,9 @@ class AwaitedPlans:
                 seconds = time.monotonic() - awaited.since
                 if seconds > (awaited.next or FIRST_SECONDS):
                     awaited.next = 2 * (awaited.next or FIRST_SECONDS)
-                    self._tell(awaited, seconds)
+                    self._log_wait(awaited, seconds)
 
-    def _tell(self, awaited: _Awaited, seconds: float) -> None:
+    def _log_wait(self, awaited: _Awaited, seconds: float) -> None:
         where = user_line(sys._current_frames().get(awaited.thread))
         log.warning("%s still runs after %.0f s%s; a worker ends a plan after %g s (spark.vispark.deadline)",
                     ", ".join(awaited.what) or "a plan", seconds, f", at {where}" if where else "", self._deadline)

@@ -47,7 +47,7 @@ RunTask = Callable[[Relay | Ask, TokenPlace], Carried]
 class Sent:
     """Plan in flight to a worker: in a pipeline, or in a Spark task, which has started where the plan is of a world."""
 
-    way: WorkerChannel
+    channel: WorkerChannel
     pipeline: RequestPipeline | None
     pending: PendingRequest | None
     relayed: Callable[[], Carried] | None = None

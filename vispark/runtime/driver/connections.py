@@ -120,7 +120,7 @@ class WorkerConnections:
                 self._drop(pipeline)
         return pipeline.client.epoch, reply, data
 
-    def is_mine(self, sent: Sent) -> bool:
+    def follows(self, sent: Sent) -> bool:
         """Return whether a plan that the calling thread sends now goes behind a sent one on its connection."""
         return self._busy.get(threading.current_thread()) is sent.pipeline
 

@@ -69,7 +69,7 @@ class GarbageCollector:
         self.jobs = 0
         self._busy = False
         self._tries = 0
-        self._thread = start_thread(self._keep_house, name="vispark collector")
+        self._thread = start_thread(self._collect_until_closed, name="vispark collector")
 
     def loaded(self, stages: Iterable[int], numbers: Iterable[int]) -> None:
         """Record the VRDDs that the tasks of some stages loaded; tasks that ran twice may have left stray copies."""
@@ -90,12 +90,12 @@ class GarbageCollector:
         if self._thread is not threading.current_thread():
             self._thread.join(timeout=5)
 
-    def _keep_house(self) -> None:
+    def _collect_until_closed(self) -> None:
         pause: float | None = None
         while self._released.wait(pause):
             self._busy = True
             try:
-                self._tell_what_was_released()
+                self._send_released()
                 self._run()
                 pause = self._pause()
             except Exception as error:
@@ -109,7 +109,7 @@ class GarbageCollector:
             finally:
                 self._busy = False
 
-    def _tell_what_was_released(self) -> None:
+    def _send_released(self) -> None:
         numbers = self._released.take()
         if numbers:
             self._tries = _TRIES
@@ -138,7 +138,7 @@ class GarbageCollector:
                 return
             waiting = [worker for worker in relayed if worker.deferred]
             if keep or waiting:
-                came = self._tell(waiting, keep)
+                came = self._run_tasks(waiting, keep)
                 if keep and self._tries and not came >= {worker.home for worker in self._workers.known()}:
                     self._speculative_copies.update(before)
 
@@ -163,7 +163,8 @@ class GarbageCollector:
             keep.update({residency.cached.number: residency.by_home() for residency in found})
         return keep
 
-    def _tell(self, waiting: list[Worker], keep: dict[int, dict[WorkerAddress, tuple[int, ...]]]) -> set[WorkerAddress]:
+    def _run_tasks(self, waiting: list[Worker],
+                   keep: dict[int, dict[WorkerAddress, tuple[int, ...]]]) -> set[WorkerAddress]:
         """Run the Spark tasks that tell workers; return the workers that the tasks reached."""
         self._tries = max(self._tries - 1, 0)
         deferred = {worker: worker.deferred.take() for worker in waiting}

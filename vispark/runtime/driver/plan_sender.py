@@ -87,7 +87,7 @@ class PlanSender:
         numbers = (start.number, *[node.cached.number for node in nodes if node.cached], *targets)
         epochs = {home: self._workers.at(home).epoch for home, _ in ready.shares}
         worlds = self._worlds.of(epochs, nodes, self._end_opener(ready, epochs, residency), ready.exchanges)
-        self._meet(ready, worlds, residency)
+        self._check_worlds(ready, worlds, residency)
         saves = self._saves(loader, ready, nodes, residency.tokens)
         for (home, prepared), world in zip(ready.shares, worlds, strict=True):
             worker = self._workers.at(home)
@@ -125,14 +125,15 @@ class PlanSender:
 
         return open_end
 
-    def _meet(self, ready: DistributedExecutable, worlds: Sequence[World | None], residency: Residency) -> None:
+    def _check_worlds(self, ready: DistributedExecutable, worlds: Sequence[World | None], residency: Residency) -> None:
         """Check that a world can begin before tasks wait for it, as these cannot be told of a failure."""
         if not any(worlds) or not self._workers.relays:
             return
         for (home, prepared), world in zip(ready.shares, worlds, strict=True):
             if world is not None and not world.addresses and (world.rank, world.turn) == (0, 0):
                 try:
-                    self._workers.at(home).meet(world.workers, TokenPlace(residency, next(iter(prepared.results))))
+                    token = TokenPlace(residency, next(iter(prepared.results)))
+                    self._workers.at(home).check_world_nodes(world.workers, token)
                 except VisparkError:
                     self._worlds.renew()
                     raise

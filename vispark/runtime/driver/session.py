@@ -96,7 +96,7 @@ class Session:
         self.jobs = SparkJobs(self.context, self.credentials, self.released)
         #: The tasks that carry plans, or something small, to workers that are relayed to.
         self.relay = RelayJobs(self.context, self.jobs.records, lambda home: self.workers.at(home).executor)
-        self.workers = Workers(self.credentials, self._heard, self.relay.run)
+        self.workers = Workers(self.credentials, self._record_outcome, self.relay.run)
         self.worlds = Worlds()
         self.snapshots = Snapshots(options.snapshotShare, options.timeToLoss)
         journal.begin(options.journal)
@@ -374,7 +374,7 @@ class Session:
                                              for index, (home, _) in residency.places.items()}
         return found
 
-    def _heard(self, home: WorkerAddress, pending: PendingRequest) -> None:
+    def _record_outcome(self, home: WorkerAddress, pending: PendingRequest) -> None:
         """Record the outcome of a plan, whether a thread waits for its answer or not."""
         if pending.answer is not None:
             reply, _ = pending.answer
@@ -555,7 +555,7 @@ class Session:
         """Send each worker its part, which makes the VRDDs ``targets`` too; errors are appended to ``errors``, if it is
         given. Answers that nobody waits for are noted by the user's ``line``.
         """
-        if residency.pending and not all(worker.mine(sent) for worker, sent in residency.pending):
+        if residency.pending and not all(worker.follows(sent) for worker, sent in residency.pending):
             self._settle_pending(residency)     # what another thread sent may be done after this
         if not ready.shares:
             return []

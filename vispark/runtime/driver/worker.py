@@ -171,7 +171,7 @@ class Worker:
     # -- plans --------------------------------------------------------------------------------------------------------
 
     @property
-    def _way(self) -> WorkerChannel:
+    def _channel(self) -> WorkerChannel:
         return self.connections if self.kind.is_direct else self._relay
 
     def send(self, invocation: Invocation, token: TokenPlace, released: tuple[int, ...] = ()) -> Sent:
@@ -179,19 +179,19 @@ class Worker:
         ``send``.
         """
         self.plans += 1
-        return self._way.send(invocation, token, released)
+        return self._channel.send(invocation, token, released)
 
     def receive(self, sent: Sent) -> tuple[int, Ran, Data]:
         """Return the answer to a plan, as the ``receive`` of the way that it went."""
-        epoch, reply, data = sent.way.receive(sent)
+        epoch, reply, data = sent.channel.receive(sent)
         self.fetched_bytes += data.size
         return epoch, reply, data
 
-    def mine(self, sent: Sent) -> bool:
+    def follows(self, sent: Sent) -> bool:
         """Return whether a plan that the calling thread sends now runs after the sent one, which did not fail."""
         pending = sent.pending
         return pending is not None and pending.error is None and (
-            pending.done or (self.direct and self.connections.is_mine(sent)))
+            pending.done or (self.direct and self.connections.follows(sent)))
 
     # -- small requests -----------------------------------------------------------------------------------------------
 
@@ -199,7 +199,7 @@ class Worker:
         """Return the worker's epoch and the schemas of a VRDD that it holds; empty for a relayed worker, which cannot
         be asked.
         """
-        return self._way.held(number) or (self.epoch, {})
+        return self._channel.held(number) or (self.epoch, {})
 
     def retain(self, number: int, partitions: list[int]) -> None:
         """Release all other partitions of a VRDD in the worker, which then accepts no others.
@@ -207,11 +207,11 @@ class Worker:
         Where it is relayed to, with the next plan; it may take others after that, for it hears too late of those that
         are coming.
         """
-        self._way.retain(number, tuple(partitions))
+        self._channel.retain(number, tuple(partitions))
 
     def release(self, numbers: tuple[int, ...]) -> None:
         """Release VRDDs in the worker, after the plans in flight; a relayed worker is told with the next plan."""
-        self._way.release(numbers)
+        self._channel.release(numbers)
 
     def uses(self, number: int) -> bool:
         """Return whether a plan in flight that a plan of the calling thread may overtake starts from a VRDD."""
@@ -221,7 +221,7 @@ class Worker:
         """Notify plans that wait in an MPI world, or for it, that it lost a worker; a relayed worker cannot be
         notified.
         """
-        self._way.abandon(world)
+        self._channel.abandon(world)
 
     def door(self) -> Reach | None:
         """Return the TCP address at which other nodes' workers reach this one; None if they cannot."""
@@ -234,7 +234,7 @@ class Worker:
                 self._door = client.reach
         return self.reach or self._door
 
-    def meet(self, workers: tuple[str, ...], token: TokenPlace) -> None:
+    def check_world_nodes(self, workers: tuple[str, ...], token: TokenPlace) -> None:
         """Check that the worker's daemon knows the daemons of all workers of an MPI world.
 
         Raises
@@ -256,7 +256,7 @@ class Worker:
         """Send the small request that ``request`` makes of its number; return the worker's epoch and the reply. What
         goes wrong there is raised here.
         """
-        return self._way.ask(request, token)
+        return self._channel.ask(request, token)
 
     def restore(self, snapshot: int, target: DatasetId, token: TokenPlace,
                 owner: str = "") -> tuple[int, dict[int, PartitionSchema]]:

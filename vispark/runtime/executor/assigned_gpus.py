@@ -43,7 +43,7 @@ class AssignedGpus:
     is_scheduled: bool = False
     by_executor: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
-    def mine(self) -> tuple[str, ...]:
+    def own_addresses(self) -> tuple[str, ...]:
         """Return the addresses of the executor that this process serves, by names that hold for the whole machine.
 
         Its resources file has them on a standalone cluster; elsewhere the driver, or, where the executor is younger

@@ -47,7 +47,7 @@ def local_client(credentials: Credentials, runtime_dir: str | None = None) -> Cl
         If there is none and none can be started.
     """
     # Where only a task knows its GPUs, another one's connection does not stand for them.
-    key = os.getpid(), credentials.session, runtime_dir or "", credentials.gpus.mine()
+    key = os.getpid(), credentials.session, runtime_dir or "", credentials.gpus.own_addresses()
     if key not in _clients:
         _settle()
         hello = credentials.hello("executor", executor_process(), credentials.reached_at())

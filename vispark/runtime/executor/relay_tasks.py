@@ -28,7 +28,7 @@ class Deferred:
     released: tuple[int, ...]
     retained: dict[int, tuple[int, ...]]
 
-    def tell(self, client: Client) -> None:
+    def send(self, client: Client) -> None:
         if self.released:
             client.request(messages.Release(client.next_number(), self.released))
         for number, partitions in self.retained.items():
@@ -54,9 +54,9 @@ class Relay:
             yield None
             return
         runtime_dir = self.home.runtime_dir
-        answered(self.credentials, runtime_dir, self.deferred.tell)
+        answered(self.credentials, runtime_dir, self.deferred.send)
         try:
-            self._meet_process()
+            self._connect_to_process()
             client, reply, data = run(self.credentials, self.invocation, runtime_dir=runtime_dir)
         except VisparkError as error:
             # Spark would repeat the task, which is of no use, and tell the driver of the error in words alone, and of
@@ -65,7 +65,7 @@ class Relay:
             return
         yield client.epoch, reply, data.array.tobytes()
 
-    def _meet_process(self) -> None:
+    def _connect_to_process(self) -> None:
         """Connect to the process that the plan is for. A connection that was kept may lead to one that has ended, which
         nothing told of: it is made anew before the plan is refused.
 
@@ -136,7 +136,7 @@ class CollectTask:
             # A process that has ended holds nothing; told of this, the daemon would start another, with GPUs that were
             # given back.
             if _has_process(self.credentials.session, home.runtime_dir):
-                answered(self.credentials, None, Deferred(deferred.released, retained).tell)
+                answered(self.credentials, None, Deferred(deferred.released, retained).send)
             yield home
 
 

@@ -146,7 +146,7 @@ class LoadTask:
         packed = _packed(self.credentials, self.chain, partition, records)
         spent.lap("parse")
         invocation = _lowered(local_client(self.credentials), self.chain, None, KEEP, partition, content_of(packed),
-                              self.credentials.gpus.mine())
+                              self.credentials.gpus.own_addresses())
         spent.lap("python")
         client, reply, _ = _run(self.credentials, self.chain, partition, replace(invocation, profile=self.profile),
                                 packed)
@@ -251,7 +251,7 @@ class Receive:
         chain = tuple([ops.PlanNode(node.op, None if self._elsewhere(node.cached, partition) else node.cached)
                        for node in chain])
         invocation = _lowered(local_client(self.credentials), chain, None, FETCH, partition, content_of(packed),
-                              self.credentials.gpus.mine())
+                              self.credentials.gpus.own_addresses())
         return self._records(invocation, _run(self.credentials, chain, partition, invocation, packed))
 
     def _elsewhere(self, cached: DatasetId | None, partition: int) -> bool:

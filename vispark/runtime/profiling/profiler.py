@@ -246,7 +246,7 @@ class Profile:
             between = [(parts[0].start, parts[-1].start + parts[-1].seconds) for parts in answers]
             for parts, track in zip(answers, tracks(between), strict=True):
                 for event in parts:
-                    yield _span(f"{event.name}: {event.kind}", event.kind, _beside(name, track), event.start,
+                    yield _span(f"{event.name}: {event.kind}", event.kind, _track_name(name, track), event.start,
                                 event.seconds)
 
     def _spark_spans(self) -> Iterator[dict[str, Any]]:
@@ -262,7 +262,7 @@ class Profile:
     def _on_tracks(self, name: str, found: list[tuple[str, Any, dict[str, float]]]) -> Iterator[dict[str, Any]]:
         between = [self._between(what) for _, what, _ in found]
         for (title, what, parts), (start, end), track in zip(found, between, tracks(between), strict=True):
-            within = _beside(name, track)
+            within = _track_name(name, track)
             yield _span(title, name, within, start, end - start) | ({"args": parts} if parts else {})
             if isinstance(what, Task) and parts:
                 work = sum(parts.values())
@@ -314,7 +314,7 @@ def _span(name: str, category: str, track: str, start: float, seconds: float) ->
     return {"ph": "X", "name": name, "cat": category, "pid": 1, "tid": track, "ts": start * 1e6, "dur": seconds * 1e6}
 
 
-def _beside(name: str, track: int) -> str:
+def _track_name(name: str, track: int) -> str:
     """Return the name of one of several adjacent tracks."""
     return f"{name} {track + 1}" if track else name
 

@@ -172,7 +172,7 @@ def _stage(store: Any, read: Any, number: int, task_seconds: SecondsByTask) -> S
         tasks = [_task(number, task, task_seconds)
                  for task in read(store.taskList(number, found["attemptId"], _MOST_TASKS)) if task["launchTime"]]
     elif found["numCompleteTasks"]:
-        tasks = [_together(found, start, end, task_seconds)]
+        tasks = [_stage_task(found, start, end, task_seconds)]
     return SparkStage(number, found["name"], start, end, tuple(tasks))
 
 
@@ -183,7 +183,7 @@ def _task(stage: int, task: Mapping[str, Any], task_seconds: SecondsByTask) -> T
                 parts_of_task(task, said))
 
 
-def _together(stage: Mapping[str, Any], start: float, end: float, task_seconds: SecondsByTask) -> Task:
+def _stage_task(stage: Mapping[str, Any], start: float, end: float, task_seconds: SecondsByTask) -> Task:
     """Return one task that stands for all tasks of a stage, with Spark's sums of their metrics."""
     metrics = {**stage, "shuffleReadMetrics": {"fetchWaitTime": stage.get("shuffleFetchWaitTime")},
                "shuffleWriteMetrics": {"writeTime": stage.get("shuffleWriteTime")}}
