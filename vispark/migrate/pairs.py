@@ -54,12 +54,12 @@ class ConvertedRecords:
         """The text before the cache."""
         return TO_DICTS if self.dicts else ".map(tuple)"
 
-    def again(self, name: str) -> str:
+    def restored(self, name: str) -> str:
         """Return the text that makes the record of what the port has in place of it.
 
         Examples
         --------
-        >>> ConvertedRecords().again("p"), ConvertedRecords("Point", ("x", "y", "z")).again("p")
+        >>> ConvertedRecords().restored("p"), ConvertedRecords("Point", ("x", "y", "z")).restored("p")
         ('(p["key"], p["value"])', 'Point(*p)')
         """
         return f'{self.name}({name}["key"], {name}["value"])' if self.dicts else f"{self.name}(*{name})"
@@ -88,7 +88,7 @@ def function_edits(text: SourceBytes, function: ast.expr, form: ConvertedRecords
     """
     if isinstance(function, ast.Name):
         name = "kv" if form.dicts else "each"
-        return [Edit(text.start(function), text.end(function), f"lambda {name}: {function.id}({form.again(name)})")]
+        return [Edit(text.start(function), text.end(function), f"lambda {name}: {function.id}({form.restored(name)})")]
     if not isinstance(function, ast.Lambda) or len(function.args.args) != 1 or _binds(function):
         return None
     name, found = function.args.args[0].arg, list[Edit]()
@@ -109,7 +109,7 @@ def _part_edits(text: SourceBytes, name: ast.Name, around: ast.Subscript | ast.A
             return [Edit(text.start(index), text.end(index), ('"key"', '"value"')[number])]
         case ast.Subscript() if not form.dicts:
             return []
-    return [Edit(text.start(name), text.end(name), form.again(name.id))]
+    return [Edit(text.start(name), text.end(name), form.restored(name.id))]
 
 
 def other_uses(program: SourceProgram, made: set[RddCall], ported: set[RddCall]) -> Iterator[RddCall]:
@@ -142,7 +142,7 @@ def list_edits(text: SourceBytes, call: RddCall, form: ConvertedRecords = PAIR) 
     'x, y = [(kv["key"], kv["value"]) for kv in sc.parallelize(a).take(1)][0]'
     """
     start, end, name = text.start(call.node), text.end(call.node), "kv" if form.dicts else "each"
-    return [Edit(start, start, f"[{form.again(name)} for {name} in "), Edit(end, end, "]")]
+    return [Edit(start, start, f"[{form.restored(name)} for {name} in "), Edit(end, end, "]")]
 
 
 def map_edits(text: SourceBytes, call: RddCall, form: ConvertedRecords = PAIR) -> list[Edit] | None:

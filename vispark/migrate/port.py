@@ -166,11 +166,11 @@ class _Porter:
         if not kept:
             raise _NotPorted('what it goes over is not cached; decide where .cache("GPU") is to be')
         kept += self._also_kept(kept, calls)
-        self._alike(kept)
+        self._check_kinds(kept)
         bases = {self._base(each, calls) for each in kept}
         for base in bases:
             self._unshared(loop, base)
-        before, edits = self._taken_apart({*kept, *bases}, calls, bases)
+        before, edits = self._dissolved({*kept, *bases}, calls, bases)
         for each in kept:
             edits += self._cache(each, calls, before)
         edits += self._reading(verdicts)
@@ -189,7 +189,7 @@ class _Porter:
         return {maker for call in calls if isinstance(on := call.attribute.value, ast.Name)
                 and self.program.is_parameter(on) for maker in self.program.makers(on)} - set(calls)
 
-    def _alike(self, kept: list[RddCall]) -> None:
+    def _check_kinds(self, kept: list[RddCall]) -> None:
         """Stop where functions of the loop go over several cached RDDs that are not known to hold records of one kind.
         """
         lines = ", ".join(str(call.line) for call in kept)
@@ -230,8 +230,8 @@ class _Porter:
                                  f"Spark, by {self.program.where(bad[0].line)}; decide whether there are to be two "
                                  "copies of the data")
 
-    def _taken_apart(self, made: set[RddCall], calls: list[RddCall],
-                     bases: set[RddCall]) -> tuple[str, list[Edit]]:
+    def _dissolved(self, made: set[RddCall], calls: list[RddCall],
+                   bases: set[RddCall]) -> tuple[str, list[Edit]]:
         """Return the text before the cache, and edits of what else goes over what is cached.
 
         The text is none, or a map that makes dicts of pairs that functions take apart, or tuples of named ones.

@@ -51,7 +51,7 @@ def run(script: Path, results: ResultFile, more: int, samples: Iterator[Any] | N
     tree, statements = recorded_statements(script.read_text(encoding="utf-8"), str(script))
 
     def record(number: int, value: Any) -> Any:
-        results.write("result", _where(statements[number]), value)
+        results.write("result", _head_of(statements[number]), value)
         return value
 
     setattr(builtins, RECORD, record)
@@ -59,7 +59,7 @@ def run(script: Path, results: ResultFile, more: int, samples: Iterator[Any] | N
     noted = functools.partial(results.write, "draws", [0, 0, "", ""], None)
     seed_tasks(noted)
     _note_draws(noted)
-    _deal(more)
+    _make_more_partitions(more)
     _repeat_samples(results, samples)
     module = ModuleType("__main__")
     module.__file__ = str(script)
@@ -78,7 +78,7 @@ def run(script: Path, results: ResultFile, more: int, samples: Iterator[Any] | N
         results.write("end", [0, 0, "", ""], None)
 
 
-def _where(statement: RecordedStatement) -> list[Any]:
+def _head_of(statement: RecordedStatement) -> list[Any]:
     return [statement.number, statement.line, statement.scope, statement.target]
 
 
@@ -102,11 +102,11 @@ def _seed() -> None:
     np.random.default_rng = seeded
 
 
-def _deal(more: int) -> None:
+def _make_more_partitions(more: int) -> None:
     """Have SparkContext's sources, and files that a session reads, make more partitions than they are asked for."""
     if not more:
         return
-    _deal_files(more)
+    _cut_files_smaller(more)
     for name, argument in (("parallelize", "numSlices"), ("textFile", "minPartitions"), ("range", "numSlices")):
         original = getattr(SparkContext, name)
 
@@ -119,7 +119,7 @@ def _deal(more: int) -> None:
         setattr(SparkContext, name, functools.wraps(original)(dealt))
 
 
-def _deal_files(more: int) -> None:
+def _cut_files_smaller(more: int) -> None:
     """Have sessions cut files into more parts than there are cores; a small one is a single part otherwise."""
     original = SparkSession.Builder.getOrCreate
 

@@ -248,7 +248,7 @@ class LoopRules:
         return self._put(call, "as it is", "few records", on)
 
     def _put(self, call: RddCall, verdict: str, detail: str, state: _State) -> _State:
-        self._advice[call] = self._said(call, verdict, detail)
+        self._advice[call] = self._advise(call, verdict, detail)
         return state
 
     def _is_of_blocks(self, call: RddCall) -> bool:
@@ -288,34 +288,35 @@ class LoopRules:
         if call.method in ("cache", "persist"):
             kept = "".join(f" of {each}" for each in [self.details.get(call, "")] if each)
             if not is_gain:
-                return self._said(call, "stays", "nothing of the loop runs on the device")
-            return self._said(call, "cache", f'cache("GPU"){kept}')
+                return self._advise(call, "stays", "nothing of the loop runs on the device")
+            return self._advise(call, "cache", f'cache("GPU"){kept}')
         said = self.ask(call) if call.method in MAPS else None
         why = "runs once"
         if said is not None and not said.is_read and said.reason != NOT_CACHED:
             why += f"; {said.reason}"
-        return self._said(call, "stays", why)
+        return self._advise(call, "stays", why)
 
     def _of_text(self, call: RddCall, reader: TextReader | str) -> None:
         """Say what reads the lines of which a map makes records, in place of Python a line at a time."""
         once = "runs once, by Python line by line"
         if isinstance(reader, str):
-            self._advice[call] = self._said(call, "stays", f"{once}: {reader}; {OTHERWISE}")
+            self._advice[call] = self._advise(call, "stays", f"{once}: {reader}; {OTHERWISE}")
             return
         why = self.ask_reading(call) if self.ask_reading is not None else None
         if reader.source is None:
-            self._advice[call] = self._said(call, "stays", f"{once}; {reader.text} reads it in pieces, but deals other "
-                                            "partitions, so that takeSample and sample draw other records: decide")
+            self._advice[call] = self._advise(call, "stays", f"{once}; {reader.text} reads it in pieces, but deals "
+                                              "other partitions, so that takeSample and sample draw other records: "
+                                              "decide")
         elif why:
-            self._advice[call] = self._said(call, "stays", f"{once}; not {reader.text}: {why}")
+            self._advice[call] = self._advise(call, "stays", f"{once}; not {reader.text}: {why}")
         else:
             unknown = f"; {A_RECORDING_SAYS} whether it reads the same" if why is None else ""
             for each in (reader.source, *reader.maps):
-                self._advice[each] = self._said(each, "read_text", f"part of that of {self.program.where(call.line)}")
-            self._advice[call] = self._said(call, "read_text", f"{reader.text}, in pieces and not line by line"
-                                            f"{unknown}")
+                self._advice[each] = self._advise(each, "read_text", f"part of that of {self.program.where(call.line)}")
+            self._advice[call] = self._advise(call, "read_text", f"{reader.text}, in pieces and not line by line"
+                                              f"{unknown}")
 
-    def _said(self, call: RddCall, verdict: str, detail: str) -> Advice:
+    def _advise(self, call: RddCall, verdict: str, detail: str) -> Advice:
         """Return a verdict on an operation, at its place."""
         file, line = self.program.located(call.line)
         module = PurePath(file).name if file != self.program.located(self.loop.lineno)[0] else ""

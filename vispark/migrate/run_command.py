@@ -119,9 +119,9 @@ def command(ctx: click.Context, script: Path, arguments: tuple[str, ...], out: P
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     path = write_script(script, folder.resolve()) if script.suffix == SUFFIX else script
     with surroundings(script.resolve(), os.getcwd(), device) if path is not script else nullcontext():
-        way = whole_way(path, arguments, folder, device, noise, timeout, cluster, conf,
-                        target if cluster or not probe else target.probing(device),
-                        (lambda text: None) if as_json else click.echo)
+        way = migrate_program(path, arguments, folder, device, noise, timeout, cluster, conf,
+                              target if cluster or not probe else target.probing(device),
+                              (lambda text: None) if as_json else click.echo)
     if path is not script and "port" in way.document:
         _write_notebook(way, script, Path(way.document["port"]))
     if as_json:
@@ -137,9 +137,10 @@ def _write_notebook(way: RunAnswer, notebook: Path, port_: Path) -> None:
     way.add(f"as a notebook: {path}")
 
 
-def whole_way(script: Path, arguments: tuple[str, ...], folder: Path, device: str = "auto", noise: bool = True,
-              timeout: float | None = None, cluster: str = "", conf: Sequence[str] = (),
-              target: PredictionTarget | None = None, shown: Callable[[str], Any] = lambda text: None) -> RunAnswer:
+def migrate_program(script: Path, arguments: tuple[str, ...], folder: Path, device: str = "auto", noise: bool = True,
+                    timeout: float | None = None, cluster: str = "", conf: Sequence[str] = (),
+                    target: PredictionTarget | None = None,
+                    shown: Callable[[str], Any] = lambda text: None) -> RunAnswer:
     """Take a program from nothing to a validated port, as far as that needs no guess.
 
     Parameters
@@ -183,13 +184,13 @@ def whole_way(script: Path, arguments: tuple[str, ...], folder: Path, device: st
     way = RunAnswer(folder.resolve() / "run.txt", shown)
     with running_on(settings), surroundings(script.resolve(), os.getcwd(), device), tempfile.TemporaryDirectory(
             prefix="vispark-traces-") as traces:
-        _whole_way(way, asked, Path(traces))
+        _timed_steps(way, asked, Path(traces))
     return way
 
 
 @dataclass(frozen=True)
 class _Asked:
-    """Arguments of :func:`whole_way`, and the only master on which the program may run, if there is one."""
+    """Arguments of :func:`migrate_program`, and the only master on which the program may run, if there is one."""
 
     script: Path
     arguments: tuple[str, ...]
@@ -206,7 +207,7 @@ class _Asked:
         return history.job(str(self.script.resolve()))
 
 
-def _whole_way(way: RunAnswer, asked: _Asked, traces: Path) -> None:
+def _timed_steps(way: RunAnswer, asked: _Asked, traces: Path) -> None:
     store, began = RunStore(History(), asked.folder.resolve() / "history.db"), time.monotonic()
     with recorded(asked.script, asked.arguments, asked.folder / "capture", traces, asked.timeout,
                   asked.master, asked.target.probed if asked.target else "") as (capture, first):

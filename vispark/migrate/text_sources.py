@@ -91,14 +91,14 @@ def _frame_text(call: RddCall) -> ast.Call | None:
     return None
 
 
-def _behind(program: SourceProgram, call: RddCall) -> list[RddCall]:
+def _after(program: SourceProgram, call: RddCall) -> list[RddCall]:
     return [each for each in program.calls if program.before(each) is call]
 
 
 def _chain(program: SourceProgram, call: RddCall) -> Iterator[RddCall]:
     """Yield a map and the maps behind it, as long as each has only one operation behind it."""
     yield call
-    while len(behind := _behind(program, call)) == 1 and behind[0].method == "map" and len(behind[0].node.args) == 1:
+    while len(behind := _after(program, call)) == 1 and behind[0].method == "map" and len(behind[0].node.args) == 1:
         call = behind[0]
         yield call
 
@@ -145,7 +145,7 @@ def _check_records(program: SourceProgram, value: LineValue, last: RddCall) -> N
     if value.kind == "list":
         raise NotNumbers("its records are lists, of which a device has arrays: np.array(...) of them is what "
                          "vispark.read_text gives")
-    if value.kind == "line" and any(each.method == "mapPartitions" for each in _behind(program, last)):
+    if value.kind == "line" and any(each.method == "mapPartitions" for each in _after(program, last)):
         raise NotNumbers("what .mapPartitions makes of its lines is not known; of lines of numbers vispark.read_text("
                          "sc, path, blocks=True) makes an array a partition")
     if value.kind not in ("number", "array", "tuple"):
@@ -157,7 +157,7 @@ def _check_records(program: SourceProgram, value: LineValue, last: RddCall) -> N
                          "hand where that is enough")
     if value.kind == "tuple" and value.columns is not None and len(value.columns) == 2:
         raise NotNumbers("its records are pairs, whose keys stay in Spark")
-    if not program.is_cached(last) and not all(each.method in ("cache", "persist") for each in _behind(program, last)):
+    if not program.is_cached(last) and not all(each.method in ("cache", "persist") for each in _after(program, last)):
         raise NotNumbers("Python's numbers go on to what is behind it, and vispark.read_text gives NumPy's")
 
 
@@ -186,7 +186,7 @@ def _check_alone(program: SourceProgram, call: RddCall, behind: RddCall) -> None
         If it goes elsewhere, too.
     """
     on = behind.attribute.value
-    others = [each for each in _behind(program, call) if each is not behind]
+    others = [each for each in _after(program, call) if each is not behind]
     if others:
         raise NotNumbers(f"its lines go to {program.where(others[0].line)}, .{others[0].method}, too")
     if on is call.node:

@@ -253,7 +253,7 @@ class TuneSearch:
             elif (share := self._share(answer.best, knob.part)) < LEAST_SHARE:
                 part = "loading" if knob.part == LOAD else "passes"
                 answer.outcomes.append(Outcome(knob.name, "", None, f"not tried: {part} takes {share:.0%} of the time"))
-            elif not self._turn(knob, answer):
+            elif not self._try_knob(knob, answer):
                 answer.stopped = f"{self._runs} runs are done"
                 break
         return answer
@@ -262,7 +262,7 @@ class TuneSearch:
         whole = run.seconds(self._passes)
         return (run.load if part == LOAD else whole - run.load) / whole if whole > 0 else 0.0
 
-    def _turn(self, knob: Knob, answer: TuneAnswer) -> bool:
+    def _try_knob(self, knob: Knob, answer: TuneAnswer) -> bool:
         """Try a knob's changes; return whether runs are left for what is to be tried."""
         for name, change in knob.changes:
             setting = change(answer.best.setting)

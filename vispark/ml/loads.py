@@ -136,16 +136,16 @@ class View:
             points = part.weighed_by(points, weight) if part else points.vmap(_weigh_equally)
         if prediction is None:
             return vectors.made(points) if vectors else points
-        return prediction.made(points) if "x" not in fields else _beside(points, vectors, prediction)
+        return prediction.made(points) if "x" not in fields else _with_prediction(points, vectors, prediction)
 
 
-def _beside(points: VRDD, features: Any, prediction: Vectors) -> VRDD | None:
+def _with_prediction(points: VRDD, features: Any, prediction: Vectors) -> VRDD | None:
     """Return records with features ``x`` and a prediction ``p`` that is computed of them; None of others."""
     done = len(features.steps)
     if features.origin[0] != prediction.origin[0] or any(
             ours is not theirs for ours, theirs in zip(features.steps, prediction.steps[:done], strict=True)):
         return None
-    return prediction.made(features.made(points).vmap(_keep), done).vmap(_put_beside)
+    return prediction.made(features.made(points).vmap(_keep), done).vmap(_put_prediction)
 
 
 _views: weakref.WeakKeyDictionary[DataFrame, View] = weakref.WeakKeyDictionary()
@@ -186,7 +186,7 @@ def fits_into(fields: Fields, wide: Fields) -> Fields | None:
     return found
 
 
-def see(df: DataFrame, view: View) -> None:
+def share_view(df: DataFrame, view: View) -> None:
     """Let loads of a DataFrame be views of another one's, where its fields are there."""
     with _lock:
         _views[df] = view
@@ -265,7 +265,7 @@ def _keep(x: Any) -> Any:
     return {"kept": x}
 
 
-def _put_beside(x: Any, kept: Any) -> Any:
+def _put_prediction(x: Any, kept: Any) -> Any:
     return {"p": x, "x": kept}
 
 

@@ -18,7 +18,7 @@ from pyspark.sql.types import FloatType
 
 from vispark.ml.base import DeviceFit, StageOfMLlib, Unsuited
 from vispark.ml.java import JavaObjects
-from vispark.ml.loads import Field, Fields, Vectors, View, fits_into, plain, see
+from vispark.ml.loads import Field, Fields, Vectors, View, fits_into, plain, share_view
 from vispark.ml.names import of_pyspark
 from vispark.ml.predictions import columns_of
 
@@ -61,11 +61,11 @@ class Pipeline(pipeline.Pipeline):
         moved, view = _same(dataset), _first_view(dataset, stages[:last + 1])
         models: list[Any] = []
         for place, stage in enumerate(stages):
-            see(moved, view)
+            share_view(moved, view)
             model: Any = stage.fit(moved) if isinstance(stage, Estimator) else stage
             models.append(model)
             if place < last:
-                moved, behind = model.transform(moved), _behind(view, model)
+                moved, behind = model.transform(moved), _view_after(view, model)
                 if behind is None:
                     behind, moved = _first_view(moved, stages[place + 1:last + 1]), _same(moved)
                 view = behind
@@ -126,7 +126,7 @@ def _first_view(source: DataFrame, stages: Sequence[Any]) -> View:
     return View(source, wide, {})
 
 
-def _behind(view: View, stage: Any) -> View | None:
+def _view_after(view: View, stage: Any) -> View | None:
     """Return the view of what a model or transformer makes of a DataFrame, or None where it is none of its rows."""
     added = _added(view, stage)
     return None if added is None else replace(view, columns={**view.columns, **added})
@@ -151,7 +151,7 @@ def predictions(source: DataFrame, estimator: Any, model: Any) -> View:
     last = max(place for place, stage in enumerate(stages) if isinstance(stage, Estimator))
     view = _first_view(source, stages[:last + 1])
     for each in models:
-        behind = _behind(view, each)
+        behind = _view_after(view, each)
         if behind is None:
             raise Unsuited(f"what {type(each).__name__} makes of rows is not computed in the workers")
         view = behind

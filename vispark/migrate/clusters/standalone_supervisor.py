@@ -71,10 +71,10 @@ class StandaloneSupervisor:
         """Start master and workers, and return the address of the master's page."""
         log = self._start("master", ["org.apache.spark.deploy.master.Master", "--host", self._specification["master"],
                                      "--port", "0", "--webui-port", "0"], self._specification["master"], {})
-        master, page = self._said("master", log, _MASTER), self._said("master", log, _PAGE)
+        master, page = self._awaited_output("master", log, _MASTER), self._awaited_output("master", log, _PAGE)
         workers = {each["host"]: self._worker(each, master) for each in self._specification["workers"]}
         for host, each in workers.items():
-            self._said(f"worker-{host}", each, _REGISTERED)
+            self._awaited_output(f"worker-{host}", each, _REGISTERED)
         state = {"master": master, "page": page, "workers": list(workers), "specification": self._specification}
         written = self._place / "state.json.new"
         written.write_text(json.dumps(state), encoding="utf-8")
@@ -111,7 +111,7 @@ class StandaloneSupervisor:
                 stderr=output, cwd=self._place, env=os.environ | common | variables)
         return log
 
-    def _said(self, name: str, log: Path, pattern: re.Pattern[str]) -> str:
+    def _awaited_output(self, name: str, log: Path, pattern: re.Pattern[str]) -> str:
         """Wait until a process's log has something, and return it.
 
         Raises
