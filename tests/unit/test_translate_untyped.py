@@ -158,7 +158,7 @@ def test_a_kernels_fault_tells_where_its_function_indexes_by_computed_numbers():
     faults = [KernelFault("a kernel ended its process", Place(operation=f"vmap {name} in one of the partitions 0, 1"))
               for name in ("_picked", "_picked_other")]
     for fault in faults:
-        index_faults.tell(fault)
+        index_faults.add_user_lines(fault)
     line = _picked.__code__.co_firstlineno + 3
     assert faults[0].detail.splitlines()[1:-1] == \
         [f'  File "{__file__}", line {line}, in _picked: rest[int(p[0]) + k]']
@@ -177,9 +177,9 @@ def test_two_functions_of_one_name_do_not_get_each_others_lines():
     for definition in (first, second):
         index_faults.remember(label, definition)
     fault = KernelFault("a kernel ended its process", Place(operation=f"{label} in partition 0"))
-    index_faults.tell(fault)
+    index_faults.add_user_lines(fault)
     assert not fault.detail, "it is not known which"
-    index_faults.tell(fault, [("vmap other", first), (label, second)])
+    index_faults.add_user_lines(fault, [("vmap other", first), (label, second)])
     assert "p[int(p[1])]" in fault.detail and "p[int(p[0])]" not in fault.detail
 
 
@@ -197,7 +197,7 @@ def test_a_kernels_fault_tells_the_subscript_that_the_kernel_reported():
     for number in numbers:
         message = "a kernel ended" + reported(REPORT.pack(1, -9, 4, number))
         fault = KernelFault(message, Place(operation="vmap _twice in one of the partitions 0, 1"))
-        index_faults.tell(fault)
+        index_faults.add_user_lines(fault)
         assert fault.message == "a kernel ended; index -9 is out of range for an axis of length 4"
         line = f'File "{__file__}", line {_twice.__code__.co_firstlineno + 1}, column '
         columns.append(int(fault.detail.partition(line)[2].partition(",")[0]))

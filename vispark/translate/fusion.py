@@ -37,16 +37,16 @@ from vispark.translate.kernels.schedule import (
     WARP,
     KeyCells,
     Table,
-    cells_together,
+    cell_bytes,
     in_workspaces,
     keyed_table,
     lanes_for,
     lanes_for_key,
     table_for,
-    together,
+table_with_cells,
     usable,
 )
-from vispark.translate.nearest.fused_rest import beside
+from vispark.translate.nearest.fused_rest import by_labels
 from vispark.translate.nearest.two_pass import instead_of
 
 #: Thread blocks of a map for each multiprocessor: many, as then those that run at one time are near each other in
@@ -101,7 +101,7 @@ def fuse(calls: Sequence[TracedCall], record: ElementSpec, *, wanted: frozenset[
             if kernel.workspace:
                 return kernel
             found = instead_of(kernel, calls, record, folding, shared_limit)
-            return found if found is not kernel else beside(kernel, calls, record, wanted, folding, shared_limit)
+            return found if found is not kernel else by_labels(kernel, calls, record, wanted, folding, shared_limit)
         except NeedsStatic as needed:
             statics |= {place: values[place].number for place in needed.sources}
         except Refusal as error:
@@ -238,7 +238,7 @@ def _by_key(host: RowFunction, written: Any, folding: Folding, shared_limit: int
     cells, sums = KeyCells(place), tuple(one for each in folded for one in each.accumulated)
     if all(one.words for one in sums) and not host.products:
         numbers = sum(each.port.count for each in folded)
-        table, cells = together(function, table, place, cells_together(keys[0], sums), 8 * sum(
+        table, cells = table_with_cells(function, table, place, cell_bytes(keys[0], sums), 8 * sum(
             one.width * one.words for one in (keys[0], *sums)), numbers, _PARTIAL_BYTES / left < _MULTIPROCESSORS,
                                 shared_limit)
     if table.shared > usable(shared_limit):

@@ -235,7 +235,7 @@ FAULTS = (
     Fault("doubled counts of keys", "kernels/keyed_fold.py",
           "_cells[key{apart}] += 1;", "_cells[key{apart}] += 2;", _units("fuse")),
     Fault("doubled counts of cells together", "kernels/keyed_fold.py",
-          "self._mine)}.count();", "self._mine)}.add(0, 2ull);",
+          "self._own_cell)}.count();", "self._own_cell)}.add(0, 2ull);",
           _units("keys")),
     Fault("a product loses its last columns", "kernels/schedule.py", "wide = -(-product.width // broad) * broad",
           "wide = product.width // broad * broad", _units("products")),

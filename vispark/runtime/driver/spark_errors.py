@@ -93,7 +93,7 @@ def reraise(error: Exception, chain: LogicalPlan | None = None) -> None:
         kind, text = found[-1]      # before it stand the errors that led to it
         message, _, detail = text.partition("\n")
         ours = getattr(errors, kind, errors.VisparkError)(message, detail=detail)
-        index_faults.tell(ours, None if chain is None else functions_of(chain))
+        index_faults.add_user_lines(ours, None if chain is None else functions_of(chain))
         ours.full_trace = str(error)
         raise ours from None
     raise task_error(str(error)) or error from None

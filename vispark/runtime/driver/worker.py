@@ -403,7 +403,7 @@ def raise_gravest(errors: list[VisparkError], chain: LogicalPlan) -> None:
     if errors:
         gravest = min(errors, key=lambda error: isinstance(error, LOST))
         errors.clear()
-        index_faults.tell(gravest, functions_of(chain))
+        index_faults.add_user_lines(gravest, functions_of(chain))
         try:
             raise gravest
         finally:

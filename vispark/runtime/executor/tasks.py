@@ -128,7 +128,7 @@ def checked(results: list[Any], chain: LogicalPlan | None = None) -> list[Any]:
     for each in results:
         if type(each) is RefusedTask:
             each.error.full_trace = each.trace
-            index_faults.tell(each.error, None if chain is None else functions_of(chain))
+            index_faults.add_user_lines(each.error, None if chain is None else functions_of(chain))
             raise each.error
     return results
 

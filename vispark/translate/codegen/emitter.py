@@ -141,7 +141,7 @@ class Emitter:
         self.line(tail)
 
     @contextlib.contextmanager
-    def apart(self, deeper: int = 0) -> Iterator[Lines]:
+    def detached(self, deeper: int = 0) -> Iterator[Lines]:
         """Yield lines that are kept apart, to be put in later by :meth:`put`."""
         kept = self.out
         self.out = Lines(depth=kept.depth + deeper)
@@ -262,13 +262,13 @@ class Emitter:
 
     def copy(self, target: Array, value: Array) -> None:
         """Store an array's elements."""
-        self.settle(target)
+        self.barrier(target)
         with self.along(target.shape) as indices:
             found = cast(value.at(*indices), target.type)
             self.line(f"{target.element(*indices)} = {found.text};")
-        self.settle(target)
+        self.barrier(target)
 
-    def settle(self, array: Array) -> None:
+    def barrier(self, array: Array) -> None:
         """Write a barrier around writes of a row's lanes to an array that they share."""
         if array.storage and self.dealt(array.size):
             self.line(f"rows::settle<{self.lanes}>();")

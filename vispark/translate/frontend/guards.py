@@ -192,7 +192,7 @@ class _Kept:
     definition: Definition
     steps: tuple[_Step, ...]
 
-    def again(self, function: Any) -> tuple[Capture, ...] | None:
+    def captures_of(self, function: Any) -> tuple[Capture, ...] | None:
         """Return the captures of another function by the same definition; None if the definition is not that
         function's.
         """
@@ -221,7 +221,7 @@ class Recipes:
     def known(self, function: Any) -> tuple[Definition, tuple[Capture, ...]] | None:
         """Return the known definition of a function and its present captures, if a recipe's checks hold; else None."""
         for kept in self._kept.get(code, ()) if (code := code_of(function)) is not None else ():
-            captures = kept.again(function)
+            captures = kept.captures_of(function)
             if captures is not None:
                 return kept.definition, captures
         return None

@@ -39,7 +39,7 @@ def remember(label: str, definition: nodes.Definition) -> None:
         _known.popitem(last=False)
 
 
-def tell(error: VisparkError, functions: Sequence[LabelledFunction] | None = None) -> None:
+def add_user_lines(error: VisparkError, functions: Sequence[LabelledFunction] | None = None) -> None:
     """Add the user's lines to a kernel's error.
 
     To a fault, where its function indexes by computed numbers: such an index may have ended it. To a kernel that was

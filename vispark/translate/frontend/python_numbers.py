@@ -79,7 +79,7 @@ class _Reading:
                 case nodes.Compare(first, operators, others):
                     for left, operator, right in zip((first, *others), operators, others, strict=False):
                         if operator in library.COMPARISONS:
-                            yield from self._beside(left, right, known, _COMPARED)
+                            yield from self._narrower(left, right, known, _COMPARED)
                 case nodes.Call(nodes.Called(inner), arguments, keywords):
                     yield from self._called(inner, arguments, dict(keywords), known)
 
@@ -114,9 +114,9 @@ class _Reading:
                 and all(kind == "int" or _is_int(side) for kind, side in zip(kinds, (left, right), strict=True)):
             yield _POWER.format(shown=node.operator)
         if node.operator in "+-*/%//**":
-            yield from self._beside(left, right, known, _RESULT)
+            yield from self._narrower(left, right, known, _RESULT)
 
-    def _beside(self, left: Expression, right: Expression, known: Mapping[str, str], what: str) -> Iterator[str]:
+    def _narrower(self, left: Expression, right: Expression, known: Mapping[str, str], what: str) -> Iterator[str]:
         """Yield texts of records beside what NumPy has in fewer bits."""
         for one, other in ((left, right), (right, left)):
             kind = self._kind(one, known)

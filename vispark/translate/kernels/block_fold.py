@@ -128,13 +128,13 @@ class BlockFold(MatrixFold):
     def _tiled(self, text: IndentedText) -> None:
         """Write the call of what does all of it, for GPUs with roles and for others."""
         if self.ring is None:
-            return self._otherwise(text)
+            return self._fold_by_warps(text)
         ring = self.ring
         text.add("#if VISPARK_ONE_PASS", *self._fold_by("roles", (*ring.numbers, self.table.shared)), "#else")
-        self._otherwise(text)
+        self._fold_by_warps(text)
         text.add("#endif")
 
-    def _otherwise(self, text: IndentedText) -> None:
+    def _fold_by_warps(self, text: IndentedText) -> None:
         text.add(*self._fold_by("warps", (_ROWS, self.table.stages, self.table.block)))
 
     def _fold_by(self, how: str, numbers: tuple[int, ...]) -> tuple[str, ...]:
@@ -153,5 +153,5 @@ class BlockFold(MatrixFold):
 class RoleFold(BlockFold):
     """Kernel that folds a matrix of one block by roles, and by tiles of warps on GPUs without."""
 
-    def _otherwise(self, text: IndentedText) -> None:
+    def _fold_by_warps(self, text: IndentedText) -> None:
         MatrixFold(**{name: value for name, value in vars(self).items() if name != "ring"})._tiled(text)

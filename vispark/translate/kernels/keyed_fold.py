@@ -80,7 +80,7 @@ class KeyedFrame(RowKernel):
     cells: KeyCells = field(kw_only=True)
 
     @property
-    def _apart(self) -> str:
+    def _cell_step(self) -> str:
         """How far a thread's cells are from each other."""
         return f" * {self.table.block}" if self.cells.place == "thread" else ""
 
@@ -90,13 +90,13 @@ class KeyedFrame(RowKernel):
         return [f"long long* __restrict__ {self.key.base}_counts", least, greatest, *super()._partials(), *made]
 
     @property
-    def _together(self) -> bool:
+    def _is_shared(self) -> bool:
         return self.cells.place in ("block", "device")
 
     @property
     def header(self) -> str:
         """What the kernel includes."""
-        return "cells" if self._together else super().header
+        return "cells" if self._is_shared else super().header
 
     @property
     def preparation(self) -> PreparingKernel | None:
@@ -168,11 +168,11 @@ class KeyedFrame(RowKernel):
         """Fold a value into a cell."""
         if together:
             cells = next(each for each in self._shared_cells() if each.name == name)
-            return f"{one.cell}::take({cells.at(cell, cell.replace('key', self._mine))}, {value});"
+            return f"{one.cell}::take({cells.at(cell, cell.replace('key', self._own_cell))}, {value});"
         return f"rows::take<{one.functor}, {one.of}>({name}[{cell}], {value});"
 
     @property
-    def _mine(self) -> str:
+    def _own_cell(self) -> str:
         """The number of a key among the cells of a block, in C++."""
         return "mine" if self.cells.parts > 1 else "key"
 
@@ -196,14 +196,14 @@ class KeyedFrame(RowKernel):
             else:
                 text.add(f"{c}* const {name} = {partial} + blockIdx.x * {width}ll;")
             if self.cells.place == "thread":
-                text.add(f"for (int i = 0; i < {width}; ++i) {name}[i{self._apart}] = {functor}::identity<{c}>();")
+                text.add(f"for (int i = 0; i < {width}; ++i) {name}[i{self._cell_step}] = {functor}::identity<{c}>();")
             else:
                 text.add(f"rows::clear<{functor}, {width}>({name});")
 
     def _cell(self, text: IndentedText, lanes: int, apart: str = "", together: bool = False) -> None:
         """Fold one row's results into the cells of its key, which threads may have ``together``."""
         first = "if (lane == 0) " if lanes > 1 else ""
-        text.add(first + (f"{self._shared_cells()[0].at('key', self._mine)}.count();" if together else
+        text.add(first + (f"{self._shared_cells()[0].at('key', self._own_cell)}.count();" if together else
                           f"{self.key.base}_cells[key{apart}] += 1;"))
         for folded in self.folded:
             port = folded.port
@@ -250,7 +250,7 @@ class KeyedFrame(RowKernel):
 
     def _declare_folds(self, text: IndentedText) -> None:
         self._declare_range(text)
-        if self._together:
+        if self._is_shared:
             self._declare_shared_cells(text, self.cells_at)
         else:
             self._declare_cells(text, self.cells_at)
@@ -270,7 +270,7 @@ class KeyedFrame(RowKernel):
         self._declare_folds(text)
         text.add("const long long count = work.count;")
         self._rows(text, "long long", {port.local: at_row(port, "row") for port in self.function.inputs})
-        self._leave(text)
+        self._store_results(text)
 
     def _flat(self, text: IndentedText) -> None:
         """Write the fold of numbers: several neighbouring ones by each thread, whose cells are a block's."""
@@ -284,7 +284,7 @@ class KeyedFrame(RowKernel):
         text.add("}", "} else {", "for (long long last = row; last < work.count; ++last) {")
         self._row(text, {port.local: f"{port.base}[last]" for port in self.function.inputs})
         text.add("}", "}", "}")
-        self._leave(text)
+        self._store_results(text)
 
     def _row(self, text: IndentedText, inputs: dict[str, str]) -> None:
         """Write the work of one row, whose cells need no waiting for other threads."""
@@ -296,7 +296,7 @@ class KeyedFrame(RowKernel):
             text.add("const long long mine = key - part;")
             inside = f"mine >= 0 && mine < {self._part} && key < {self.groups}"
         text.add(f"if ({inside}) {{")
-        self._cell(text, self.table.lanes, self._apart, self._together)
+        self._cell(text, self.table.lanes, self._cell_step, self._is_shared)
         text.add("}")
 
     def _rows(self, text: IndentedText, c: str, inputs: dict[str, str]) -> None:
@@ -304,7 +304,7 @@ class KeyedFrame(RowKernel):
         each other.
         """
         table = self.table
-        if self.cells.place == "thread" or self._together:
+        if self.cells.place == "thread" or self._is_shared:
             text.add(f"for ({c} row = {'group' if table.lanes > 1 else 'threadIdx.x'}; row < count; row += "
                      f"{table.groups}) {{")
             self._row(text, inputs)
@@ -325,10 +325,10 @@ class KeyedFrame(RowKernel):
     def _flushes(self) -> bool:
         return False
 
-    def _leave(self, text: IndentedText) -> None:
+    def _store_results(self, text: IndentedText) -> None:
         table = self.table
-        if self._together:
-            self._leave_together(text)
+        if self._is_shared:
+            self._store_shared_cells(text)
         for name, _, functor, width, partial in self._cells() if self.cells.place in ("thread", "warp") else ():
             text.add(f"rows::leave_{self.cells.place}_cells<{functor}, {width}, {table.block}>({partial}, {name});")
         # Behind the cells, as the range of the keys goes through the shared memory that these may begin with.
@@ -336,7 +336,7 @@ class KeyedFrame(RowKernel):
             text.add(f"rows::leave<1, 1, {table.block}, {one.functor}>({self.key.base}_{one.guard}, "
                      f"(long long*)memory, &{one.guard});")
 
-    def _leave_together(self, text: IndentedText) -> None:
+    def _store_shared_cells(self, text: IndentedText) -> None:
         """Write the code that stores shared cells: a thread block's as its partial; those of all blocks by the last
         block.
         """

@@ -56,11 +56,11 @@ def matrix_table(function: RowFunction, lanes: int, rest: tuple[Accumulated, ...
     """
     if not any(port.count for port in function.inputs):
         return None
-    each = sum(apart_of(factor, function) * factor.itemsize for factor in function.factors)
-    kinds = alike(function, matrices)
-    shares = [share_of(together, beside(kinds, lanes, rest), warps) for together in kinds]
+    each = sum(row_step(factor, function) * factor.itemsize for factor in function.factors)
+    kinds = by_sum_type(function, matrices)
+    shares = [share_of(together, other_registers(kinds, lanes, rest), warps) for together in kinds]
     threads = WARP * max(share.warps for share in shares)
-    joined = max(joined_bytes(threads, rest), *(_turns_bytes(together, share, threads)
+    joined = max(joined_bytes(threads, rest), *(_turn_bytes(together, share, threads)
                                                 for together, share in zip(kinds, shares, strict=True)))
     # One tile alone, whose rows nothing brings in meanwhile, is for rows of which no two tiles fit.
     for most, stages in [*((most, stages) for most in _TILES for stages in (3, 2)), *((most, 1) for most in _TILES)]:
@@ -71,17 +71,17 @@ def matrix_table(function: RowFunction, lanes: int, rest: tuple[Accumulated, ...
     return None
 
 
-def apart_of(factor: Factor, function: RowFunction) -> int:
+def row_step(factor: Factor, function: RowFunction) -> int:
     """Return the distance of a factor's rows in a tile, in numbers: whole tiles of a warp, and off the banks' period.
     """
     across = max(_tile_of(factor.c))
     if factor.c != "float":
         return -(-factor.count // across) * across + 16 // factor.itemsize
     across = across if factor.count > across else 32
-    return -(-factor.count // across) * across + 8 // spread_of(function)
+    return -(-factor.count // across) * across + 8 // bank_spread(function)
 
 
-def spread_of(function: RowFunction) -> int:
+def bank_spread(function: RowFunction) -> int:
     """Return the number of rows of a tile between those that neighbouring lanes read of a step, so that they meet in no
     bank: one, or several where factors are parts of rows, which lie as they do.
     """
@@ -94,7 +94,7 @@ def spread_of(function: RowFunction) -> int:
 Summed = tuple[OuterSum, Accumulated]
 
 
-def alike(function: RowFunction, matrices: tuple[Accumulated, ...]) -> list[list[Summed]]:
+def by_sum_type(function: RowFunction, matrices: tuple[Accumulated, ...]) -> list[list[Summed]]:
     """Return a function's matrices, those together whose sums are of one type: their tiles share the warps."""
     found: dict[tuple[str, str], list[Summed]] = {}
     for outer, one in zip(function.outers, matrices, strict=True):
@@ -110,7 +110,7 @@ class Share:
     warps: int
 
 
-def beside(kinds: list[list[Summed]], lanes: int, rest: tuple[Accumulated, ...]) -> int:
+def other_registers(kinds: list[list[Summed]], lanes: int, rest: tuple[Accumulated, ...]) -> int:
     """Return the registers of a thread's sums beside those of matrices; as many as there are where these are of several
     types.
     """
@@ -135,7 +135,7 @@ def share_of(matrices: list[Summed], other: int = 0, warps: Sequence[int] = WARP
     fitting = [share for share in shares
                if _SUM_REGISTERS * share.eights + _OTHER_REGISTERS + other <= _registers(share.warps)
                and sum(tiles_of(outer, share.eights) for outer, _ in matrices) <= share.warps]
-    return min(fitting, key=lambda share: _turns(matrices, share), default=Share(most, WARPS[0]))
+    return min(fitting, key=lambda share: _turn_cost(matrices, share), default=Share(most, WARPS[0]))
 
 
 def _registers(warps: int) -> int:
@@ -143,7 +143,7 @@ def _registers(warps: int) -> int:
     return min(255, _REGISTERS // (WARP * warps))
 
 
-def _turns(matrices: list[Summed], share: Share) -> tuple[float, int, int]:
+def _turn_cost(matrices: list[Summed], share: Share) -> tuple[float, int, int]:
     """Return about how long a scheduler takes for a step of 8 rows, by what it issues or by its tensor core's products;
     then how many warps take turns at a tile, and how few warps there are.
     """
@@ -164,7 +164,7 @@ def _tile_of(c: str) -> tuple[int, int]:
     return _WARP_TILE if c == "float" else _OTHER_TILE
 
 
-def _turns_bytes(matrices: list[Summed], share: Share, threads: int) -> int:
+def _turn_bytes(matrices: list[Summed], share: Share, threads: int) -> int:
     """Return the shared memory in which warps that take turns join their sums; of GPUs without tensor cores, too."""
     down, across = _tile_of(matrices[0][0].c)
     found = 0
@@ -259,7 +259,7 @@ class MatrixFold(RowKernel):
 
     def _tiled(self, text: IndentedText) -> None:
         """Write the passes over a work's rows, for matrices of one type after those of another."""
-        for number, matrices in enumerate(alike(self.function, self.matrices)):
+        for number, matrices in enumerate(by_sum_type(self.function, self.matrices)):
             _Passes(**vars(self), together=tuple(matrices), is_first=number == 0).write(text)
 
 
@@ -276,7 +276,7 @@ class _Passes(MatrixFold):
     def write(self, text: IndentedText) -> None:
         """Write the passes."""
         rest = tuple(one for folded in self.folded for one in folded.accumulated)
-        other = beside(alike(self.function, self.matrices), self.table.lanes, rest)
+        other = other_registers(by_sum_type(self.function, self.matrices), self.table.lanes, rest)
         warps = [some for some in WARPS if WARP * some <= self.table.block]
         eights = share_of(list(self.together), other, warps).eights
         text.add("{")
@@ -285,7 +285,7 @@ class _Passes(MatrixFold):
             text.add(f"typedef {name}, {eights}> {outer.base}_matrix;")
         tiles = " + ".join(f"{outer.base}_matrix::TILES" for outer, _ in self.together)
         text.add(f"typedef rows::OuterSums<{outer.c}, {one.accumulator}, {tiles}, {self.table.block}, {eights}, "
-                 f"{spread_of(self.function)}> Sums;",
+                 f"{bank_spread(self.function)}> Sums;",
                  "bool careful = false;",
                  "for (int pass = 0; pass < Sums::PASSES; ++pass) {")
         RowKernel._tiled(self, text)
@@ -303,14 +303,14 @@ class _Passes(MatrixFold):
         super()._declare_folds(text)
         offset = self.behind_products
         for factor in self.function.factors:
-            apart = apart_of(factor, self.function)
+            apart = row_step(factor, self.function)
             text.add(f"{factor.c}* const {factor.name}_tile = ({factor.c}*)(memory + {offset});",
                      f"rows::clear_tile<{self.table.tile * apart}, {self.table.block}>({factor.name}_tile);")
             offset += self.table.tile * apart * factor.itemsize
         text.add("Sums sums(pass, careful);", *(f"{call}();" for _, call in self._each("place")))
 
     def _tile_places(self) -> dict[str, str]:
-        return super()._tile_places() | {factor.name: f"{factor.name}_tile + row * {apart_of(factor, self.function)}"
+        return super()._tile_places() | {factor.name: f"{factor.name}_tile + row * {row_step(factor, self.function)}"
                                          for factor in self.function.factors}
 
     def _rows_of_tile(self, text: IndentedText) -> None:
@@ -323,18 +323,18 @@ class _Passes(MatrixFold):
     def _rows_of(self, factor: Factor) -> str:
         """Return the address of a factor's rows in shared memory, and their distance."""
         if not factor.row:
-            return f"{factor.name}_tile, {apart_of(factor, self.function)}"
+            return f"{factor.name}_tile, {row_step(factor, self.function)}"
         tile, _, stride = super()._tile_places()[factor.row].partition(" + row * ")
         return f"{tile} + {factor.first}, {stride}"
 
-    def _leave(self, text: IndentedText) -> None:
+    def _store_results(self, text: IndentedText) -> None:
         text.add("rows::wait_for_groups<0>();", "sums.flush();")
         if self.together[0][0].c == "float":
             text.add(f"if (rows::any({' || '.join(f'{call}()' for _, call in self._each('fail'))})) {{",
                      "careful = true;", "--pass;", "continue;", "}")
         if self.folded and self.is_first:
             text.add("if (pass == 0) {")
-            super()._leave(text)
+            super()._store_results(text)
             text.add("}")
         text.add(f"sums.join(({self.together[0][1].accumulator}*)memory);",
                  *(f"{call}({outer.partial});" for outer, call in self._each("leave")))

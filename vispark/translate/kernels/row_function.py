@@ -248,7 +248,7 @@ class RowWriter:
         fields: dict[str, Any] = {field.name: field for field in self.record.fields}
         first = {"argument": 0, "capture": 0}
         merge = True
-        with self.emit.apart(1) as lines:
+        with self.emit.detached(1) as lines:
             self.products.base = lines
             for number, link in enumerate(self.links):
                 definition = link.definition
@@ -500,7 +500,7 @@ class RowWriter:
         """Write a folded matrix's factors; where there are several returns, each leaves as many."""
         port = next(port for port in self.ports if target.element("0", "0").startswith(f"{port.local}["))
         name = port.parameter.name
-        with self.emit.apart() as lines:
+        with self.emit.detached() as lines:
             found = outer_sums.factored(value, target.type)
         known = self.outers.get(name)
         if found is None or lines.lines or (known and len(known.pairs) != len(found.pairs)):

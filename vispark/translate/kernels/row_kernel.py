@@ -293,7 +293,7 @@ class RowKernel:
             for one in folded.accumulated:
                 text.add(f"{one.fold} {folded.name(one)}[{slots_of(one.width, self.table.lanes)}];")
 
-    def _leave(self, text: IndentedText) -> None:
+    def _store_results(self, text: IndentedText) -> None:
         for folded in self.folded:
             for one in folded.accumulated:
                 text.add(f"rows::leave<{self.table.lanes}, {one.width}, {self.table.block}, {one.functor}>("
@@ -335,7 +335,7 @@ class RowKernel:
             self._flush(text, 1)
             text.add("}")
         text.add("}")
-        self._leave(text)
+        self._store_results(text)
 
     def _packs(self, pack: int) -> list[str]:
         """Return some neighbouring elements of each input, which are read at once."""
@@ -383,7 +383,7 @@ class RowKernel:
                 text.add(f"rows::give<{port.count}, {stride_of(port)}, {table.block}>({port.base} + first * "
                          f"{port.count}, {port.local}_tile, count);")
         text.add("}")
-        self._leave(text)
+        self._store_results(text)
 
     @property
     def _multiplied(self) -> list[tuple[Product, Multiplied]]:
@@ -533,7 +533,7 @@ class RowKernel:
             self._flush(text, table.lanes)
             text.add("}")
         text.add("}")
-        self._leave(text)
+        self._store_results(text)
 
 
 def function_of_row(function: RowFunction, lanes: int, folded: Sequence[AccumulatedField]) -> list[str]:

@@ -127,7 +127,7 @@ def _parted(text: str, side: int) -> tuple[str, str, str] | None:
     return found["row"], found["name"], found["place"]
 
 
-def _even(places: dict[tuple[int, int], int], width: int, terms: int) -> tuple[int, int, int] | None:
+def _affine_places(places: dict[tuple[int, int], int], width: int, terms: int) -> tuple[int, int, int] | None:
     """Return base, and steps along items and terms, of places at equal distances; None of others."""
     base = places[0, 0]
     across, down = places[1, 0] - base, places[0, 1] - base
@@ -170,7 +170,7 @@ class RowProducts(NoProducts):
         before = self.probe, dict(self.emit.frame.variables), set(self.emit.taken), self.emit.scratch
         self.probe = _Probe()
         try:
-            with self.emit.apart():
+            with self.emit.detached():
                 yield self.probe
         finally:
             self.probe, self.emit.frame.variables, self.emit.taken, self.emit.scratch = before
@@ -223,7 +223,7 @@ class RowProducts(NoProducts):
                 places[0][j, k], places[1][j, k] = int(found[2]), int(found[4])
         if len(names) != 1:
             return None
-        even = [_even(places[side], width, terms) for side in (0, 1)]
+        even = [_affine_places(places[side], width, terms) for side in (0, 1)]
         product = self._product(names.pop(), even, width, terms, kind)
         return self._of_computed(text, width, terms, kind) if product is None else product
 
@@ -240,7 +240,7 @@ class RowProducts(NoProducts):
                 continue
             rows = {k: {part[0] for (_, at), part in parts.items() if part and at == k} for k in (0, 1, terms - 1)}
             name = next(part[1] for part in parts.values() if part)
-            across = _even({key: int(part[2]) for key, part in parts.items() if part}, width, terms)
+            across = _affine_places({key: int(part[2]) for key, part in parts.items() if part}, width, terms)
             matrix = self.factor_of(name)
             if any(len(row) != 1 for row in rows.values()) or across is None or matrix is None \
                     or matrix[0] != "matrix" or matrix[1].dtype not in _TYPES:
@@ -261,10 +261,10 @@ class RowProducts(NoProducts):
         """
         assert self.base is not None
         found = {k: _ITEM.fullmatch(item) for k, item in items.items()}
-        steps = _even({(j, k): int(one[2]) for k, one in found.items() if one for j in (0, 1)}, 2, terms) \
+        steps = _affine_places({(j, k): int(one[2]) for k, one in found.items() if one for j in (0, 1)}, 2, terms) \
             if all(found.values()) and len({one[1] for one in found.values() if one}) == 1 else None
         name = self.emit.lasting("staged")
-        with self.emit.apart() as lines, self.emit.along((terms,)) as (place,):
+        with self.emit.detached() as lines, self.emit.along((terms,)) as (place,):
             if steps is not None and self.factor_of(items[0].partition("[")[0]) is None:
                 item = f"{items[0].partition('[')[0]}[{steps[0]} + {steps[2]} * {place}]"
             else:

@@ -228,8 +228,8 @@ class KeyCells:
     parts: int = 1
 
 
-def together(function: RowFunction, table: Table, place: str, nbytes: Sequence[int], far: int, numbers: int,
-             few: bool, shared_limit: int = SHARED_LIMIT) -> tuple[Table, KeyCells]:
+def table_with_cells(function: RowFunction, table: Table, place: str, nbytes: Sequence[int], far: int, numbers: int,
+                     few: bool, shared_limit: int = SHARED_LIMIT) -> tuple[Table, KeyCells]:
     """Return the table for a fold by key whose cells many threads can have together, and where these are.
 
     ``nbytes`` are the bytes of all keys' cells: whole; then with 4, 3, ... digits of each sum, if what a block has
@@ -269,8 +269,8 @@ def _with_block_cells(function: RowFunction, table: Table, flat: bool, nbytes: i
     return max(tables, key=lambda one: one.resident * one.block, default=None)
 
 
-def cells_together(count: Accumulated, sums: Sequence[Accumulated]) -> list[int]:
-    """Return the bytes of shared memory that cells of all keys take, as :func:`together` wants them."""
+def cell_bytes(count: Accumulated, sums: Sequence[Accumulated]) -> list[int]:
+    """Return the bytes of shared memory that cells of all keys take, as :func:`table_with_cells` wants them."""
     every = [count, *sums]
 
     def nbytes(digits: int) -> int:

@@ -56,8 +56,8 @@ from vispark.translate.nearest.two_pass import (
 _OWN = frozenset(["nearest", "tensor", "Shape", "Way", "room", "image", "found", "values", "Values", "lane", "x", "k"])
 
 
-def beside(kernel: TableKernel, calls: Sequence[TracedCall], record: ElementSpec, wanted: frozenset[str] | None,
-           folding: Folding | None, shared_limit: int) -> TableKernel:
+def by_labels(kernel: TableKernel, calls: Sequence[TracedCall], record: ElementSpec, wanted: frozenset[str] | None,
+              folding: Folding | None, shared_limit: int) -> TableKernel:
     """Return the kernel that finds labels by matrix work and gives what a kernel gives, or that kernel itself.
 
     Parameters
@@ -330,7 +330,7 @@ class _Frame(RowKernel):
             self._flush(text, self.table.lanes)
             text.add("}")
         text.add("}", "});")
-        self._leave(text)
+        self._store_results(text)
 
     # -- results that are folded by label -----------------------------------------------------------------------------
 

@@ -163,7 +163,7 @@ class _SplitRun(SymbolicRun):
             raise Open
         return Row() if value == algebra.ROW else Computed()
 
-    def _see(self, value: object) -> None:
+    def _note_search(self, value: object) -> None:
         """Take note of what a search found."""
         if isinstance(value, Nearest):
             self.found += 1
@@ -182,7 +182,7 @@ class _SplitRun(SymbolicRun):
             except Other:
                 found = self._unknown(node, values)
         if not isinstance(node, form.Local):
-            self._see(found)
+            self._note_search(found)
         self.notes[id(node)] = found
         return found
 
@@ -242,7 +242,7 @@ class _SplitRun(SymbolicRun):
             case form.Call(form.Library("min"), (form.Each(value, target, iterable, ()),), ()):
                 place, found = self._at_each(value, target, iterable, values)
                 if place.axis == "k" and _measure(found, place.name) == 1:
-                    self._see(Nearest("start", False))
+                    self._note_search(Nearest("start", False))
                     return Least()
         return super()._called(node, values)
 
@@ -251,11 +251,11 @@ class _SplitRun(SymbolicRun):
             return Key(0)
         if name in _LEAST and len(given) == 1 and not keywords and isinstance(given[0], Poly | Root) \
                 and _axes(given[0]) == ("k",) and _measure(given[0], "axis") == 1:
-            self._see(Nearest("first", False))
+            self._note_search(Nearest("first", False))
             return Least()
         if name == "min" and len(given) == 1 and not keywords and isinstance(given[0], Poly | Root) \
                 and _axes(given[0]) == ("k",) and _measure(given[0], "axis") == 1:
-            self._see(Nearest("start", False))
+            self._note_search(Nearest("start", False))
             return Least()
         return super()._library(name, given, keywords)
 
@@ -374,7 +374,7 @@ class _SplitRun(SymbolicRun):
         super()._search(place, body, values, inner, start_at)
         name, value = next((name, value) for name in assigned_in(body)
                            if isinstance(value := values.get(name), Nearest))
-        self._see(value)
+        self._note_search(value)
         self.left[id(body)] = name, value
 
     # -- the rest -----------------------------------------------------------------------------------------------------

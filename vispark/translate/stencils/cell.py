@@ -119,7 +119,7 @@ class CellWriter:
         outputs: list[KernelOutput] = []
         structure = self._structure(kind, "", outputs)
         writes = tuple(self._write_of(output) for output in outputs)
-        with self.emit.apart(1) as lines:
+        with self.emit.detached(1) as lines:
             run(self.emit, self.definition, variables, None,
                 Returns(lambda value: self._store(structure, writes, value, kind)))
         return self._made(lines.lines, tuple(outputs), structure, writes)

@@ -177,7 +177,7 @@ def _write(definition: Definition, fields: tuple[ElementField, ...], dims: int, 
 @functools.lru_cache(maxsize=512)
 def _kernel(definition: Definition, made: Made) -> StencilKernel:
     """Return the kernel of one time step around a function of a cell."""
-    how, name = how_to_march(made.cell), f"{definition.name}_kernel"
+    how, name = march_of(made.cell), f"{definition.name}_kernel"
     return StencilKernel(
         march(made.cell, name, how), name, OPTIONS, tuple(read.field for read in made.cell.reads), made.outputs,
         made.structure, parameters_of(made), made.halo, (*how.threads, 1), how.tile(made.cell.dims),
@@ -204,7 +204,7 @@ def lanes_of(cell: Cell) -> int:
     return max(1, min(ACCESS_BYTES // min(sizes), _MOST_BYTES // max(sizes), _MOST_LANES))
 
 
-def how_to_march(cell: Cell) -> March:
+def march_of(cell: Cell) -> March:
     """Choose the tiling of a stencil, from its reads and writes.
 
     Where little is read again, memory sets the pace: then few planes at once, so that blocks which run together read

@@ -165,11 +165,11 @@ class _OneStepWriter:
         """Return the whole source."""
         width, height = self.how.threads
         head = self.cell.signature(kernel, f"{width * height}" + (f", {self.how.least}" if self.how.least else ""))
-        self._where()
+        self._declare_place()
         self._registers()
         self._loop()
         if self.cell.divides:
-            self._again()
+            self._compute_unsure_cells()
         tile = (width * self.how.lanes, height * self.how.rows, self.how.lanes)
         return "\n".join([REGION, LOAD, STORE, self.cell.text, *head, "{",
                           *by_schedule(host_body(self.cell, *tile), self.lines), "}"]) + "\n"
@@ -180,7 +180,7 @@ class _OneStepWriter:
 
     # -- before the first plane ---------------------------------------------------------------------------------------
 
-    def _where(self) -> None:
+    def _declare_place(self) -> None:
         how, along, across = self.how, AXES[self.along], AXES[self.across]
         width, height = how.threads
         self.add(1, f"const long long along = region.{STRIDES[self.along]}, across = region.{STRIDES[self.across]};",
@@ -300,7 +300,7 @@ class _OneStepWriter:
         self.add(4, "}")
         self.add(2, "}")
 
-    def _again(self) -> None:
+    def _compute_unsure_cells(self) -> None:
         """Write the code that computes unsure cells again, one after the other, so that the loop has no branches."""
         how, cell = self.how, self.cell
 

@@ -80,7 +80,7 @@ class _StripWriter:
         given = [each for stage in chain.stages for each in stage.cell.given]
         names = [port.split()[-1] for port in ports] + ["region", *(name for _, name in given)]
         bounds = f"{self.how.warps * WARP}" + (f", {self.how.least}" if self.how.least else "")
-        self._where()
+        self._declare_place()
         self._registers()
         self._loop()
         body, self.lines = self.lines, []
@@ -128,7 +128,7 @@ class _StripWriter:
 
     # -- before the first row -----------------------------------------------------------------------------------------
 
-    def _where(self) -> None:
+    def _declare_place(self) -> None:
         lanes, chain = self.how.lanes, self.chain
         before = max(each.needed[0][0] - each.delay for each in chain.given)
         behind = max(stage.delay for stage in chain.stages) + 1
@@ -218,7 +218,7 @@ class _StripWriter:
             self.add(3, *loop, calls[0])
         for _, version in stage.writes:
             if version in self.settled:
-                self._settle(version, place, turn)
+                self._write_cells_outside(version, place, turn)
         if stored := [version for _, version in stage.writes if version.stored]:
             self._store(stored, place, turn)
         self.add(2, "}")
@@ -233,7 +233,7 @@ class _StripWriter:
                  *(f"{name}[{left + lanes + i}] = __shfl_down_sync(0xffffffffu, {own}[{i}], 1);"
                    for i in range(right)))
 
-    def _settle(self, version: Version, row: str, turn: int) -> None:
+    def _write_cells_outside(self, version: Version, row: str, turn: int) -> None:
         """Write the cells beyond the grid in a row of a version: whole rows first, then cells along x."""
         new, sides, lanes = self._slot(version, 0, turn), self.sides[version.field], self.how.lanes
         self.add(3, "if (rims) {")
@@ -247,12 +247,12 @@ class _StripWriter:
                 fill(4, f"{row} < bottom", f"{new}[l] = {sides[0]}")
             fill(4, f"{row} >= top", f"{new}[l] = {f'{before}[l]' if sides[1] == 'mirrored' else sides[1]}")
         if not self.periodic[X]:
-            self._settle_ends(version, new, sides)
+            self._write_ends_outside(version, new, sides)
         if not self.periodic[Y] and sides[0] == "mirrored" and version.depth > 1:
             fill(4, f"{row} == bottom", f"{before}[l] = {new}[l]")
         self.add(3, "}")
 
-    def _settle_ends(self, version: Version, new: str, sides: Sides) -> None:
+    def _write_ends_outside(self, version: Version, new: str, sides: Sides) -> None:
         lanes = self.how.lanes
         below, above = sides[2], sides[3]
         self.add(4, "if (rim) {")

@@ -98,7 +98,7 @@ def _staged(stage: ChainStage, rim: int, sides: Mapping[str, Sides], place: Call
               f"    {call}"]
     for write, version in stage.writes:
         if version.continued:
-            inner += _settled(version, f"{write.name}_to", sides[version.field])
+            inner += _cells_outside(version, f"{write.name}_to", sides[version.field])
         if version.stored and _passes_on(stage):
             copied = f"{version.name}_out[(long long)row * region.pitch + corner + l] = {write.name}_to[l];"
             inner += ["if (row >= first && row < last)", f"    for (int l = {within[0]}; l < {within[1]}; ++l)",
@@ -107,7 +107,7 @@ def _staged(stage: ChainStage, rim: int, sides: Mapping[str, Sides], place: Call
     return [*lines, "    }", "}"]
 
 
-def _settled(version: Version, new: str, sides: Sides) -> list[str]:
+def _cells_outside(version: Version, new: str, sides: Sides) -> list[str]:
     """Return the code for cells beyond the grid: whole rows first, then cells along x."""
     lines, before = [], _row(version, "row - 1")
     if sides[0] != "periodic":

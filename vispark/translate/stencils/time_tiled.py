@@ -174,7 +174,7 @@ class _Fuser:
     # -- before the first plane ---------------------------------------------------------------------------------------
 
     def _steps(self) -> None:
-        self._where()
+        self._declare_place()
         self._registers()
         self._prologue()
         self.add(1, f"for (int s = first - {self.how.steps}; s < last + {self.how.steps};) {{")
@@ -182,7 +182,7 @@ class _Fuser:
             self._turn(turn)
         self.add(1, "}")
 
-    def _where(self) -> None:
+    def _declare_place(self) -> None:
         tile, steps, rows = self.tile, self.how.steps, self.how.rows
         self.add(1, "const int lane = threadIdx.x, warp = threadIdx.y;",
                  f"const int x = (region.low[2] & ~{tile.lanes - 1}) + (int)blockIdx.x * {tile.inner[0]} - {tile.side}"
@@ -243,10 +243,10 @@ class _Fuser:
     def _prologue(self) -> None:
         steps = self.how.steps
         for turn in range(_PLANES):
-            self.add(1, f"if (first - {steps} + {turn} < last + {steps}) {{", *self._bring(turn), "}",
+            self.add(1, f"if (first - {steps} + {turn} < last + {steps}) {{", *self._load(turn), "}",
                      "vispark::end_group();")
 
-    def _bring(self, turn: int) -> list[str]:
+    def _load(self, turn: int) -> list[str]:
         """Return the next plane, on its way into shared memory."""
         found = []
         for each in self.loaded:
@@ -267,7 +267,7 @@ class _Fuser:
             slot = f"{each.name}_ring[{turn % _PLANES}][warp]"
             self.add(2, *(f"vp_load<{lanes}>({each.name}[0][{newest}][{row}], &{slot}[{row}][lane * {lanes}]);"
                           for row in range(how.rows)))
-        self.add(2, f"if (s + {_PLANES} < last + {how.steps}) {{", *self._bring(turn), "}", "vispark::end_group();")
+        self.add(2, f"if (s + {_PLANES} < last + {how.steps}) {{", *self._load(turn), "}", "vispark::end_group();")
         self._give_edges(0, turn)
         for level in range(how.steps):
             self._level(level, turn)

@@ -128,7 +128,7 @@ def _assembled(emit: Emitter, parts: list[Any], shape: tuple[int, ...], inner: t
         with emit.over(inner) as indices:
             found = numbers.convert(part.at(*indices), kind)
             emit.line(f"{array.element(*where, *indices)} = {found.text};")
-    emit.settle(array)
+    emit.barrier(array)
     return array
 
 

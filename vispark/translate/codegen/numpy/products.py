@@ -76,7 +76,7 @@ def _products(emit: Emitter, a: Array, b: Array, rest: tuple[int, ...]) -> Array
     result = emit.storage(kind, rest, "product")
     with emit.over(rest, "row") as indices:
         emit.line(f"{result.element(*indices)} = {_inner_product(emit, *factors(indices)).text};")
-    emit.settle(result)
+    emit.barrier(result)
     return result
 
 

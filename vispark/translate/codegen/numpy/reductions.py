@@ -106,12 +106,12 @@ def along_axis(emit: Emitter, name: str, array: Array, axis: Value, less: int = 
                                   array.type)
         if product is not None:
             return product
-    with emit.apart():
+    with emit.detached():
         kind = whole(emit, name, line(("0",) * len(rest))).type
     result = emit.storage(kind, rest, name)
     with emit.over(rest, "row") as indices:
         emit.line(f"{result.element(*indices)} = {whole(emit, name, line(indices), less).text};")
-    emit.settle(result)
+    emit.barrier(result)
     return result
 
 

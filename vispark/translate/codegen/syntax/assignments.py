@@ -221,7 +221,7 @@ def _mask(emit: Emitter, array: Array, indices: tuple[nodes.Expression, ...]) ->
     """Return the bools that an array of its shape is indexed by, as they are now; None for other indices."""
     if len(indices) != 1 or isinstance(indices[0], nodes.Slice):
         return None
-    with emit.apart():
+    with emit.detached():
         found = expression(emit, indices[0])
     if not isinstance(found, Array) or found.type.kind != "b" or found.shape != array.shape:
         return None

@@ -93,7 +93,7 @@ def _steps_of_each(emit: Emitter, node: _Each) -> ForRange:
 def _kinds_of_each(emit: Emitter, node: _Each, steps: ForRange) -> list[Any]:
     """Return the types of the values that turns give."""
     kinds: list[Type] = []
-    with emit.apart():
+    with emit.detached():
         _turns_of_each(emit, node, steps, lambda value: kinds.append(type_of(value)))
     if not kinds:
         raise Refusal("a generator that never gives a value has no type here")
@@ -119,7 +119,7 @@ def _text_at(emit: Emitter, node: _Each, steps: ForRange, here: CallFrame, count
     """Return the text of one value of a generator, by its number or a variable for it, in a frame as it was."""
     kept, emit.frame = emit.frame, replace(here, variables=dict(here.variables))
     try:
-        with emit.apart() as lines, in_place(emit):
+        with emit.detached() as lines, in_place(emit):
             bind_target(emit, node.target, item_at(steps, number) if isinstance(number, int) else
                         item_of(steps, Number(INT, number, bounds=(0, count - 1))))
             text = as_number(expression(emit, node.value)).text
@@ -169,7 +169,7 @@ def _extreme_of_each(emit: Emitter, name: str, node: _Each, steps: ForRange, kin
 def _extreme_by_key(emit: Emitter, name: str, node: _Each, steps: ForRange, kind: Any, key: Value) -> Value:
     """Return the first whose key no other's is beyond."""
     sizes: list[Type] = []
-    with emit.apart():
+    with emit.detached():
         _turns_of_each(emit, node, steps, lambda value: sizes.append(type_of(call(emit, key, (value,), {}))))
     if not all(isinstance(one, Scalar) for one in sizes):
         raise Refusal(f"the key of {name}() gives numbers here, and this one gives {shown(sizes[0])}")
@@ -305,7 +305,7 @@ def array_of(emit: Emitter, node: nodes.Listed) -> Value:
 def _array_of_several(emit: Emitter, node: nodes.Listed, steps: ForRange) -> Value:
     """Return the array of a list comprehension over several iterables: many items by loops, one after the other."""
     items: list[Type] = []
-    with emit.apart():
+    with emit.detached():
         values = _items_of_each(emit, node, _MOST_ITEMS)
         items += map(type_of, values)
     if len(items) <= _WRITTEN_OUT:
@@ -336,7 +336,7 @@ def _array_by_loop(emit: Emitter, node: nodes.Listed, steps: ForRange, count: in
         one = array_of(emit, node.value) if isinstance(node.value, nodes.Listed) else expression(emit, node.value)
         return call_library(emit, "numpy.array", (one,), {}) if isinstance(one, List) else one
 
-    with emit.apart():
+    with emit.detached():
         kind = type_of(value(literal(0)))
     inner = kind.shape if isinstance(kind, ArrayType) else ()
     element = kind.element if isinstance(kind, ArrayType) else kind

@@ -47,33 +47,33 @@ def lower_if(emit: Emitter, statement: nodes.If, after: Names) -> bool:
     test = condition_of(emit, statement.test)
     if test.known:
         return statements(emit, statement.body if test.value else statement.orelse, after)
-    return ways(emit, test, lambda: statements(emit, statement.body, after),
-                lambda: statements(emit, statement.orelse, after), after)
+    return branch(emit, test, lambda: statements(emit, statement.body, after),
+                  lambda: statements(emit, statement.orelse, after), after)
 
 
-def ways(emit: Emitter, test: Number, yes: Callable[[], bool], no: Callable[[], bool], live: Names) -> bool:
+def branch(emit: Emitter, test: Number, yes: Callable[[], bool], no: Callable[[], bool], live: Names) -> bool:
     """Write ``if (test)`` with both branches, and the merge of their variables; return whether a branch goes on
     after it.
     """
     before = emit.frame.variables
-    tests, ways = emit.tests, []
+    tests, branches = emit.tests, []
     emit.tests = (*tests, test)
     for way in (yes, no):
         emit.frame.variables = dict(before)
-        with emit.apart(1) as lines:
+        with emit.detached(1) as lines:
             goes_on = way()
-        ways.append((lines, emit.frame.variables, goes_on))
+        branches.append((lines, emit.frame.variables, goes_on))
     emit.tests = tests
-    going = [(lines, variables) for lines, variables, goes_on in ways if goes_on]
+    going = [(lines, variables) for lines, variables, goes_on in branches if goes_on]
     emit.frame.variables = before
     if going:
-        emit.frame.variables = _meet(emit, test, going, before, live)
-    (yes_lines, *_), (no_lines, *_) = ways
-    _write_ways(emit, test, yes_lines, no_lines)
+        emit.frame.variables = _merge(emit, test, going, before, live)
+    (yes_lines, *_), (no_lines, *_) = branches
+    _write_branches(emit, test, yes_lines, no_lines)
     return bool(going)
 
 
-def _write_ways(emit: Emitter, test: Number, yes: Lines, no: Lines) -> None:
+def _write_branches(emit: Emitter, test: Number, yes: Lines, no: Lines) -> None:
     if not yes.lines:
         test, yes, no = scalars.unary("not", test), no, yes
     if not yes.lines:
@@ -85,14 +85,14 @@ def _write_ways(emit: Emitter, test: Number, yes: Lines, no: Lines) -> None:
         emit.line("}")
 
 
-def _meet(emit: Emitter, test: Number, ways: list[tuple[Lines, Variables]], before: Variables,
-          live: Names) -> Variables:
+def _merge(emit: Emitter, test: Number, branches: list[tuple[Lines, Variables]], before: Variables,
+           live: Names) -> Variables:
     """Return the variables after ways that meet. What differs is stored by each in a variable declared before them.
     """
     found: Variables = {}
-    for name in ways[0][1]:
-        values = [variables[name] for _, variables in ways if name in variables]
-        if len(values) < len(ways):
+    for name in branches[0][1]:
+        values = [variables[name] for _, variables in branches if name in variables]
+        if len(values) < len(branches):
             continue
         unchanged = name in before and all(same(before[name], value) for value in values)
         outlasts = all(isinstance(value, LocalFunction | Nothing) or (isinstance(value, Number) and value.known)
@@ -100,18 +100,18 @@ def _meet(emit: Emitter, test: Number, ways: list[tuple[Lines, Variables]], befo
         if unchanged or outlasts:
             found[name] = values[0]
         elif name in live:
-            found[name] = chosen(_meet_one(emit, name, test, ways, values), test, *values)
+            found[name] = chosen(_merge_one(emit, name, test, branches, values), test, *values)
     return found
 
 
-def _meet_one(emit: Emitter, name: str, test: Number, ways: list[tuple[Lines, Variables]],
-              values: list[Value]) -> Value:
+def _merge_one(emit: Emitter, name: str, test: Number, branches: list[tuple[Lines, Variables]],
+               values: list[Value]) -> Value:
     try:
         kind = joined(test, *values)
     except Refusal as error:
         raise Refusal(f"{name}: {error}") from error
     target = emit.variable(kind, name)
-    for (lines, _), value in zip(ways, values, strict=True):
+    for (lines, _), value in zip(branches, values, strict=True):
         kept, emit.out = emit.out, lines
         emit.assign(target, value)
         emit.out = kept
@@ -127,7 +127,7 @@ def lower_while(emit: Emitter, statement: nodes.While, after: Names) -> bool:
 
 
 def _while(emit: Emitter, statement: nodes.While, loop: OpenLoop) -> None:
-    with emit.apart(1) as lines:
+    with emit.detached(1) as lines:
         test = condition_of(emit, statement.test)
     if test.known and not test.value:
         return
@@ -137,7 +137,7 @@ def _while(emit: Emitter, statement: nodes.While, loop: OpenLoop) -> None:
         if not simple:
             emit.put(lines)
             emit.line(f"if (!{test.closed}) break;")
-        _turn(emit, statement.body, loop)
+        _write_turn(emit, statement.body, loop)
 
 
 @lowers_node(nodes.For)
@@ -160,7 +160,7 @@ def lower_for(emit: Emitter, statement: nodes.For, after: Names) -> bool:
     def write(loop: OpenLoop) -> None:
         with turns(emit, steps) as item:
             store(emit, statement.target, item)
-            _turn(emit, statement.body, loop)
+            _write_turn(emit, statement.body, loop)
 
     def loop() -> bool:
         return _loop(emit, statement, after, write, certain=count is not None)
@@ -179,7 +179,7 @@ def written_out_if_refused(emit: Emitter, loop: Callable[[], Any], written: Call
     frame, variables, loops = emit.frame, dict(emit.frame.variables), list(emit.frame.loops)
     tests, taken, scratch = emit.tests, set(emit.taken), emit.scratch
     try:
-        with emit.apart() as lines:
+        with emit.detached() as lines:
             found = loop()
     except (Refusal, TranslationError) as error:
         if not is_of_a_turn(error):
@@ -212,7 +212,7 @@ def _loop(emit: Emitter, statement: nodes.For | nodes.While, after: Names, write
     while True:
         loop = OpenLoop(wanted, head, after | ends)
         emit.frame.variables, emit.taken, emit.scratch = dict(before), set(taken), scratch
-        with emit.apart(0) as lines:
+        with emit.detached(0) as lines:
             _declare(emit, loop, types, before, bool(statement.orelse) and liveness.breaks_out(statement.body))
             emit.frame.loops.append(loop)
             write(loop)
@@ -259,10 +259,10 @@ def _after_loop(emit: Emitter, statement: nodes.For | nodes.While, loop: OpenLoo
         return True
 
     test = Number(BOOL, f"!{loop.broke}")
-    return ways(emit, test, lambda: statements(emit, statement.orelse, after), broken, after)
+    return branch(emit, test, lambda: statements(emit, statement.orelse, after), broken, after)
 
 
-def _turn(emit: Emitter, body: nodes.Block, loop: OpenLoop) -> None:
+def _write_turn(emit: Emitter, body: nodes.Block, loop: OpenLoop) -> None:
     if statements(emit, body, loop.head):
         _carry(emit, loop, loop.head, loop.missing)
 
@@ -277,7 +277,7 @@ def _carry(emit: Emitter, loop: OpenLoop, live: Names, missing: set[str]) -> Non
             continue
         if name not in live and name not in loop.after:
             continue
-        _see(loop, name, type_of(value))
+        _join_type(loop, name, type_of(value))
         target = loop.carried.get(name)
         if target is not None and not same(target, value) and type_of(target) == loop.seen[name]:
             pending.append((target, value))
@@ -287,7 +287,7 @@ def _carry(emit: Emitter, loop: OpenLoop, live: Names, missing: set[str]) -> Non
         emit.assign(target, value)
 
 
-def _see(loop: OpenLoop, name: str, kind: Type) -> None:
+def _join_type(loop: OpenLoop, name: str, kind: Type) -> None:
     known = loop.seen.get(name, kind)
     try:
         loop.seen[name] = join_types(known, kind)

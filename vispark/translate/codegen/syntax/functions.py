@@ -90,7 +90,7 @@ def result_type(emit: Emitter, definition: nodes.Definition, variables: dict[str
                 outer: CallFrame | None) -> Any:
     """Return the type that all ``return`` statements of a call have together; None where they give functions."""
     taken, scratch = set(emit.taken), emit.scratch
-    with emit.apart():
+    with emit.detached():
         returns = run(emit, definition, variables, outer, Returns(lambda value: None))
     emit.taken, emit.scratch = taken, scratch
     return returns.seen

@@ -159,7 +159,7 @@ def _condition_with(emit: Emitter, symbol: str, left: Number, right: nodes.Expre
     """Compute the right operand only if it is needed."""
     if left.known:
         return condition_of(emit, right) if left.value == (symbol == "and") else left
-    with emit.apart(1) as lines:
+    with emit.detached(1) as lines:
         other = condition_of(emit, right)
     if lines.lines:
         left = emit.fixed(left)
@@ -183,7 +183,7 @@ def _logical(emit: Emitter, symbol: str, left: Any, right: nodes.Expression) -> 
     test = bool_of(left)
     if test.known:
         return expression(emit, right) if test.value == (symbol == "and") else left
-    with emit.apart(1) as lines:
+    with emit.detached(1) as lines:
         other = expression(emit, right)
     if not lines.lines and all(isinstance(value, Number) and value.type.kind == "b" for value in (left, other)):
         sign = "&&" if symbol == "and" else "||"
@@ -200,9 +200,9 @@ def lower_choice(emit: Emitter, node: nodes.Choice) -> Value:
     test = condition_of(emit, node.test)
     if test.known:
         return expression(emit, node.yes if test.value else node.no)
-    with emit.apart(1) as yes_lines:
+    with emit.detached(1) as yes_lines:
         yes = expression(emit, node.yes)
-    with emit.apart(1) as no_lines:
+    with emit.detached(1) as no_lines:
         no = expression(emit, node.no)
     if not yes_lines.lines and not no_lines.lines and isinstance(yes, Number) and isinstance(no, Number):
         kind: Any = join_types(yes.type, no.type)

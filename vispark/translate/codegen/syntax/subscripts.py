@@ -80,7 +80,7 @@ def _sliced(emit: Emitter, array: Array, node: nodes.Index) -> Value:
     if not isinstance(one, nodes.Slice) or len(array.shape) != 1 or one.step not in (None, nodes.Literal(1)):
         return indexed(emit, array, node)
     try:
-        with emit.apart() as lines:
+        with emit.detached() as lines:
             found = indexed(emit, array, node)
     except NotConstant as error:
         ends = [_end_of(emit, part, default, array.shape[0])
@@ -272,7 +272,7 @@ def picked(emit: Emitter, items: tuple[Value, ...], index: Number, subscript: st
         with emit.over(inner) as indices:
             one: Any = item.at(*indices) if isinstance(item, Array) else item
             emit.line(f"{array.element(str(number), *indices)} = {cast(one, kind).text};")
-    emit.settle(array)
+    emit.barrier(array)
     return element_of(array, place)
 
 
