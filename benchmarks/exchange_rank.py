@@ -63,7 +63,7 @@ def swapping(world: JoinedWorld, device: Device, nbytes: int) -> tuple[Callable[
         device.synchronize(stream=stream)
 
     def swap() -> None:
-        world.result(world.go(staged, ready))
+        world.result(world.start(staged, ready))
         if taken.host is not None:
             device.copy_in(buffer, taken.host, stream=stream)
             device.synchronize(stream=stream)

@@ -12,7 +12,7 @@ from benchmarks.launched import KERNELS, THREADS, Launched, Memory
 from benchmarks.measure import Case
 from benchmarks.results import Group
 from gpu_worker.device.base import Buffer, Device, Source
-from gpu_worker.execution.tiling import deal
+from gpu_worker.execution.tiling import tile_rows
 from gpu_worker.protocol.messages import FieldFold
 from vispark.translate import ElementField, ElementSpec, Folding, TableKernel, TracedCall, fuse, trace
 
@@ -130,7 +130,8 @@ def _launched(memory: Memory, kernel: TableKernel, rows: int, ports: Sequence[Bu
               ) -> tuple[Launched, list[tuple[Buffer, int]]]:
     """A launch over one block, dealt to works as a worker deals it; what they leave of a fold, and their number."""
     device = memory.device
-    works = deal([rows], kernel.tile, max(1, round(kernel.waves * device.multiprocessors)) if kernel.waves > 0 else 0)
+    most = max(1, round(kernel.waves * device.multiprocessors)) if kernel.waves > 0 else 0
+    works = tile_rows([rows], kernel.tile, most)
     assert kernel.preparation is None
     table = memory.put(works), memory.put(np.array([port.address for port in ports], np.uint64))
     partials = [(memory.put(np.zeros(len(works) * each.width * _BYTES[each.accumulator], np.uint8)), len(works))

@@ -91,7 +91,7 @@ class Alone(JoinedWorld):
     def gather(self, data: bytes) -> tuple[bytes, ...]:
         return data, self.other
 
-    def go(self, staged: Staged, ready: Callable[[], None]) -> Future:
+    def start(self, staged: Staged, ready: Callable[[], None]) -> Future:
         done: Future = Future()
         ready()
         done.set_result(None)
@@ -113,7 +113,7 @@ class Alone(JoinedWorld):
     def _gather(self, data: bytes) -> tuple[bytes, ...]:
         return self.gather(data)
 
-    def _go(self, staged: Staged, ready: Callable[[], None]) -> None:
+    def _move(self, staged: Staged, ready: Callable[[], None]) -> None:
         ready()
 
 
@@ -125,8 +125,8 @@ def between_nodes(steps: int) -> Iterator[Loop]:
     half = len(numbers) // 2
     other = Domain.of(GRID, dict.fromkeys(numbers[half:], cast(Any, device)))
     domain = Domain.of(GRID, dict.fromkeys(numbers[:half], cast(Any, device)))
-    world = Alone(other.said())
-    domain = domain.among((domain.said(), other.said()))
+    world = Alone(other.described())
+    domain = domain.among((domain.described(), other.described()))
     streams = Streams(StreamPool([device]), 1)
     scratch = Scratch(streams)
     context = GridContext(streams, scratch, Arguments([SHARE], None))

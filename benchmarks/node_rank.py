@@ -35,14 +35,14 @@ class Watched:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._world, name)
 
-    def go(self, staged: Staged, ready: Callable[[], None]) -> Future:
+    def start(self, staged: Staged, ready: Callable[[], None]) -> Future:
         """As the world's; cells are packed by then."""
         began = time.perf_counter()
 
         def ended(_: Future) -> None:
             self.travelled += time.perf_counter() - began
 
-        moving = self._world.go(staged, ready)
+        moving = self._world.start(staged, ready)
         moving.add_done_callback(ended)
         return moving
 

@@ -28,7 +28,7 @@ from vispark.migrate.kept_predictions import ComparedPass
 from vispark.migrate.loop_prediction import PredictionTarget
 from vispark.migrate.predict import Interval
 from vispark.migrate.report_page import seconds_text
-from vispark.migrate.run_command import RunAnswer, whole_way
+from vispark.migrate.run_command import RunAnswer, migrate_program
 from vispark.migrate.sites import SourceProgram
 
 LIST = Path(__file__).with_suffix(".toml")
@@ -142,7 +142,7 @@ def row(program: PublicProgram, clones: Path, noise: bool = True, timeout: float
                 path = program.changed(path, Path(folder))
             arguments = tuple(each.replace("{data}", str(data)) for each in program.arguments)
             target = PredictionTarget({}, 100, Interval(0.5, 3.0)).probing(device)
-            way = whole_way(path, arguments, Path(folder), device, noise, timeout, target=target)
+            way = migrate_program(path, arguments, Path(folder), device, noise, timeout, target=target)
             passes = [ComparedPass(**each) for each in way.document.get("predicted", [])]
             return f"| {name} | {' | '.join([*_ran(way), *_times(passes)])} |", passes
     except VisparkError as error:

@@ -76,7 +76,7 @@ def _greet(transport: Transport, hello: Hello, of: object) -> tuple[Connection, 
         connection, hello = transport.open(hello)
         stack.enter_context(connection)
         said = greeted(connection, hello, of)
-        connection.patient()
+        connection.clear_deadline()
         stack.pop_all()
     return connection, said
 
@@ -205,7 +205,7 @@ class Client:
     def receive(self, number: int) -> tuple[Any, list[int]]:
         """Wait for the reply to the request of this number. Raises as :meth:`request` does."""
         try:
-            self._connection.linger(PATIENT_SECONDS)
+            self._connection.poll(PATIENT_SECONDS)
             reply, descriptors = self._connection.receive(Reply)
         except ProtocolError:
             self.close()

@@ -53,10 +53,10 @@ class TcpTransport(Transport):
 
     def open(self, hello: Hello) -> tuple[Connection, Hello]:
         # That it has the secret was proven, in both directions.
-        return visit(self.reach, hello, self.endpoint.timeout), replace(hello, secret=b"")
+        return connect_to_session(self.reach, hello, self.endpoint.timeout), replace(hello, secret=b"")
 
     def exit_status(self, hello: Hello, epoch: int) -> Death:
-        connection = visit(self.reach, hello, self.endpoint.timeout)
+        connection = connect_to_session(self.reach, hello, self.endpoint.timeout)
         request: AdminRequest = GetExitStatus(hello.session, epoch)
         with connection:
             connection.send(replace(hello, role="admin", secret=b""), Hello)
@@ -64,7 +64,7 @@ class TcpTransport(Transport):
             return answered(connection, AdminReply)
 
 
-def visit(reach: Reach, hello: Hello, start_seconds: float) -> StreamConnection:
+def connect_to_session(reach: Reach, hello: Hello, start_seconds: float) -> StreamConnection:
     """Return a connection to a session's device process on another node, on which to greet within ``start_seconds``.
 
     Parameters
@@ -91,9 +91,9 @@ def visit(reach: Reach, hello: Hello, start_seconds: float) -> StreamConnection:
     with ExitStack() as stack:
         stack.enter_context(sock)
         keep_alive(sock)
-        _knock(sock, hello.session, where, start_seconds)
+        _name_session(sock, hello.session, where, start_seconds)
         until = time.monotonic() + ADMISSION_SECONDS
-        secured = stack.enter_context(_context().wrap_socket(sock, do_handshake_on_connect=False))
+        secured = stack.enter_context(_tls_context().wrap_socket(sock, do_handshake_on_connect=False))
         shake_hands(secured, until)
         if not hmac.compare_digest(secured.getpeercert(binary_form=True) or b"", reach.certificate):
             raise Unauthorized(f"the worker at {where} shows another certificate than that of session {hello.session}; "
@@ -105,7 +105,7 @@ def visit(reach: Reach, hello: Hello, start_seconds: float) -> StreamConnection:
     return connection
 
 
-def _knock(sock: socket.socket, session: str, where: str, seconds: float) -> None:
+def _name_session(sock: socket.socket, session: str, where: str, seconds: float) -> None:
     """Name the session to the daemon, which hands the connection on."""
     answer, until = bytearray(), time.monotonic() + seconds
     try:
@@ -143,7 +143,7 @@ def _prove(connection: StreamConnection, hello: Hello, certificate: bytes) -> No
         raise Unauthorized(f"the worker did not show that it has the secret of session {hello.session}")
 
 
-def _context() -> ssl.SSLContext:
+def _tls_context() -> ssl.SSLContext:
     """Return a context of TLS without authorities: the certificate is compared with the only one that is right."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = TLS

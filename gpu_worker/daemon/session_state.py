@@ -152,7 +152,7 @@ class SessionStateMachine:
         # Whoever greets is then handed on to the session's process.
         return [*self._watched(session, [hello.client_pid]), *self._started(session)]
 
-    def visit(self, name: str) -> list[Instruction]:
+    def admit_remote(self, name: str) -> list[Instruction]:
         """Hand a TCP peer that names a session on to the session's process, which asks for the secret.
 
         Raises

@@ -82,7 +82,7 @@ class Supervisor:
 
     def __init__(self, directory: RuntimeDirectory, watcher: Watcher, port: int = 0):
         self._directory = directory
-        self.tcp_listeners = TcpListeners(directory, watcher, self.visit, port)
+        self.tcp_listeners = TcpListeners(directory, watcher, self.hand_over_remote, port)
         self._watcher = watcher
         self._worker = directory.worker
         # A clock in milliseconds outruns any count of processes.
@@ -165,10 +165,10 @@ class Supervisor:
         message = HandOver(0, hello.role, hello.client_pid, endpoint, self._gpus(hello))
         self._hand_over(hello.session, first, coming, message, client)
 
-    def visit(self, session: str, client: socket.socket) -> None:
+    def hand_over_remote(self, session: str, client: socket.socket) -> None:
         """Hand over a TCP connection whose peer names a session. Raises as :meth:`hand_over`."""
         def coming() -> Future[DeviceProcess] | None:
-            return self._admit(session, lambda: self._sessions.visit(session))
+            return self._admit(session, lambda: self._sessions.admit_remote(session))
 
         first = coming()
         with self._lock:

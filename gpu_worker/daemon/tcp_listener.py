@@ -42,7 +42,7 @@ _KEY_SECONDS = 30.0
 _LINE = re.compile(rb"vispark (\d{1,6}) (\S+)\n")
 
 #: Takes a session's name and a connection of somebody who named it.
-Visit = Callable[[str, socket.socket], None]
+HandOver = Callable[[str, socket.socket], None]
 
 
 class TcpListeners:
@@ -54,16 +54,16 @@ class TcpListeners:
         The daemon's.
     watcher : Watcher
         Where connections are waited for.
-    visit : callable
+    hand_over : callable
         Hands a connection on to a session's device process.
     port : int
         The port to take; 0 for any that is free.
     """
 
-    def __init__(self, directory: RuntimeDirectory, watcher: Watcher, visit: Visit, port: int = 0):
+    def __init__(self, directory: RuntimeDirectory, watcher: Watcher, hand_over: HandOver, port: int = 0):
         self._directory = directory
         self._watcher = watcher
-        self._visit = visit
+        self._hand_over = hand_over
         self._port = port
         self._listeners: dict[str, socket.socket] = {}
         # Unauthenticated peers keep each other waiting, and nobody else.
@@ -140,7 +140,7 @@ class TcpListeners:
                     session = _named(sock)
                 finally:
                     self._unauthenticated.remove(sock)
-                self._visit(session, sock)
+                self._hand_over(session, sock)
                 _say(sock, READY)
             except WorkerLost as error:
                 _log.debug("an unauthenticated peer went away: %s", error)

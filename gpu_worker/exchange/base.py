@@ -169,9 +169,9 @@ class JoinedWorld(ABC):
             _, oldest = self._stages.popitem(last=False)
             oldest.close()
 
-    def go(self, staged: Staged, ready: Callable[[], None]) -> Future[Any]:
+    def start(self, staged: Staged, ready: Callable[[], None]) -> Future[Any]:
         """Start a staged exchange in the background, once ``ready()`` returns."""
-        return self._thread.submit(self._go, staged, ready)
+        return self._thread.submit(self._move, staged, ready)
 
     def result(self, future: Future[Any]) -> Any:
         """Wait for a future's result until the plan's deadline, or raise WorldLost."""
@@ -209,5 +209,5 @@ class JoinedWorld(ABC):
         """Gather the data of all ranks, on the world's thread."""
 
     @abstractmethod
-    def _go(self, staged: Staged, ready: Callable[[], None]) -> None:
+    def _move(self, staged: Staged, ready: Callable[[], None]) -> None:
         """Move a staged exchange's messages, on the world's thread."""

@@ -147,7 +147,7 @@ class ChunkedInput:
 
     def close(self) -> None:
         """Close the buffers that no plan took."""
-        self._streams.settle()
+        self._streams.drain()
         for buffer in (*self._zeros, *self.release()):
             buffer.close()
         self._streams.close()

@@ -147,7 +147,7 @@ class Execution:
             kept: dict[tuple[int, str], list[Partition]] = defaultdict(list)
             for keep, partition in context.results.pending:
                 kept[keep.slot, keep.name].append(partition)
-            recording.keep(kept, context.scratch.numbered(), self.plan.recordings.alike)
+            recording.keep(kept, context.scratch.numbered(), self.plan.recordings.in_same_buffers)
             for slot, binding in recording.bindings.items():
                 self.names.bind_all(context.vrdd(slot), binding)
 
@@ -176,7 +176,7 @@ class Execution:
 
     def _undo(self) -> None:
         """Free the allocations of a failed plan."""
-        self.streams.settle()
+        self.streams.drain()
         self.context.close()
         self.context.scratch.discard()
         if self.recording is not None:

@@ -84,7 +84,7 @@ class FoldLaunches:
         for device, entries in groups:
             folder, left = self._fold(step, device, entries, inside=False, alone=len(groups) == 1)
             partitions = {entry.value.index: entry.value.count for entry in entries}
-            found.append(_left(step, entries[0].launch, left, folder, partitions))
+            found.append(_partition_fold(step, entries[0].launch, left, folder, partitions))
         return found
 
     def _fold_wave(self, deals: WaveDeals, step: MapFoldStep, device: Device, entries: Sequence[Entry]) -> None:
@@ -134,7 +134,7 @@ class FoldLaunches:
             self._join(each.step, each.launch, each.folder, each.partials, dtypes, bounds,
                        [[address] for address in addresses], list(each.counts))
             _recycle(each.folder, each.partials, inside=False)
-            found.append(_left(each.step, each.launch, left, each.folder, each.counts))
+            found.append(_partition_fold(each.step, each.launch, left, each.folder, each.counts))
         return found
 
     def _fold(self, step: MapFoldStep, device: Device, entries: Sequence[Entry], inside: bool,
@@ -179,7 +179,7 @@ class FoldLaunches:
         So a fold by key into a table of several GiB takes no more memory for accumulators than two works leave.
         """
         launch = entries[0].launch
-        most = max(1, _ROUND_BYTES // _left_bytes(launch))
+        most = max(1, _ROUND_BYTES // _partial_bytes(launch))
         dealt = np.zeros((1, 3), np.int64)
         for start in range(0, len(entries), most):
             together, partials = entries[start:start + most], list[Buffer]()
@@ -230,18 +230,18 @@ def _of_works(buffer: Buffer, run: tuple[int, int], total: int) -> Buffer:
     return buffer.part(run[0] * each, (run[1] - run[0]) * each)
 
 
-def _left_bytes(launch: Launch) -> int:
+def _partial_bytes(launch: Launch) -> int:
     """Return the bytes that a work of a launch leaves."""
     return sum(work_folds.accumulator_bytes(partial) for partial in launch.partials)
 
 
 def _in_rounds(launch: Launch, device: Device, entries: Sequence[Entry]) -> bool:
     """Return whether what all works leave is so large that a fold goes on from block to block."""
-    return len(works_of(launch, device, entries)) * _left_bytes(launch) > _ROUND_BYTES
+    return len(works_of(launch, device, entries)) * _partial_bytes(launch) > _ROUND_BYTES
 
 
-def _left(step: MapFoldStep, launch: Launch, left: Sequence[PartialAccumulators], folder: Folder,
-          counts: Mapping[int, int]) -> PartitionFold:
+def _partition_fold(step: MapFoldStep, launch: Launch, left: Sequence[PartialAccumulators], folder: Folder,
+                    counts: Mapping[int, int]) -> PartitionFold:
     """Return the partial result of a fold of partitions with some numbers of records."""
     index = next(iter(counts)) if len(counts) == 1 else -1
-    return work_folds.left_by_works(step, launch, left, folder, index, sum(counts.values()))
+    return work_folds.fold_of_works(step, launch, left, folder, index, sum(counts.values()))

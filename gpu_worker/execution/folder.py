@@ -92,7 +92,7 @@ class Folder:
                            stream=self.stream)
         self._give(other)
 
-    def settle(self, source: Buffer, elements: int, operation: ElementFold, dtype: str, target: Buffer) -> None:
+    def write_elements(self, source: Buffer, elements: int, operation: ElementFold, dtype: str, target: Buffer) -> None:
         """Write accumulators as elements of a dtype, of complex numbers their parts; later work may have the former."""
         element = element_of(dtype)
         if element == operation.carried:
@@ -116,7 +116,8 @@ class Folder:
         outer = math.prod(shape[:axis])
         chunk = chunk_inside(extent) if outer == 1 else 0
         if chunk:
-            self._settle(self._fold_rows(array.on_device, (extent, inner, chunk), operation), target, inner, operation)
+            rows = self._fold_rows(array.on_device, (extent, inner, chunk), operation)
+            self._write_result(rows, target, inner, operation)
             return
         lanes = 32 if inner == 1 else 1
         kernel = self.device.compile(SOURCE, f"fold_axis<{operation.functor}, {operation.element}, "
@@ -124,7 +125,7 @@ class Folder:
         self.device.launch(kernel, (-(-outer * inner * lanes // THREADS),), (THREADS,), [
             array.on_device, target, np.int64(outer), np.int64(extent), np.int64(inner)], stream=self.stream)
 
-    def _settle(self, folded: Buffer, target: Buffer, elements: int, operation: ElementFold) -> None:
+    def _write_result(self, folded: Buffer, target: Buffer, elements: int, operation: ElementFold) -> None:
         """Write accumulators as elements of an operation's own type."""
         kernel = self.device.compile(SOURCE, f"settle<{operation.carried}, {operation.element}>")
         self.device.launch(kernel, _grid(elements), (THREADS,), [folded, target, np.int64(elements)],

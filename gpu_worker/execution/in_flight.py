@@ -122,11 +122,11 @@ class InFlightQueue:
         """Append work that was enqueued within a turn."""
         with self._lock:
             self._flights.append(flight)
-        self.settle()
+        self.reap()
 
     # -- ending -------------------------------------------------------------------------------------------------------
 
-    def settle(self) -> None:
+    def reap(self) -> None:
         """Remove the plans that are complete by now, and run their callbacks."""
         with self._lock:
             while self._flights and self._flights[0].has_passed:
@@ -148,7 +148,7 @@ class InFlightQueue:
 
     def _late(self, flight: Submission) -> Place | None:
         """Return the place of a plan's kernels at its deadline; None if the plan is complete."""
-        self.settle()
+        self.reap()
         return None if flight.done else flight.place
 
     def finish(self, flight: Submission) -> None:
@@ -171,7 +171,7 @@ class InFlightQueue:
         KernelFault
             If a kernel has failed.
         """
-        self.settle()
+        self.reap()
         if flight.done:
             return
         with self._recorder.waiting():
@@ -183,7 +183,7 @@ class InFlightQueue:
                     for device, stream, _ in flight.marks:
                         device.query(stream=stream)
                     time.sleep(_NAP)
-                self.settle()
+                self.reap()
 
     def drain(self) -> None:
         """Wait until no plan is in flight."""

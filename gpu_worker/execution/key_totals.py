@@ -91,7 +91,7 @@ def enqueue(step: FoldByKeyStep, values: Sequence[Partition], stream: Stream, sc
                 folder.add(totals[place].buffer, total.buffer, total.elements, total.operation)
             else:
                 totals.append(total)
-    left = (_settled if alone else _accumulators)(found, totals + extremes)[len(totals):]
+    left = (_written_totals if alone else _accumulators)(found, totals + extremes)[len(totals):]
     found.ranges = list(zip([value.index for value in values], left[::2], left[1::2], strict=True))
     return found
 
@@ -131,7 +131,7 @@ def _totals(step: FoldByKeyStep, folder: Folder, keys: HeldArray, block: Block) 
     return found
 
 
-def _settled(found: PartitionFold, totals: Sequence[_KeyTotal]) -> list[np.ndarray]:
+def _written_totals(found: PartitionFold, totals: Sequence[_KeyTotal]) -> list[np.ndarray]:
     """Leave the totals as elements in one piece of memory, which is the result; return their host parts."""
     folder = found.folder
     described = [Accumulators("", "add", total.operation.carried, total.elements) for total in totals]
@@ -139,7 +139,7 @@ def _settled(found: PartitionFold, totals: Sequence[_KeyTotal]) -> list[np.ndarr
     for total, one in zip(totals, left, strict=True):
         target = buffer.part(one.offset, one.values.nbytes)
         if total.dtype:
-            folder.settle(total.buffer, total.elements, total.operation, total.dtype, target)
+            folder.write_elements(total.buffer, total.elements, total.operation, total.dtype, target)
         else:
             folder.move(total.buffer, target)
         _note(found, total, one.values, one.offset)
@@ -169,7 +169,8 @@ def _note(found: PartitionFold, total: _KeyTotal, values: np.ndarray, offset: in
         found.parts.append(FieldTotal(total.how, field, values, None, offset, total.operation.carried))
 
 
-def together(partials: Sequence[PartitionFold], device: Device, stream: Stream, scratch: Scratch) -> PartitionFold:
+def joined_devices(partials: Sequence[PartitionFold], device: Device, stream: Stream,
+                   scratch: Scratch) -> PartitionFold:
     """Join folds by key of several devices on one of them, in order; their streams are synchronized.
 
     What guards them, and how many records each key has, was copied to the host and is not joined here. Of each field
@@ -200,5 +201,5 @@ def together(partials: Sequence[PartitionFold], device: Device, stream: Stream, 
                 folder.add(total, buffer, described.width, operation)
         assert total is not None
         totals.append(_KeyTotal(operation, total, described.width, parts[0].how, parts[0].field))
-    _settled(found, totals)
+    _written_totals(found, totals)
     return found

@@ -212,7 +212,7 @@ class Launches:
         # Without a fold, the works of some rows are nobody's concern.
         if self.deals is None or (piece is not None and piece.of_rows and not launch.partials):
             dealt = works_of(launch, device, entries) if most is None else \
-                works.deal([entry.rows for entry in entries], launch.tile, most)
+                works.tile_rows([entry.rows for entry in entries], launch.tile, most)
             return dealt, [(0, len(dealt))], len(dealt)
         before = 0 if piece is None or piece.of_rows else piece.first
         return self.deals.deal(step, device, launch, [(entry.value.index, before + entry.place) for entry in entries],
@@ -278,8 +278,8 @@ def _of_piece(launch: Launch, value: Partition, block: Block) -> Launch:
 def works_of(launch: Launch, device: Device, entries: Sequence[Entry]) -> np.ndarray:
     """Return the works of a launch on the blocks of a group."""
     inputs = {name: array.field for name, array in entries[0].inputs.items()}
-    return works.deal([entry.rows for entry in entries], launch.tile, most_works(launch, device),
-                      largest_work(launch, inputs, device))
+    return works.tile_rows([entry.rows for entry in entries], launch.tile, most_works(launch, device),
+                           largest_work(launch, inputs, device))
 
 
 def variant_of(entry: Entry) -> int:

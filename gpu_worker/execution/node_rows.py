@@ -173,7 +173,7 @@ class NodeMessages:
             for memory, content in zip(staged.sends, gives.values(), strict=True):
                 self._copy(memory, content, first, leaves=True)
             self._device.synchronize(stream=self._stream)
-            self._world.result(self._world.go(staged, _is_ready))
+            self._world.result(self._world.start(staged, _is_ready))
             for memory, content in zip(staged.receives, takes.values(), strict=True):
                 self._copy(memory, content, first, leaves=False)
             self._device.synchronize(stream=self._stream)

@@ -42,7 +42,7 @@ class PayloadCopies:
         self.values: list[tuple[int, Buffer, Stream]] = []
         self.result: Result | None = None
 
-    def bring(self, slot: int, buffer: Buffer, data: np.ndarray, stream: Stream) -> None:
+    def upload(self, slot: int, buffer: Buffer, data: np.ndarray, stream: Stream) -> None:
         """Copy a value to its buffer, now and before each further pass."""
         self.values.append((slot, buffer, stream))
         with stream.unnoted():

@@ -57,7 +57,7 @@ class PieceFolder(Folder):
                 self._fold_into(array.on_device.part(number * row, row), left, elements, operation,
                                 starts=piece.first + number == 0)
         if piece.is_last:
-            self._settle(left, target, elements, operation)
+            self._write_result(left, target, elements, operation)
 
     def _folded_chunks(self, array: HeldArray, operation: ElementFold, columns: int, chunk: int) -> Buffer:
         """Fold the chunks of a piece, and return what those of all pieces left so far."""

@@ -133,7 +133,7 @@ class Recordings:
             found = next((each.workspace for each in self._known.values() if each.workspace), {})
             return {place: buffer.share() for place, buffer in found.items()}
 
-    def alike(self, binding: BoundBuffers) -> BoundBuffers:
+    def in_same_buffers(self, binding: BoundBuffers) -> BoundBuffers:
         """Return a recording's result in the same buffers as the given one, if there is one; else the given one."""
         with self.lock:
             return next((each for recording in self._known.values() for each in recording.ends

@@ -259,7 +259,7 @@ class Recording:
             goes_on = any(device.asynchronous for device, _ in streams)
             watched = Watched(lambda: place, int) if goes_on else None
             with recorder.running(place, started + request.seconds, watched), current:
-                if names.is_coming(vrdd):
+                if names.is_incomplete(vrdd):
                     for device, stream in streams:
                         device.order(line.stream(device, MAIN), stream=stream, of=device)
                 self._enqueue(arguments)
@@ -363,7 +363,7 @@ class Recording:
                 bindings: Sequence[BoundBuffers]) -> None:
         """Mark bound partitions as complete, and return what the pass borrowed and the buffers that it held."""
         work.end_busy()
-        names.came(bound)
+        names.mark_complete(bound)
         names.give_back(borrowed)
         for binding in bindings:
             binding.drop()

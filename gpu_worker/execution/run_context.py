@@ -216,8 +216,8 @@ class RunContext:
                 raise self._located(error, step, partition=index, device=device) from error.__cause__
         return made
 
-    def together(self, step: LabelledStep, values: Sequence[Partition],
-                 function: Callable[[Sequence[Partition]], _Result]) -> _Result:
+    def run_together(self, step: LabelledStep, values: Sequence[Partition],
+                     function: Callable[[Sequence[Partition]], _Result]) -> _Result:
         """Apply a step's function to some partitions together; errors are located at the step and its devices."""
         try:
             return function(values)
@@ -309,14 +309,14 @@ class RunContext:
                 values = self._with_patches(grid, step, values)
             if form is BlockForm.WINDOWS:
                 return values
-        self.together(step, values, grid.settle)
+        self.run_together(step, values, grid.flush_exchange)
         cut = grid.padded if form is BlockForm.PADDED else grid.flattened
-        return self.with_arrays(values, self.together(step, values, cut))
+        return self.with_arrays(values, self.run_together(step, values, cut))
 
     def _with_patches(self, grid: GridSteps, step: LabelledStep, values: list[Partition]) -> list[Partition]:
         """Copy the values to patches, and return windows of these; reuse earlier copies that are held."""
         as_loaded = [id(value) for value in values] == [id(value) for value in self.values.loaded]
-        values = self.with_blocks(values, self.together(step, values, grid.assembled))
+        values = self.with_blocks(values, self.run_together(step, values, grid.assembled))
         if as_loaded and self.recording is None and self.request.world is None and self.names.keeps_patches(
                 self.vrdd(self.source), len(values)):
             self.results.patches = {

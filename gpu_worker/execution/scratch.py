@@ -166,7 +166,7 @@ class Arguments:
             buffer = device.allocate(data.nbytes, stream=stream)
             self._buffers[slot, stream] = buffer
             if recording is not None and recording.copies is not None and data.nbytes > INLINE_BYTES:
-                recording.copies.bring(slot, buffer, data, stream)
+                recording.copies.upload(slot, buffer, data, stream)
             else:
                 data = data if recording is None else recording.stage(slot, data, device)
                 device.copy_in(buffer, data, stream=stream)

@@ -247,11 +247,11 @@ class Streams:
             self._forked[device].add(stream)
         return stream
 
-    def beside(self, device: Device) -> Stream:
+    def copy_stream(self, device: Device) -> Stream:
         """Return a stream for copies beside a device's own work, ordered with it by waits alone."""
         return self._stream(device, BESIDE)
 
-    def rim(self, device: Device, number: int) -> Stream:
+    def rim_stream(self, device: Device, number: int) -> Stream:
         """Return a stream for work that waits for other devices' copies while the device's own stream goes on, ordered
         with it by waits alone.
         """
@@ -289,7 +289,7 @@ class Streams:
         """
         return max([clock.busy() for clock in (self._clocks or {}).values()], default=0.0)
 
-    def settle(self) -> None:
+    def drain(self) -> None:
         """Wait for all work of a failed plan; further errors are ignored."""
         for (device, _), stream in self._taken.items():
             try:
@@ -327,7 +327,7 @@ class Streams:
         for stream in self._taken.values():
             stream.tape = tape
 
-    def again(self, entries: Sequence[Entry]) -> None:
+    def enqueue_again(self, entries: Sequence[Entry]) -> None:
         """Enqueue recorded entries again, without recording them once more."""
         if self._tape is None:
             enqueue(entries)

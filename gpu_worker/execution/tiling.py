@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 
-def deal(rows: Sequence[int], tile: int, most: int = 0, largest: int = 0) -> np.ndarray:
+def tile_rows(rows: Sequence[int], tile: int, most: int = 0, largest: int = 0) -> np.ndarray:
     """Deal the rows of some blocks to works.
 
     Parameters
@@ -32,11 +32,11 @@ def deal(rows: Sequence[int], tile: int, most: int = 0, largest: int = 0) -> np.
 
     Examples
     --------
-    >>> deal([10, 0, 3], 2).tolist()
+    >>> tile_rows([10, 0, 3], 2).tolist()
     [[0, 0, 2], [0, 2, 2], [0, 4, 2], [0, 6, 2], [0, 8, 2], [2, 0, 2], [2, 2, 1]]
-    >>> deal([10, 0, 3], 2, 3).tolist()
+    >>> tile_rows([10, 0, 3], 2, 3).tolist()
     [[0, 0, 4], [0, 4, 6], [2, 0, 3]]
-    >>> deal([10], 2, 1, 6).tolist()
+    >>> tile_rows([10], 2, 1, 6).tolist()
     [[0, 0, 4], [0, 4, 6]]
     """
     return _dealt(tuple(rows), tile, most, largest)
@@ -76,7 +76,7 @@ def starts(works: np.ndarray, entries: int) -> np.ndarray:
     """Return the index of each block's first work, and behind the last block the number of works; int64, one more than
     there are blocks.
 
-    >>> starts(deal([4, 0, 3], 2), 3).tolist()
+    >>> starts(tile_rows([4, 0, 3], 2), 3).tolist()
     [0, 2, 2, 4]
     """
     return np.searchsorted(works[:, 0], np.arange(entries + 1)).astype(np.int64)

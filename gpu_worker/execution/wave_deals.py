@@ -138,7 +138,7 @@ class WaveDeals:
         """Return the first rows of the works of one block, given by the numbers of partition and block."""
         launch = self._launch_table.launch(step, variant)
         group = self._group(step, device, self._launch_table.group(step, variant))
-        dealt = works.deal(group.rows, launch.tile, most_works(launch, device), group.largest)
+        dealt = works.tile_rows(group.rows, launch.tile, most_works(launch, device), group.largest)
         return dealt[dealt[:, 0] == group.places[block], 1]
 
     def deal(self, step: ExecStep | MapFoldStep, device: Device, launch: Launch, blocks: Sequence[tuple[int, int]],
@@ -148,7 +148,7 @@ class WaveDeals:
         and how many those are.
         """
         group = self._group(step, device, self._launch_table.group(step, variant))
-        dealt = works.deal(group.rows, launch.tile, most_works(launch, device), group.largest)
+        dealt = works.tile_rows(group.rows, launch.tile, most_works(launch, device), group.largest)
         places = [group.places[block] for block in blocks]
         assert places == sorted(places), "a wave takes blocks out of their order"
         if piece is not None and piece.of_rows:

@@ -221,7 +221,7 @@ class Waves:
         while ahead:
             following = waves.popleft() if waves else []
             for device in {value.device for value in ahead}:
-                device.wait(self._streams.beside(device), stream=self._streams.main(device))
+                device.wait(self._streams.copy_stream(device), stream=self._streams.main(device))
             # Before the work, so that the link is not idle while the work is enqueued.
             brought = self._brought(following) if self._size.ahead else following
             _announce([waves[0]] if waves else [])
@@ -299,7 +299,7 @@ class Waves:
 
     def _copied(self, value: Partition, missing: Sequence[HeldArray]) -> Partition:
         context, device, copies = self._context, value.device, {}
-        stream = self._streams.beside(device)
+        stream = self._streams.copy_stream(device)
         for array in missing:
             assert array.host is not None
             buffer = context.scratch.adopt(device.allocate(array.nbytes, stream=stream))

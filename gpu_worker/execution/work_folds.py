@@ -31,7 +31,7 @@ class PartialAccumulators:
     is_result: bool
 
 
-def left_by_works(step: MapFoldStep, launch: Launch, left: Sequence[PartialAccumulators], folder: Folder, index: int,
+def fold_of_works(step: MapFoldStep, launch: Launch, left: Sequence[PartialAccumulators], folder: Folder, index: int,
                   count: int) -> PartitionFold:
     """Return the partial result of a launch's ``partials``, joined; valid once they are copied out."""
     found = PartitionFold(index, count, [], folder)

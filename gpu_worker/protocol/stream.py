@@ -119,8 +119,8 @@ class StreamConnection(Connection):
                 self._read(view[start:start + CHUNK_BYTES], time.monotonic() + CHUNK_SECONDS)
             return payload.release()
 
-    def patient(self) -> None:
-        """Remove the deadline, as :meth:`Connection.patient` does."""
+    def clear_deadline(self) -> None:
+        """Remove the deadline, as :meth:`Connection.clear_deadline` does."""
         self.until = None
 
     def wait_for_end(self) -> None:
@@ -132,10 +132,10 @@ class StreamConnection(Connection):
         """Wait for data, as :meth:`Connection.wait` does; deciphered bytes that are not read yet count as data."""
         return self.socket.pending() > 0 or super().wait(seconds)
 
-    def linger(self, seconds: float, still: Callable[[], bool] = lambda: True,
-               others: Sockets = ()) -> bool:
-        """Poll for data, as :meth:`Connection.linger` does; deciphered bytes that are not read yet count as data."""
-        return self.socket.pending() > 0 or super().linger(seconds, still, others)
+    def poll(self, seconds: float, still: Callable[[], bool] = lambda: True,
+             others: Sockets = ()) -> bool:
+        """Poll for data, as :meth:`Connection.poll` does; deciphered bytes that are not read yet count as data."""
+        return self.socket.pending() > 0 or super().poll(seconds, still, others)
 
     def _read(self, view: memoryview, until: float | None) -> None:
         if self.until is not None:

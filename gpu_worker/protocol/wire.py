@@ -132,8 +132,8 @@ class Connection:
             if not is_whole:
                 close_all(descriptors)
 
-    def linger(self, seconds: float, still: Callable[[], bool] = lambda: True,
-               others: Sockets = ()) -> bool:
+    def poll(self, seconds: float, still: Callable[[], bool] = lambda: True,
+             others: Sockets = ()) -> bool:
         """Look for input again and again for up to some seconds, giving way to other threads each time.
 
         A thread that sleeps is woken late, in a virtual machine by 50 to 100 µs; one that looks is there at once. Not
@@ -212,7 +212,7 @@ class Connection:
             raise WorkerLost("the peer closed the connection")
         return count
 
-    def patient(self) -> None:
+    def clear_deadline(self) -> None:
         """Remove the deadline: the peer may be silent for any time from now on."""
         self.socket.settimeout(None)
 

@@ -105,7 +105,7 @@ class ChunkReader:
         except Exception as error:
             self._fail(followed, error)
         else:
-            self._leave(followed, partial(followed.other.set_result, asked))
+            self._return_connection(followed, partial(followed.other.set_result, asked))
 
     def _rest(self, followed: _Followed) -> None:
         try:
@@ -116,9 +116,9 @@ class ChunkReader:
     def _fail(self, followed: _Followed, error: Exception) -> None:
         if not isinstance(error, VisparkError):
             log.error("a connection that brings pieces met a defect", exc_info=error)
-        self._leave(followed, partial(followed.other.set_exception, as_error(error)))
+        self._return_connection(followed, partial(followed.other.set_exception, as_error(error)))
 
-    def _leave(self, followed: _Followed, tell: Callable[[], None]) -> None:
+    def _return_connection(self, followed: _Followed, tell: Callable[[], None]) -> None:
         """Return a connection to its own thread, which is woken in any case."""
         with ExitStack() as stack, self._lock:
             stack.callback(tell)

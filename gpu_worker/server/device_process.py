@@ -351,7 +351,7 @@ class Service:
                     ahead.answer_until_input()
                     if not payloads.in_pieces:       # the next one is still to be packed
                         self._lingering = connection
-                        connection.linger(LINGER_SECONDS, lambda: self._lingering is connection, list(self._clients))
+                        connection.poll(LINGER_SECONDS, lambda: self._lingering is connection, list(self._clients))
                     while (payloads.any or worker.may_rest) and not connection.wait(KEPT_SECONDS):
                         rest()
         except WorkerLost:

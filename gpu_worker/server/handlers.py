@@ -227,7 +227,7 @@ class SessionWorker:
 
     def is_done(self, flight: Submission) -> bool:
         """Return whether a request that was begun can be answered at once."""
-        self._line.settle()
+        self._line.reap()
         return flight.done
 
     def adopted(self) -> None:

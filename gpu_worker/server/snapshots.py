@@ -222,13 +222,13 @@ class ProcessSnapshots:
                 partition.close()
         failpoint("snapshot-taken")
         try:
-            self._leave(save.number, self._memory[save.number], save.needed)
+            self._deposit_snapshot(save.number, self._memory[save.number], save.needed)
         except (WorkerLost, WorkerUnavailable) as error:
             log.info("the next daemon gets snapshot %d: %s", save.number, error.message)
         failpoint("snapshot-left")
         return size
 
-    def _leave(self, number: int, kept: Kept, needed: tuple[int, ...]) -> None:
+    def _deposit_snapshot(self, number: int, kept: Kept, needed: tuple[int, ...]) -> None:
         """Deposit a snapshot with the daemon."""
         self._left.add(number)
         exchange_descriptors(PutSnapshot(self.session, self.secret, number, needed, kept.offset, kept.nbytes),
@@ -266,7 +266,7 @@ class ProcessSnapshots:
             self._left.add(request.snapshot)
         try:
             failpoint("copy-received")
-            self._leave_copy(part, copy, request.needed)
+            self._deposit_copy(part, copy, request.needed)
         except (WorkerLost, WorkerUnavailable) as error:
             log.info("the next daemon gets the copy of snapshot %d: %s", request.snapshot, error.message)
         except VisparkError:
@@ -276,7 +276,7 @@ class ProcessSnapshots:
             copy.memory.close()
             raise
 
-    def _leave_copy(self, part: tuple[int, str], copy: Kept, needed: tuple[int, ...]) -> None:
+    def _deposit_copy(self, part: tuple[int, str], copy: Kept, needed: tuple[int, ...]) -> None:
         exchange_descriptors(PutSnapshot(self.session, self.secret, part[0], needed, copy.offset, copy.nbytes, part[1]),
                              [copy.memory.descriptor])
 
@@ -284,16 +284,16 @@ class ProcessSnapshots:
         """Deposit complete snapshots and replicas with a daemon that adopts this process, once the daemon listens; the
         earlier daemon's copies went with it.
         """
-        self._later(self._leave_all, time.monotonic() + _DAEMON_SECONDS)
+        self._later(self._deposit_all, time.monotonic() + _DAEMON_SECONDS)
 
-    def _leave_all(self, until: float) -> None:
+    def _deposit_all(self, until: float) -> None:
         complete = {number: kept for number, kept in list(self._memory.items()) if kept.is_complete}
         with self._lock:
             copies = {part: replace(copy, memory=copy.memory.share())
                       for part, copy in self._copies.items()}
         needed = (*complete, *(number for number, _ in copies))
-        leaving = [partial(self._leave, number, kept, needed) for number, kept in complete.items()]
-        leaving += [partial(self._leave_copy, part, copy, needed) for part, copy in copies.items()]
+        leaving = [partial(self._deposit_snapshot, number, kept, needed) for number, kept in complete.items()]
+        leaving += [partial(self._deposit_copy, part, copy, needed) for part, copy in copies.items()]
         try:
             for leave in leaving:
                 _persist(leave, until)
@@ -341,20 +341,20 @@ class ProcessSnapshots:
         found = next((memory for memory in free if memory.size == nbytes), None)
         for memory in free:
             if memory is not found:
-                self._let_go(memory)
+                self._discard(memory)
         if found is not None:
             return found
         memory = Payload.create(nbytes)
         self.pool.pin(memory.array)
         return memory
 
-    def _let_go(self, memory: Payload) -> None:
+    def _discard(self, memory: Payload) -> None:
         self.pool.unpin(memory.array)
         memory.close()
 
     def _let_go_of_spare(self) -> None:
         if self._spare is not None:
-            self._let_go(self._spare)
+            self._discard(self._spare)
             self._spare = None
 
     def _copy(self, memory: Payload, saved: Sequence[SavedBuffer], buffers: Sequence[Buffer]) -> None:
@@ -383,7 +383,7 @@ class ProcessSnapshots:
             if self._spare is None:
                 self._spare = kept.memory
             else:
-                self._let_go(kept.memory)
+                self._discard(kept.memory)
         if not self._memory:
             self._let_go_of_spare()
         with self._lock:
@@ -434,7 +434,7 @@ class ProcessSnapshots:
             before = self._memory.get(number)
             self._memory[number] = replace(found, memory=memory)
         if before is not None:
-            self._let_go(before.memory)
+            self._discard(before.memory)
 
     def _restore(self, kept: Kept, vrdd: int, name: str) -> None:
         if not self.pool.devices:
@@ -480,7 +480,7 @@ class ProcessSnapshots:
         self._thread.shutdown(wait=True, cancel_futures=True)
         self._let_go_of_spare()
         while self._memory:
-            self._let_go(self._memory.popitem()[1].memory)
+            self._discard(self._memory.popitem()[1].memory)
         while self._copies:
             self._copies.popitem()[1].memory.close()
 

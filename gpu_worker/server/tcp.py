@@ -72,7 +72,7 @@ class Guard:
             finally:
                 self._unauthenticated.remove(sock)
             connection.payload_limit = max_payload()
-            connection.patient()
+            connection.clear_deadline()
             return connection, hello
         except VisparkError:
             mine.close()

@@ -10,7 +10,7 @@ import pytest
 
 from gpu_worker.device.cuda.device import CudaDevice
 from tests.unit import test_translate_sorted_keys as by_key
-from tests.unit.test_translate_outer import check, close, network, rows, softmax, totals
+from tests.unit.test_translate_outer import check, close, network_and_loss, rows, softmax, totals
 
 
 @pytest.mark.parametrize("width", [16, 17, 33, 64, 100, 128, 131, 257, 512, 600])
@@ -27,7 +27,7 @@ def test_checks_of_the_host(device: CudaDevice, check_of: Callable[..., Any]):
     check_of(on=device)
 
 
-@pytest.mark.parametrize(("fn", "args"), [(softmax, ((128, 20),)), (network, ((128, 64), (64, 20)))])
+@pytest.mark.parametrize(("fn", "args"), [(softmax, ((128, 20),)), (network_and_loss, ((128, 64), (64, 20)))])
 def test_gradients(device: CudaDevice, fn: Callable[..., Any], args: tuple[Any, ...]):
     data, weights = rows(3000, 129), [rows(*shape, seed=3) / np.float32(8) for shape in args]
     data[:, 0] = np.arange(3000) % 20

@@ -94,7 +94,7 @@ class Noted:
     directory: Path
 
     def __call__(self, partition: int, records: Iterable) -> Iterator[np.ndarray]:
-        gpus = ",".join(AssignedGpus().mine())
+        gpus = ",".join(AssignedGpus().own_addresses())
         stage = TaskContext.get().stageId()
         (self.directory / f"{partition}@{os.environ['SPARK_LOCAL_IP']}@{gpus}@{stage}").touch()
         for record in records:

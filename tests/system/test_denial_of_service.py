@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from gpu_worker.client.connection import Client
-from gpu_worker.client.tcp import visit
+from gpu_worker.client.tcp import connect_to_session
 from gpu_worker.protocol.codec import encode
 from gpu_worker.protocol.messages import (
     VERSION,
@@ -168,7 +168,7 @@ def test_a_driver_that_sends_byte_by_byte_over_tcp(runtime: Runtime, bystander: 
             ask(bystander)
         assert slow.recv(64) == b"ready\n"
         others_are_served(runtime, bystander)
-    with visit(bystander.reach, hello(role="driver", client_pid=0), 30.0) as connection:
+    with connect_to_session(bystander.reach, hello(role="driver", client_pid=0), 30.0) as connection:
         greeting = encode(hello(role="driver", client_pid=0), Hello)
         for byte in struct.pack("!IQ", len(greeting), 0) + greeting:
             connection.socket.sendall(bytes([byte]))

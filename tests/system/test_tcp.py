@@ -13,7 +13,7 @@ from dataclasses import replace
 import pytest
 
 from gpu_worker.client.connection import Client, administer, connect, finish, open_lease
-from gpu_worker.client.tcp import visit
+from gpu_worker.client.tcp import connect_to_session
 from gpu_worker.protocol.errors import ProtocolError, Unauthorized, WorkerLost, WorkerUnavailable
 from gpu_worker.protocol.messages import VERSION, AdminReply, AdminRequest, GetExitStatus, Hello, Reach, Status
 from gpu_worker.protocol.tcp_auth import MAX_LINE
@@ -112,8 +112,8 @@ def test_a_worker_that_does_not_know_the_secret_is_refused(reach: Reach, monkeyp
     def proof(secret, side, *named):
         return secret if side == "worker" else genuine(secret, side, *named)
 
-    genuine = visit.__globals__["proof"]
-    monkeypatch.setitem(visit.__globals__, "proof", proof)
+    genuine = connect_to_session.__globals__["proof"]
+    monkeypatch.setitem(connect_to_session.__globals__, "proof", proof)
     with pytest.raises(Unauthorized, match="did not show that it has the secret"):
         visiting(reach)
 
@@ -159,7 +159,7 @@ def test_sizes_are_checked_before_anything_is_allocated(reach: Reach):
 
 def test_a_driver_elsewhere_does_not_administer(reach: Reach):
     for request in (Status(), GetExitStatus("other", 1)):
-        with visit(reach, hello(), SECONDS) as connection:
+        with connect_to_session(reach, hello(), SECONDS) as connection:
             connection.send(hello(role="admin", secret=b""), Hello)
             connection.send(request, AdminRequest)
             answer, _ = connection.receive(AdminReply)

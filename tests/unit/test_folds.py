@@ -217,7 +217,7 @@ def test_tables_of_many_devices_are_joined_with_room_for_two(device: HostDevice)
     for partial in partials:
         partial.copy_out()
     device.synchronize(stream=stream)
-    joined = key_totals.together(partials, device, stream, joining)
+    joined = key_totals.joined_devices(partials, device, stream, joining)
     joined.copy_out()
     device.synchronize(stream=stream)
     expected = partial_folds.join(partials)

@@ -123,7 +123,7 @@ def test_a_deadline_counts_from_when_the_plan_before_was_complete(host: Ahead):
         for _, stream, mark in flight.marks:
             while stream.passed < mark:
                 stream.upto(stream.done + 1)
-        host.process._line.settle()
+        host.process._line.reap()
     assert not recorder._deadlines
 
 

@@ -377,7 +377,7 @@ def test_kernels_of_others_get_blocks_with_their_ghosts(devices, box):
     machine.put(full)
     machine.become(machine.steps.assembled(machine.values))
     machine.steps.exchange(ExchangeStep("exchange", (halo(CASE, False),)))
-    machine.steps.settle(machine.values)
+    machine.steps.flush_exchange(machine.values)
     machine.values = machine.over(machine.steps.padded(machine.values))
     ghosts = padded(full, CASE)
     for value, at in zip(machine.values, whole(CASE.lattice.splits), strict=True):
@@ -401,7 +401,7 @@ def test_bad_grids_are_refused(devices, box):
     machine.become(machine.steps.assembled(machine.values))
     machine.steps.exchange(ExchangeStep("exchange", (wide,)))
     with pytest.raises(PlanError, match="more than the grid's halo"):
-        machine.steps.settle(machine.values)
+        machine.steps.flush_exchange(machine.values)
     machine.values[0].positions = (5,)
     with pytest.raises(PlanError, match="same place"):
         machine.steps.assembled(machine.values)

@@ -367,21 +367,21 @@ def test_a_side_looks_for_input_for_a_while(pair, monkeypatch):
     sender, receiver = pair
     monkeypatch.setattr(wire, "are_free", lambda: True)
     started = time.monotonic()
-    assert not receiver.linger(0.05) and 0.05 <= time.monotonic() - started < 5
-    assert not receiver.linger(30, lambda: False) and time.monotonic() - started < 10
+    assert not receiver.poll(0.05) and 0.05 <= time.monotonic() - started < 5
+    assert not receiver.poll(30, lambda: False) and time.monotonic() - started < 10
     silent, said = socket.socketpair()
     with silent, said:
-        assert not receiver.linger(0.05, others=[silent])
+        assert not receiver.poll(0.05, others=[silent])
         said.send(b"1")
-        assert not receiver.linger(30, others=[silent]) and time.monotonic() - started < 10
-    assert not receiver.linger(0.05, others=[silent])
+        assert not receiver.poll(30, others=[silent]) and time.monotonic() - started < 10
+    assert not receiver.poll(0.05, others=[silent])
     sender.send(Release(1, (2,)), Request)
-    assert receiver.linger(30) and receiver.wait(30) and time.monotonic() - started < 10
+    assert receiver.poll(30) and receiver.wait(30) and time.monotonic() - started < 10
     assert receiver.receive(Request)[0] == Release(1, (2,))
     assert not receiver.wait(0.01)
     monkeypatch.setattr(wire, "are_free", lambda: False)
     started = time.monotonic()
-    assert not receiver.linger(30) and time.monotonic() - started < 10
+    assert not receiver.poll(30) and time.monotonic() - started < 10
 
 
 @pytest.mark.parametrize(("own", "running", "waited", "looks"), [

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpu_worker.client.tcp import visit
+from gpu_worker.client.tcp import connect_to_session
 from gpu_worker.daemon import service
 from gpu_worker.device.base import Source
 from gpu_worker.device.cache import KernelCache
@@ -275,7 +275,7 @@ def test_clients_that_cannot_connect_or_start_a_worker_hear_what_is_missing(monk
     monkeypatch.setattr(socket, "create_connection", refusing(errno.EMFILE))
     hello = Hello(VERSION, "driver", "app", b"s" * 32, "a", 0, SessionOptions("null", 0, 1.0, "", "info"))
     with pytest.raises(OutOfResources, match="EMFILE"):
-        visit(Reach("127.0.0.1", 1, b""), hello, 1.0)
+        connect_to_session(Reach("127.0.0.1", 1, b""), hello, 1.0)
     monkeypatch.setattr(subprocess, "run", refusing(errno.ENOMEM))
     with pytest.raises(OutOfMemory, match="ENOMEM"):
         launcher.start_from_client(locate(str(tmp_path)), "info")

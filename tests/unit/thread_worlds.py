@@ -67,7 +67,7 @@ class ThreadWorld(JoinedWorld):
     def _gather(self, data: bytes) -> tuple[bytes, ...]:
         return tuple(self._meeting.meet(self.rank, data))
 
-    def _go(self, staged: Staged, ready: Callable[[], None]) -> None:
+    def _move(self, staged: Staged, ready: Callable[[], None]) -> None:
         ready()
         given = {self._peers[id(each)]: each.host.copy() for each in staged.sends}
         found = self._meeting.meet(self.rank, given)

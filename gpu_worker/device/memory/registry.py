@@ -140,7 +140,7 @@ class Registry:
                 self._coming.setdefault(vrdd, wait)
             self._state.bind_all(vrdd, binding)
 
-    def is_coming(self, vrdd: int) -> bool:
+    def is_incomplete(self, vrdd: int) -> bool:
         """Return whether the bound content is not complete yet."""
         return vrdd in self._coming
 
@@ -150,7 +150,7 @@ class Registry:
         if wait is not None:
             wait()
 
-    def came(self, vrdds: Iterable[int]) -> None:
+    def mark_complete(self, vrdds: Iterable[int]) -> None:
         """Record that the bound content is complete."""
         for vrdd in vrdds:
             self._coming.pop(vrdd, None)

@@ -88,23 +88,24 @@ class MpiWorld(JoinedWorld):
             ranges.append(SharedRange(part.peer, part.tag, nbytes, part.nbytes))
             nbytes += -(-part.nbytes // _ALIGNMENT) * _ALIGNMENT
         memory, device = Payload.create(nbytes), (*sends, *receives)[0].device
-        self._tell(StagedExchange(number, tuple(ranges[:len(sends)]), tuple(ranges[len(sends):])), memory.descriptor)
+        order = StagedExchange(number, tuple(ranges[:len(sends)]), tuple(ranges[len(sends):]))
+        self._send_order(order, memory.descriptor)
         device.pin(memory.array)
         places = tuple(MessageMemory(None, memory.view(part.offset, part.nbytes)) for part in ranges)
         return Staged(number, places[:len(sends)], places[len(sends):], partial(self._forget, number, memory, device))
 
     def _forget(self, number: int, memory: Payload, device: Device) -> None:
         if not self._is_over:
-            self._tell(Forget(number))
+            self._send_order(Forget(number))
         device.unpin(memory.array)
 
-    def _go(self, staged: Staged, ready: Callable[[], None]) -> None:
+    def _move(self, staged: Staged, ready: Callable[[], None]) -> None:
         ready()
         failpoint("halo-packed")
         self.sent = self._ask(Go(staged.number)).sent
         failpoint("halo-moved")
 
-    def _tell(self, order: Order, *descriptors: int) -> None:
+    def _send_order(self, order: Order, *descriptors: int) -> None:
         # Behind all that was asked before.
         self._thread.submit(self._send, order, descriptors).result()
 
@@ -157,7 +158,7 @@ class MpiWorld(JoinedWorld):
             self._connection.socket.shutdown(socket.SHUT_RDWR)
         launcher, self._launcher = self._launcher, None
         if launcher is not None:
-            _end_beside(launcher)
+            _end_in_thread(launcher)
 
     def _disconnect(self) -> None:
         self._is_over = True
@@ -188,7 +189,7 @@ def join(wanted: Wanted, deadline: float, is_over: Callable[[], bool] = lambda: 
                 if wanted.rank == 0:
                     check_nodes(wanted.workers)
                     launcher = mpirun(directory, wanted.key, wanted.workers)
-                    undo.callback(_end_beside, launcher)
+                    undo.callback(_end_in_thread, launcher)
                 failpoint("world-starting")
                 connection, joined = _accepted(listener, wanted, launcher, deadline, is_over)
                 undo.callback(connection.close)
@@ -265,7 +266,7 @@ def _accepted(listener: socket.socket, wanted: Wanted, launcher: subprocess.Pope
         raise
 
 
-def _end_beside(launcher: subprocess.Popen[bytes]) -> None:
+def _end_in_thread(launcher: subprocess.Popen[bytes]) -> None:
     """End an mpirun in a thread: it takes seconds, for which no recovery waits."""
     try:
         start_thread(_end, [launcher], name="end of a world")

@@ -74,12 +74,12 @@ class Peers:
         for rank, endpoint in self.endpoints.items():
             if rank in self._heard:
                 self._heard[rank] += deaf
-            if self._has_heard(rank):
+            if self._take_signs(rank):
                 self._heard[rank] = now
             if not endpoint.failure and self._has_beaten(rank):
                 self._beats[rank] = endpoint.send_bytes(b".", tag(self._wanted.key, self._wanted.rank, BEAT))
 
-    def _has_heard(self, rank: int) -> bool:
+    def _take_signs(self, rank: int) -> bool:
         """Take the signs of life of a rank; return whether there are some."""
         count = 0
         while arrived := self._worker.arrived(tag(self._wanted.key, rank, BEAT)):
@@ -110,5 +110,5 @@ class Peers:
         for beat in self._beats.values():
             beat.free()
         for rank in endpoints:
-            self._has_heard(rank)       # UCX warns of what nobody took
+            self._take_signs(rank)       # UCX warns of what nobody took
         return [endpoint.close() for endpoint in endpoints.values()]

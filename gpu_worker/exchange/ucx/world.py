@@ -148,12 +148,12 @@ class UcxWorld(JoinedWorld):
         sends = [endpoint.send_bytes(data, tag(self.key, self.rank, SAID))
                  for endpoint in self._peers.endpoints.values()]
         for rank in self._peers.endpoints:
-            said[rank] = self._heard(rank, check)
+            said[rank] = self._receive_from(rank, check)
         self._await(sends, check)
         self._await([self._worker.flush()], check)
         return tuple(said[rank] for rank in range(self.size))
 
-    def _heard(self, rank: int, check: Callable[[], None]) -> bytes:
+    def _receive_from(self, rank: int, check: Callable[[], None]) -> bytes:
         """Wait for what a rank tells this one, and return it."""
         arrived: list[tuple[Any, Request]] = []
 
@@ -167,7 +167,7 @@ class UcxWorld(JoinedWorld):
         self._await([request], check)
         return memory.raw
 
-    def _go(self, staged: Staged, ready: Callable[[], None]) -> None:
+    def _move(self, staged: Staged, ready: Callable[[], None]) -> None:
         ready()
         failpoint("halo-packed")
         assert isinstance(staged, RegisteredStage)

@@ -48,15 +48,15 @@ class GridContext:
         """Return a device's own stream, on which it computes."""
         return self._streams.main(device)
 
-    def beside(self, device: Device) -> Stream:
+    def copy_stream(self, device: Device) -> Stream:
         """Return a second stream of a device, for copies that overlap its computation; not ordered with the first."""
-        return self._streams.beside(device)
+        return self._streams.copy_stream(device)
 
-    def rim(self, device: Device, number: int) -> Stream:
+    def rim_stream(self, device: Device, number: int) -> Stream:
         """Return one of a device's streams for work that waits for copies from other devices, beside the device's own
         stream.
         """
-        return self._streams.rim(device, number)
+        return self._streams.rim_stream(device, number)
 
     def allocate(self, nbytes: int, device: Device) -> Buffer:
         return self.scratch.allocate(nbytes, device, self.stream(device))
@@ -96,17 +96,17 @@ class GridContext:
         """Return the operation that calls ``do`` in this process, in its order among the enqueued work."""
         def operation() -> None:
             do()
-            self._streams.note([(self.beside(device), Act(do))])
+            self._streams.note([(self.copy_stream(device), Act(do))])
 
         return operation
 
     def noting(self) -> AbstractContextManager[list[Entry]]:
-        """Record operations enqueued within the context apart from the plan's own, for :meth:`again`."""
+        """Record operations enqueued within the context apart from the plan's own, for :meth:`enqueue_again`."""
         return self._streams.noting()
 
-    def again(self, entries: Sequence[Entry]) -> None:
+    def enqueue_again(self, entries: Sequence[Entry]) -> None:
         """Enqueue recorded entries again."""
-        self._streams.again(entries)
+        self._streams.enqueue_again(entries)
 
     def note(self, entries: Iterable[Entry]) -> None:
         """Add entries that were enqueued again to the plan's recording, if there is one."""
@@ -132,7 +132,7 @@ class GridContext:
 
     def held(self, nbytes: int, device: Device) -> Buffer:
         """Return memory that stays allocated until the end of the step, for streams beside."""
-        stream = self.beside(device)
+        stream = self.copy_stream(device)
         buffer = self.scratch.adopt(device.allocate(nbytes, stream=stream))
         self._taken.append((buffer, stream))
         return buffer

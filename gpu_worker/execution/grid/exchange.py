@@ -119,7 +119,7 @@ def exchange(domain: Domain, content: Mapping[str, Cells], halos: Sequence[Conti
         # Before what goes to other devices, as it takes longest.
         made.beside[:0] = with_nodes.beside
         made.after += with_nodes.after
-        made.came += [GhostDependency(device, context.beside(device), device) for device in with_nodes.takers]
+        made.came += [GhostDependency(device, context.copy_stream(device), device) for device in with_nodes.takers]
         made.settled += with_nodes.settled
         made.late = tuple(late_sides(domain.boxes, [*found.crossing, *with_nodes.pieces]))
     return made
@@ -198,7 +198,7 @@ def _across(domain: Domain, fields: Sequence[Cells], across: Sequence[Across], a
     what computes next on the giving device must not touch the cells before they were read.
     """
     for each in across:
-        giver, stream = each.giver, context.beside(each.giver)
+        giver, stream = each.giver, context.copy_stream(each.giver)
         for device in (giver, *each.takers):
             made.beside.append(partial(giver.wait, context.stream(device), stream=stream, of=device))
         if each.direct is not None:
@@ -222,7 +222,7 @@ def _staged(giver: Device, taker: Device, copies: Sequence[Copy], context: GridC
         unpack.append(Copy(packed_there.address + offset, copy.target, strides, copy.to_strides, copy.shape,
                            copy.itemsize))
         offset += _aligned(copy.shape, copy.itemsize)
-    here, there = context.beside(giver), context.beside(taker)
+    here, there = context.copy_stream(giver), context.copy_stream(taker)
     return [*context.copying(giver, pack, here),
             partial(giver.copy_across, packed_there, packed_here, stream=here),
             partial(taker.wait, here, stream=there, of=giver),

@@ -210,11 +210,11 @@ class Loop:
         if found is None:
             state.segments[shape] = found = self._explored(state, shape)
         else:
-            self._again(found.entries)
+            self._enqueue_again(found.entries)
         return found
 
-    def _again(self, entries: Sequence[Entry]) -> None:
-        self._stepper.context.again(entries)
+    def _enqueue_again(self, entries: Sequence[Entry]) -> None:
+        self._stepper.context.enqueue_again(entries)
         self._note(entries)
 
     def _note(self, entries: Sequence[Entry]) -> None:
@@ -232,12 +232,12 @@ class Loop:
             if found is None:
                 state.passes[together, kept] = found = self._passed(state, together, kept)
             else:
-                self._again(found.entries)
+                self._enqueue_again(found.entries)
             entries += found.entries
             state = found.after
         key = (before if shape.is_compared else None), state, shape.is_checked
         if key in self._asked:
-            self._again(self._asked[key][0])
+            self._enqueue_again(self._asked[key][0])
         else:
             self._asked[key] = self._read(*key)
         return Segment(entries + self._asked[key][0], self._asked[key][1], state)

@@ -96,29 +96,29 @@ def _operations(sends: Sequence[Message], receives: Sequence[Message], context: 
                 made: NodeExchange) -> None:
     staged = world.stage([message.part for message in sends], [message.part for message in receives])
     devices = list(dict.fromkeys(message.device for message in (*sends, *receives)))
-    made.beside += [partial(device.wait, context.stream(device), stream=context.beside(device), of=device)
+    made.beside += [partial(device.wait, context.stream(device), stream=context.copy_stream(device), of=device)
                     for device in devices]
     for message, location in zip(sends, staged.sends, strict=True):
         made.beside += _sending(message, location, context)
     under_way: list[Future[Any]] = []
-    streams = {device: context.beside(device) for device in devices}
+    streams = {device: context.copy_stream(device) for device in devices}
 
     def ready() -> None:
         # The streams of then: a pass that is done again has no context. Takers' too, which may still read what came.
         for device, stream in streams.items():
             device.synchronize(stream=stream)
 
-    made.beside.append(context.act(lambda: under_way.append(world.go(staged, ready)), devices[0]))
+    made.beside.append(context.act(lambda: under_way.append(world.start(staged, ready)), devices[0]))
     made.after.append(context.act(lambda: world.result(under_way.pop()), devices[0]))
     landed: dict[Device, list[Copy]] = defaultdict(list)
     for message, location in zip(receives, staged.receives, strict=True):
         buffer = location.buffer or context.held(message.nbytes, message.device)
         if location.host is not None:
             made.after.append(partial(message.device.copy_in, buffer, location.host,
-                                      stream=context.beside(message.device)))
+                                      stream=context.copy_stream(message.device)))
         landed[message.device] += [copy(buffer.address) for copy in message.copies]
     for device, copies in landed.items():
-        made.after += context.copying(device, copies, context.beside(device))
+        made.after += context.copying(device, copies, context.copy_stream(device))
         made.takers.append(device)
     made.settled += [partial(device.wait, stream, stream=context.stream(device), of=device)
                      for device, stream in streams.items() if any(message.device is device for message in sends)]
@@ -126,7 +126,7 @@ def _operations(sends: Sequence[Message], receives: Sequence[Message], context: 
 
 def _sending(message: Message, location: MessageMemory, context: GridContext) -> list[Operation]:
     """Return the operations that bring a message to where it leaves from."""
-    stream = context.beside(message.device)
+    stream = context.copy_stream(message.device)
     buffer = location.buffer or context.held(message.nbytes, message.device)
     made = context.copying(message.device, [copy(buffer.address) for copy in message.copies], stream)
     if location.host is not None:

@@ -72,7 +72,7 @@ class Grids:
         domain = self._known(key, lambda: Domain.of(grid, owners))
         if world is None:
             return domain
-        said = world.agree(domain.said())
+        said = world.agree(domain.described())
         among = self._known((*key, said), lambda: domain.among(said))
         if any(among.by_planes):
             raise TakenByPlanes
@@ -84,7 +84,7 @@ class Grids:
         same for any number of devices.
         """
         domain = Domain.of(grid, dict.fromkeys(numbers, device))
-        return domain.among(world.agree(domain.said(by_planes=True)))
+        return domain.among(world.agree(domain.described(by_planes=True)))
 
     def _known(self, key: tuple[Any, ...], make: Callable[[], Domain]) -> Domain:
         if key not in self._domains:

@@ -71,7 +71,7 @@ def launches(launch: StencilLaunch, source: Source, domain: Domain, content: Map
         patch = domain.patches[part.place]
         device, origin, stream, operations = patch.device, patch.layout.origin, context.stream(patch.device), early
         if part.late >= 0:
-            stream, operations = context.rim(device, part.late), late
+            stream, operations = context.rim_stream(device, part.late), late
             rims[device, part.late % len(RIMS)] = stream
         addresses = [np.uint64(cells.buffers[part.place].address + origin * cells.dtype.itemsize) for cells in fields]
         operations.append(partial(device.launch, kernels[device], part.grid, launch.block,

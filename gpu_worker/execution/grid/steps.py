@@ -91,7 +91,7 @@ class GridSteps:
 
     def recorded_exchange(self) -> RecordedExchange | None:
         """Return the record of the plan's exchanges with other nodes; None if there were none."""
-        return None if self._world is None or self._domain is None else self._world.exchange(self._domain.said())
+        return None if self._world is None or self._domain is None else self._world.exchange(self._domain.described())
 
     # -- blocks and patches -------------------------------------------------------------------------------------------
 
@@ -281,7 +281,7 @@ class GridSteps:
         """Record an exchange, to run with the next step."""
         self._waiting = step.halos
 
-    def settle(self, values: Sequence[Partition]) -> None:
+    def flush_exchange(self, values: Sequence[Partition]) -> None:
         """Run a deferred exchange, if there is one, since the next step is no stencil."""
         if self._waiting:
             halos, self._waiting = self._waiting, ()

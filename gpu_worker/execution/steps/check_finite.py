@@ -51,18 +51,18 @@ class CheckFiniteHandler(StepHandler[CheckFiniteStep]):
     def run(self, context: RunContext, values: list[Partition]) -> list[Partition]:
         values = context.each(self, values, context.to_device)
         # Windows of patches stay what they are, with their ghost cells: copies of them are looked at.
-        copies = {} if context.grid is None else context.together(self, values, context.grid.flattened)
-        left = {value.index: self._left(context, value, [copies.get(id(array), array) for array in value.arrays])
+        copies = {} if context.grid is None else context.run_together(self, values, context.grid.flattened)
+        left = {value.index: self._finite(context, value, [copies.get(id(array), array) for array in value.arrays])
                 for value in values}
         for device in dict.fromkeys([value.device for value in values]):
             device.synchronize(stream=context.streams.main(device))
         for copy in copies.values():
             copy.close()
         wrong = next(filter(None, [_wrong(value, left[value.index]) for value in values]), "")
-        context.together(self, values, lambda _: _agree(context.world, wrong))
+        context.run_together(self, values, lambda _: _agree(context.world, wrong))
         return values
 
-    def _left(self, context: RunContext, value: Partition, arrays: Sequence[HeldArray]) -> np.ndarray:
+    def _finite(self, context: RunContext, value: Partition, arrays: Sequence[HeldArray]) -> np.ndarray:
         """Return the number of words, by array, from the first one on that is not finite; 0 where all are. It is known
         when the device is done.
         """

@@ -75,7 +75,7 @@ class FoldByKeyHandler(_WholeFold[FoldByKeyStep]):
             by_device.setdefault(value.device, []).append(value)
         alone = len(by_device) == 1 and context.launches.deals is None
         for device, those in by_device.items():
-            context.together(self, those, partial(self._folded, context, device, alone))
+            context.run_together(self, those, partial(self._folded, context, device, alone))
         return values
 
     def _folded(self, context: RunContext, device: Device, alone: bool, values: Sequence[Partition]) -> None:

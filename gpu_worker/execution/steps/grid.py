@@ -74,11 +74,11 @@ class StencilHandler(_FillingHandler[StencilStep]):
         return self._by_planes
 
     def run(self, context: RunContext, values: list[Partition]) -> list[Partition]:
-        return context.with_blocks(values, context.together(self, values,
-                                                            partial(context.grid_steps.stencil, self.step)))
+        return context.with_blocks(values, context.run_together(self, values,
+                                                                partial(context.grid_steps.stencil, self.step)))
 
     def _by_planes(self, context: RunContext, planes: GridByPlanes, values: list[Partition]) -> list[Partition]:
-        return context.together(self, values, partial(planes.stencil, self.step))
+        return context.run_together(self, values, partial(planes.stencil, self.step))
 
 
 @handles(IterateStep)
@@ -107,11 +107,11 @@ class IterateHandler(_FillingHandler[IterateStep]):
         return self._by_planes
 
     def run(self, context: RunContext, values: list[Partition]) -> list[Partition]:
-        return context.with_blocks(values, context.together(self, values,
-                                                            partial(context.grid_steps.iterate, self.step)))
+        return context.with_blocks(values, context.run_together(self, values,
+                                                                partial(context.grid_steps.iterate, self.step)))
 
     def _by_planes(self, context: RunContext, planes: GridByPlanes, values: list[Partition]) -> list[Partition]:
-        return context.together(self, values, partial(planes.iterate, self.step))
+        return context.run_together(self, values, partial(planes.iterate, self.step))
 
 
 @handles(WindowStep)
@@ -132,5 +132,5 @@ class WindowHandler(_GridHandler[WindowStep]):
 
     def run(self, context: RunContext, values: list[Partition]) -> list[Partition]:
         values = context.each(self, values, context.to_device)
-        return context.with_arrays(values, context.together(self, values,
-                                                            partial(context.grid_steps.window, self.step)))
+        return context.with_arrays(values, context.run_together(self, values,
+                                                                partial(context.grid_steps.window, self.step)))

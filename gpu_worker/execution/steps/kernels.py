@@ -47,7 +47,7 @@ class ExecHandler(StepHandler[ExecStep]):
         if all(launches.is_raw(self.step, value) for value in values if value.blocks):
             return context.each(self, values, partial(self._raw, context))
         return _replaced(context, self.step, values,
-                         context.together(self, values, partial(launches.table, self.step)))
+                         context.run_together(self, values, partial(launches.table, self.step)))
 
     def _raw(self, context: RunContext, value: Partition) -> Partition:
         after = _keyed(context, self.step, value.with_blocks(context.launches.raw(self.step, value)))
@@ -114,12 +114,12 @@ class MapFoldHandler(StepHandler[MapFoldStep]):
         values = context.each(self, values, partial(_to_launch, context))
         if self.step.how == "inside" and values and values[0].is_of_rows:
             (value,) = values       # a wave by itself
-            record = context.together(self, values, lambda _: launches.fold_piece(self.step, value))
+            record = context.run_together(self, values, lambda _: launches.fold_piece(self.step, value))
             return [_keyed(context, self.step, each) for each in context.joined(value, record)]
         if self.step.how == "inside":
             return _replaced(context, self.step, values,
-                             context.together(self, values, partial(launches.fold_inside, self.step)))
-        context.results.partials.extend(context.together(self, values, partial(launches.fold, self.step)))
+                             context.run_together(self, values, partial(launches.fold_inside, self.step)))
+        context.results.partials.extend(context.run_together(self, values, partial(launches.fold, self.step)))
         return values
 
 

@@ -138,11 +138,12 @@ class NodeWaveExchange(WaveExchange):
         yield self._count
         self._agree()
         failpoint("shuffle-counted")
-        self._context.together(self._by, [], lambda _: self._nodes.all_have(self._memory))
+        self._context.run_together(self._by, [], lambda _: self._nodes.all_have(self._memory))
         yield self._move
         failpoint("shuffle-scattered")
         self._messages.move(self._device, self._made)
-        self._context.together(self._by, [], lambda _: sync(array.host for each in self._made for array in each.arrays))
+        self._context.run_together(self._by, [],
+                                   lambda _: sync(array.host for each in self._made for array in each.arrays))
         failpoint("shuffle-moved")
 
     # -- what is said -------------------------------------------------------------------------------------------------

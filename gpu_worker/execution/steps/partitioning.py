@@ -58,7 +58,7 @@ class PartitionByKeyHandler(KeyedStep):
         values = [value for value in context.each(self, values, context.to_device) if value.count and value.blocks]
         if context.world is not None:
             return self._among_nodes(context, values)
-        return context.together(self, values, partial(self._dealt, context)) if values else \
+        return context.run_together(self, values, partial(self._dealt, context)) if values else \
             [self.empty(context, part) for part in range(self.step.parts)]
 
     def _dealt(self, context: RunContext, values: Sequence[Partition]) -> list[Partition]:
@@ -66,7 +66,7 @@ class PartitionByKeyHandler(KeyedStep):
         keys = [RowKeys(context, value, self.step.key) for value in values]
         bounds = None if self.step.how == "hash" else self.edges(
             in_order(np.concatenate(self.samples(keys, len(keys)))))
-        self.tell(context, keys, bounds)
+        self.report_bounds(context, keys, bounds)
         exchanges = self.counted(context, values, keys, bounds, apart=False)
         counts = np.array([exchange.rows for exchange, _ in exchanges]).astype(np.int64)
         failpoint("shuffle-counted")
@@ -97,7 +97,7 @@ class PartitionByKeyHandler(KeyedStep):
             return self.samples(keys, partitions)
 
         bounds = None if self.step.how == "hash" else self.edges(nodes.bounds(samples))
-        self.tell(context, keys, bounds)
+        self.report_bounds(context, keys, bounds)
 
         def count() -> Sequence[RowExchange | OrderedExchange]:
             check_reach([*values, *[self.empty(context, part) for part in range(min(self.step.parts, 64))]])
@@ -174,7 +174,7 @@ class PartitionByKeyHandler(KeyedStep):
         return words[[len(words) * (part + 1) // parts for part in range(parts - 1)]]
 
     @staticmethod
-    def tell(context: RunContext, keys: Sequence[RowKeys], bounds: np.ndarray | None) -> None:
+    def report_bounds(context: RunContext, keys: Sequence[RowKeys], bounds: np.ndarray | None) -> None:
         """Have the reply say which bounds were drawn; a node without keys does not know what they look like."""
         if bounds is not None and keys:
             columns = zip(keys[0].arrays, bounds.T, strict=False)

@@ -49,8 +49,8 @@ class _ChosenRows(_RowsStep):
 
     step: SelectRowsStep | SampleRowsStep
 
-    def _left(self, context: RunContext, value: Partition, count: int,
-              take: Callable[[HeldArray, Buffer], None]) -> Partition:
+    def _selected(self, context: RunContext, value: Partition, count: int,
+                  take: Callable[[HeldArray, Buffer], None]) -> Partition:
         """Return a partition of ``count`` rows that ``take`` copies from an array to memory."""
         block = [_with_rows(context, value, array, count) for array in value.blocks[0]] if count else []
         for array, held in zip(value.blocks[0], block, strict=False):
@@ -78,7 +78,7 @@ class SelectRowsHandler(_ChosenRows):
             starts = order.starts(2)
             value.device.synchronize(stream=order.stream)
             count = int(starts[1])
-            made = self._left(context, value, count, lambda array, target: order.take_rows(array, target, count))
+            made = self._selected(context, value, count, lambda array, target: order.take_rows(array, target, count))
         order.close()
         context.progress.mark(self.label, (value.index,), value.device, order.stream)
         return context.after(value, made, own=False)
@@ -104,8 +104,8 @@ class SampleRowsHandler(_ChosenRows):
             chosen = order.take(places.nbytes)
             if len(places):
                 context.scratch.write(chosen, places, value.device, order.stream)
-            made = self._left(context, value, len(places),
-                              lambda array, target: order.take_rows(array, target, len(places), chosen))
+            made = self._selected(context, value, len(places),
+                                  lambda array, target: order.take_rows(array, target, len(places), chosen))
         order.close()
         context.progress.mark(self.label, (value.index,), value.device, order.stream)
         return context.after(value, made, own=False)

@@ -52,7 +52,7 @@ class RangesOfKeys(PartitionByKeyHandler):
         self._whole = value
 
     @staticmethod
-    def tell(context: RunContext, keys: Sequence[RowKeys], bounds: np.ndarray | None) -> None:
+    def report_bounds(context: RunContext, keys: Sequence[RowKeys], bounds: np.ndarray | None) -> None:
         """Say nothing, as nobody else meets these ranges."""
 
     def in_passes(self, context: RunContext, values: Sequence[Partition]) -> WaveExchange:
@@ -120,7 +120,7 @@ class SortByKeyHandler(KeyedStep):
         values = context.each(self, values, context.to_device)
         found = {value.index: value for value in values}
         for group in self._groups([value for value in values if value.count and value.blocks]):
-            for made in context.together(self, group, partial(self._sorted, context)):
+            for made in context.run_together(self, group, partial(self._sorted, context)):
                 found[made.index] = made
         return [found[value.index] for value in values]
 

@@ -55,13 +55,13 @@ class KeepTableHandler(KeepingHandler[KeepTableStep]):
         if context.world is not None:
             block = self._of_nodes(context, context.world, device)
         elif partial_folds.needs_no_join(partials) and partials[0].folder.device is device and not partials[0].is_out:
-            block = self._left(context, _checked(context, partials))
+            block = self._table_fields(context, _checked(context, partials))
         elif partials and all(each.counts is not None and not each.is_out and all(part.carried for part in each.parts)
                               for each in partials):
             _checked(context, partials)
             stream = context.streams.main(device)
-            partials.append(key_totals.together(partials, device, stream, context.scratch))
-            block = self._left(context, partials[-1])
+            partials.append(key_totals.joined_devices(partials, device, stream, context.scratch))
+            block = self._table_fields(context, partials[-1])
         else:
             block = self._joined(context, device)
         if block:
@@ -69,7 +69,7 @@ class KeepTableHandler(KeepingHandler[KeepTableStep]):
         context.results.pending.append((KeepStep(self.step.slot, self.step.name, "device"), table))
         return True
 
-    def _left(self, context: RunContext, partial: PartitionFold) -> Block:
+    def _table_fields(self, context: RunContext, partial: PartitionFold) -> Block:
         """Return the table's fields, of a fold that lies complete on its device, and was checked."""
         counts, folder = partial.counts, partial.folder
         keys = np.zeros(1, np.int64) if counts is None else counts[:, 0].nonzero()[0]

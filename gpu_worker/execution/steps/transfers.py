@@ -57,7 +57,7 @@ class ToHostHandler(StepHandler[ToHostStep]):
         return lambda context, planes, values: values
 
     def run(self, context: RunContext, values: list[Partition]) -> list[Partition]:
-        return context.together(self, values, partial(copied_out, context))
+        return context.run_together(self, values, partial(copied_out, context))
 
 
 def copied_out(context: RunContext, values: Sequence[Partition]) -> list[Partition]:

@@ -45,7 +45,7 @@ class Partitioner(Protocol):
     def counted(self, context: RunContext, values: Sequence[Partition], keys: Sequence[RowKeys],
                 bounds: np.ndarray | None, *, apart: bool) -> Sequence[Moved]: ...
 
-    def tell(self, context: RunContext, keys: Sequence[RowKeys], bounds: np.ndarray | None) -> None: ...
+    def report_bounds(self, context: RunContext, keys: Sequence[RowKeys], bounds: np.ndarray | None) -> None: ...
 
     def empty(self, context: RunContext, part: int) -> Partition: ...
 
@@ -86,9 +86,10 @@ class WaveExchange:
                                           else np.zeros((0, 1), np.uint64))
         yield self._count
         failpoint("shuffle-counted")
-        self._context.together(self._by, [], lambda _: self._reserve())
+        self._context.run_together(self._by, [], lambda _: self._reserve())
         yield self._move
-        self._context.together(self._by, [], lambda _: sync(array.host for each in self._made for array in each.arrays))
+        self._context.run_together(self._by, [],
+                                   lambda _: sync(array.host for each in self._made for array in each.arrays))
         failpoint("shuffle-moved")
 
     def made(self) -> list[Partition]:
@@ -110,7 +111,7 @@ class WaveExchange:
             self._check_alike(value)
         with self._counted(there) as (exchanges, keys):
             if not self._rows.any():
-                self._by.tell(self._context, keys, self._bounds)
+                self._by.report_bounds(self._context, keys, self._bounds)
             for exchange, moved in exchanges:
                 self._note(exchange.rows.astype(np.int64), moved)
 

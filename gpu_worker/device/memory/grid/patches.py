@@ -158,7 +158,7 @@ class Domain:
         return replace(self, others=others, other_devices=tuple(rank.devices for rank in ranks),
                        by_planes=tuple(rank.by_planes for rank in ranks), _known={})
 
-    def said(self, *, by_planes: bool = False) -> bytes:
+    def described(self, *, by_planes: bool = False) -> bytes:
         """Return the message in which a rank describes its patches to others."""
         return encode(RankPatches(tuple(box.low for box in self.boxes), tuple(box.high for box in self.boxes),
                                   self.device_numbers, by_planes), RankPatches)
