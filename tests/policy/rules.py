@@ -44,7 +44,6 @@ _OF_TARGETS = ("gpu_worker/device/host/", "gpu_worker/device/cuda/")
 _KINDS = frozenset(["cuda", "null", "unix", "tcp", "relay"])
 
 _PICKLES = {"pickle", "cloudpickle", "dill", "marshal"}
-_MAX_LINES = 800
 
 _MARKERS = re.compile(r"\b(TO" r"DO|FIX" r"ME|XX" r"X)\b")
 _HOMES = re.compile(r"(?<![\w.])/(home|root|Users|work)/\w+")
@@ -126,13 +125,6 @@ def unpickling(source: str, path: str) -> Iterator[str]:
         module, _, member = name.rpartition(".")
         if module in _PICKLES and member in ("load", "loads", "Unpickler"):
             yield f"{path}:{line} imports {name}"
-
-
-def length(source: str, path: str) -> Iterator[str]:
-    """Files that do not fit a head."""
-    lines = source.count("\n")
-    if lines > _MAX_LINES:
-        yield f"{path} has {lines} lines, more than {_MAX_LINES}"
 
 
 def markers(text: str, path: str) -> Iterator[str]:

@@ -34,7 +34,6 @@ FOUND = [
     (rules.kind_names, "gpu_worker/execution/streams.py", "if kind not in ('cuda', 'other'): pass"),
     (rules.target_names, "vispark/translate/kernel.py", "text = '#ifdef __CUDA_ON_HOST__'"),
     (rules.target_names, "gpu_worker/device/include/vispark/rows.h", "#if __CUDA_ARCH__ < 800"),
-    (rules.length, "a.py", "\n" * 801),
     (rules.markers, "a.md", "TO" "DO: later"),
     (rules.machine_names, "a.md", "see /ho" "me/someone/file"),
     (rules.machine_names, "a.md", "on build-box-7 it took"),
@@ -56,7 +55,6 @@ FINE = [
     (rules.kind_names, "gpu_worker/protocol/transport_kinds.py", "TransportKind('tcp', 'over TCP')"),
     (rules.target_names, "gpu_worker/device/cuda/include/vispark/target.h", "#if __CUDA_ARCH__ < 800"),
     (rules.target_names, "gpu_worker/device/include/vispark/nearest.h", "#if VISPARK_ALONE"),
-    (rules.length, "a.py", "\n" * 800),
     (rules.markers, "a.md", "to do it"),
     (rules.machine_names, "a.md", "in /tmp/a, at https://spark.apache.org/docs/ and ../home/x"),
 ]
