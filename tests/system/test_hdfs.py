@@ -4,6 +4,7 @@ where it is, and not for long where nobody answers.
 
 from __future__ import annotations
 
+import gzip
 import io
 import operator
 import os
@@ -33,11 +34,14 @@ from vispark.data.storage import systems
 from vispark.data.storage.locality import FileRange, blocks_of, is_placed
 from vispark.data.storage.opening import located
 from vispark.errors import PlanError
+from vispark.migrate.errors import EventLogError
+from vispark.migrate.eventlog import read_log
 
 pytest.importorskip("hdfs_native")
 pa = pytest.importorskip("pyarrow")
 csv, orc, parquet = (pytest.importorskip(f"pyarrow.{name}") for name in ("csv", "orc", "parquet"))
 
+EVENT_LOGS = Path(__file__).parents[1] / "unit/event_logs"
 READERS = {"parquet": read_parquet, "orc": read_orc, "csv": read_csv}
 WRITERS = {"parquet": parquet.write_table, "orc": orc.write_table, "csv": csv.write_csv}
 
@@ -60,6 +64,18 @@ def sc(hdfs: Hdfs, standalone: Topology) -> Iterator[SparkContext]:
     with standalone.context({"spark.vispark.device": "host"}) as context:
         warm_up(context)
         yield context
+
+
+def test_an_event_log_in_hdfs(hdfs: Hdfs):
+    log, folder = EVENT_LOGS / "kmeans-4.jsonl", f"{hdfs.url}/logs/eventlog_v2_a"
+    system, inside = systems.opened(folder)
+    system.makedirs(inside, exist_ok=True)
+    for name, data in {"appstatus_a": b"", "events_1_a.gz": gzip.compress(log.read_bytes())}.items():
+        with system.open(f"{inside}/{name}", "wb") as file:
+            file.write(data)
+    assert read_log(folder) == read_log(f"{folder}/events_1_a.gz") == read_log(str(log))
+    with pytest.raises(EventLogError, match="cannot be read"):
+        read_log(f"{hdfs.url}/logs/nothing")
 
 
 @pytest.fixture(scope="module")

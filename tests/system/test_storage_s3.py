@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,6 +19,8 @@ from vispark.data.grid import files, npy
 from vispark.data.storage import systems
 from vispark.data.storage.opening import located
 from vispark.errors import PlanError
+from vispark.migrate.errors import EventLogError
+from vispark.migrate.eventlog import read_log
 from vispark.runtime.driver.spark_errors import SPARK_JOB_FAILED
 
 obstore = pytest.importorskip("obstore")
@@ -24,6 +28,7 @@ stores = pytest.importorskip("obstore.store")
 asyn = pytest.importorskip("fsspec.asyn")
 needed("moto")
 
+EVENT_LOGS = Path(__file__).parents[1] / "unit/event_logs"
 ARRAY = np.random.default_rng(1).random((24, 20, 600)).astype("f4")
 
 
@@ -45,6 +50,21 @@ def sc(s3: ObjectStore, local: Topology) -> Iterator[SparkContext]:
     """A context whose tasks find S3 too."""
     with local.context({f"spark.executorEnv.{name}": value for name, value in s3.environment.items()}) as context:
         yield context
+
+
+@pytest.mark.parametrize("scheme", ["s3", "s3a"])
+def test_an_event_log_in_s3(s3: ObjectStore, scheme: str):
+    log = (EVENT_LOGS / "kmeans-4.jsonl").read_bytes()
+    store = stores.S3Store("bucket", endpoint=s3.endpoint, client_options={"allow_http": True})
+    folder = f"logs-{scheme}/eventlog_v2_a"
+    half = log.index(b"\n", len(log) // 2) + 1
+    for name, data in (("appstatus_a", b""), ("events_1_a", log[:half]), ("events_2_a.gz", gzip.compress(log[half:]))):
+        obstore.put(store, f"{folder}/{name}", data)
+    assert read_log(f"{scheme}://bucket/{folder}") == read_log(str(EVENT_LOGS / "kmeans-4.jsonl"))
+    assert read_log(f"{scheme}://bucket/{folder}/events_1_a").is_complete is False
+    for missing in ("bucket/nothing", "no-such-bucket/a"):
+        with pytest.raises(EventLogError, match=f"{scheme}://{missing} cannot be read"):
+            read_log(f"{scheme}://{missing}")
 
 
 @pytest.mark.parametrize("splits", [(5, 1, 1), (2, 1, 2), (1, 1, 2)], ids=str)

@@ -8,8 +8,9 @@ import itertools
 import json
 import pickle
 import random
+import re
 import tracemalloc
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pyspark
@@ -228,6 +229,16 @@ def test_with_the_source_every_operation_of_the_loop_is_there(tmp_path: Path):
 def test_without_the_source_nothing_is_known_of_the_operations():
     ended = CliRunner().invoke(main, ["qualify", str(LOGS / "kmeans-3.5.jsonl")])
     assert ended.exit_code == UNKNOWN and "--source DIR" in ended.output
+
+
+@pytest.mark.parametrize(("change", "said"), [
+    (lambda log: re.sub(rb".*(Stage|JobEnd).*\n", b"", log), "the log has no job"),
+    (lambda log: log.replace(b"JobSucceeded", b"JobFailed"), "4 of 4 jobs failed")])
+def test_of_a_run_without_a_job_that_ended_nothing_is_known(change: Callable[[bytes], bytes], said: str,
+                                                            tmp_path: Path):
+    (tmp_path / "log").write_bytes(change(_log("4")))
+    ended = CliRunner().invoke(main, ["qualify", str(tmp_path / "log"), "--source", str(EXAMPLES)])
+    assert ended.exit_code == UNKNOWN and said in ended.output and "gains nothing" not in ended.output
 
 
 def test_passes_that_double_are_warned_of(tmp_path: Path):

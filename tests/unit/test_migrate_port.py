@@ -92,6 +92,20 @@ def test_few_records_become_a_list_of_the_driver():
     assert 'n = [s[1] / 2 for s in data.vmap(lambda p: (0, p)).reduceByKey(lambda a, b: a + b).collect()]' in text
 
 
+@pytest.mark.parametrize(("behind", "left", "right"), [
+    ("map(lambda s: s[1] / 2).collect()", "[s[1] / 2 for s in ", ".collect()]"),
+    ("map(half).collect()", "[half(each) for each in ", ".collect()]"),
+    ("mapValues(lambda s: s / 2).collect()", "[(key, s / 2) for key, s in ", ".collect()]"),
+    ("mapValues(lambda s: s / key).collectAsMap()", "dict([(number, s / key) for number, s in ", ".collect()])"),
+    ("mapValues(half).collectAsMap()", "dict([(key, half(value)) for key, value in ", ".collect()])"),
+    ("mapValues(lambda s, t=2: s / t).collect()", "", ".mapValues(lambda s, t=2: s / t).collect()"),
+])
+def test_what_the_driver_does_with_few_records(behind: str, left: str, right: str):
+    chain = "data.map(lambda p: (0, p)).reduceByKey(lambda a, b: a + b)"
+    text = f"data = sc.parallelize(a).cache()\nwhile t:\n    n = {chain}.{behind}\n"
+    assert _changed(text)[-1] == f"n = {left}{chain.replace('map', 'vmap')}{right}"
+
+
 @pytest.mark.parametrize(("call", "wanted"), [
     ("filter(lambda x: x > i).count()", "vmap(lambda x: 1 if x > i else 0).sum()"),
     ("filter(lambda x: (x > i)).count( )", "vmap(lambda x: (1 if x > i else 0)).sum( )"),
@@ -191,6 +205,16 @@ def test_keys_that_no_name_bounds_are_not_promised():
     found = port(SourceProgram("job.py", text), _captured(text, [np.zeros(2)], (
         "reduceByKey", {"keys": [0, 2], "num_keys": ["K"]})))
     assert "numKeys" not in found.text and "data.vmap" in found.text
+
+
+@pytest.mark.parametrize(("body", "promised"), [
+    ("return near(p, V), p", True), ("V = [1]\n    return near(p, V), p", False), ("return near(p, W), p", False)])
+def test_keys_are_promised_by_a_name_that_a_named_function_finds_around_it(body: str, promised: bool):
+    text = (f"def step(p):\n    {body}\ndata = sc.parallelize(a).cache()\nfor i in b:\n"
+            "    data.map(step).reduceByKey(lambda a, b: a + b).collect()\n")
+    found = port(SourceProgram("job.py", text), _captured(text, [np.zeros(2)], (
+        "reduceByKey", {"keys": [0, 2], "num_keys": ["len(V)"], "reason": "add"})))
+    assert ("numKeys=len(V)" in found.text) is promised
 
 
 def test_records_decide_what_a_function_is_of():

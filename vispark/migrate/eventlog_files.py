@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import re
 import zlib
 from collections.abc import Iterator
@@ -10,6 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+from vispark.data.storage import objects
+from vispark.data.storage.systems import opened
+from vispark.errors import PlanError
 from vispark.migrate.errors import EventLogError
 from vispark.migrate.optional import required
 
@@ -21,6 +23,8 @@ _STATES = (".inprogress", ".compact")
 #: Codecs whose framing is the JVM's own.
 _OF_THE_JVM = (".lz4", ".lzf", ".snappy")
 _ROLLED = re.compile(r"events_(\d+)_")
+#: What file systems behind URLs raise.
+_FAILURES: tuple[type[Exception], ...] = (OSError, ValueError, RuntimeError, *objects.ERRORS)
 _ZSTD, _GZIP = b"\x28\xb5\x2f\xfd", b"\x1f\x8b"
 
 
@@ -81,13 +85,19 @@ def _files(path: str) -> Iterator[tuple[str, IO[bytes]]]:
 
 
 def _of_url(path: str) -> Iterator[tuple[str, IO[bytes]]]:
-    fsspec = required("fsspec", "files", "reading an event log by its URL")
     try:
-        system, inner = fsspec.core.url_to_fs(path)
-        names = [each.rpartition("/")[2] for each in system.ls(inner, detail=False)] if system.isdir(inner) else []
-        for each in [f"{inner.rstrip('/')}/{name}" for name in rolled(names, path)] if system.isdir(inner) else [inner]:
+        system, inner = opened(path)
+        # One that is not there is asked about before it is opened: obstore's files, half made, fail at their end.
+        if system.info(inner)["type"] == "directory":
+            names = [each.rpartition("/")[2] for each in system.ls(inner, detail=False)]
+            found = [f"{inner.rstrip('/')}/{name}" for name in rolled(names, path)]
+        else:
+            found = [inner]
+        for each in found:
             yield each, system.open(each, "rb")
-    except (OSError, ValueError, ImportError) as error:
+    except PlanError as error:
+        raise EventLogError(f"{path} cannot be read: {error.message}") from error
+    except _FAILURES as error:
         raise EventLogError(f"{path} cannot be read: {error}") from error
 
 
@@ -154,13 +164,12 @@ def _decompressed(name: str, file: IO[bytes]) -> tuple[Any, tuple[type[BaseExcep
         if plain.endswith(suffix):
             raise EventLogError(f"{name} is compressed by {suffix[1:]}, in a form that only the JVM reads: run with "
                                 "spark.eventLog.compression.codec=zstd, or spark.eventLog.compress=false")
-    buffered: Any = io.BufferedReader(file) if isinstance(file, io.RawIOBase) else file
-    begin = buffered.read(4)
-    buffered.seek(0)
+    begin = file.read(4)
+    file.seek(0)
     if begin.startswith(_ZSTD):
         zstandard = required("zstandard", "migrate", "reading an event log that zstd compressed")
-        stream = zstandard.ZstdDecompressor().stream_reader(buffered, read_across_frames=True)
+        stream = zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True)
         return stream, (zstandard.ZstdError, OSError)
     if begin.startswith(_GZIP):
-        return _Gunzip(buffered), (EOFError, OSError, zlib.error)
-    return buffered, (OSError,)
+        return _Gunzip(file), (EOFError, OSError, zlib.error)
+    return file, (OSError,)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import statistics
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -35,7 +36,7 @@ def qualify_capture(capture: RunCapture, target: PredictionTarget | None = None)
     for program in programs_of(capture, notes):
         recorded = recorded_calls(program, capture)
         for loop, calls in program.loops().items():
-            rules = LoopRules(program, loop, calls, asking_recorded(recorded), True, dict(_details(recorded)),
+            rules = LoopRules(program, loop, calls, asking_recorded(recorded), True, dict(_details(program, recorded)),
                               asking_rows(program, recorded, capture), asking_reading(recorded))
             timed = _timed(rules.advice(), [recorded[call] for call in calls if call in recorded])
             found = predicted_loop(timed, rules.verdicts, recorded, capture, target) if target else []
@@ -120,13 +121,33 @@ def asking_reading(recorded: dict[RddCall, CapturedCall]) -> Callable[[RddCall],
     return lambda call: recorded[call].reads if call in recorded else "it did not run"
 
 
-def _details(recorded: dict[RddCall, CapturedCall]) -> Iterator[tuple[RddCall, str]]:
+def promised_keys(program: SourceProgram, call: RddCall, found: CapturedCall) -> str:
+    """Return what a port gives a fold by key as ``numKeys=``: a name above all keys that the function before it uses.
+
+    Empty where there is none.
+    """
+    before = program.before(call)
+    used = {each.id for node in (before.node.args if before else []) for each in ast.walk(node)
+            if isinstance(each, ast.Name)}
+    used |= {name for each in used if each in program.functions for name in _free_names(program.functions[each])}
+    return next((name for name in found.num_keys if name.removeprefix("len(").removesuffix(")") in used), "")
+
+
+def _free_names(function: ast.FunctionDef) -> set[str]:
+    """Return the names that a function finds around it."""
+    names = [each for each in ast.walk(function) if isinstance(each, ast.Name)]
+    bound = {each.arg for each in ast.walk(function) if isinstance(each, ast.arg)}
+    return {each.id for each in names if isinstance(each.ctx, ast.Load)} - bound - {
+        each.id for each in names if not isinstance(each.ctx, ast.Load)}
+
+
+def _details(program: SourceProgram, recorded: dict[RddCall, CapturedCall]) -> Iterator[tuple[RddCall, str]]:
     for call, found in recorded.items():
         if found.records:
             yield call, found.records
         elif found.keys:
-            promise = f"numKeys={found.num_keys[0]}; " if found.num_keys else ""
-            yield call, f"{promise}keys {found.keys[0]} .. {found.keys[1]} seen"
+            name = promised_keys(program, call, found)
+            yield call, f"{f'numKeys={name}; ' if name else ''}keys {found.keys[0]} .. {found.keys[1]} seen"
         elif found.keys == []:
             yield call, "its keys are no integers from 0 on: numKeys= cannot be given"
 

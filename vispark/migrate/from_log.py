@@ -45,17 +45,20 @@ def qualify_log(path: str, source: Path | None = None, imports: bool = True) -> 
     if not is_tried(application.version):
         notes.append(f"Spark {application.version} wrote the log; those of 3.5 and 4 were tried, and others may have "
                      "their events in other forms")
+    ended = [job for job in application.jobs.values() if not job.failed]
     if not application.jobs:
         notes.append("the log has no job")
-    elif not loops:
+    elif ended and not loops:
         notes.append("no jobs come again: what runs once gains nothing")
     if any(each.kind == "repeats" for each in loops):
         notes.append("what stands at these lines is not known without the source: --source DIR")
-    known = bool(sources.programs) and (application.is_complete or bool(loops))
+    # Of a run without a job that ended, nothing is known.
+    known = bool(loops and sources.programs) or (application.is_complete and bool(ended) and (
+        bool(sources.programs) or not loops))
     evidence = "log and source" if sources.programs else "log"
     name = f"{application.name or PurePosixPath(path).name} ({application.number or 'no number'})"
     return Qualification(evidence, name, tuple(loops), tuple(notes), application.seconds,
-                         known or (application.is_complete and not loops), {"application": _document(application)})
+                         known, {"application": _document(application)})
 
 
 def is_tried(version: str) -> bool:

@@ -13,7 +13,13 @@ from vispark.migrate.advice import ON_DEVICE, Advice
 from vispark.migrate.capture import CapturedCall, RunCapture
 from vispark.migrate.class_members import is_place
 from vispark.migrate.edits import Edit, SourceBytes, unified
-from vispark.migrate.from_capture import asking_reading, asking_recorded, asking_rows, recorded_calls
+from vispark.migrate.from_capture import (
+    asking_reading,
+    asking_recorded,
+    asking_rows,
+    promised_keys,
+    recorded_calls,
+)
 from vispark.migrate.from_source import asking
 from vispark.migrate.functions import FunctionMaker
 from vispark.migrate.pairs import LISTS, PAIR, ConvertedRecords, function_edits, list_edits, map_edits, other_uses
@@ -428,37 +434,47 @@ class _Porter:
         found = self.recorded.get(call)
         if found is None or not found.keys or any(each.arg == "numKeys" for each in call.node.keywords):
             return
-        before = self.program.before(call)
-        used = {each.id for node in (before.node.args if before else []) for each in ast.walk(node)
-                if isinstance(each, ast.Name)}
-        names = [name for name in found.num_keys if name.removeprefix("len(").removesuffix(")") in used]
-        if names:
-            yield self._argument(call, f"numKeys={names[0]}")
+        if promise := promised_keys(self.program, call, found):
+            yield self._argument(call, f"numKeys={promise}")
 
     def _driver(self, call: RddCall) -> Iterator[Edit]:
-        """Yield the edits of ``R.map(g).collect()`` into a list; none where something else comes behind the map."""
+        """Yield the edits of ``R.map(g).collect()`` into a list, and of ``collectAsMap`` into a dict; none where
+        something else comes behind the map.
+        """
         above = self.program.parent(call.node)
-        collect = self.program.parent(above) if isinstance(above, ast.Attribute) and above.attr == "collect" else None
-        if not isinstance(collect, ast.Call) or collect.args or call.method != "map" or len(call.node.args) != 1:
+        action = self.program.parent(above) if isinstance(above, ast.Attribute) else None
+        if not isinstance(above, ast.Attribute) or above.attr not in ("collect", "collectAsMap") \
+                or not isinstance(action, ast.Call) or action.args or len(call.node.args) != 1 or call.node.keywords:
             return
-        function, on = call.node.args[0], call.attribute.value
-        tail = self.text.between(self.text.end(on), self.text.end(collect))
-        if "#" in tail:
+        on = call.attribute.value
+        made = self._item_and_result(call)
+        if made is None or "#" in self.text.between(self.text.end(on), self.text.end(action)):
             return
-        if isinstance(function, ast.Lambda) and len(function.args.args) == 1 and not (
-                function.args.posonlyargs or function.args.kwonlyargs or function.args.vararg or function.args.kwarg
-                or function.args.defaults):
+        item, result = made
+        left, right = ("dict([", "])") if above.attr == "collectAsMap" else ("[", "]")
+        start = self.text.start(action)
+        yield Edit(start, start, f"{left}{result} for {item} in ")
+        yield Edit(self.text.end(on), self.text.end(action), f".collect(){right}")
+
+    def _item_and_result(self, call: RddCall) -> tuple[str, str] | None:
+        """Return what a comprehension has in place of a map's or mapValues' function; None where it has nothing."""
+        function, names = call.node.args[0], {each.id for each in ast.walk(call.node.args[0])
+                                              if isinstance(each, ast.Name)}
+        if isinstance(function, ast.Lambda) and [ast.unparse(function.args)] == [
+                each.arg for each in function.args.args]:
             item = function.args.args[0].arg
             result = self.text.between(self.text.start(function.body), self.text.end(function.body))
             if isinstance(function.body, ast.Tuple) and not result.startswith("("):
                 result = f"({result})"
         elif isinstance(function, ast.Name):
-            item, result = "each", f"{function.id}(each)"
+            item = "value" if call.method == "mapValues" else "each"
+            result = f"{function.id}({item})"
         else:
-            return
-        start = self.text.start(collect)
-        yield Edit(start, start, f"[{result} for {item} in ")
-        yield Edit(self.text.end(on), self.text.end(collect), ".collect()]")
+            return None
+        if call.method != "mapValues":
+            return (item, result) if call.method == "map" else None
+        key = next(each for each in ("key", "number", "_key") if each not in names | {item})
+        return f"{key}, {item}", f"({key}, {result})"
 
     def _stop(self, call: RddCall, why: str) -> _NotPorted:
         """Return the error that says why an operation's loop is not ported."""

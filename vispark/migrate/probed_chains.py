@@ -15,7 +15,7 @@ from pyspark import SparkContext
 from vispark.errors import VisparkError
 from vispark.migrate.capture import CapturedCall, RunCapture
 from vispark.migrate.clocks import pass_clock
-from vispark.migrate.from_capture import asking_rows, programs_of, recorded_calls
+from vispark.migrate.from_capture import asking_rows, programs_of, promised_keys, recorded_calls
 from vispark.migrate.functions import FOLDS
 from vispark.migrate.live_rows import live_row_function
 from vispark.migrate.predict import ProbedRate
@@ -38,12 +38,15 @@ class ProbedCall:
     ----------
     row : FunctionOfRow, optional
         Of a ``map`` of blocks, which its port has as one of rows.
+    is_bounded : bool
+        Whether its port gives it ``numKeys=``.
     """
 
     call: CapturedCall
     arguments: tuple[Any, ...]
     named: Mapping[str, Any]
     row: FunctionOfRow | None = None
+    is_bounded: bool = False
 
     @property
     def is_ported(self) -> bool:
@@ -61,7 +64,7 @@ class ProbedCall:
             return vrdd.vmap(*self.arguments, **named, of=self.call.of or None)
         if method == "mapValues":
             return vrdd.vmap(*self.arguments, **named, of="value")
-        if method in _BY_KEY and self.call.keys:
+        if self.is_bounded and self.call.keys:
             named["numKeys"] = self.call.keys[1] + 1
         return getattr(vrdd, method)(*self.arguments, **named)
 
@@ -90,6 +93,8 @@ def probe_recording(context: SparkContext, capture: RunCapture, calls: Mapping[i
     began, first = time.perf_counter(), 0.0
     with_rows = {**calls, **{number: replace(calls[number], row=row) for number, row in _rows(capture).items()
                              if number in calls}}
+    with_rows |= {number: replace(with_rows[number], is_bounded=True) for number in _bounded(capture)
+                  if number in calls}
     for action in sorted(capture.calls, key=lambda call: -len(call.starts)):
         chain, held = chain_of(action.number, with_rows, samples) if action.starts else ([], None)
         if held is None:
@@ -113,6 +118,12 @@ def _rows(capture: RunCapture) -> dict[int, FunctionOfRow]:
             if one.method == "map" and not one.is_read and isinstance(row := ask(call), FunctionOfRow):
                 found[one.number] = row
     return found
+
+
+def _bounded(capture: RunCapture) -> set[int]:
+    """Return the numbers of the folds by key that a port gives ``numKeys=``."""
+    return {found.number for program in programs_of(capture) for call, found in recorded_calls(program, capture).items()
+            if found.method in _BY_KEY and promised_keys(program, call, found)}
 
 
 def chain_of(number: int, calls: Mapping[int, ProbedCall],

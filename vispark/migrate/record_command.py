@@ -44,6 +44,9 @@ def command(ctx: click.Context, script: Path, arguments: tuple[str, ...], out: P
         finally:
             # What a program did until it failed is worth having, too.
             recorder.capture.write(folder)
+            if recorder.capture.failed:
+                click.echo(f"{len(recorder.capture.calls)} operations of {script.name} until then are in {folder}",
+                           err=True)
     capture = recorder.capture
     document = {"capture": str(folder), "seconds": capture.seconds, "operations": len(capture.calls),
                 "failed": capture.failed}
