@@ -122,9 +122,8 @@ def asking_reading(recorded: dict[RddCall, CapturedCall]) -> Callable[[RddCall],
 
 
 def promised_keys(program: SourceProgram, call: RddCall, found: CapturedCall) -> str:
-    """Return what a port gives a fold by key as ``numKeys=``: a name above all keys that the function before it uses.
-
-    Empty where there is none.
+    """Return the name that a port promises a fold by key as ``numKeys=``: one above all keys that the function before
+    it uses. Empty where there is none.
     """
     before = program.before(call)
     used = {each.id for node in (before.node.args if before else []) for each in ast.walk(node)

@@ -457,7 +457,7 @@ class _Porter:
         yield Edit(self.text.end(on), self.text.end(action), f".collect(){right}")
 
     def _item_and_result(self, call: RddCall) -> tuple[str, str] | None:
-        """Return what a comprehension has in place of a map's or mapValues' function; None where it has nothing."""
+        """Return the item and the result of a comprehension in place of a map or mapValues; None where it has none."""
         function, names = call.node.args[0], {each.id for each in ast.walk(call.node.args[0])
                                               if isinstance(each, ast.Name)}
         if isinstance(function, ast.Lambda) and [ast.unparse(function.args)] == [
