@@ -1,10 +1,11 @@
 """A logistic regression on many rows of a DataFrame: seconds of the load, and milliseconds of an iteration.
 
-``python -m benchmarks.large_fit DEVICE ROWS [FEATURES [CACHED]]``: Spark makes ROWS x FEATURES random numbers, and
-caches them first where CACHED is yes. They are loaded as a fit loads them; a hundredth of as many go through ``df.rdd``
-for comparison. A fit of few and one of more iterations are timed on what is loaded; their difference is that of the
-iterations, of which the histories of the objective tell how many there were. Behind them are evaluations alone of the
-records of float64, which fits have, and of float32: from the driver, and what of it kernels take.
+``python -m benchmarks.large_fit DEVICE ROWS [FEATURES [CACHED [HELD]]]``: Spark makes ROWS x FEATURES random numbers,
+and caches them first where CACHED is yes. Fits hold them in float64, or in what HELD says. They are loaded as a fit
+loads them; a hundredth of as many go through ``df.rdd`` for comparison. A fit of few and one of more iterations are
+timed on what is loaded; their difference is that of the iterations, of which the histories of the objective tell how
+many there were. Behind them are evaluations alone of the records that fits have and, where those are of float64, of
+float32: from the driver, and what of it kernels take.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ def made(spark: SparkSession, rows: int, features: int, cores: int) -> DataFrame
 
 def load(df: DataFrame, rows: int, features: int) -> Any:
     """Return the records that a fit loads, with the time of their load printed."""
-    points = loads.load(df, {"x": loads.plain("features"), "y": loads.number("label"), "w": loads.one()})
+    fields = {"x": loads.plain("features"), "y": loads.number("label"), "w": loads.one()}
+    points = loads.load(df, fields, can_round=True)
     taken, _ = seconds(points.count)
     print(f"load {taken:.2f} s: {rows / taken / 1e6:.3f} M rows/s, {rows * (features + 1) * 8 / taken / 1e9:.2f} GB/s",
           flush=True)
@@ -81,17 +83,22 @@ def fits(df: DataFrame) -> None:
           f"{(more - few) / max(iterations, 1) * 1e3:.3f} ms an iteration, {iterations} of them", flush=True)
 
 
-def evaluation(points: Any, dtype: str, rows: int, features: int) -> None:
+def evaluation(points: Any, name: str, rows: int, features: int) -> None:
     """Print the milliseconds of an evaluation, those of its kernels, and bytes a second."""
-    one = np.linspace(-0.1, 0.1, features).astype(dtype), np.dtype(dtype).type(0.1)
+    dtype = np.dtype(name.rpartition(" ")[2])
+    # What is held in float32 is computed with in float64.
+    one = np.linspace(-0.1, 0.1, features), np.float64(0.1)
+    if name == "float32":
+        one = one[0].astype(dtype), dtype.type(0.1)
 
     def evaluate() -> Any:
         return totals(points, logistic, *one)
 
     shortest = min(seconds(evaluate)[0] for _ in range(15))
     kernels = min(map(float, (in_kernels(evaluate)() for _ in range(5))))
-    nbytes = rows * (features + 2) * np.dtype(dtype).itemsize
-    print(f"{dtype}: an evaluation {shortest * 1e3:.3f} ms, {nbytes / shortest / 1e12:.3f} TB/s; its kernels "
+    wide = dtype if name == "float32" else np.dtype(float)
+    nbytes = rows * (features * dtype.itemsize + 2 * wide.itemsize)
+    print(f"{name}: an evaluation {shortest * 1e3:.3f} ms, {nbytes / shortest / 1e12:.3f} TB/s; its kernels "
           f"{kernels * 1e3:.3f} ms, {nbytes / kernels / 1e12:.3f} TB/s", flush=True)
 
 
@@ -105,9 +112,10 @@ def narrowed(x: Any, y: Any, w: Any) -> Any:
 @click.argument("rows", type=int)
 @click.argument("features", type=int, default=40)
 @click.argument("cached", type=bool, default=False)
-def main(device: str, rows: int, features: int, cached: bool) -> None:
+@click.argument("held", default="float64")
+def main(device: str, rows: int, features: int, cached: bool, held: str) -> None:
     cores = len(os.sched_getaffinity(0))
-    with environment(), context(device, cores) as sc:
+    with environment(), context(device, cores, {"spark.vispark.features": held}) as sc:
         df = made(SparkSession(sc), rows, features, cores)
         if cached:
             df = df.cache()
@@ -117,8 +125,9 @@ def main(device: str, rows: int, features: int, cached: bool) -> None:
         through_rdd(made(SparkSession(sc), few, features, cores), few)
         points = load(df, rows, features)
         fits(df)
-        evaluation(points, "float64", rows, features)
-        evaluation(points.vmap(narrowed).cache("GPU"), "float32", rows, features)
+        evaluation(points, f"held in {held}", rows, features)
+        if held == "float64":
+            evaluation(points.vmap(narrowed).cache("GPU"), "float32", rows, features)
 
 
 if __name__ == "__main__":
