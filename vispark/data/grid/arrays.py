@@ -79,7 +79,7 @@ def fields_of(file: FileFacts, files: FilesOf, name: str, *,
 
 
 def one_array(file: FileFacts, name: str) -> FileFacts:
-    """Return what a file has of one array: as a file of it alone, with the grid that it was saved from.
+    """Narrow a file to one of its arrays: a file of it alone, with the grid that it was saved from.
 
     Raises
     ------
