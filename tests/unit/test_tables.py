@@ -135,6 +135,33 @@ def test_what_filters_keep_is_read_while_it_is_written(tmp_path: Path, name: str
                                   np.float32(np.stack([-kept, kept], axis=1)))
 
 
+@pytest.mark.parametrize("name", ["orc", "parquet"])
+def test_statistics_leave_out_no_row_that_a_filter_keeps(tmp_path: Path, name: str):
+    """Neither where there are nulls or NaN, of which statistics do not tell."""
+    pa, module = pytest.importorskip("pyarrow"), pytest.importorskip(f"pyarrow.{name}")
+    form = OrcFormat() if name == "orc" else ParquetFormat()
+    path, rows, x = str(tmp_path / "points"), 30_000, np.arange(30_000.0) // 10_000
+    x[25_000] = np.nan
+    table = pa.table({"x": pa.array(x, mask=np.arange(rows) < 100), "k": np.arange(rows), "s": ["a"] * rows,
+                      "f": np.float32(x)})
+    module.write_table(table, path, **({"stripe_size": 1 << 14} if name == "orc" else {"row_group_size": 5000}))
+    x, k, f = (pa.compute.field(each) for each in "xkf")
+    selection = select(form.footer(path, None, None).schema, ["k"], None, "error", "the file")
+    parts = form.footer(path, selection, None).parts
+    assert len(parts) > 2
+    fewer = [x > 1.5, k < 100, x.is_null(), ~(f < 3) & (k > 20_000), (x > 1) | (k < 5)]
+    all_of_parquet = [~(x <= 2), x != 0]         # as any row group may have NaN; stripes say whether they have
+    for condition in [*fewer, *all_of_parquet, x.is_nan(), k * 2 > 59_000, pa.compute.field("s") == "a"]:
+        found = form.footer(path, selection, condition).parts
+        for slices in ([FileSlice(path, part) for part in found],
+                       [FileSlice(path, part, index, 2) for part in found for index in range(2)]):
+            read = [number for _, batch in form.batches(slices, selection, condition)
+                    for number in batch.column(0).to_pylist()]
+            assert read == table.filter(condition).column("k").to_pylist(), condition
+        if any(condition is each for each in fewer + all_of_parquet * (name == "orc")):
+            assert len(found) < len(parts), condition
+
+
 @pytest.mark.parametrize("codec", ["uncompressed", "zlib", "snappy", "zstd", "lz4"])
 def test_stripes_are_those_that_arrow_reads(tmp_path: Path, codec: str):
     pa, orc = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.orc")

@@ -416,6 +416,25 @@ def columns_of(path: str, schema: Any) -> tuple[tuple[str, ColumnType], ...]:
     return (*((field.name, of_arrow(field.type)) for field in schema), *given)
 
 
+def possible(schema: Any, statements: Sequence[Any], filter: Any) -> list[int]:
+    """Return the numbers of the statements with which it agrees that a filter keeps a row.
+
+    Parameters
+    ----------
+    schema : pyarrow.Schema
+        The columns.
+    statements : sequence of Expression
+        What is true of all rows of some part.
+    filter : Expression
+        The filter.
+    """
+    # Files of these names are neither there nor looked for: Arrow says which it would open.
+    found = pa.dataset.FileSystemDataset.from_paths(
+        [str(number) for number in range(len(statements))], schema=schema, format=pa.dataset.ParquetFileFormat(),
+        filesystem=pa.fs.LocalFileSystem(), partitions=list(statements))
+    return [int(fragment.path) for fragment in found.get_fragments(filter)]
+
+
 def names_to_read(names: Sequence[str], selection: Selection | None, filter: Any) -> list[str]:
     """Return the columns of a file that a selection needs, if one is given, and those that a filter may name."""
     # An expression does not say what it names, but its text has that, and perhaps others by chance.

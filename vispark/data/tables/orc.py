@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,6 +14,7 @@ from pyspark import RDD, SparkContext
 from vispark._utils.boundary import brief
 from vispark.data.tables import files
 from vispark.data.tables.arrow import pa, require
+from vispark.data.tables.directories import values_of
 from vispark.data.tables.files import FileFooter, FileFormat, FilePart, FileSlice
 from vispark.data.tables.orc_stripes import Stripe, stripes
 from vispark.data.tables.selection import Columns, Selection
@@ -23,8 +26,8 @@ def read_orc(sc: SparkContext, path: str | os.PathLike[str], columns: Columns | 
              blocks: bool = False, ragged: bool = False) -> RDD[Any]:
     """Read ORC files, one record a row, by stripes.
 
-    Everything is as in :func:`read_parquet`, but that no stripe is left out by statistics, that each is decoded as a
-    whole, and that the size of a partition is that of the files' bytes.
+    Everything is as in :func:`read_parquet`, but that stripes are left out by statistics of columns of numbers alone,
+    that each is decoded as a whole, and that the size of a partition is that of the files' bytes.
 
     Parameters
     ----------
@@ -68,9 +71,11 @@ class OrcFormat(FileFormat):
             if selection is None or not file.nrows:
                 return FileFooter(path, schema, ())
             share = len(selection.columns) / max(1, sum(len(list(kind.leaves(name))) for name, kind in schema))
+            found = stripes(source, file) or _equal_stripes(file)
+            chosen = range(len(found)) if filter is None else _possible(path, file, found, filter)
             return FileFooter(path, schema, tuple(
-                FilePart(number, each.rows, int(share * (each.stop - each.start)), each.start, each.stop)
-                for number, each in enumerate(stripes(source, file) or _equal_stripes(file))))
+                FilePart(number, found[number].rows, int(share * (found[number].stop - found[number].start)),
+                         found[number].start, found[number].stop) for number in chosen))
 
     def batches(self, slices: Sequence[FileSlice], selection: Selection,
                 filter: Any) -> Iterator[tuple[FileSlice, Any]]:
@@ -91,6 +96,28 @@ class OrcFormat(FileFormat):
             for each in slices:
                 for mask in files.mask_of(path, _stripe(file, each, names), filter):
                     yield each, mask
+
+
+def _possible(path: str, file: Any, found: Sequence[Stripe], filter: Any) -> list[int]:
+    """Return the stripes of which statistics do not say that the filter keeps none of their rows."""
+    given = {name: pa.scalar(value) for name, value in values_of(path).items() if name not in file.schema.names}
+    schema = pa.schema([*file.schema, *((name, value.type) for name, value in given.items())])
+    if len(set(schema.names)) < len(schema.names):
+        return list(range(len(found)))
+    known = [pa.compute.field(name) == value for name, value in given.items()]
+    return files.possible(schema, [
+        functools.reduce(operator.and_, [*known, *_statements(file.schema, each)], pa.compute.scalar(True))
+        for each in found], filter)
+
+
+def _statements(schema: Any, stripe: Stripe) -> Iterator[Any]:
+    """Yield expressions that are true of all rows of a stripe."""
+    for field, known in zip(schema, stripe.ranges, strict=False):
+        if known is not None and (pa.types.is_integer(field.type) or pa.types.is_floating(field.type)):
+            column, least, greatest = pa.compute.field(field.name), *(
+                pa.scalar(value, field.type) for value in (known.least, known.greatest))
+            for side in (column == least,) if least == greatest else (column >= least, column <= greatest):
+                yield side | column.is_null() if known.has_nulls else side
 
 
 def _stripe(file: Any, each: FileSlice, names: list[str]) -> Any:

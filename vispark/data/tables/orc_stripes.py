@@ -1,11 +1,13 @@
-"""Stripes of ORC files: their rows and their bytes, which Arrow reads and does not tell.
+"""Stripes of ORC files: their rows, bytes and statistics, which Arrow reads and does not tell.
 
-The footer at a file's end is a message of Protocol Buffers; `ORC's specification
+The footer at a file's end, and the statistics before it, are messages of Protocol Buffers; `ORC's specification
 <https://orc.apache.org/specification/ORCv1/>`_ has its fields.
 """
 
 from __future__ import annotations
 
+import math
+import struct
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -17,17 +19,38 @@ from vispark.data.tables.arrow import pa
 _STRIPES = 3
 _OFFSET, _INDEX, _DATA, _FOOTER, _ROWS = 1, 2, 3, 4, 5
 
+#: Numbers of the footer's field of types, of which the first is the file's, and of a type's field of those in it.
+_TYPES, _INSIDE = 4, 2
+
+#: Numbers of the fields of the postscript, of what is before the footer, and in that of a stripe's columns: the length
+#: of what is before the footer; stripes; their columns; statistics of integers and floats, and whether there are nulls;
+#: the least number, the greatest, the sum.
+_METADATA_LENGTH = 5
+_OF_STRIPES = _OF_COLUMNS = 1
+_INTEGERS, _FLOATS, _HAS_NULLS = 2, 3, 10
+_LEAST, _GREATEST, _SUM = 1, 2, 3
+
 #: Bytes before each chunk of a compressed footer: its length, and whether it is as it was.
 _HEAD = 3
 
 
 @dataclass(frozen=True)
+class ColumnRange:
+    """Range of a column's numbers, which has no NaN; whether it has nulls beside them."""
+
+    least: float
+    greatest: float
+    has_nulls: bool
+
+
+@dataclass(frozen=True)
 class Stripe:
-    """Stripe of a file: its rows, and where it lies."""
+    """Stripe of a file: its rows, where it lies, and the ranges of the file's columns, None where one is not known."""
 
     rows: int
     start: int
     stop: int
+    ranges: tuple[ColumnRange | None, ...] = ()
 
 
 def stripes(source: Any, file: Any) -> list[Stripe] | None:
@@ -41,18 +64,52 @@ def stripes(source: Any, file: Any) -> list[Stripe] | None:
         The same, opened.
     """
     end = file.file_length - 1 - file.file_postscript_length
-    source.seek(end - file.file_footer_length)
+    source.seek(end)
+    before = dict(_fields(source.read(file.file_postscript_length))).get(_METADATA_LENGTH, 0)
+    source.seek(end - file.file_footer_length - before)
+    metadata = _decompressed(source.read(before), file.compression)
     footer = _decompressed(source.read(file.file_footer_length), file.compression)
-    if footer is None:
+    if footer is None or metadata is None:
         return None
-    found = []
+    found: list[Stripe] = []
+    ranges = _ranges(footer, metadata)
     for number, value in _fields(footer):
         if number == _STRIPES and isinstance(value, bytes):
             fields = dict(_fields(value))
             start = fields.get(_OFFSET, 0)
             found.append(Stripe(fields.get(_ROWS, 0), start,
-                                start + sum(fields.get(each, 0) for each in (_INDEX, _DATA, _FOOTER))))
+                                start + sum(fields.get(each, 0) for each in (_INDEX, _DATA, _FOOTER)),
+                                ranges[len(found)] if len(found) < len(ranges) else ()))
     return found if len(found) == file.nstripes and sum(each.rows for each in found) == file.nrows else None
+
+
+def _ranges(footer: bytes, metadata: bytes) -> list[tuple[ColumnRange | None, ...]]:
+    """Return the ranges of each stripe's columns, in the order of the file's columns."""
+    root = next((value for number, value in _fields(footer) if number == _TYPES), b"")
+    numbers = [each for number, value in _fields(root) if number == _INSIDE
+               for each in (_varints(value) if isinstance(value, bytes) else [value])]
+    found = []
+    for number, stripe in _fields(metadata):
+        if number == _OF_STRIPES:
+            columns = [value for number, value in _fields(stripe) if number == _OF_COLUMNS]
+            found.append(tuple(_range(columns[each]) if each < len(columns) else None for each in numbers))
+    return found
+
+
+def _range(statistics: bytes) -> ColumnRange | None:
+    """Return the range of a column; None if it has no numbers, or NaN, of which a sum alone tells."""
+    fields = dict(_fields(statistics))
+    if _INTEGERS in fields:
+        known = {number: (value >> 1) ^ -(value & 1) for number, value in _fields(fields[_INTEGERS])}
+    elif _FLOATS in fields:
+        known = {number: struct.unpack("<d", value)[0] for number, value in _fields(fields[_FLOATS])}
+        if math.isnan(known.get(_SUM, math.nan)):
+            return None
+    else:
+        return None
+    if _LEAST not in known or _GREATEST not in known:
+        return None
+    return ColumnRange(known[_LEAST], known[_GREATEST], bool(fields.get(_HAS_NULLS, True)))
 
 
 def _decompressed(data: bytes, compression: str) -> bytes | None:
@@ -104,7 +161,16 @@ def _fields(message: bytes) -> Iterator[tuple[int, Any]]:
             yield number, message[place:place + length]
             place += length
         else:
-            place += 8 if kind == 1 else 4
+            size = 8 if kind == 1 else 4
+            yield number, message[place:place + size]
+            place += size
+
+
+def _varints(message: bytes) -> Iterator[int]:
+    place = 0
+    while place < len(message):
+        value, place = _varint(message, place)
+        yield value
 
 
 def _varint(message: bytes, place: int) -> tuple[int, int]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import itertools
+import math
 import operator
 import os
 from collections.abc import Iterator, Sequence
@@ -17,11 +19,15 @@ from vispark.data.tables.arrow import pa, require
 from vispark.data.tables.directories import values_of
 from vispark.data.tables.files import FileFooter, FileFormat, FilePart, FileSlice
 from vispark.data.tables.selection import Columns, Selection
+from vispark.data.tables.types import of_arrow
 
 #: How Arrow scans a row group: so many rows at once, in this thread alone.
 _SCAN = {"batch_size": 1 << 16, "use_threads": False, "batch_readahead": 0, "fragment_readahead": 0}
 
 _KEPT = "kept"
+
+#: Columns of floats in a filter up to which statistics are asked, twice as often for each of them.
+_FLOATS = 4
 
 
 @brief
@@ -91,12 +97,11 @@ class ParquetFormat(FileFormat):
 
     def footer(self, path: str, selection: Selection | None, filter: Any) -> FileFooter:
         fragment = _fragment(path)
-        schema = _schema(path, fragment)
-        chosen = fragment if filter is None else fragment.subset(filter, schema=schema)
+        chosen = range(fragment.num_row_groups) if filter is None else _possible(path, fragment, filter)
         metadata = fragment.metadata
         numbers = [] if selection is None else _column_numbers(metadata, selection)
         parts = []
-        for number in sorted(group.id for group in chosen.row_groups) if selection is not None else ():
+        for number in sorted(chosen) if selection is not None else ():
             group = metadata.row_group(number)
             columns = [group.column(column) for column in numbers]
             nbytes = sum(column.total_uncompressed_size for column in columns)
@@ -133,13 +138,35 @@ class ParquetFormat(FileFormat):
                 yield each, batch.column(0)
 
 
-def _fragment(path: str) -> Any:
+def _fragment(path: str, given: Sequence[Any] = ()) -> Any:
+    """Return a file as Arrow's fragment, with what its directories say of its rows, and what is given."""
     system, inside = files.arrow_file(path)
-    given = [pa.compute.field(name) == value for name, value in values_of(path).items()]
+    given = [*given, *(pa.compute.field(name) == value for name, value in values_of(path).items())]
     format = pa.dataset.ParquetFileFormat()
     if not given:
         return format.make_fragment(inside, system)
     return format.make_fragment(inside, system, functools.reduce(operator.and_, given))
+
+
+def _possible(path: str, fragment: Any, filter: Any) -> set[int]:
+    """Return the row groups of which statistics do not say that the filter keeps none of their rows.
+
+    Statistics leave NaN out, which is neither equal to a number nor less or more: ``~(x > 2)`` keeps such rows. So a
+    row group is left out where the filter keeps none of its rows either if columns of floats have NaN in them.
+    """
+    schema = _schema(path, fragment)
+    found = {group.id for group in fragment.subset(filter, schema=schema).row_groups}
+    floats = [pa.compute.field(*place) for top in schema if top.name in str(filter)
+              for _, place, kind in of_arrow(top.type).leaves(top.name)
+              if kind.kind == "number" and kind.dtype.startswith("float")]
+    if len(floats) > _FLOATS:
+        return set(range(fragment.num_row_groups))
+    for count in range(1, len(floats) + 1):
+        for chosen in itertools.combinations(floats, count):
+            given = [column == math.nan for column in chosen]
+            if files.possible(schema, [functools.reduce(operator.and_, given)], filter):
+                found |= {group.id for group in _fragment(path, given).subset(filter, schema=schema).row_groups}
+    return found
 
 
 def _plain_names(fragment: Any, path: str, selection: Selection) -> list[str] | None:
@@ -176,10 +203,7 @@ def _sliced(group: Any, each: FileSlice, selection: Selection, filter: Any) -> I
     """Yield the batches of a slice's rows that a filter keeps."""
     columns = {f"v{number}": pa.compute.field(*spec.path) for number, spec in enumerate(selection.columns)}
     schema = _schema(each.path, group)
-    if each.count == 1:
-        yield from group.scanner(schema, columns=columns, filter=filter, **_SCAN).to_batches()
-        return
-    # The filter as a column, as a filtered batch does not say which rows it has.
+    # The filter as a column: a filtered batch does not say which rows it has, and Arrow would ask statistics again.
     if filter is not None:
         columns[_KEPT] = filter
     for part in _rows_of_slice(each, group.scanner(schema, columns=columns, **_SCAN).to_batches()):
