@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from tests.system.topology import Topology
 from tests.system.vrdd_tools import host_context
-from vispark import from_dataframe, read_parquet
+from vispark import TranslationError, from_dataframe, read_parquet
 from vispark.errors import PlanError
 
 pytest.importorskip("pyarrow")
@@ -118,8 +118,13 @@ def test_records_that_are_no_rows(spark: SparkSession, sc: SparkContext):
         sc.parallelize([np.eye(2)]).cache("GPU").toDF()
     with pytest.raises(PlanError, match="which tables do not have"):
         sc.parallelize([1j]).cache("GPU").toDF()
-    with pytest.raises(Exception, match="does not fit int8"):
-        sc.parallelize([1000.0]).cache("GPU").toDF("x tinyint").collect()
+    frame = sc.parallelize([1.0, 1000.0], 2).cache("GPU").toDF("x tinyint")
+    with pytest.raises(Exception, match=r"'x' of double does not fit int8.*partition 1, operation toDF at .*out.py:\d+]"
+                       ) as raised:
+        frame.collect()
+    assert "_message" not in str(raised.value)      # the frames of vispark
+    with pytest.raises(TranslationError, match=r"(?s)outside an axis of length 3.*_out.py"):
+        sc.parallelize([np.zeros(3)]).cache("GPU").vmap(lambda x: x[3]).toDF()
 
 
 def test_arrays_of_several_lengths_and_sparse_vectors(spark: SparkSession, sc: SparkContext, tmp_path: Path):

@@ -39,6 +39,16 @@ of two lines
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
 
 
+def test_words_may_have_lines_like_those_of_frames():
+    """Words that are cut to their last lines would say nothing."""
+    own = "ours.Refused: x[7] is none of 3\n  File \"/here/mine.py\", line 9, in f\n    x[7]\n    ^^^^"
+    assert str(task_error(SPARK.format(end="").replace("ValueError: not a number\nof two lines", own))) == \
+        f"""a function that Spark ran raised {own}
+  File "/here/mine.py", line 2, in function
+    return int(x)
+           ^^^^^^"""
+
+
 def test_what_has_no_trace_is_no_tasks_error():
     assert task_error("Job aborted: the disk is full\n\tat org.apache.spark.Job") is None
 

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as spark
 from pyspark.sql.types import _parse_datatype_string
 
+from vispark._utils.callers import user_call
 from vispark.data.records.partition_schema import FetchedPartition
 from vispark.data.tables import output
 from vispark.data.tables.arrow import require
@@ -49,7 +50,7 @@ def to_dataframe(vrdd: ColumnarSource, schema: Schema) -> DataFrame:
     session = SparkSession._instantiatedSession
     if session is None or session.sparkContext is not vrdd.ctx:     # of a context that was stopped without its session
         session = SparkSession(vrdd.ctx)
-    return BatchFrame(session, _schema(columns, schema)).of(columns, vrdd.held_columnar())
+    return BatchFrame(session, _schema(columns, schema), user_call()).of(columns, vrdd.held_columnar())
 
 
 def _schema(columns: RDD[FetchedPartition], schema: Schema) -> spark.StructType:

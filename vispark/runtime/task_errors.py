@@ -10,6 +10,8 @@ from vispark.errors import TaskError
 
 _TRACE = "Traceback (most recent call last):\n"
 _FRAME = re.compile(r'^  File "(?P<path>[^"]*)", line \d+.*\n(?:    .*\n)*', re.MULTILINE)
+#: Where the words of an error begin behind its frames; there may be lines in them that look like a frame's.
+_WORDS = re.compile(r"^\S", re.MULTILINE)
 _MOST_FRAMES = 8
 #: What is behind an error of a module that workers lack.
 _OTHER_PYTHON = ("  Spark's Python workers run PYSPARK_PYTHON, or python3 of the PATH where that is not set: set it to "
@@ -45,13 +47,14 @@ def task_error(text: str) -> TaskError | None:
     _, found, trace = words_of_python(text).rpartition(_TRACE)
     if not found:
         return None
-    frames = list(_FRAME.finditer(trace))
-    words = trace[frames[-1].end():] if frames else trace
+    words = _WORDS.search(trace)
+    end = words.start() if words else len(trace)
+    frames = list(_FRAME.finditer(trace, 0, end))
     shown = [frame.group() for frame in frames if not _FOREIGN.search(frame["path"])][-_MOST_FRAMES:]
     shown = shown or [frame.group() for frame in frames[-1:]]
-    if words.lstrip().startswith("ModuleNotFoundError"):
+    if trace.startswith("ModuleNotFoundError", end):
         shown.append(_OTHER_PYTHON)
-    error = TaskError(f"a function that Spark ran raised {words.strip()}", detail="".join(shown).rstrip())
+    error = TaskError(f"a function that Spark ran raised {trace[end:].strip()}", detail="".join(shown).rstrip())
     error.full_trace = text
     return error
 

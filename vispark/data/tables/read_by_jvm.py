@@ -7,22 +7,26 @@ that no row is a Python object, and no second Python process runs.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from py4j.java_gateway import JavaPackage
-from pyspark import RDD, SparkContext
+from pyspark import RDD, SparkContext, TaskContext
 from pyspark.serializers import NoOpSerializer
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from gpu_worker.protocol.errors import PlanError
+from gpu_worker.protocol.errors import PlanError, VisparkError
+from vispark._utils.boundary import cut
 from vispark.data.records.partition_schema import FetchedPartition
 from vispark.data.tables import output
 from vispark.data.tables.arrow import pa
 from vispark.data.tables.output import columns_of
+
+_log = logging.getLogger(__name__)
 
 #: Batches of a partition.
 BATCHES = 16
@@ -55,14 +59,25 @@ class BatchesTask:
         The number of messages of a partition, as far as it has rows.
     pads : bool
         Whether a partition gives as many messages however few rows it has, empty ones among them.
+    call : str
+        The user's call that the DataFrame is of, for errors.
     """
 
     schema: StructType
     target: Any
-    count: int = BATCHES
-    pads: bool = False
+    count: int
+    pads: bool
+    call: str
 
     def __call__(self, partitions: Iterable[FetchedPartition]) -> Iterator[Any]:
+        try:
+            yield from self._messages(partitions)
+        except VisparkError as error:       # Spark shows the trace of whatever a task raises
+            _log.info("a task of a DataFrame failed", exc_info=error)
+            task = TaskContext.get()
+            raise cut(error.at(partition=task.partitionId() if task else None, operation=self.call)) from None
+
+    def _messages(self, partitions: Iterable[FetchedPartition]) -> Iterator[Any]:
         for content in partitions:
             columns, made = columns_of(content), 0
             if columns:
@@ -89,10 +104,13 @@ class BatchFrame:
         The DataFrame's.
     schema : StructType
         The DataFrame's.
+    call : str
+        The user's call that it is of, for errors.
     """
 
     session: SparkSession
     schema: StructType
+    call: str
 
     def of(self, columns: RDD[FetchedPartition], held: RDD[FetchedPartition] | None = None) -> DataFrame:
         """Return the DataFrame of partitions.
@@ -113,10 +131,11 @@ class BatchFrame:
         fields = [(field.name, output.arrow_type(field.name, field.dataType)) for field in self.schema.fields]
         target = pa.schema(fields)
         # Fewer than are asked for, so that Spark reads this task to its end, too.
-        batches = _java_rdd(columns, BatchesTask(self.schema, target, BATCHES - 1))
+        batches = _java_rdd(columns, BatchesTask(self.schema, target, BATCHES - 1, False, self.call))
         union = None if held is None else _class(self._jvm, "org.apache.spark.rdd.SQLPartitioningAwareUnionRDD")
         if held is not None and union is not None:
-            batches = self._first(union, _java_rdd(held, BatchesTask(self.schema, target, BATCHES, pads=True)), batches)
+            padded = BatchesTask(self.schema, target, BATCHES, True, self.call)
+            batches = self._first(union, _java_rdd(held, padded), batches)
         return self._read(batches)
 
     @property

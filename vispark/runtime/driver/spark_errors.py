@@ -17,6 +17,7 @@ from vispark.plan.operation import functions_of
 from vispark.plan.ops import LogicalPlan
 from vispark.runtime.task_errors import task_error, words_of_python
 from vispark.translate.frontend import index_faults
+from vispark.translate.ir.errors import TranslationError
 
 __all__ = ["CALL_FAILED", "SPARK_JOB_FAILED", "PipelinedRDD", "attempts_of", "reraise", "reraised", "tasks_done",
            "worker_crashed"]
@@ -29,7 +30,8 @@ CALL_FAILED = Py4JError, CapturedException
 
 _CRASHED = ("Python worker exited unexpectedly", "Python worker failed to connect back", "ExecutorLostFailure",
             "ExecutorLost", "Slave lost", "Worker lost")
-_OURS = re.compile(r"^gpu_worker\.protocol\.errors\.(\w+): (.*?)(?=\n\n|\n SQLSTATE: |\n\tat |\Z)",
+_OURS = re.compile(r"^(?:gpu_worker\.protocol|vispark\.translate\.ir)\.errors\.(\w+): "
+                   r"(.*?)(?=\n\n|\n SQLSTATE: |\n\tat |\Z)",
                    re.MULTILINE | re.DOTALL)
 
 
@@ -92,7 +94,8 @@ def reraise(error: Exception, chain: LogicalPlan | None = None) -> None:
     if found:
         kind, text = found[-1]      # before it stand the errors that led to it
         message, _, detail = text.partition("\n")
-        ours = getattr(errors, kind, errors.VisparkError)(message, detail=detail)
+        known = TranslationError if kind == TranslationError.__name__ else getattr(errors, kind, errors.VisparkError)
+        ours = known(message, detail=detail)
         index_faults.add_user_lines(ours, None if chain is None else functions_of(chain))
         ours.full_trace = str(error)
         raise ours from None
