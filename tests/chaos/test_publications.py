@@ -147,6 +147,8 @@ def test_a_daemon_that_is_killed_in_the_lease_takes_its_nodes_part_along(cluster
                 vispark.attach(sc, "later")
             with pytest.raises(RuntimeError, match="PublicationExists: there is a publication 'later' already"):
                 owner.ask("it['rows'].publish('later')")
+        made = vispark.attach(sc, "later", otherwise=lambda: eval(ROWS, {"it": {}, "sc": sc}))
+        assert made.values().sum() == TOTAL and owner.ask("vispark.attach(sc, 'later').values().sum()") == TOTAL
         assert owner.ask("it['rows'].publish('later', lease=1, replace=True).count()") == 4000
         attached = vispark.attach(sc, "later")
         read(attached)

@@ -41,8 +41,8 @@ def attach(sc: SparkContext, name: str, *, secret: str | None = None,
     secret : str, optional
         The one that it was published with.
     otherwise : callable, optional
-        Called if there is no such publication; returns a VRDD, which is published under the name and returned. If
-        another application is faster, its publication is attached.
+        Called if there is no such publication, or a part of it is lost; returns a VRDD, which is published under the
+        name and returned. If another application is faster, its publication is attached.
 
     Returns
     -------
@@ -78,10 +78,15 @@ def attach(sc: SparkContext, name: str, *, secret: str | None = None,
     except PublicationLost:
         if otherwise is None:
             raise
+    made = otherwise()
     try:
-        return otherwise().publish(name, secret=secret)
+        return made.publish(name, secret=secret)
     except PublicationExists:
-        return _attached(session, wanted)
+        pass
+    try:
+        return _attached(session, wanted)       # another application was the first
+    except PublicationLost:     # what is left of one of which a part is lost has the name
+        return made.publish(name, secret=secret, replace=True)
 
 
 @brief
