@@ -249,6 +249,16 @@ def test_a_creation_whose_answer_is_lost_is_found_again_and_deleted(faulty: Faul
     assert boto3.client("cloudformation").describe_stacks()["Stacks"] == []
 
 
+def test_a_list_says_which_platform_did_not_answer(faulty: FaultyServer, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(emr, "ANSWER", 3.0)
+    faulty.faults = {"DescribeStacks": [SILENT, SILENT]}
+    listed = _run("list")
+    assert listed.exit_code == UNKNOWN and "not known" in listed.output
+    assert "?: AWS does not answer describe_stacks" in listed.output
+    connected = _run("connect", "night")
+    assert connected.exit_code == 1 and "there are none; AWS does not answer describe_stacks" in connected.output
+
+
 def test_a_request_that_was_sent_twice_is_no_refusal(faulty: FaultyServer, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(emr, "ATTEMPTS", 2)
     faulty.faults = {"CreateStack": [FAILED]}

@@ -156,7 +156,9 @@ def _table(found: list[ClusterStatus]) -> str:
     if not found:
         return "no clusters"
     rows = [("name", "platform", "state", "recorded", "id"), *(
-        (each.name, each.platform, each.state, "here" if each.is_recorded else "elsewhere", each.id) for each in found)]
+        (each.name or "?", each.platform, each.state, "here" if each.is_recorded else "elsewhere", each.id)
+        for each in found)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-                     for row in rows)
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return "\n".join(lines + [f"{each.name or '?'}: {each.details['error']}" for each in found
+                              if "error" in each.details])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -98,6 +97,9 @@ class Clusters:
     def statuses(self, ask: bool = True, region: str = "") -> list[ClusterStatus]:
         """Return the clusters that are recorded, and those with vispark's tags that are not.
 
+        A platform of which nothing else says that it cannot be asked is a status without a name, whose details have
+        the error.
+
         Parameters
         ----------
         ask : bool
@@ -116,22 +118,26 @@ class Clusters:
             else:
                 found.append(status)
         known = {record.id for record in records}
-        found += [replace(each, is_recorded=False) for each in self._strays(records, region) if each.id not in known]
+        silent = {each.platform for each in found if each.state == NOT_KNOWN}
+        found += [replace(each, is_recorded=False) for each in self._strays(records, region)
+                  if each.id not in known and (each.name or each.platform not in silent)]
         return sorted(found, key=lambda each: (each.name, each.id))
 
     def _all(self) -> list[Record]:
         return [record for record in self._records.all() if record.platform in self._platforms]
 
     def _strays(self, records: list[Record], region: str) -> list[ClusterStatus]:
-        """Return the clusters that have vispark's tags, of the platforms that answer. Those to which nothing leads, no
-        record, region or group of commands of their own, are not asked.
+        """Return the clusters that have vispark's tags, and one without a name, not known, for a platform that does not
+        answer. Those to which nothing leads, no record, region or group of commands of their own, are not asked.
         """
         found = []
         for platform in self._platforms:
             asked = [record for record in records if record.platform == platform]
             if asked or region or platform == "standalone" or len(self._platforms) == 1:
-                with suppress(ClusterError):
+                try:
                     found += platform_of(platform).unrecorded(asked, region)
+                except ClusterError as error:
+                    found.append(ClusterStatus("", "", platform, NOT_KNOWN, details={"error": str(error)}))
         return found
 
     def _status(self, record: Record) -> ClusterStatus:
@@ -212,11 +218,12 @@ class Clusters:
 
     def _stray(self, name: str, region: str) -> Record:
         """Return a record of a cluster that has none, by the tags that its platform knows."""
-        status = next((each for each in self.statuses(region=region) if each.name == name and not each.is_recorded),
-                      None)
+        statuses = self.statuses(region=region)
+        status = next((each for each in statuses if each.name == name and not each.is_recorded), None)
         if status is None:
             known = ", ".join(record.name for record in self._all())
-            raise ClusterError(f"no cluster {name} is recorded here; there are {known or 'none'}")
+            unasked = "".join(f"; {each.details['error']}" for each in statuses if not each.name)
+            raise ClusterError(f"no cluster {name} is recorded here; there are {known or 'none'}{unasked}")
         return Record(name, status.id, status.details.get("region", ""), status.details, REQUESTED, "",
                       status.platform, status.details)
 
