@@ -42,7 +42,7 @@ def _turns(p):
 
 @pytest.mark.parametrize("function", [
     lambda kv: (kv[0], kv[1] * 2), lambda t: t[0] * t[1], lambda t: t[-1], _helper, lambda kv: _helper(kv), _renamed,
-    lambda kv: 2 * kv[1] if kv[0] > 0 else kv[1]])
+    lambda kv: 2 * kv[1] if kv[0] > 0 else kv[1], lambda kv: kv == kv])
 def test_a_function_that_takes_a_pair_apart_is_known(function):
     assert takes_pair_apart(trace_call(function, ())[0].definition)
 

@@ -43,14 +43,15 @@ _Kind = _Axes | tuple[Any, ...]  # of kinds, for a tuple
 # -- pairs ------------------------------------------------------------------------------------------------------------
 
 def takes_pair_apart(definition: Definition) -> bool:
-    """Return whether all that a function does with its element is what one does with a pair: take item 0 or 1, or
-    unpack it.
+    """Return whether all that a function does with its element is what one does with a pair: take item 0 or 1, unpack
+    it, or compare it with itself.
 
     Examples
     --------
     >>> from vispark.translate.frontend.reader import trace
-    >>> [takes_pair_apart(trace(f).definition) for f in (lambda kv: (kv[0], kv[1] * 2), lambda p: p[0] * p.sum())]
-    [True, False]
+    >>> [takes_pair_apart(trace(f).definition) for f in (lambda kv: (kv[0], kv[1] * 2), lambda p: p[0] * p.sum(),
+    ...                                                        lambda kv: kv == kv)]
+    [True, False, True]
     """
     first = next((each for each in definition.parameters if not each.keyword_only), None)
     if first is None or first.many:
@@ -89,6 +90,9 @@ def _uses(names: frozenset[str], part: object) -> list[bool]:
     match part:
         case nodes.Index(nodes.Local(name), (index,)) if name in names:
             return [_number(index) in _ITEMS_OF_PAIR, *_uses(names, index)]
+        # A pair is equal to itself as a whole, where an array says so number by number.
+        case nodes.Compare(nodes.Local(name), ("==" | "!=",), (nodes.Local(other),)) if {name, other} <= names:
+            return [True]
         case nodes.Assign(targets, nodes.Local(name)) if name in names:
             return [_is_two(target) for target in targets if not isinstance(target, nodes.Local)]
         case nodes.Call(nodes.Called(inner), arguments, keywords):
