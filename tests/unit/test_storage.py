@@ -75,6 +75,11 @@ def test_directories_take_other_names_and_go(directory: str):
     assert place.names() == {}
 
 
+def test_a_place_that_can_have_no_files_is_said():
+    with pytest.raises(PlanError, match=r"/proc/u/v cannot be written: there can be no such file there"):
+        located("/proc/u/v").write([b"abc"], 3)
+
+
 def test_refusals_are_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     place = located(tmp_path / "u")
     (tmp_path / "u").write_bytes(b"abc")

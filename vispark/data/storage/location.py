@@ -163,6 +163,9 @@ class Location:
         try:
             yield
         except FileNotFoundError as error:
+            if done == "written":
+                raise PlanError(f"{self.path} cannot be written: there can be no such file there; save to a directory "
+                                "that exists or can be made") from error
             raise PlanError(f"there is no file {self.path}; a grid's files must be within reach of every node that "
                             "reads them") from error
         except refusals as error:
