@@ -55,7 +55,7 @@ from gpu_worker.protocol.payload import Data, Payload, aligned, results
 from gpu_worker.protocol.plans import sealed
 from gpu_worker.system.paths import DISCOVERY_SCRIPT
 from tests import leaks
-from tests.system.worker_tools import end_workers, hello
+from tests.system.worker_tools import end_workers, hello, stop_worker
 from tests.unit.grids import Case
 from tests.unit.test_patches_steps import SOURCE, GridShape, halo, launch
 
@@ -105,6 +105,10 @@ def nodes(base: Path, count: int, hosts: Sequence[Sequence[str]] | None = None,
             node.start(*(("--hosts", others) if hosts is None else hosts[number]))
         yield found
     finally:
+        # All are stopped first: the command of one names the directories of the others.
+        for node in found:
+            if node.path.exists():
+                stop_worker(node.path)
         left = [process for node in found if node.path.exists() for process in end_workers(node.path)]
         for node in found:
             if node.path.exists():
