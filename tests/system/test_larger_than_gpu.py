@@ -358,8 +358,9 @@ def test_fits_of_what_is_larger_than_the_device(local: Topology):
 def test_one_key_of_all_records_needs_room_for_them(local: Topology):
     """What all rows become is counted before a row is moved, to the device or below it, and what is held stays."""
     with host_context(local, memory="64m", hostMemory="20m") as sc:
-        held = sc.parallelize(range(2), 2).mapPartitionsWithIndex(
-            lambda index, _: np.random.default_rng(index).normal(size=(3072, COLUMNS))).cache("GPU")
+        # In one partition, as each of several GPUs has the memory.
+        held = sc.parallelize([0], 1).mapPartitions(
+            lambda _: np.random.default_rng(0).normal(size=(6144, COLUMNS))).cache("GPU")
         assert held.count() == 6144
         pairs = held.vmap(lambda x: (0, x))
         with pytest.raises(OutOfMemory, match=r"largest is partition 0 with 6,144 of 6,144 .*vispark\.hostMemory"):
