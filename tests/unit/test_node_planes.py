@@ -172,6 +172,7 @@ def on(workers: Sequence[Bench], case: Case, *steps: Step, places: Sequence[str]
             worker.process._grids.leave()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rules", RULES)
 def test_nodes_go_by_planes_with_the_bits_of_one_that_holds_all(nodes: Callable[..., list[Bench]], rules: str):
     """Both nodes by planes; one of them, which the other learns; in boxes beside each other, and in one."""
@@ -189,6 +190,7 @@ def test_nodes_go_by_planes_with_the_bits_of_one_that_holds_all(nodes: Callable[
     np.testing.assert_array_equal(found.cells, expected.cells)
 
 
+@pytest.mark.slow
 def test_loops_that_end_are_ended_by_the_cells_of_all_nodes(nodes: Callable[..., list[Bench]]):
     case = case_of("mixed")
     alone = replace(case, owners=(0,) * 8)
