@@ -56,21 +56,26 @@ def slowly(records):
 def test_rows_that_do_not_fit_the_nodes_devices_are_exchanged_in_waves(cluster: Topology, failpoints: Path):
     """The new partitions of a node are larger than its device; and a node's process is killed at each of its marks."""
     options = {"device": "host", "transport": "unix", "memory": "1m", "fallback": "error"}
-    with cluster.context({f"spark.vispark.{name}": value for name, value in options.items()}) as context:
+
+    def exchanged(context: SparkContext) -> RDD:
+        """Rows of both nodes, by their keys; those of a process that was killed may all be loaded on the other node."""
         rows = context.parallelize(range(4), 4).mapPartitionsWithIndex(
             lambda index, _: np.random.default_rng(index).normal(size=(2048, 32))).mapPartitions(slowly)
         rows = rows.persist("GPU_AND_HOST")
         rows.count()
         assert len(rows._residency.by_home()) == 2, "each node is to have some partitions"
-        put = rows.vmap(lambda x: (int(x[0] * 50), x)).partitionBy(3)
+        return rows.vmap(lambda x: (int(x[0] * 50), x)).partitionBy(3)
+
+    with cluster.context({f"spark.vispark.{name}": value for name, value in options.items()}) as context:
+        put = exchanged(context)
         given = np.concatenate([np.random.default_rng(index).normal(size=(2048, 32)) for index in range(4)])
         found = put.glom().collect()
         assert len(put._residency.by_home()) == 2
         bits = [[(key, value.tobytes()) for key, value in pairs] for pairs in found]
         for point in ("wave-done", "shuffle-counted", "shuffle-scattered", "shuffle-moved"):
             del put
+            put = exchanged(context)
             (failpoints / point).write_text("kill")
-            put = rows.vmap(lambda x: (int(x[0] * 50), x)).partitionBy(3)
             assert [[(key, value.tobytes()) for key, value in pairs] for pairs in put.glom().collect()] == bits, point
             assert not (failpoints / point).exists(), point
     for part, pairs in enumerate(found):
