@@ -352,7 +352,7 @@ class ProcessSnapshots:
         self.pool.unpin(memory.array)
         memory.close()
 
-    def _let_go_of_spare(self) -> None:
+    def _discard_spare(self) -> None:
         if self._spare is not None:
             self._discard(self._spare)
             self._spare = None
@@ -385,7 +385,7 @@ class ProcessSnapshots:
             else:
                 self._discard(kept.memory)
         if not self._memory:
-            self._let_go_of_spare()
+            self._discard_spare()
         with self._lock:
             for part in [part for part in self._copies if part[0] in numbers]:
                 self._copies.pop(part).memory.close()
@@ -478,7 +478,7 @@ class ProcessSnapshots:
     def close(self) -> None:
         """Free the snapshots' memory; the daemon's copies stay."""
         self._thread.shutdown(wait=True, cancel_futures=True)
-        self._let_go_of_spare()
+        self._discard_spare()
         while self._memory:
             self._discard(self._memory.popitem()[1].memory)
         while self._copies:
