@@ -1,4 +1,4 @@
-"""The benchmarks' samples, documents and tables, without Spark; and the results that are kept."""
+"""The benchmarks' samples, documents and tables, without Spark."""
 
 from __future__ import annotations
 
@@ -47,8 +47,6 @@ from vispark.data.records.text.splits import TextSplit
 from vispark.translate import ElementField, specialise_stencil, trace
 
 pytestmark = pytest.mark.slow
-
-RESULTS = sorted((Path(__file__).resolve().parents[2] / "benchmarks" / "results").glob("*.json"))
 
 
 #: Imports the modules that it is given, and asks each program among them, which starts nothing, for its help.
@@ -313,20 +311,6 @@ def test_copies_move_what_they_say(host):
     copy.run()
     copy.close()
     assert host.memory().used == 0
-
-
-@pytest.mark.parametrize("path", RESULTS, ids=lambda path: path.stem)
-def test_kept_results_can_be_read(path):
-    found, groups = read(path)
-    assert {"machine", "commit", "command", "scale"} <= found.keys()
-    assert groups
-    for group in groups:
-        # Jobs of seconds, and whole programs, are sampled as often as the group says, or less where a note of theirs
-        # tells why; all else less than 7 times where one of the file does.
-        fewest = min(7, group.parameters.get("samples", 7)) if "samples" in found.get("note", "") else 7
-        jobs, least = group.parameters.get("samples_of_jobs", 7), group.parameters.get("whole", fewest)
-        assert all(len(series.samples) >= (min(jobs, least) if series.name.startswith("Spark") else least)
-                   or "fewer_samples" in series.notes for series in group.series), group.name
 
 
 def test_figures_are_drawn_of_what_there_is(tmp_path):
