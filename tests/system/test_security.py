@@ -14,11 +14,13 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from gpu_worker.client import tcp
 from gpu_worker.client.connection import administer, connect, exit_status
 from gpu_worker.device.cache import KernelCache
+from gpu_worker.device.memory.spill_files import SpillFiles
 from gpu_worker.protocol.codec import encode
 from gpu_worker.protocol.control import Configuration, Registration
 from gpu_worker.protocol.errors import DeviceUnavailable, OptionError, Unauthorized, VisparkError
@@ -29,6 +31,10 @@ from tests.leaks import is_alive
 from tests.system.other_user import OTHER, as_other, as_root, opened, refusals
 from tests.system.test_tcp import HOST, executor, knocking, reach, rest, visiting
 from tests.system.worker_tools import SECRET, Runtime, ask, eventually, hello, new_runtime
+from vispark.migrate.capture import RunCapture, digest_of
+from vispark.migrate.history import History
+from vispark.migrate.stored_results import opened_results
+from vispark.runtime.profiling.journal import Journal
 
 __all__ = ["executor", "reach"]
 
@@ -363,6 +369,49 @@ def test_a_cluster_s_key_that_others_may_read_is_refused(tmp_path: Path, runtime
     ended = runtime.run("start", "--listen", "127.0.0.1:0", "--key", str(key))
     assert ended.returncode and "0600" in ended.stderr
     assert OptionError.__name__ not in ended.stderr
+
+
+# -- what programs leave on disk, and what ranks share ----------------------------------------------------------------
+
+@as_root
+def test_another_user_cannot_read_what_programs_keep(public: Path):
+    """Records, sources and results are in all of these; the mask would let everybody read them."""
+    before = os.umask(0)
+    try:
+        RunCapture("job.py", [], digest_of("x"), arrays={"a0": np.arange(3)}).write(public / "capture")
+        history = History(public / "history.db")
+        Journal(str(public / "journal.jsonl")).close()
+        with opened_results(public / "results"):
+            pass
+        spilled = SpillFiles(str(public)).write(np.arange(64, dtype=np.uint8))
+    finally:
+        os.umask(before)
+    assert not [path for path in public.iterdir() if path.stat().st_mode & 0o077]
+    files = {"capture": public / "capture" / "capture.json", "history": history.path,
+             "journal": public / "journal.jsonl", "results": public / "results"}
+    assert all(path.exists() for path in files.values()) and spilled[63] == 63
+    attempts = {name: f"open({str(path)!r}, 'rb').read()" for name, path in files.items()}
+    attempts |= {f"write-{name}": f"open({str(path)!r}, 'ab')" for name, path in files.items()}
+    attempts |= {f"remove-{name}": f"os.unlink({str(path)!r})" for name, path in files.items()}
+    assert refusals(attempts) == dict.fromkeys(attempts, DENIED)
+
+
+def test_memory_that_ranks_share_over_ucx_is_their_user_s_alone(monkeypatch: pytest.MonkeyPatch):
+    """Segments of POSIX lose their names at once, and then lie behind the process's descriptors, as memfds do."""
+    pytest.importorskip("libucx")
+    monkeypatch.delenv("UCX_TLS", raising=False)
+    script = """
+import os
+from gpu_worker.exchange.ucx.world import OpenedWorld
+world = OpenedWorld()
+links = [f"/proc/self/fd/{name}" for name in os.listdir("/proc/self/fd")]
+print(*(found for found in map(os.readlink, filter(os.path.lexists, links)) if "/dev/shm" in found), sep="\\n")
+for line in open("/proc/sysvipc/shm").readlines()[1:]:
+    if int(line.split()[4]) == os.getpid():
+        print("System V", line)
+"""
+    said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True).stdout
+    assert said.count("/dev/shm/ucx") == said.count("(deleted)") == len(said.splitlines()) > 0, said
 
 
 # -- TCP --------------------------------------------------------------------------------------------------------------

@@ -34,10 +34,11 @@ _EVERY_BIT = 2**64 - 1
 #: The numbers of the kinds of memory, by the device's kind.
 MEMORY = {"host": 0, "cuda": 1}
 
-#: What UCX is told where the environment says nothing: to look in each second whether a peer is there, over shared
-#: memory too, to leave signals to this process, and to move more than 8 KiB by a system call over TCP.
-_SETTINGS = {"UCX_KEEPALIVE_INTERVAL": "1s", "UCX_MM_ERROR_HANDLING": "y", "UCX_ERROR_SIGNALS": "",
-             "UCX_TCP_TX_SEG_SIZE": "512k", "UCX_TCP_RX_SEG_SIZE": "512k",
+#: What UCX is told where the environment says nothing: to share no memory of System V, which a group may write; to look
+#: in each second whether a peer is there, over shared memory too; to leave signals to this process; and to move more
+#: than 8 KiB by a system call over TCP.
+_SETTINGS = {"UCX_TLS": "^sysv", "UCX_KEEPALIVE_INTERVAL": "1s", "UCX_MM_ERROR_HANDLING": "y",
+             "UCX_ERROR_SIGNALS": "", "UCX_TCP_TX_SEG_SIZE": "512k", "UCX_TCP_RX_SEG_SIZE": "512k",
              "UCX_WARN_UNUSED_ENV_VARS": "n"}
 
 
