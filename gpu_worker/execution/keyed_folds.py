@@ -1,17 +1,24 @@
-"""Folds of runs of rows that have equal keys, on one device; rows of one key lie behind each other."""
+"""Folds of runs of rows that have equal keys, on one device; rows of one key lie behind each other.
+
+Rows of one key that no device has room for lie in host memory, and come to it part by part: what is folded of a part
+goes on with the next one, so that the bits are those of a fold of all.
+"""
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from gpu_worker.device.base import Buffer, Stream
+from gpu_worker.device.base import Buffer, Device, Stream
 from gpu_worker.device.memory.partition import Block, HeldArray, Partition
-from gpu_worker.execution.element_folds import ElementFold, element_fold
+from gpu_worker.execution.element_folds import ElementFold, accumulator_size, element_fold
 from gpu_worker.execution.keyed_rows import RowOrder
+from gpu_worker.execution.radix_sort import RowKernels
+from gpu_worker.execution.row_chunks import row_bytes
 from gpu_worker.execution.row_keys import key_arrays
 from gpu_worker.execution.scratch import Scratch
 from gpu_worker.protocol.errors import KeysRefused, PlanError
@@ -21,6 +28,10 @@ from gpu_worker.protocol.plans import FoldRunsStep
 
 #: A Python int that is folded is exact while sizes stay below this.
 _SAFE = 2.0 ** 62
+#: The threads of a warp.
+_LANES = 32
+#: The most bytes of a part of one key's rows, and the share of a device's free memory that it may take.
+_PART_BYTES, _PARTS = 64 << 20, 4
 
 
 def folded_runs(step: FoldRunsStep, value: Partition, stream: Stream, scratch: Scratch) -> tuple[Block, int]:
@@ -38,7 +49,7 @@ def folded_runs(step: FoldRunsStep, value: Partition, stream: Stream, scratch: S
     keys = [named[name] for name in step.keys or named if name in named]
     if not keys or len(keys) < len(step.keys):
         raise PlanError(f"there are no fields {step.keys} to fold by")
-    work = _Runs(keys, value, stream, scratch)
+    work = _runs(keys, value, stream, scratch)
     made: list[HeldArray] = []
     for array in block:
         name = array.field.name
@@ -69,7 +80,7 @@ def rows_of_runs(key: str, value: Partition, stream: Stream, scratch: Scratch) -
     keys = key_arrays(value, key)
     if any(len(array.field.shape) != 1 for array in block):
         raise PlanError(f"rows by the field {key!r} are made of fields with one number for each record")
-    work = _Runs(keys, value, stream, scratch)
+    work = _runs(keys, value, stream, scratch)
     made = [work.firsts(array) for array in keys]
     for array in block:
         if array not in keys:
@@ -78,14 +89,84 @@ def rows_of_runs(key: str, value: Partition, stream: Stream, scratch: Scratch) -
     return tuple(made), work.runs
 
 
-class _Runs:
+def _runs(keys: Sequence[HeldArray], value: Partition, stream: Stream, scratch: Scratch) -> _RunFolds:
+    return (_OneRun if value.is_of_one_key else _Runs)(keys, value, stream, scratch)
+
+
+class _RunFolds(ABC):
+    """Folds of the runs of equal rows in some arrays of a partition, of which there are ``runs``."""
+
+    runs: int
+
+    def __init__(self, value: Partition):
+        self._device = value.device
+        self._before = 0 if value.piece is None else value.piece.first
+        self._guards: list[tuple[str, np.ndarray]] = []
+
+    @property
+    @abstractmethod
+    def work(self) -> RowKernels:
+        """The launches."""
+
+    @abstractmethod
+    def firsts(self, array: HeldArray) -> HeldArray:
+        """Return the first row of each run."""
+
+    @abstractmethod
+    def folded(self, array: HeldArray, operation: ElementFold, described: Field | None = None) -> HeldArray:
+        """Return the folded rows of each run."""
+
+    @abstractmethod
+    def lengths(self, name: str) -> HeldArray:
+        """Return the number of rows of each run."""
+
+    @abstractmethod
+    def starts(self, name: str) -> HeldArray:
+        """Return the first row and the number of rows of each run; of a piece of a partition the row's place in that.
+        """
+
+    def guard(self, array: HeldArray, operation: ElementFold, guard: str) -> None:
+        """Enqueue the check that a fold is what Python's is; for :meth:`check`."""
+        if not guard:
+            return
+        of = "IsNan" if guard == "nan" else "SizeOrOne" if operation.functor == "Multiply" else "Size"
+        functor = "Multiply" if of == "SizeOrOne" else "Add"
+        made = self.folded(array, replace(operation, functor=functor, of=of, carried="double"),
+                           replace(array.field, dtype="<f8"))
+        found = np.zeros(made.nbytes // 8)
+        assert made.buffer is not None
+        self.work.copy_out(found, made.buffer)
+        self._guards.append((guard, found))
+        self.work.scratch.recycle(made.buffer, self.work.stream)
+
+    def check(self) -> None:
+        """Raise KeysRefused where a fold may not be Python's; waits for the stream if there is anything to check."""
+        if not self._guards:
+            return
+        self.work.device.synchronize(stream=self.work.stream)
+        for guard, found in self._guards:
+            if guard == "nan" and found.any():
+                raise KeysRefused("values that are compared are NaN")
+            if guard == "overflow" and found.max(initial=0.0) >= _SAFE:
+                raise KeysRefused("an integer may overflow, which Python's do not")
+
+    def close(self) -> None:
+        """Give back what the folds worked in."""
+        self.work.close()
+
+    def _made(self, described: Field) -> tuple[HeldArray, Buffer]:
+        made = HeldArray(replace(described, shape=(self.runs, *described.shape[1:])))
+        made.buffer = target = self.work.scratch.allocate(made.nbytes, self.work.device, self.work.stream)
+        return made, target
+
+
+class _Runs(_RunFolds):
     """Runs of equal rows in some arrays of a partition."""
 
     def __init__(self, keys: Sequence[HeldArray], value: Partition, stream: Stream, scratch: Scratch):
+        super().__init__(value)
         rows = keys[0].field.shape[0]
         self._work = work = RowOrder(keys[0], value.device, stream, scratch)
-        self._before = 0 if value.piece is None else value.piece.first
-        self._guards: list[tuple[str, np.ndarray]] = []
         heads = work.take(rows)
         for number, array in enumerate(keys):
             columns = math.prod(array.field.shape[1:])
@@ -103,71 +184,95 @@ class _Runs:
         work.launch("list_heads", self.runs + 1, [work.order, self._heads, np.int64(others), np.int64(self.runs),
                                                   np.int64(rows)])
 
+    @property
+    def work(self) -> RowOrder:
+        return self._work
+
     def firsts(self, array: HeldArray) -> HeldArray:
-        """Return the first row of each run."""
         made, target = self._made(array.field)
         self._work.take_rows(array, target, self.runs, self._heads)
         return made
 
     def folded(self, array: HeldArray, operation: ElementFold, described: Field | None = None) -> HeldArray:
-        """Return the folded rows of each run."""
         described = described or array.field
         made, target = self._made(described)
         columns = math.prod(array.field.shape[1:]) * operation.parts
-        result = {"Twofold": "double"}.get(operation.carried, operation.carried)
-        result = operation.element if described is array.field else result
-        threads = self.runs * columns * (32 if self._work.device.asynchronous else 1)
+        result = _result(operation, is_as_read=described is array.field)
+        threads = self.runs * columns * lanes_of(self._device)
         self._work.launch(f"fold_runs<{operation.functor}, {operation.of}, {operation.element}, {operation.carried}, "
                           f"{result}>", threads, [array.buffer, target, self._heads, np.int64(self.runs),
                                                   np.int64(columns)])
         return made
 
     def lengths(self, name: str) -> HeldArray:
-        """Return the number of rows of each run."""
         made, target = self._made(Field(name, "<i8", (0,)))
         self._work.launch("run_lengths", self.runs, [self._heads, target, np.int64(self.runs)])
         return made
 
     def starts(self, name: str) -> HeldArray:
-        """Return the first row and the number of rows of each run; of a piece of a partition the row's place in that.
-        """
         made, target = self._made(Field(name, "<i8", (0, 2)))
         self._work.launch("run_extents", self.runs, [self._heads, target, np.int64(self.runs),
                                                      np.int64(self._before)])
         return made
 
-    def guard(self, array: HeldArray, operation: ElementFold, guard: str) -> None:
-        """Enqueue the check that a fold is what Python's is; for :meth:`check`."""
-        if not guard:
-            return
-        of = "IsNan" if guard == "nan" else "SizeOrOne" if operation.functor == "Multiply" else "Size"
-        functor = "Multiply" if of == "SizeOrOne" else "Add"
-        made = self.folded(array, replace(operation, functor=functor, of=of, carried="double"),
-                           replace(array.field, dtype="<f8"))
-        found = np.zeros(made.nbytes // 8)
-        assert made.buffer is not None
-        self._work.copy_out(found, made.buffer)
-        self._guards.append((guard, found))
-        self._work.scratch.recycle(made.buffer, self._work.stream)
 
-    def check(self) -> None:
-        """Raise KeysRefused where a fold may not be Python's; waits for the stream if there is anything to check."""
-        if not self._guards:
-            return
-        self._work.device.synchronize(stream=self._work.stream)
-        for guard, found in self._guards:
-            if guard == "nan" and found.any():
-                raise KeysRefused("values that are compared are NaN")
-            if guard == "overflow" and found.max(initial=0.0) >= _SAFE:
-                raise KeysRefused("an integer may overflow, which Python's do not")
+class _OneRun(_RunFolds):
+    """Folds of the only run of a piece whose rows have one key, which lie in host memory."""
 
-    def close(self) -> None:
-        self._work.close()
+    runs = 1
 
-    def _made(self, described: Field) -> tuple[HeldArray, Buffer]:
-        made = HeldArray(replace(described, shape=(self.runs, *described.shape[1:])))
-        made.buffer = target = self._work.scratch.allocate(made.nbytes, self._work.device, self._work.stream)
-        return made, target
+    def __init__(self, keys: Sequence[HeldArray], value: Partition, stream: Stream, scratch: Scratch):
+        super().__init__(value)
+        self._work = RowKernels(value.device, stream, scratch)
+        self._rows = keys[0].field.shape[0]
+
+    @property
+    def work(self) -> RowKernels:
+        return self._work
+
+    def firsts(self, array: HeldArray) -> HeldArray:
+        return array.rows(0, 1)
+
+    def folded(self, array: HeldArray, operation: ElementFold, described: Field | None = None) -> HeldArray:
+        described = described or array.field
+        made, target = self._made(described)
+        columns = math.prod(array.field.shape[1:]) * operation.parts
+        lanes = lanes_of(self._device)
+        folded = self.work.take(lanes * columns * accumulator_size(operation.carried))
+        memory = self._device.memory()
+        most = min(_PART_BYTES, (memory.total - memory.used) // _PARTS)
+        rows = max(most // max(row_bytes(array), 1) // _LANES, 1) * _LANES
+        for first in range(0, self._rows, rows):
+            part = array.rows(first, min(first + rows, self._rows))
+            assert part.host is not None
+            came = self.work.take(part.nbytes)
+            self._device.copy_in(came, part.host, stream=self.work.stream)
+            self.work.launch(f"fold_part<{operation.functor}, {operation.of}, {operation.element}, "
+                             f"{operation.carried}>", lanes * columns, [
+                came, folded, np.int64(part.field.shape[0]), np.int64(columns), np.int32(lanes), np.int32(not first)])
+            self.work.give(came)
+        self.work.launch(f"join_lanes<{operation.functor}, {operation.carried}, "
+                         f"{_result(operation, is_as_read=described is array.field)}>", columns, [
+            folded, target, np.int64(self._rows), np.int64(columns), np.int32(lanes)])
+        self.work.give(folded)
+        self._device.synchronize(stream=self.work.stream)       # before the memory that parts came from goes
+        return made
+
+    def lengths(self, name: str) -> HeldArray:
+        return HeldArray(Field(name, "<i8", (1,)), host=np.array([self._rows], "<i8").view(np.uint8))
+
+    def starts(self, name: str) -> HeldArray:
+        return HeldArray(Field(name, "<i8", (1, 2)), host=np.array([self._before, self._rows], "<i8").view(np.uint8))
+
+
+def lanes_of(device: Device) -> int:
+    """Return the number of threads that take the rows of a run in turn: a warp's, or one of a CPU."""
+    return _LANES if device.asynchronous else 1
+
+
+def _result(operation: ElementFold, *, is_as_read: bool) -> str:
+    """Return the type of what is written of a fold: that of its elements, or that of its accumulators."""
+    return operation.element if is_as_read else {"Twofold": "double"}.get(operation.carried, operation.carried)
 
 
 def _compared(dtype: np.dtype) -> str:

@@ -6,7 +6,8 @@
 // deal_rows<unsigned char, unsigned>, mark_heads<unsigned long long>, mark_heads<unsigned char>, list_heads,
 // fold_runs<Add, Value, double, Twofold, double>, fold_runs<Add, Value, float, double, float>,
 // fold_runs<Add, Size, long long, double, double>, run_lengths, run_extents, match_counts<double>, match_counts<unsigned char>,
-// match_tuples, tuple_parts, sum_tiles, scan_sums, write_matches
+// match_tuples, tuple_parts, sum_tiles, scan_sums, write_matches, fold_part<Add, Value, double, Twofold>,
+// fold_part<Add, Size, long long, double>, join_lanes<Add, Twofold, double>, join_lanes<Add, double, float>
 //
 // Rows by their keys: a stable partition by words that are made of the keys, and what is built on it. A word is where a
 // row belongs (the number of a partition) or how it is ordered (a number that grows with the key). Words are sorted by
@@ -481,6 +482,35 @@ __global__ void fold_runs(const T* in, R* out, const unsigned* heads, long long 
             if (lane == 0) out[i] = (R)lanes[warp][0];
             __syncwarp();
         }
+    }
+}
+
+// Fold rows of one run, of which parts come one after the other, into accumulators: for each column as many `lanes` as
+// fold_runs has, which take rows in turn as its own do. Each part but the last has a multiple of their number of rows.
+template <typename Op, typename Of, typename T, typename A>
+__global__ void fold_part(const T* in, A* folded, long long rows, long long columns, int lanes, int is_first)
+{
+    const long long all = (long long)gridDim.x * blockDim.x;
+    for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < lanes * columns; i += all) {
+        const long long lane = i / columns, column = i - lane * columns;
+        if (lane >= rows) continue;
+        A carried = is_first ? Of::template of<A>(in[i]) : folded[i];
+        for (long long row = is_first ? lane + lanes : lane; row < rows; row += lanes)
+            carried = Op::of(carried, Of::template of<A>(in[row * columns + column]));
+        folded[i] = carried;
+    }
+}
+
+// Join the lanes that fold_part leaves of a run of so many rows, in the order of fold_runs.
+template <typename Op, typename A, typename R>
+__global__ void join_lanes(A* folded, R* out, long long rows, long long columns, int lanes)
+{
+    const long long all = (long long)gridDim.x * blockDim.x;
+    for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < columns; i += all) {
+        for (int half = lanes / 2; half > 0; half /= 2)
+            for (int lane = 0; lane < half && lane + half < rows; ++lane)
+                folded[lane * columns + i] = Op::of(folded[lane * columns + i], folded[(lane + half) * columns + i]);
+        out[i] = (R)folded[i];
     }
 }
 

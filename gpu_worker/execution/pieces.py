@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from gpu_worker.device.memory.partition import Partition, PieceOfPartition
+from gpu_worker.device.memory.partition import Partition
 from gpu_worker.device.memory.tiers import PLACES
 from gpu_worker.execution.plan_cache import DecodedPlan
 from gpu_worker.execution.run_context import RunContext
@@ -129,19 +129,6 @@ class PartitionPieces:
         with Payload.create(nbytes) as memory:
             fill(memory.array)
             return memory.array
-
-
-def ranges_of(value: Partition, ranges: Sequence[Partition]) -> list[Partition]:
-    """Return pieces of a partition that have the rows of ranges, which follow each other; those without rows are left
-    out. The ranges are the pieces' from now on.
-    """
-    behind, found = 0, []
-    for each in ranges:
-        first, behind = behind, behind + each.count
-        if each.count:
-            each.index, each.piece = value.index, PieceOfPartition(first, behind, True, value.count, is_counted=True)
-            found.append(each)
-    return found
 
 
 def _anywhere(nbytes: int, fill: Fill) -> np.ndarray:

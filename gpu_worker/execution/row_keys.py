@@ -22,7 +22,8 @@ _HOW = {"hash": 0, "ascending": 1, "descending": 2}
 
 
 def key_arrays(value: Partition, key: str) -> tuple[HeldArray, ...]:
-    """Return the arrays of a partition's keys: the field ``key``, or those of a tuple's items, named after it.
+    """Return the arrays of a partition's keys: the field ``key``, or those of a tuple's items, named after it; on its
+    device, or, of a piece whose rows have one key, in host memory.
 
     Raises
     ------
@@ -33,7 +34,8 @@ def key_arrays(value: Partition, key: str) -> tuple[HeldArray, ...]:
     below = f"{key}." if key else ""
     keys = [array for array in block if array.field.name == key] or \
         [array for array in block if array.field.name.startswith(below)]
-    if not 1 <= len(keys) <= MOST_ITEMS or any(len(array.field.shape) != 1 or array.buffer is None for array in keys):
+    if not 1 <= len(keys) <= MOST_ITEMS or any(
+            len(array.field.shape) != 1 or (array.buffer is None and not value.is_of_one_key) for array in keys):
         raise PlanError(f"there is no field {key!r} with one key for each record, nor a tuple of up to {MOST_ITEMS} "
                         "numbers")
     for array in keys:

@@ -274,9 +274,9 @@ class RunContext:
     # -- where the data is, and in which form -------------------------------------------------------------------------
 
     def to_device(self, value: Partition) -> Partition:
-        """Return a value with all its arrays on its device."""
+        """Return a value with all its arrays on its device; a piece whose rows have one key as it is, below it."""
         failpoint("copying-in")
-        missing = [array for array in value.arrays if array.buffer is None]
+        missing = [] if value.is_of_one_key else [array for array in value.arrays if array.buffer is None]
         if not missing:
             return value
         stream, copies = self.streams.partition_stream(value.device, value.index), {}

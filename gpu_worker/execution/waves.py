@@ -22,7 +22,7 @@ from gpu_worker.execution.fold_launches import FoldLaunches
 from gpu_worker.execution.grid.node_planes import NodePlanes
 from gpu_worker.execution.grid.planes import GridByPlanes
 from gpu_worker.execution.grid.state import Grids
-from gpu_worker.execution.pieces import PartitionPieces, ranges_of
+from gpu_worker.execution.pieces import PartitionPieces
 from gpu_worker.execution.plan_cache import DecodedPlan
 from gpu_worker.execution.run_context import BlockForm, RunContext
 from gpu_worker.execution.step_handlers import StepHandler
@@ -134,7 +134,7 @@ def _in_ranges(plan: DecodedPlan, context: RunContext, size: WaveSize, work: Wor
         for each in exchange.passes():
             Waves(plan, [step], context, size).run([context.use(value.share())], partial(_before, work, each))
         failpoint("wave-ranges")
-        found += ranges_of(value, exchange.made())
+        found += exchange.made()
         del context.values.used[id(value)]
         value.close()
     return found
@@ -291,7 +291,7 @@ class Waves:
         context, found = self._context, []
         for value in values:
             missing = [array for array in value.arrays if array.buffer is None]
-            if missing and any(step.on_device for step in self._steps):
+            if missing and not value.is_of_one_key and any(step.on_device for step in self._steps):
                 failpoint("copying-in")
                 value = self._copied(value, missing)
             found.append(context.use(value))

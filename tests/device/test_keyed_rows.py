@@ -8,12 +8,14 @@ import numpy as np
 import pytest
 from pyspark.rdd import portable_hash
 
-from gpu_worker.device.memory.partition import HeldArray
-from gpu_worker.execution import radix_sort
+from gpu_worker.device.memory.partition import HeldArray, Partition, PieceOfPartition
+from gpu_worker.execution import keyed_folds, radix_sort
+from gpu_worker.execution.keyed_folds import folded_runs
 from gpu_worker.execution.keyed_rows import RowOrder, ordered
 from gpu_worker.execution.radix_sort import KEYS, TILE, RadixSort
 from gpu_worker.execution.row_keys import table_of
-from gpu_worker.protocol.messages import Field
+from gpu_worker.protocol.messages import Field, FieldFold
+from gpu_worker.protocol.plans import FoldRunsStep
 from tests.device.bench import Bench
 
 
@@ -69,6 +71,34 @@ def keys_of(dtype: str, count: int, random: np.random.Generator) -> np.ndarray:
         info = np.iinfo(given)
         keys[:3] = [info.min, info.max, given.type(-1) if info.min else 1]
     return keys
+
+
+@pytest.mark.parametrize("rows", [1, 31, 64, 1000])
+def test_rows_of_one_key_that_come_in_parts_are_folded_as_all_at_once(order, bench: Bench, rows: int,
+                                                                      monkeypatch: pytest.MonkeyPatch):
+    """By parts of 32 rows from host memory, and on the device: the same bits, of sums, products and what guards them.
+    """
+    given = {"0": np.full(rows, 7), "f": np.random.default_rng(rows).normal(size=rows).astype("f4"),
+             "d": np.random.default_rng(rows).normal(size=(rows, 3)) * 1e9, "i": np.arange(rows),
+             "c": np.random.default_rng(rows).normal(size=(rows, 2)).view("c16")[:, 0]}
+    step = FoldRunsStep("fold", ("0",), (FieldFold("f", "multiply"), FieldFold("d", "add", guard="nan"),
+                                         FieldFold("i", "add", guard="overflow"), FieldFold("c", "add")), "n", b"")
+    if "-DVISPARK_ALONE=0" in radix_sort.SOURCE.options:
+        monkeypatch.setattr(keyed_folds, "lanes_of", lambda device: 32)
+    monkeypatch.setattr(keyed_folds, "_PART_BYTES", 1)
+    scratch, found = order(given["0"]).scratch, []
+    for of_one_key in (False, True):
+        block = tuple([HeldArray(Field(name, each.dtype.str, each.shape),
+                                 host=np.frombuffer(each.tobytes(), "u1") if of_one_key else None,
+                                 buffer=None if of_one_key else bench.put(each)) for name, each in given.items()])
+        scratch.allocated += [each.buffer for each in block if each.buffer is not None]
+        piece = PieceOfPartition(0, rows, True, rows, is_counted=True, of_one_key=of_one_key)
+        made, runs = folded_runs(step, Partition(0, rows, None, b"", [block], bench.device, piece=piece), bench.stream,
+                                 scratch)
+        assert runs == 1
+        found.append([(each.field.name, each.field.shape, (each.host if each.buffer is None else bench.get(
+            each.buffer, each.nbytes, "u1")).tobytes()) for each in made])
+    assert found[0] == found[1]
 
 
 @pytest.mark.parametrize("dtype", sorted(KEYS))

@@ -369,17 +369,35 @@ def test_one_key_of_all_records_needs_room_for_them(local: Topology):
         assert [len(part) for part in few.partitionBy(4).glom().collect()] == [6144, 0, 0, 0]
 
 
-def test_records_of_one_key_that_no_sort_has_room_for_are_said_with_their_key(local: Topology):
-    """Most records have one key, which ranges do not part: an error before a row is moved, and what is held stays."""
-    with host_context(local, memory="2m", fallback="error") as sc:
-        host = sc.parallelize([0], 1).mapPartitions(
-            lambda _: np.random.default_rng(9).normal(size=(8 * ROWS, 32))).send().cache()
-        pairs = host.vmap(lambda x: (int(abs(x[0]) > 3) * 5 + 7, x))
-        with pytest.raises(OutOfMemory, match=r"records of about one key, which most often is 7, take .* bytes while "
-                                              r"they are sorted, of .* spark\.vispark\.memory"):
-            pairs.sortByKey(numPartitions=1).first()
-        assert host.count() == 8 * ROWS
-        assert sorted(host.vmap(lambda x: (int(x[0]), 1)).reduceByKey(operator.add).collect())
+def of_one_key(sc: SparkContext) -> dict[str, object]:
+    """What is made of 8 MB of rows, of which most have one key, and all have another one."""
+    host = sc.parallelize([0], 1).mapPartitions(lambda _: np.random.default_rng(9).normal(size=(8 * ROWS, 32)))
+    host = host.send().cache()
+    most = host.vmap(lambda x: (int(abs(x[0]) > 2) * (int(x[1] * 9) + 5) - 7, x))
+    pairs = host.vmap(lambda x: ((0.0 if x[0] < 2 else x[0], int(x[1] > 3)), x[2]))
+    alone = host.vmap(lambda x: (3, int(x[2] * 1e6)))
+    return {
+        "sorted": exact(most.sortByKey(numPartitions=1).collect()),
+        "first": exact(most.sortByKey(False, 1).first()),
+        "falling": exact(pairs.sortByKey(False, 1).collect()),
+        "reduced": exact(host.vmap(lambda x: (int(x[0] > 3) + 1, x)).reduceByKey(operator.add, 1).collect()),
+        "least": exact(most.vmap(lambda kv: (kv[0], kv[1][3])).reduceByKey(min, 1).collect()),
+        "tuples": exact(pairs.reduceByKey(operator.add, 1).collect()),
+        "whole": exact(alone.reduceByKey(operator.add, 2).collect()),
+        "counted": exact(sorted(most.countByKey().items())),
+        "distinct": exact(host.vmap(lambda x: int(x[0] > 3)).distinct(1).collect()),
+        "grouped": [(key, exact(list(values))) for key, values in most.groupByKey(1).collect()],
+        "rows": exact(alone.rowsByKey(1).collect()),
+    }
+
+
+def test_records_of_one_key_that_no_device_has_room_for_are_sorted_and_folded(local: Topology):
+    with host_context(local, fallback="error") as sc:
+        expected = of_one_key(sc)
+    with host_context(local, memory="1m", fallback="error") as sc:
+        found = of_one_key(sc)
+        assert [name for name in found if found[name] != expected[name]] == []
+        assert report(sc).memory[0].used < 1 << 20
 
 
 def test_a_budget_of_a_byte_is_said(local: Topology):

@@ -116,6 +116,8 @@ class PieceOfPartition:
         How many rows, or blocks, the partition has.
     is_counted : bool
         Whether a step left some of its rows, so that the partition's ``count`` is that of these.
+    of_one_key : bool
+        Whether all its rows have one key: they are in order as they are, and stay in host memory.
     """
 
     first: int
@@ -123,6 +125,7 @@ class PieceOfPartition:
     of_rows: bool
     whole: int
     is_counted: bool = False
+    of_one_key: bool = False
 
     @property
     def is_last(self) -> bool:
@@ -180,6 +183,11 @@ class Partition:
     def is_of_rows(self) -> bool:
         """Whether it is a piece that has some rows of its partition's only block."""
         return self.piece is not None and self.piece.of_rows
+
+    @property
+    def is_of_one_key(self) -> bool:
+        """Whether it is a piece that has some rows of one key alone, in host memory."""
+        return self.piece is not None and self.piece.of_one_key
 
     @property
     def place(self) -> str:

@@ -4,100 +4,24 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from operator import attrgetter
-
-import numpy as np
 
 from gpu_worker.device.memory.partition import HeldArray, Partition
 from gpu_worker.execution.radix_sort import SORTING_BYTES, RadixSort
 from gpu_worker.execution.row_chunks import row_bytes
-from gpu_worker.execution.row_keys import RowKeys, key_arrays
+from gpu_worker.execution.row_keys import key_arrays
 from gpu_worker.execution.row_memory import arrays_of_rows
 from gpu_worker.execution.run_context import RunContext
 from gpu_worker.execution.step_handlers import handles
+from gpu_worker.execution.steps.key_ranges import RangesOfKeys
 from gpu_worker.execution.steps.keys import KeyedStep, refuse_nan
-from gpu_worker.execution.steps.partitioning import PartitionByKeyHandler
-from gpu_worker.execution.steps.wave_exchange import WaveExchange
-from gpu_worker.protocol.errors import OutOfMemory
-from gpu_worker.protocol.plans import PartitionByKeyStep, SortByKeyStep
+from gpu_worker.protocol.plans import SortByKeyStep
 
 #: The copies of rows that a sort, and a fold of what it gives, have at once.
 _COPIES = 3
 #: How many ranges are made for each that would do if all were alike, as they come from a sample of the keys.
 _SHARES = 2
-#: How many keys are looked at for the one that most records have.
-_LOOKED_AT = 1 << 16
-
-
-class RangesOfKeys(PartitionByKeyHandler):
-    """Handler that puts the rows of one partition into ranges of their keys, for a sort of each.
-
-    Parameters
-    ----------
-    label : str
-        The user's call.
-    sort : SortByKeyStep
-        The sort.
-    value : Partition
-        The partition.
-    parts : int
-        How many ranges there are.
-    """
-
-    def __init__(self, label: str, sort: SortByKeyStep, value: Partition, parts: int):
-        how = "descending" if sort.descending else "ascending"
-        super().__init__(PartitionByKeyStep(label, sort.key, parts, how, value.layout, value.layout))
-        self._whole = value
-
-    @staticmethod
-    def report_bounds(context: RunContext, keys: Sequence[RowKeys], bounds: np.ndarray | None) -> None:
-        """Say nothing, as nobody else meets these ranges."""
-
-    def in_passes(self, context: RunContext, values: Sequence[Partition]) -> WaveExchange:
-        return _RangeExchange(self, context, values)
-
-    def check_sizes(self, rows: np.ndarray) -> None:
-        """Check that the device can sort each of the ranges, which have some numbers of rows.
-
-        Raises
-        ------
-        OutOfMemory
-            If it cannot, with the key that has most of the records; no row has been moved.
-        """
-        memory, most = self._whole.device.memory(), int(rows.max(initial=0))
-        nbytes = most * (SORTING_BYTES + 2 * sum(map(row_bytes, self._whole.blocks[0])))
-        if nbytes > memory.total - memory.used:
-            raise OutOfMemory(f"{most:,} records of about one key, which most often is {self._often()}, take "
-                              f"{nbytes:,} bytes while they are sorted, of {memory.total - memory.used:,} that "
-                              f"{self._whole.device.name} has left: spark.vispark.memory of a larger device, or keys "
-                              "that part these records, find room for them")
-
-    def _often(self) -> str:
-        """Return the key that most of the records have, by some of them."""
-        key = self.step.key
-        words = [each.host.view(each.field.dtype) for each in self._whole.blocks[0] if each.host is not None
-                 and (each.field.name == key or each.field.name.startswith(f"{key}."))]
-        few = np.stack([each[::-(-len(each) // _LOOKED_AT)] for each in words], axis=1)
-        found, counts = np.unique(few, axis=0, return_counts=True)
-        often = found[counts.argmax()].tolist()
-        return repr(often[0] if len(often) == 1 else tuple(often))
-
-    def empty(self, context: RunContext, part: int) -> Partition:
-        return context.use(replace(self._whole, count=0, blocks=[], index=part))
-
-
-class _RangeExchange(WaveExchange):
-    """Exchange that checks its ranges before it takes memory for them."""
-
-    def __init__(self, ranges: RangesOfKeys, context: RunContext, values: Sequence[Partition]):
-        super().__init__(ranges, context, values)
-        self._ranges = ranges
-
-    def _reserve(self) -> None:
-        self._ranges.check_sizes(self._rows)
-        super()._reserve()
 
 
 @handles(SortByKeyStep)
@@ -117,12 +41,19 @@ class SortByKeyHandler(KeyedStep):
         return RangesOfKeys(self.label, self.step, value, min(_SHARES * nbytes // max(most, 1) + 1, value.count))
 
     def run(self, context: RunContext, values: list[Partition]) -> list[Partition]:
-        values = context.each(self, values, context.to_device)
+        values = [self._as_sorted(context, value) if value.is_of_one_key else value
+                  for value in context.each(self, values, context.to_device)]
         found = {value.index: value for value in values}
-        for group in self._groups([value for value in values if value.count and value.blocks]):
+        for group in self._groups([each for each in values if each.count and each.blocks and not each.is_of_one_key]):
             for made in context.run_together(self, group, partial(self._sorted, context)):
                 found[made.index] = made
         return [found[value.index] for value in values]
+
+    def _as_sorted(self, context: RunContext, value: Partition) -> Partition:
+        """Return a piece whose rows have one key, as a sort leaves it."""
+        made = value.share()
+        made.layout = self.step.layout or value.layout
+        return context.after(value, made, own=False)
 
     def _groups(self, values: Sequence[Partition]) -> Iterator[Sequence[Partition]]:
         """Yield partitions that are sorted at once: those of a device whose rows are alike, if it has room for all."""
