@@ -191,6 +191,18 @@ def test_nodes_go_by_planes_with_the_bits_of_one_that_holds_all(nodes: Callable[
 
 
 @pytest.mark.slow
+def test_three_nodes_go_by_planes_with_the_bits_of_one_that_holds_all(nodes: Callable[..., list[Bench]]):
+    """Each has cells of both others beside its own; and a node between two that do not meet."""
+    among = case_of("mixed", (3, 2, 1), (0, 1, 1, 2, 2, 0))
+    steps = loop(among, 7), ExchangeStep("exchange", (halo(among, False),)), StencilStep("around", 0)
+    expected = on(nodes(LARGE), replace(among, owners=(0,) * 6), *steps)
+    slabs, columns = replace(among, owners=(0, 0, 1, 1, 2, 2)), case_of("mixed", (1, 3, 2), (0, 1, 2, 2, 0, 1))
+    for workers, dealt in (((SMALL, SMALL, SMALL), among), ((LARGE, SMALL, LARGE), columns),
+                           ((SMALL, LARGE, SMALL), slabs)):
+        np.testing.assert_array_equal(on(nodes(*workers), dealt, *steps).cells, expected.cells)
+
+
+@pytest.mark.slow
 def test_loops_that_end_are_ended_by_the_cells_of_all_nodes(nodes: Callable[..., list[Bench]]):
     case = case_of("mixed")
     alone = replace(case, owners=(0,) * 8)
