@@ -26,7 +26,17 @@ from vispark.runtime.driver.loads import Loads
 from vispark.runtime.driver.residency import Residency
 from vispark.runtime.driver.spark_jobs import SparkJobs
 from vispark.runtime.driver.worker import Worker, Workers
-from vispark.runtime.executor.publications import AttachedPart, AttachTask, parts, request
+from vispark.runtime.executor.publications import (
+    AttachedPart,
+    AttachTask,
+    ListTask,
+    NamedPart,
+    TakeBackTask,
+    named,
+    parts,
+    request,
+    take_back,
+)
 from vispark.runtime.identity import Credentials, PartitionHandle, WorkerAddress
 
 
@@ -52,6 +62,7 @@ def publish(session: Sharing, residency: Residency, details: PublicationDetails,
         If a worker cannot publish it, or is lost.
     """
     details = replace(details, key=secrets.token_hex(16), place=place, partitions=partitions)
+    earlier = _named(session, details.name) if replaces else {}
     done: list[tuple[Worker, TokenPlace]] = []
     try:
         # All applications ask nodes in the same order, so that of two at once one has the name on all of them.
@@ -63,6 +74,31 @@ def publish(session: Sharing, residency: Residency, details: PublicationDetails,
         for worker, token in done:
             _retract(worker, token, details)
         raise
+    _take_back(session, details.name, [part for home, part in earlier.items() if home not in residency.by_home()])
+
+
+def _named(session: Sharing, name: str) -> dict[WorkerAddress, NamedPart]:
+    """Return the publications that have a name on the nodes where the driver or an executor runs."""
+    found = {part.home: part for home in _near(session) for part in named(name, home.runtime_dir)}
+    if not is_local(session.context):
+        executors = executors_of(session.context)
+        places = [[place] if place else [] for place in executors.values()]
+        asked = placed(session.context, list(executors), places).mapPartitionsWithIndex(ListTask(name))
+        found = {part.home: part for part in session.jobs.run(asked.collect)} | found
+    return found
+
+
+def _take_back(session: Sharing, name: str, parts: Sequence[NamedPart]) -> None:
+    """Take parts of an earlier publication back that lie where the one that replaced it has none."""
+    far = [part for part in parts if part.executor]
+    for part in parts:
+        if not part.executor:
+            take_back(name, part.key, part.home.runtime_dir)
+    if far:
+        executors = executors_of(session.context)
+        places = [[executors[part.executor]] if executors.get(part.executor) else [] for part in far]
+        asked = placed(session.context, [part.key for part in far], places).mapPartitionsWithIndex(TakeBackTask(name))
+        session.jobs.run(asked.collect)
 
 
 def _retract(worker: Worker, token: TokenPlace, details: PublicationDetails) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pyspark import TaskContext
 
-from gpu_worker.client.connection import Client, administer, machine
-from gpu_worker.protocol.messages import Attach, AttachedVrdd, ListPublications, PublicationDetails
+from gpu_worker.client.connection import Client, administer, locate, machine
+from gpu_worker.protocol.messages import Attach, AttachedVrdd, ListPublications, PublicationDetails, Unpublish
 from gpu_worker.protocol.wire import close_all
 from vispark.data.records.partition_schema import PartitionSchema
 from vispark.errors import PublicationLost, VisparkError, WorkerUnavailable
@@ -60,6 +61,54 @@ class AttachTask:
                                    task.stageId() if task else 0, client.shared_limit, executor_id())
                    for partition, content in parts(reply).items()]
         return AttachedPart(executor_id(), reply.details, tuple(handles))
+
+
+@dataclass(frozen=True)
+class NamedPart:
+    """Part of a publication on a node: of which worker, its key, and an executor there; "" for the driver's own node.
+    """
+
+    home: WorkerAddress
+    key: str
+    executor: str = ""
+
+
+@dataclass(frozen=True)
+class ListTask:
+    """Task that says which publication has a name on its node."""
+
+    name: str
+
+    def __call__(self, _: int, given: Iterable[Any]) -> Iterator[NamedPart]:
+        for _ in given:
+            pass
+        yield from [replace(part, executor=executor_id()) for part in named(self.name, str(locate().path))]
+
+
+@dataclass(frozen=True)
+class TakeBackTask:
+    """Task that takes a publication of a name back on its node, which is given by its key."""
+
+    name: str
+
+    def __call__(self, _: int, given: Iterable[str]) -> Iterator[None]:
+        for key in given:
+            take_back(self.name, key)
+        yield None
+
+
+def named(name: str, runtime_dir: str) -> list[NamedPart]:
+    """Return the publication that has a name at the daemon of a directory of this node; none if there is none."""
+    with suppress(WorkerUnavailable):
+        listed = administer(ListPublications(), runtime_dir=runtime_dir).publications
+        return [NamedPart(WorkerAddress(runtime_dir, machine()), each.key) for each in listed if each.name == name]
+    return []
+
+
+def take_back(name: str, key: str, runtime_dir: str | None = None) -> None:
+    """Take a publication back at a daemon of this node, if it has the name there still."""
+    with suppress(PublicationLost, WorkerUnavailable):
+        administer(Unpublish(name, key), runtime_dir=runtime_dir)
 
 
 def attach_here(credentials: Credentials, wanted: AttachedPublication,
