@@ -39,13 +39,13 @@ def brief(function: _Function) -> _Function:
         try:
             return function(*arguments, **named)
         except VisparkError as error:
-            shown: BaseException = cut(error)
+            shortened: BaseException = cut(error)
         except KeyboardInterrupt as interrupt:
             interrupt.__context__ = None
-            shown = interrupt.with_traceback(None)
+            shortened = interrupt.with_traceback(None)
         except _OTHERS as error:
             raise _without_frames_between(error)    # noqa: B904 - it is the same error
-        raise shown from None
+        raise shortened from None
     return called  # type: ignore[return-value]
 
 
@@ -57,10 +57,10 @@ def _without_frames_between(error: Exception) -> Exception:
     frames = list(_frames(error.__traceback__))
     if not frames or _is_in(frames[-1], _OURS):
         return error
-    shown = None
-    for each in reversed([each for each in frames if not _is_in(each, (*_OURS, *_FOREIGN))]):
-        shown = TracebackType(shown, each.tb_frame, each.tb_lasti, each.tb_lineno)
-    return error.with_traceback(shown)
+    trace = None
+    for frame in reversed([each for each in frames if not _is_in(each, (*_OURS, *_FOREIGN))]):
+        trace = TracebackType(trace, frame.tb_frame, frame.tb_lasti, frame.tb_lineno)
+    return error.with_traceback(trace)
 
 
 def _frames(trace: TracebackType | None) -> Iterator[TracebackType]:

@@ -53,11 +53,11 @@ class BoundedCache(Generic[_Value]):
     def get(self, key: Hashable) -> _Value | None:
         """Return the value of a key, which becomes the most recently used; None if there is none."""
         with self._lock:
-            found = self._held.get(key)
-            if found is None:
+            entry = self._held.get(key)
+            if entry is None:
                 return None
             self._held.move_to_end(key)
-            return found[0]
+            return entry[0]
 
     def put(self, key: Hashable, value: _Value) -> None:
         """Keep a value, in the place of the one that the key has, if any."""
@@ -84,11 +84,11 @@ def cached(entries: int, nbytes: int = MOST_BYTES) -> Callable[[_Function], _Fun
 
         @functools.wraps(function)
         def called(*arguments: Any) -> Any:
-            found = held.get(arguments)
-            if found is None:
-                found = function(*arguments)
-                held.put(arguments, found)
-            return found
+            result = held.get(arguments)
+            if result is None:
+                result = function(*arguments)
+                held.put(arguments, result)
+            return result
 
         called.cache = held  # type: ignore[attr-defined]
         return called  # type: ignore[return-value]
@@ -105,16 +105,16 @@ def nbytes_of(value: object) -> int:
     """
     total, seen, todo = 0, set(), [value]
     while todo:
-        each = todo.pop()
-        if isinstance(each, int | float | complex | type | types.ModuleType | None) or id(each) in seen:
+        item = todo.pop()
+        if isinstance(item, int | float | complex | type | types.ModuleType | None) or id(item) in seen:
             continue
-        seen.add(id(each))
-        if isinstance(each, bytes | bytearray | str):
-            total += len(each)
-        elif isinstance(each, np.ndarray | np.generic):
-            total += each.nbytes
+        seen.add(id(item))
+        if isinstance(item, bytes | bytearray | str):
+            total += len(item)
+        elif isinstance(item, np.ndarray | np.generic):
+            total += item.nbytes
         else:
-            todo += _parts(each)
+            todo += _parts(item)
     return total
 
 

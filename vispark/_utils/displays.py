@@ -44,16 +44,16 @@ def sections(text: str) -> str:
     >>> sections("== Plan ==\\nvmap x < 1")
     '<details open><summary>Plan</summary><pre style="font-family:monospace;...">vmap x &lt; 1</pre></details>'
     """
-    found: list[tuple[str, list[str]]] = []
+    parts: list[tuple[str, list[str]]] = []
     for line in text.split("\n"):
         if line.startswith("== ") and line.endswith(" =="):
-            found.append((line.removeprefix("== ").removesuffix(" =="), []))
-        elif found:
-            found[-1][1].append(line)
+            parts.append((line.removeprefix("== ").removesuffix(" =="), []))
+        elif parts:
+            parts[-1][1].append(line)
         else:
-            found.append(("", [line]))
+            parts.append(("", [line]))
     return "".join(f"<details open><summary>{html.escape(title)}</summary>{_pre(lines)}</details>" if title
-                   else _pre(lines) for title, lines in found)
+                   else _pre(lines) for title, lines in parts)
 
 
 def _pre(lines: list[str]) -> str:

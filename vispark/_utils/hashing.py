@@ -23,10 +23,10 @@ def hashed_once(of: _Class) -> _Class:
     whole: Any = of.__hash__
 
     def once(self: Any) -> int:
-        found = self.__dict__.get("_hash")
-        if found is None:
-            found = self.__dict__["_hash"] = whole(self)
-        return int(found)
+        value = self.__dict__.get("_hash")
+        if value is None:
+            value = self.__dict__["_hash"] = whole(self)
+        return int(value)
 
     def state(self: Any) -> dict[str, Any]:
         # Strings are hashed differently by each process.

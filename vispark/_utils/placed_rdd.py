@@ -31,5 +31,5 @@ def placed(sc: SparkContext, shares: Sequence[Any], hosts: Sequence[Sequence[str
             places[near] = to_seq(names)
         pairs.add(pair(pickled.dumps(share), places[near]))
     tag = getattr(getattr(jvm.scala.reflect, "ClassTag$"), "MODULE$").Any()
-    made = sc._jsc.sc().makeRDD(to_seq(pairs), tag)
-    return RDD(made.toJavaRDD(), sc, pickled)
+    java = sc._jsc.sc().makeRDD(to_seq(pairs), tag)
+    return RDD(java.toJavaRDD(), sc, pickled)

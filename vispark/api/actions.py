@@ -68,12 +68,12 @@ def toNumpy(vrdd: RecordedRDD) -> np.ndarray:
 
 def _one_array(records: list[Any]) -> np.ndarray:
     try:
-        found = np.array(records)
+        array = np.array(records)
     except ValueError as error:
         raise PlanError(_NO_ARRAY) from error
-    if found.dtype.kind not in "biufc" or any(isinstance(each, tuple | list) for each in records[:1]):
+    if array.dtype.kind not in "biufc" or any(isinstance(each, tuple | list) for each in records[:1]):
         raise PlanError(_NO_ARRAY)
-    return found
+    return array
 
 
 def take(vrdd: RecordedRDD, num: int) -> list[Any]:
@@ -87,14 +87,14 @@ def take(vrdd: RecordedRDD, num: int) -> list[Any]:
     if not vrdd._is_held():
         records: list[Any] = vrdd._spark("take", num)
         return records
-    found: list[Any] = []
+    results: list[Any] = []
     partitions = iter(range(vrdd.getNumPartitions()))
     at_once = 1
-    while len(found) < num and (batch := list(itertools.islice(partitions, at_once))):
-        answer = vrdd._evaluate(batch, RequestedOutput(limit=num - len(found)))
-        found.extend(record for index in batch for record in answer.records[index])
+    while len(results) < num and (batch := list(itertools.islice(partitions, at_once))):
+        answer = vrdd._evaluate(batch, RequestedOutput(limit=num - len(results)))
+        results.extend(record for index in batch for record in answer.records[index])
         at_once *= 4
-    return found[:num]
+    return results[:num]
 
 
 def first(vrdd: RecordedRDD) -> Any:
@@ -110,10 +110,10 @@ def first(vrdd: RecordedRDD) -> Any:
     >>> sc.parallelize([1.0, 2.0, 4.0], 2).cache("GPU").first()
     1.0
     """
-    found = take(vrdd, 1)
-    if not found:
+    records = take(vrdd, 1)
+    if not records:
         raise ValueError("RDD is empty")
-    return found[0]
+    return records[0]
 
 
 def isEmpty(vrdd: RecordedRDD) -> bool:

@@ -88,15 +88,15 @@ def _place_words(vrdd: RecordedRDD, residency: Residency | None, is_own: bool) -
     device = Session.of(vrdd.ctx).options.device
     where = "host memory" if place == "host" else "the device" + (f" ({device})" if device != "auto" else "")
     where += {TIERS: ", else in host memory", DISK_TIERS: ", else in host memory and files"}.get(place, "")
-    there = len(residency.places)
+    placed = len(residency.places)
     if not is_own:
         return f"lazy: computed by each action, from VRDD {residency.cached}, which is kept " + \
             f"{'in' if place == 'host' else 'on'} {where}"
     prefix = "in" if place == "host" else "on"
-    if not there:
+    if not placed:
         return f"to be cached {prefix} {where}, by the first action"
     nbytes = sum(residency.contents[each].nbytes for each in list(residency.places) if each in residency.contents)
-    partly = "" if there == len(residency.contents) else f"{there} of {len(residency.contents)} partitions "
+    partly = "" if placed == len(residency.contents) else f"{placed} of {len(residency.contents)} partitions "
     return f"{partly}cached {prefix} {where}, {size(nbytes)}"
 
 

@@ -72,21 +72,21 @@ def attach(sc: SparkContext, name: str, *, secret: str | None = None,
     14
     """
     session = Session.of(sc)
-    wanted = AttachedPublication(checked_name(name), "", digest_of(secret))
+    publication = AttachedPublication(checked_name(name), "", digest_of(secret))
     try:
-        return _attached(session, wanted)
+        return _attached(session, publication)
     except PublicationLost:
         if otherwise is None:
             raise
-    made = otherwise()
+    vrdd = otherwise()
     try:
-        return made.publish(name, secret=secret)
+        return vrdd.publish(name, secret=secret)
     except PublicationExists:
         pass
     try:
-        return _attached(session, wanted)       # another application was the first
+        return _attached(session, publication)       # another application was the first
     except PublicationLost:     # what is left of one of which a part is lost has the name
-        return made.publish(name, secret=secret, replace=True)
+        return vrdd.publish(name, secret=secret, replace=True)
 
 
 @brief
@@ -139,8 +139,8 @@ def _vrdd(session: Session, attached: AttachedPublication, details: PublicationD
     context, number = session.context, details.partitions
     # Tasks of Spark's run beside the partitions, where the driver does not reach these itself.
     tokens = residency.tokens or context.parallelize(range(number), number)
-    found = VRDD(tokens.mapPartitionsWithIndex(NoRecords(attached.name)),
-                 AttachPublication(attached, details.place == "host"), None)
-    found._residency, found._level, found.is_cached = residency, StorageLevel.MEMORY_ONLY, True
-    found._partitions, found._named = number, attached.name
-    return found
+    vrdd = VRDD(tokens.mapPartitionsWithIndex(NoRecords(attached.name)),
+                AttachPublication(attached, details.place == "host"), None)
+    vrdd._residency, vrdd._level, vrdd.is_cached = residency, StorageLevel.MEMORY_ONLY, True
+    vrdd._partitions, vrdd._named = number, attached.name
+    return vrdd

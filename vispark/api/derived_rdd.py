@@ -62,10 +62,10 @@ def _answering(cls: type, name: str, method: Callable[..., Any]) -> Callable[...
         present = getattr(super(cls, self), name)
         try:
             with call_site(self.ctx, user_call()):
-                found = present(*arguments, **named)
+                result = present(*arguments, **named)
         except SPARK_JOB_FAILED as error:
             reraise(error)
-        return _Answers(found) if isinstance(found, Iterator) else adopted(found)
+        return _Answers(result) if isinstance(result, Iterator) else adopted(result)
     return brief(called)
 
 
@@ -85,11 +85,11 @@ class _Answers(Iterator[Any]):
 
 def _answers_briefly(cls: _Class) -> _Class:
     """Make the errors of the actions brief that a class has from PySpark's RDD, and those of what it has from ours."""
-    for each in cls.__mro__:
-        for name, method in vars(each).items() if issubclass(each, RDD) else ():
+    for base in cls.__mro__:
+        for name, method in vars(base).items() if issubclass(base, RDD) else ():
             if isinstance(method, FunctionType) and not name.startswith("_") and name not in vars(cls) \
                     and getattr(cls, name) is method:
-                is_sparks = each.__module__.startswith("pyspark.")
+                is_sparks = base.__module__.startswith("pyspark.")
                 setattr(cls, name, _answering(cls, name, method) if is_sparks else brief(method))
     return cls
 

@@ -55,10 +55,10 @@ class DriverRDD(RDD[Any]):
         ValueError
             If there is none.
         """
-        found = self.take(1)
-        if not found:
+        records = self.take(1)
+        if not records:
             raise ValueError("RDD is empty")
-        return found[0]
+        return records[0]
 
     def count(self) -> int:
         """Return the number of records."""

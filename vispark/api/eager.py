@@ -64,26 +64,26 @@ def _load_ahead(vrdd: RecordedRDD) -> None:
     Whatever is wrong with it is told by the first action that needs it, and until then it is not tried again.
     """
     waiting: list[RecordedRDD] = []
-    for each in to_be_kept(vrdd):
-        if each._is_complete():
-            if each._residency is not None and each._residency.has_failed:
+    for result in to_be_kept(vrdd):
+        if result._is_complete():
+            if result._residency is not None and result._residency.has_failed:
                 vrdd._backlog = -math.inf
                 return
             break
-        waiting.append(each)
-    kept = [each for each in waiting if each._residency is not None]
-    if len(kept) < len(waiting) and Session.of(vrdd.ctx).relays:
+        waiting.append(result)
+    resident = [each for each in waiting if each._residency is not None]
+    if len(resident) < len(waiting) and Session.of(vrdd.ctx).relays:
         vrdd._backlog = -math.inf    # each batch would begin at the RDD again: what it needs was let go of
         return
     try:
-        for each in kept[-1:]:
-            each._contents()
-            each._backlog = 0
-        for each in reversed(kept[:-1]):
-            _begin_here(each)
+        for result in resident[-1:]:
+            result._contents()
+            result._backlog = 0
+        for result in reversed(resident[:-1]):
+            _begin_here(result)
     except (VisparkError, *SPARK_JOB_FAILED) as error:
-        for each in waiting:
-            each._backlog = -math.inf
+        for result in waiting:
+            result._backlog = -math.inf
         log.debug("not loaded before it is needed: %s", error)
 
 

@@ -93,10 +93,10 @@ def explain(session: Session, wanted: Explained) -> Explanation:
         requested = FETCH if isinstance(request, str) else RequestedOutput(fold=request)
     lowering = _lowered(chain, start, requested, contents, session.workers.shared_limit)
     if wanted.by_key:
-        found: Any = lowering.fold if lowering and requested.fold else request
-        if isinstance(found, str):
+        fold: Any = lowering.fold if lowering and requested.fold else request
+        if isinstance(fold, str):
             lowering, requested = _lowered(chain, start, FETCH, contents, session.workers.shared_limit), FETCH
-        folds["reduceByKey"] = found if isinstance(found, str | FoldByKeyStep) else None
+        folds["reduceByKey"] = fold if isinstance(fold, str | FoldByKeyStep) else None
     return Explanation("\n".join([
         "== Plan ==", ops.describe(chain),
         "== Rewritten plan ==", *_rewritten(chain, start, requested, lowering),
@@ -135,9 +135,9 @@ def content_of(schema: Any) -> PartitionSchema | None:
     """
     if schema is None:
         return None
-    given = schema if isinstance(schema, Mapping) else {"": schema}
+    columns = schema if isinstance(schema, Mapping) else {"": schema}
     try:
-        fields = tuple([Field(name, np.dtype(dtype).str, tuple(shape)) for name, (shape, dtype) in given.items()])
+        fields = tuple([Field(name, np.dtype(dtype).str, tuple(shape)) for name, (shape, dtype) in columns.items()])
     except (TypeError, ValueError) as error:
         raise PlanError(f"schema= is (shape, dtype), or a dict of them by field, not {schema!r}; of a number it is "
                         "((), \"float32\")") from error
@@ -258,8 +258,8 @@ def _kernels(lowering: Lowering, wanted: Explained) -> Iterator[str]:
     for number, blocks in lowering.blocks():
         for launch, (read, written) in zip(lowering.launches[number], lowering.traffic(number), strict=True):
             key = launch.module, launch.kernel
-            known = traffic.setdefault(key, [0, 0, 0])
-            traffic[key] = [known[0] + blocks, known[1] + blocks * read, known[2] + blocks * written]
+            entry = traffic.setdefault(key, [0, 0, 0])
+            traffic[key] = [entry[0] + blocks, entry[1] + blocks * read, entry[2] + blocks * written]
     shown = set()
     for launch in (launch for launches in lowering.launches for launch in launches):
         key = launch.module, launch.kernel
@@ -319,11 +319,11 @@ _BELOW = ("host", "disk")
 
 
 def _held(session: Session, chain: LogicalPlan) -> Iterator[str]:
-    found = False
+    is_held = False
     for position, node in enumerate(chain):
         residency = session.residencies.get(node.cached.number) if node.cached else None
         if residency:
-            found = True
+            is_held = True
             nbytes = sum(residency.contents[index].nbytes for index in residency.places)
             under_way = [sent.pending for _, sent in residency.pending if sent.pending is not None]
             pending = "" if all(each.done for each in under_way) else ", on their way"
@@ -338,7 +338,7 @@ def _held(session: Session, chain: LogicalPlan) -> Iterator[str]:
         copied = ", with a copy on another node" if snapshot.is_copied else ""
         yield (f"newest snapshot: taken {time.monotonic() - snapshot.began:.1f} s ago, in {snapshot.seconds:.3g} s, of "
                f"{snapshot.nbytes} bytes{copied}; after a loss the loop goes on from there")
-    if not found:
+    if not is_held:
         yield "nothing is cached; every action sends the records"
 
 
@@ -348,17 +348,17 @@ def _tiers(session: Session, residency: Residency) -> Iterator[str]:
     streamed = 0
     for home in {home for home, _ in residency.places.values()}:
         try:
-            _, found = session.workers.at(home).held(residency.cached.number)
+            _, schemas = session.workers.at(home).held(residency.cached.number)
         except VisparkError:        # which the next action mends
             continue
-        for content in found.values():
+        for content in schemas.values():
             counts[content.place] += 1
             streamed += 0 if content.place not in _BELOW else content.nbytes - content.keys
     ordered = sorted(counts, key=lambda place: (_BELOW.index(place) if place in _BELOW else -1, place))
-    shown = [f"{counts[place]}{'' if number else f' of {counts.total()} partitions'} on {place}"
+    tiers = [f"{counts[place]}{'' if number else f' of {counts.total()} partitions'} on {place}"
              for number, place in enumerate(ordered)]
-    if shown:
-        yield ", ".join(shown) + (f": streamed, {size(streamed)} a pass" if streamed else "")
+    if tiers:
+        yield ", ".join(tiers) + (f": streamed, {size(streamed)} a pass" if streamed else "")
 
 
 def _moved(chain: LogicalPlan, start: DatasetId | None, lowering: Lowering | None,

@@ -127,10 +127,10 @@ def _joined(vrdd: RecordedRDD, action: str, f: Callable[[Any, Any], Any], reason
     """Return the fold by a function that is no operator, in the workers; None, with the reason recorded, if Spark
     is to fold.
     """
-    found = joined(vrdd, action, f)
-    if not isinstance(found, str):
-        return found
-    folded(vrdd, f"{reason}; and it is not run as a function: {found}" if vrdd._is_held() else reason, action)
+    result = joined(vrdd, action, f)
+    if not isinstance(result, str):
+        return result
+    folded(vrdd, f"{reason}; and it is not run as a function: {result}" if vrdd._is_held() else reason, action)
     return None
 
 
@@ -199,14 +199,14 @@ def _aggregate(vrdd: RecordedRDD, action: str, zero: Any, step: Callable[[Any, A
     def spark() -> Any:
         return vrdd._spark(action, zero, step, combine, *depth)
 
-    found = aggregation_of(step, combine)
-    if isinstance(found, str):
-        return _total(vrdd, action, zero, combine, vrdd, found, spark)
-    reason = _risk(vrdd, found)
+    aggregation = aggregation_of(step, combine)
+    if isinstance(aggregation, str):
+        return _total(vrdd, action, zero, combine, vrdd, aggregation, spark)
+    reason = _risk(vrdd, aggregation)
     mapped = vrdd if reason else vrdd._then(
-        ops.Map(MapSpec(found.mapped, (), f"{action} {found.mapped.name}", "row")))
+        ops.Map(MapSpec(aggregation.mapped, (), f"{action} {aggregation.mapped.name}", "row")))
     try:
-        return _total(vrdd, action, zero, combine, mapped, reason or found.fold, spark)
+        return _total(vrdd, action, zero, combine, mapped, reason or aggregation.fold, spark)
     except TranslationError as error:
         vrdd._folds[action] = str(error)
         return spark()
@@ -229,9 +229,9 @@ def _total(vrdd: RecordedRDD, action: str, zero: Any, combine: Callable[[Any, An
         with suppress(LookupError, TypeError):
             parts = parts_of(zero, [leaf.place for leaf in spec.leaves])
             request = Total(spec, tuple((place, type_of(part)) for place, part in parts.items()))
-    found = folded(mapped, request, action)
+    fold = folded(mapped, request, action)
     vrdd._folds.update(mapped._folds)
-    whole = _UNTRUSTED if found is None else finish(*found, lambda: _UNTRUSTED)
+    whole = _UNTRUSTED if fold is None else finish(*fold, lambda: _UNTRUSTED)
     times = vrdd.getNumPartitions() - (action == "treeAggregate")
     return spark() if whole is _UNTRUSTED else total(zero, times, whole, combine)
 
@@ -257,9 +257,9 @@ def sum_(vrdd: RecordedRDD, dtype: Any = None) -> Any:
     >>> numbers.sum(), numbers.sum(np.float64)
     (np.float32(1.0), np.float64(1.0000000009313226))
     """
-    found = folded(vrdd, Sum(double=check_double("sum", dtype)), "sum")
+    fold = folded(vrdd, Sum(double=check_double("sum", dtype)), "sum")
     # Python's sum starts with 0, which makes ints of bools.
-    total = vrdd._spark("sum") if found is None else 0 + finish(*found, lambda: vrdd._spark("sum"))
+    total = vrdd._spark("sum") if fold is None else 0 + finish(*fold, lambda: vrdd._spark("sum"))
     single = isinstance(total, np.generic | np.ndarray) and total.dtype == np.float32
     return total.astype(np.float64)[()] if single and dtype is not None else total
 
@@ -295,14 +295,14 @@ def mean(vrdd: RecordedRDD) -> Any:
     >>> sc.parallelize([1.0, 2.0, 6.0], 2).cache("GPU").mean()
     3.0
     """
-    found = folded(vrdd, Sum(mean=True), "mean")
-    if found is None:
+    fold = folded(vrdd, Sum(mean=True), "mean")
+    if fold is None:
         return vrdd._spark("mean")
-    count, total = finish_number(*found)
+    count, total = finish_number(*fold)
     mean = total / count
     if not np.isfinite(mean).all():     # Spark's running mean may be NaN where the mean is infinite
         return vrdd._spark("mean")
-    part, = found[1][0][2].layout.parts
+    part, = fold[1][0][2].layout.parts
     if part.form == "array" or part.types[0] not in BY_NAME:
         return mean.astype(np.float32)[()] if part.dtype == np.float32 else mean[()]
     return mean.item()

@@ -108,9 +108,9 @@ def _array(records: list[tuple[BlockKey, np.ndarray]], cells: CellSelection) -> 
     whole = np.empty(cells.shape, np.result_type(*(block for _, block in records)))
     for key, block in records:
         target = tuple(slice(part.start, part.stop) for part in cells.within(key)[1])
-        wanted = whole[target].shape
-        if np.shape(block) != wanted:
-            raise PlanError(f"the values of block {key.position} have shape {np.shape(block)}, and its cells {wanted}")
+        shape = whole[target].shape
+        if np.shape(block) != shape:
+            raise PlanError(f"the values of block {key.position} have shape {np.shape(block)}, and its cells {shape}")
         whole[target] = block
     return whole[tuple(0 if axis in cells.dropped else slice(None) for axis in range(whole.ndim))][()]
 

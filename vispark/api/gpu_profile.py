@@ -87,14 +87,14 @@ def with_profile(sent: RDD[Any], profile: ResourceProfile) -> RDD[Any]:
         If ``sent`` has another profile, and Spark does not merge profiles.
     """
     merges = sent.ctx.getConf().get("spark.scheduler.resource.profileMergeConflicts", "false") == "true"
-    each: Any = sent
-    while each is not None and not merges:
-        other = each.getResourceProfile() if getattr(each, "has_resource_profile", False) else None
+    rdd: Any = sent
+    while rdd is not None and not merges:
+        other = rdd.getResourceProfile() if getattr(rdd, "has_resource_profile", False) else None
         if other is not None and other.id != profile.id:
             raise PlanError(f"the RDD that was sent has the resource profile {other.id}, and a stage of Spark's has "
                             f"one profile, not also {profile.id}: give it to one of the two only, or set "
                             "spark.scheduler.resource.profileMergeConflicts=true")
-        each = getattr(each, "prev", None)
+        rdd = getattr(rdd, "prev", None)
     profiled: RDD[Any] = PipelinedRDD(sent, _as_it_is, True).withResources(profile)
     return profiled
 

@@ -120,9 +120,9 @@ class Grid:
     def _facts(self) -> list[tuple[str, str]]:
         """Return the parameters of the grid with their values, as text."""
         fields = {name: np.dtype(dtype).name for name, dtype in self.fields}
-        found = [("shape", str(self.shape)), ("splits", str(self.splits)), ("halo", str(self.halo)),
+        facts = [("shape", str(self.shape)), ("splits", str(self.splits)), ("halo", str(self.halo)),
                  ("boundary", str(boundary_words(self.description)))]
-        return [*found, ("fields", str(fields))] if fields else found
+        return [*facts, ("fields", str(fields))] if fields else facts
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -578,11 +578,11 @@ def _for_axes(name: str, given: Any, least: int, ndim: int) -> tuple[int, ...]:
     """Return one number for each axis, from one number for all axes or one for each."""
     if isinstance(given, Integral):
         return (_whole(name, given, least),) * ndim
-    found = _extents(name, given, least)
-    if len(found) != ndim:
-        raise PlanError(f"{name}={found} has {len(found)} items for a grid of {ndim} axes; give one for each, or one "
-                        "number for all")
-    return found
+    extents = _extents(name, given, least)
+    if len(extents) != ndim:
+        raise PlanError(f"{name}={extents} has {len(extents)} items for a grid of {ndim} axes; give one for each, or "
+                        "one number for all")
+    return extents
 
 
 def _check_axis(axis: int, extent: int, parts: int, width: int) -> None:
@@ -603,16 +603,16 @@ def _fields(fields: Mapping[str, Any] | None) -> tuple[tuple[str, str], ...]:
         return ()
     if not isinstance(fields, Mapping) or not fields:
         raise PlanError(f"fields={fields!r}; it is a dict of names to dtypes, such as {{'u': 'f4', 'solid': bool}}")
-    found = []
+    dtypes = []
     for name, dtype in fields.items():
         if not isinstance(name, str) or not name:
             raise PlanError(f"fields= names a field {name!r}; a name is a string that is not empty")
         try:
-            known = np.dtype(dtype)
+            described = np.dtype(dtype)
         except TypeError as error:
             raise PlanError(f"fields= has {dtype!r} for the dtype of {name}, which NumPy does not know") from error
-        if known.char not in _NUMERIC:
-            raise PlanError(f"fields= has dtype {known} for {name}; cells hold bool, integers of at most 64 "
+        if described.char not in _NUMERIC:
+            raise PlanError(f"fields= has dtype {described} for {name}; cells hold bool, integers of at most 64 "
                             "bits, or floats and complex numbers of 32 or 64 bits a part")
-        found.append((name, known.newbyteorder("=").str))
-    return tuple(found)
+        dtypes.append((name, described.newbyteorder("=").str))
+    return tuple(dtypes)

@@ -43,23 +43,23 @@ def arguments(path: Any, given: Mapping[str, Any]) -> dict[str, Any]:
         If there is no such file, or it does not describe a grid.
     """
     file = files.facts(path)
-    found = _of_attributes(file) if file.attributes else _of_arrays(file)
-    found |= {name: value for name, value in given.items() if value is not None}
-    if "boundary" not in found:
+    described = _of_attributes(file) if file.attributes else _of_arrays(file)
+    described |= {name: value for name, value in given.items() if value is not None}
+    if "boundary" not in described:
         raise PlanError(f"the grid in {file.path} was saved with a function as its boundary, and files have no code: "
                         "give boundary=")
-    return found
+    return described
 
 
 def _of_attributes(file: FileFacts) -> dict[str, Any]:
     assert file.attributes is not None
-    found = attributes.arguments_of(file.attributes, file.path)
+    described = attributes.arguments_of(file.attributes, file.path)
     for name in file.names.values():
         shape = file.arrays[name].shape if name in file.arrays else None
-        if shape != found["shape"]:
-            raise PlanError(f"{file.path} was saved from a grid of shape {found['shape']}, and its array {name!r} "
+        if shape != described["shape"]:
+            raise PlanError(f"{file.path} was saved from a grid of shape {described['shape']}, and its array {name!r} "
                             + ("is missing" if shape is None else f"has shape {shape}"))
-    return {**found, "nan_outside": True}
+    return {**described, "nan_outside": True}
 
 
 def _of_arrays(file: FileFacts) -> dict[str, Any]:

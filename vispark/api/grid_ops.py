@@ -195,12 +195,12 @@ def described(vrdd: RecordedRDD) -> GridSpec | None:
 
 def _known(vrdd: RecordedRDD) -> list[PartitionSchema]:
     """Return the known schemas of the partitions that the blocks were made of, without asking workers."""
-    each: RecordedRDD | None = vrdd
+    before: RecordedRDD | None = vrdd
     came = Residency.came
-    while each is not None and each._unknown != came:
-        if each._residency is not None and each._residency.contents:
-            return list(each._residency.contents.values())
-        each = each._before if each._op.keeps_grid else None
+    while before is not None and before._unknown != came:
+        if before._residency is not None and before._residency.contents:
+            return list(before._residency.contents.values())
+        before = before._before if before._op.keeps_grid else None
     vrdd._unknown = came        # so that steps of a loop of which nothing has run do not look all the way back
     return []
 
@@ -234,9 +234,9 @@ def windowed(vrdd: RecordedRDD, cells: CellSelection) -> list[Any] | None:
         return None
     description.check_whole([number for content in contents.values() for number in content.positions])
     reached = set(cells.blocks(description))
-    wanted = sorted(index for index, content in contents.items() if not reached.isdisjoint(content.positions))
+    indexes = sorted(index for index, content in contents.items() if not reached.isdisjoint(content.positions))
     cut = window(vrdd, cells.starts, cells.stops, cells.steps)
-    answer = cut._evaluate(wanted or [min(contents)], FETCH)
+    answer = cut._evaluate(indexes or [min(contents)], FETCH)
     records = [record for index in sorted(answer.records) for record in answer.records[index]]
     return [record for record in records if record[0].number in reached] or records[:1]
 
@@ -270,10 +270,10 @@ def _keep_something(vrdd: RecordedRDD) -> None:
     """Cache this VRDD if none before it is cached: a plan that reads neighbours starts from content that workers
     hold.
     """
-    each: RecordedRDD | None = vrdd
-    while each is not None and each._residency is None:
-        each = each._before
-    if each is None:
+    before: RecordedRDD | None = vrdd
+    while before is not None and before._residency is None:
+        before = before._before
+    if before is None:
         vrdd.persist()
 
 

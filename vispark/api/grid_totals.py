@@ -35,32 +35,32 @@ def total(blocks: RDD[Any], field: str | None, action: str) -> Any:
 def norm(blocks: RDD[Any], field: str | None, order: float) -> Any:
     """Return the norm of a grid's cells: see :meth:`vispark.Grid.norm`."""
     if order == 2:
-        found = total(blocks, field, "norm")
-        return {name: math.sqrt(each) for name, each in found.items()} if isinstance(found, dict) else math.sqrt(found)
+        norms = total(blocks, field, "norm")
+        return {name: math.sqrt(each) for name, each in norms.items()} if isinstance(norms, dict) else math.sqrt(norms)
     if order not in (1, math.inf):
         raise PlanError(f"ord={order!r}; a grid has the norms 1, 2 and numpy.inf")
     held = _on_device(blocks, "norm")
-    found = {}
+    norms = {}
     for name in _fields(held, field, "norm"):
         sizes = _mapped(held, (name,), nodes.Call(nodes.Library("abs"), (nodes.Local(name or "cell"),)))
         if order == 1:
             kind = np.dtype(next(iter(_fields(sizes, None, "norm").values())))
-            found[name] = float(_sum(sizes, "", kind, squared=False))
+            norms[name] = float(_sum(sizes, "", kind, squared=False))
         else:
-            found[name] = float(_folded(sizes, max, np.max))
-    return _one(found, field)
+            norms[name] = float(_folded(sizes, max, np.max))
+    return _one(norms, field)
 
 
 def extreme(blocks: RDD[Any], field: str | None, action: str) -> Any:
     """Return the least or the greatest cell: see :meth:`vispark.Grid.min`."""
     held = _on_device(blocks, action)
     join, over = (min, np.min) if action == "min" else (max, np.max)
-    found = {}
+    extremes = {}
     for name, kind in _fields(held, field, action).items():
         if kind.kind == "c":
             raise PlanError(f"complex cells have no {action}; norm(blocks, ord=np.inf) is of their sizes")
-        found[name] = _folded(_mapped(held, (name,), nodes.Local(name or "cell")), join, over)
-    return _one(found, field)
+        extremes[name] = _folded(_mapped(held, (name,), nodes.Local(name or "cell")), join, over)
+    return _one(extremes, field)
 
 
 def dot(one: RDD[Any], other: Any, field: str | None) -> Any:
@@ -102,11 +102,11 @@ def resized(blocks: RDD[Any], factor: int | tuple[int, ...], grid: Any, finer: b
                         f"not {factor!r}")
     if not finer and any(extent % each for extent, each in zip(shape, factors, strict=True)):
         raise PlanError(f"coarsen by {factors} does not divide the grid's {shape} cells")
-    wanted = tuple(extent * each if finer else extent // each for extent, each in zip(shape, factors, strict=True))
+    new_shape = tuple(extent * each if finer else extent // each for extent, each in zip(shape, factors, strict=True))
     if grid is None:
-        grid = _like(from_grid, wanted, word)
-    elif grid.shape != wanted:
-        raise PlanError(f"grid= has {grid.shape} cells, and {word} by {factors} gives {wanted}")
+        grid = _like(from_grid, new_shape, word)
+    elif grid.shape != new_shape:
+        raise PlanError(f"grid= has {grid.shape} cells, and {word} by {factors} gives {new_shape}")
     change = _repeated if finer else _averaged
     cells = gather(blocks)
     changed = {name: change(array, factors) for name, array in cells.items()} if isinstance(cells, dict) else \

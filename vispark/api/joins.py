@@ -59,17 +59,17 @@ def joined(source: RecordedRDD, action: str, function: Callable[[Any, Any], Any]
         reason = _reason(source, spec) or not_associative(function, source.take(_TRIED))
         if reason:
             return reason
-        made = source
+        joined_rows = source
         for op in passes(spec, inside=False):
-            made = made._then(op)
-        records = made._evaluate(range(source.getNumPartitions()), FETCH).records
+            joined_rows = joined_rows._then(op)
+        records = joined_rows._evaluate(range(source.getNumPartitions()), FETCH).records
     except (OutOfMemory, PlanError, TranslationError) as error:
         return str(error)
-    left = [record for index in sorted(records) for record in records[index]]
+    remaining = [record for index in sorted(records) for record in records[index]]
     source._folds[action] = IN_PASSES
     log.debug("%s() of VRDD %s joined neighbours in the workers", action, source._shown())
     with np.errstate(all="ignore"):
-        return functools.reduce(function, left),
+        return functools.reduce(function, remaining),
 
 
 def is_neutral(source: RecordedRDD, zero: Any, function: Callable[[Any, Any], Any]) -> bool:

@@ -63,9 +63,9 @@ class KeyRanges:
 
 
 def _exchange(target: weakref.ref[Residency]) -> None:
-    found = target()
-    if found is not None and found.exchange is not None:
-        found.exchange()
+    residency = target()
+    if residency is not None and residency.exchange is not None:
+        residency.exchange()
 
 
 def _place(bounds: Sequence[Any], ascending: bool, partitions: int, key: Any) -> int:
@@ -80,6 +80,6 @@ def _numbered(partition: int, pairs: Iterable[tuple[Any, Any]]) -> Iterator[_Num
 
 
 def _in_order(ascending: bool, pairs: Iterable[_Numbered]) -> Iterator[tuple[Any, Any]]:
-    found = sorted(pairs, key=lambda pair: pair[1][:2])
-    found.sort(key=itemgetter(0), reverse=not ascending)
-    return ((key, value) for key, (_, _, value) in found)
+    ordered = sorted(pairs, key=lambda pair: pair[1][:2])
+    ordered.sort(key=itemgetter(0), reverse=not ascending)
+    return ((key, value) for key, (_, _, value) in ordered)

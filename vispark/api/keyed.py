@@ -141,9 +141,9 @@ class KeyedExchange:
 
     def _residencies(self) -> list[Residency]:
         """Compute what is read besides, and return it."""
-        for each in self._others:
-            each._contents()
-            if _is_of_spark(each):
+        for source in self._others:
+            source._contents()
+            if _is_of_spark(source):
                 raise KeysRefused("one side of it is Spark's shuffle already")
         return [each._residency for each in self._others]
 
@@ -164,22 +164,22 @@ KeptSource = tuple[weakref.ref[Any], Sequence[ops.RecordedOperation]]
 def rebuilt_from(kept: KeptSource, otherwise: Any) -> Any:
     """Return the VRDD that a kept source is of, from what is still kept; ``otherwise`` where nothing is."""
     nearest, behind = kept
-    found = nearest()
-    if found is None or found._residency is None:
+    vrdd = nearest()
+    if vrdd is None or vrdd._residency is None:
         return otherwise
     for op in behind:
-        found = found._then(op)
-    return found
+        vrdd = vrdd._then(op)
+    return vrdd
 
 
 def kept_source(source: RecordedRDD) -> KeptSource:
     """Return the nearest VRDD with a kept result, and the operations behind it."""
     behind: list[ops.RecordedOperation] = []
-    each = source
-    while each._residency is None and each._before is not None:
-        behind.append(each._op)
-        each = each._before
-    return weakref.ref(each), behind[::-1]
+    vrdd = source
+    while vrdd._residency is None and vrdd._before is not None:
+        behind.append(vrdd._op)
+        vrdd = vrdd._before
+    return weakref.ref(vrdd), behind[::-1]
 
 
 @dataclass(frozen=True)
@@ -239,15 +239,15 @@ def exchanged(source: RecordedRDD, action: str, steps: Sequence[Step], layout: R
     lineage = source._alone()
     shuffle = SparkShuffle(lineage, way, partitions)
     label = f"{action} into {partitions} partitions, in the workers, of {source._shown()}"
-    made = source._beginning(shuffle, Shuffled(label, layout), partitions)._then(ops.ToDevice())
-    made.partitioner = partitioner
-    made._residency = target = Session.of(source.ctx).residency(name)
-    made.is_cached = True
+    vrdd = source._beginning(shuffle, Shuffled(label, layout), partitions)._then(ops.ToDevice())
+    vrdd.partitioner = partitioner
+    vrdd._residency = target = Session.of(source.ctx).residency(name)
+    vrdd.is_cached = True
     requested = RequestedOutput(fetch=False, keyed=tuple(steps), name=name, others=len(others))
     target.exchange = KeyedExchange(source, shuffle, requested, target, others, ranges)
     if ranges is not None:
         ranges.of(target)
-    return made
+    return vrdd
 
 
 def partition_step(action: str, key: str, partitions: int, layout: RecordLayout,
@@ -269,11 +269,11 @@ def reduced(source: RecordedRDD, function: Callable[[Any, Any], Any], partitions
             fields = fold_fields(spec, layout, value_parts(layout), "1")
         return why or (fields if isinstance(fields, str) else "")
 
-    found = pairs_of(source, action, not_those, reason)
-    if found is None:
+    pairs = pairs_of(source, action, not_those, reason)
+    if pairs is None:
         return None
-    layout = found.layout
-    steps = (*found.steps, partition_step(action, "0", partitions, layout), SortByKeyStep(action, "0", False),
+    layout = pairs.layout
+    steps = (*pairs.steps, partition_step(action, "0", partitions, layout), SortByKeyStep(action, "0", False),
              FoldRunsStep(action, key_names(layout), tuple(fields), "", layout.encode()))
     hashed = hash_of(layout)
     return exchanged(source, action, steps, layout, partitions,
@@ -300,9 +300,9 @@ def counted(source: RecordedRDD, action: str = "countByKey") -> dict[Any, int] |
                 FoldRunsStep(action, key_names(keyed.layout), (), "1", after.encode()))
 
     def pairs(steps: tuple[Step, ...], parts: int) -> list[Any]:
-        made = exchanged(source, action, steps, after, parts,
+        vrdd = exchanged(source, action, steps, after, parts,
                          lambda rdd: rdd.map(_one).reduceByKey(_added).coalesce(parts))
-        return list(made.collect())
+        return list(vrdd.collect())
 
     try:
         counts = pairs((*keyed.steps, *counting), partitions)
@@ -311,10 +311,10 @@ def counted(source: RecordedRDD, action: str = "countByKey") -> dict[Any, int] |
         log.info("countByKey() of VRDD %s exchanges its keys: %s", source._shown(), error)
         parts = max(partitions, _MORE_PARTITIONS)
         counts = pairs((*keyed.steps, partition_step(action, "0", parts, keyed.layout), *counting), parts)
-    found: dict[Any, int] = defaultdict(int)
+    totals: dict[Any, int] = defaultdict(int)
     for key, count in counts:
-        found[key] += count
-    return found
+        totals[key] += count
+    return totals
 
 
 def _one(pair: Any) -> Any:
@@ -339,10 +339,10 @@ def _itself(record):        # type: ignore[no-untyped-def]
 def distinct(source: RecordedRDD, partitions: int) -> Any:
     """Return the VRDD of ``distinct``, or None where Spark is to do it."""
     action, source = "distinct", item_alone(source)
-    found = pairs_of(source, action, not_numbers)
-    if found is None:
+    pairs = pairs_of(source, action, not_numbers)
+    if pairs is None:
         return None
-    layout = found.layout
+    layout = pairs.layout
     steps = (partition_step(action, "", partitions, layout), SortByKeyStep(action, "", False),
              FoldRunsStep(action, tuple([part.name for part in layout.parts]), (), "", layout.encode()))
     return exchanged(source, action, steps, layout, partitions, lambda rdd: RDD.distinct(rdd, partitions))
@@ -350,12 +350,12 @@ def distinct(source: RecordedRDD, partitions: int) -> Any:
 
 def ordered_by_key(source: RecordedRDD, action: str, ascending: bool, partitions: int) -> Any:
     """Return the VRDD of ``sortByKey``, or None where Spark is to sort."""
-    found = pairs_of(source, action, not_pairs)
-    if found is None:
+    pairs = pairs_of(source, action, not_pairs)
+    if pairs is None:
         return None
-    layout = found.layout
+    layout = pairs.layout
     how = "ascending" if ascending else "descending"
-    steps = (*found.steps, partition_step(action, "0", partitions, layout, how),
+    steps = (*pairs.steps, partition_step(action, "0", partitions, layout, how),
              SortByKeyStep(action, "0", not ascending))
     ranges = KeyRanges(ascending, partitions)
     return exchanged(source, action, steps, layout, partitions, ranges.sorted, ranges=ranges)
@@ -374,8 +374,8 @@ def ordered_by(source: RecordedRDD, key: Callable[[Any], Any], ascending: bool, 
     try:
         reason = reason or why_not_python(source, with_key)
         if not reason:
-            made = ordered_by_key(vmap(source, with_key, of="record"), "sortBy", ascending, partitions)
-            return None if made is None else vmap(made, without_key)
+            ordered = ordered_by_key(vmap(source, with_key, of="record"), "sortBy", ascending, partitions)
+            return None if ordered is None else vmap(ordered, without_key)
     except TranslationError as error:
         reason = str(error)
     source._folds["sortBy"] = reason
@@ -400,12 +400,12 @@ def filtered(source: RecordedRDD, function: Callable[[Any], Any]) -> Any:
         reason = reason or why_not_python(source, with_mark)
         if not reason:
             marked = vmap(source, with_mark, of="record")
-            found = pairs_of(marked, "filter", not_pairs)
-            if found is None:
+            pairs = pairs_of(marked, "filter", not_pairs)
+            if pairs is None:
                 return None
-            step = SelectRowsStep("filter", "0", found.layout.encode(), EMPTY.encode())
+            step = SelectRowsStep("filter", "0", pairs.layout.encode(), EMPTY.encode())
             return exchanged(
-                marked, "filter", (step,), found.layout, source.getNumPartitions(),
+                marked, "filter", (step,), pairs.layout, source.getNumPartitions(),
                 lambda rdd: RDD.filter(rdd, itemgetter(0))).vmap(without_mark)
     except TranslationError as error:
         reason = str(error)
@@ -436,18 +436,18 @@ def least(source: RecordedRDD, action: str, num: int, key: Callable[[Any], Any] 
             return None
         layout = _with_types_of(next(each.layout for each in source._results() if each.count), contents[0].layout)
         step = SortByKeyStep(action, "0", descending, layout.encode(), num)
-        made = exchanged(keyed, action, (step,), layout,
+        vrdd = exchanged(keyed, action, (step,), layout,
                          source.getNumPartitions(), lambda rdd: rdd.mapPartitions(_in_order, True))
-        if not made._is_exchanged():
+        if not vrdd._is_exchanged():
             return None
-        records = made._evaluate(range(made.getNumPartitions()), RequestedOutput(limit=num)).records
+        records = vrdd._evaluate(range(vrdd.getNumPartitions()), RequestedOutput(limit=num)).records
     except (KeysRefused, OutOfMemory, TranslationError) as error:
         log.info("%s() of VRDD %s is a Spark job: %s", action, source._shown(), error)
         source._folds[action] = str(error)
         return None
-    found = sorted([pair for index in sorted(records) for pair in records[index]], key=itemgetter(0),
-                   reverse=descending)
-    return [record for _, record in found[:num]]
+    ordered = sorted([pair for index in sorted(records) for pair in records[index]], key=itemgetter(0),
+                     reverse=descending)
+    return [record for _, record in ordered[:num]]
 
 
 def _with_key(key: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -491,11 +491,11 @@ def not_whole(layout: RecordLayout) -> str:
 
 def sorted_pairs(source: RecordedRDD, action: str, partitions: int) -> Any:
     """Return the VRDD of pairs in the partitions of their keys, sorted by these; None where that is Spark's."""
-    found = pairs_of(source, action, not_pairs)
-    if found is None:
+    pairs = pairs_of(source, action, not_pairs)
+    if pairs is None:
         return None
-    layout = found.layout
-    steps = *found.steps, partition_step(action, "0", partitions, layout), SortByKeyStep(action, "0", False)
+    layout = pairs.layout
+    steps = *pairs.steps, partition_step(action, "0", partitions, layout), SortByKeyStep(action, "0", False)
     hashed = hash_of(layout)
     return exchanged(source, action, steps, layout, partitions, lambda rdd: RDD.partitionBy(rdd, partitions, hashed)
                      .mapPartitions(_in_order, True), Partitioner(partitions, portable_hash))
@@ -509,13 +509,13 @@ def rows_by_key(source: RecordedRDD, partitions: int) -> Any:
         numbers = all(part.form == "number" for part in value_parts(layout))
         return not_pairs(layout) or ("" if numbers else "the values are not numbers, or tuples of numbers")
 
-    found = pairs_of(source, action, not_those)
-    if found is None:
+    pairs = pairs_of(source, action, not_those)
+    if pairs is None:
         return None
-    before = found.layout
+    before = pairs.layout
     parts = tuple([replace(part, form="ragged", types=(part.dtype.str,)) for part in value_parts(before)])
     layout = replace(before, parts=(*key_parts(before), *parts))
-    steps = (*found.steps, partition_step(action, "0", partitions, before), SortByKeyStep(action, "0", False),
+    steps = (*pairs.steps, partition_step(action, "0", partitions, before), SortByKeyStep(action, "0", False),
              GroupRowsStep(action, "0", layout.encode()))
     dtypes, hashed = [part.types[0] for part in parts], hash_of(before)
     return exchanged(source, action, steps, layout, partitions,
@@ -530,12 +530,12 @@ def grouped_rows(groups: RDD[Any], dtypes: Sequence[str] = ()) -> RDD[Any]:
 
 def _rows_of_groups(dtypes: Sequence[str], groups: Iterable[Any]) -> Iterator[Any]:
     for key, values in sorted(groups, key=itemgetter(0)):
-        given = list(values)
-        if isinstance(given[0], tuple):
-            columns = zip(*given, strict=True)
+        rows = list(values)
+        if isinstance(rows[0], tuple):
+            columns = zip(*rows, strict=True)
             yield key, tuple([np.array(column, dtype) for column, dtype in itertools.zip_longest(columns, dtypes)])
         else:
-            yield key, np.array(given, dtypes[0] if dtypes else None)
+            yield key, np.array(rows, dtypes[0] if dtypes else None)
 
 
 def _in_order(pairs: Iterable[Any]) -> list[Any]:
@@ -557,11 +557,11 @@ class CogroupedRDD(DriverRDD):
         self._sides, self._count = sides, partitions
 
     def _records(self) -> list[Any]:
-        found: dict[Any, tuple[list[Any], list[Any]]] = {}
+        groups: dict[Any, tuple[list[Any], list[Any]]] = {}
         for place, side in enumerate(self._sides):
             for key, value in side.collect():
-                found.setdefault(key, ([], []))[place].append(value)
-        return [(key, tuple(map(ResultIterable, values))) for key, values in found.items()]
+                groups.setdefault(key, ([], []))[place].append(value)
+        return [(key, tuple(map(ResultIterable, values))) for key, values in groups.items()]
 
     def _to_spark(self) -> RDD[Any]:
         first, second = [side.recv() for side in self._sides]

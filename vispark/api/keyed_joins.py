@@ -44,11 +44,11 @@ def reduced_by(source: RecordedRDD, function: Callable[[Any, Any], Any], why: st
         joined = None if layout is None or reason else _joined(function, layout)
     except (OutOfMemory, PlanError, TranslationError) as error:
         joined, reason = None, str(error)
-    made = None if joined is None else keyed.rows_by_key(source, partitions)
-    if made is not None and joined is not None:
-        found = vmap(made, joined).cache()
-        found.partitioner = made.partitioner
-        return made, found
+    rows = None if joined is None else keyed.rows_by_key(source, partitions)
+    if rows is not None and joined is not None:
+        values = vmap(rows, joined).cache()
+        values.partitioner = rows.partitioner
+        return rows, values
     if reason:
         reason = f"{why}; and it is not run as a function: {reason}"
         log.info("reduceByKey() of VRDD %s is a Spark job: %s", source._shown(), reason)
@@ -88,11 +88,11 @@ def _joined(function: Callable[[Any, Any], Any], layout: RecordLayout) -> Callab
     """
     parts = value_parts(layout)
     keys = [_PYTHONS.get(part.types[0], _same) for part in key_parts(layout)]
-    given = [_PYTHONS.get(part.types[0], _same) for part in parts]
+    kinds = [_PYTHONS.get(part.types[0], _same) for part in parts]
     whole = _whole(keys)
     if parts[0].name == "1":
-        return _of_numbers(function, whole, given[0])
-    return _OF_TUPLES[len(parts)](function, whole, given)
+        return _of_numbers(function, whole, kinds[0])
+    return _OF_TUPLES[len(parts)](function, whole, kinds)
 
 
 def _whole(kinds: Sequence[Callable[[Any], Any]]) -> Callable[[Any], Any]:
@@ -112,10 +112,10 @@ def _whole(kinds: Sequence[Callable[[Any], Any]]) -> Callable[[Any], Any]:
 def _of_numbers(function: Callable[[Any, Any], Any], key: Callable[[Any], Any],
                 kind: Callable[[Any], Any]) -> Callable[[Any], Any]:
     def joined(pair):       # type: ignore[no-untyped-def]
-        found = pair[1][0]
+        total = pair[1][0]
         for place in range(1, len(pair[1])):
-            found = function(found, pair[1][place])
-        return key(pair[0]), kind(found)
+            total = function(total, pair[1][place])
+        return key(pair[0]), kind(total)
     return joined
 
 

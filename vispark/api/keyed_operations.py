@@ -53,15 +53,15 @@ def partitionBy(vrdd: RecordedRDD, numPartitions: int | None,
     if vrdd.partitioner == Partitioner(count, partitionFunc):
         return vrdd
     reason = "" if partitionFunc is portable_hash else "partitionFunc= is given"
-    found = keyed.pairs_of(vrdd, "partitionBy", not_pairs, reason)
-    if found is None:
+    pairs = keyed.pairs_of(vrdd, "partitionBy", not_pairs, reason)
+    if pairs is None:
         return RDD.partitionBy(vrdd, numPartitions, partitionFunc)
-    step = keyed.partition_step("partitionBy", "0", count, found.layout)
-    hashed = keyed.hash_of(found.layout)
-    made: RDD[Any] = keyed.exchanged(vrdd, "partitionBy", (*found.steps, step), found.layout, count,
-                                     lambda rdd: RDD.partitionBy(rdd, count, hashed),
-                                     Partitioner(count, partitionFunc))
-    return made
+    step = keyed.partition_step("partitionBy", "0", count, pairs.layout)
+    hashed = keyed.hash_of(pairs.layout)
+    partitioned: RDD[Any] = keyed.exchanged(vrdd, "partitionBy", (*pairs.steps, step), pairs.layout, count,
+                                            lambda rdd: RDD.partitionBy(rdd, count, hashed),
+                                            Partitioner(count, partitionFunc))
+    return partitioned
 
 
 def sortByKey(vrdd: RecordedRDD, ascending: bool | None = True, numPartitions: int | None = None,
@@ -91,8 +91,8 @@ def sortByKey(vrdd: RecordedRDD, ascending: bool | None = True, numPartitions: i
     count = vrdd._defaultReducePartitions() if numPartitions is None else numPartitions
     if keyfunc is not None:
         return RDD.sortByKey(vrdd, bool(ascending), count, keyfunc)
-    made = keyed.ordered_by_key(vrdd, "sortByKey", bool(ascending), count)
-    return RDD.sortByKey(vrdd, bool(ascending), count) if made is None else made
+    ordered = keyed.ordered_by_key(vrdd, "sortByKey", bool(ascending), count)
+    return RDD.sortByKey(vrdd, bool(ascending), count) if ordered is None else ordered
 
 
 def sortBy(vrdd: RecordedRDD, keyfunc: Callable[[Any], Any], ascending: bool = True,
@@ -118,8 +118,8 @@ def sortBy(vrdd: RecordedRDD, keyfunc: Callable[[Any], Any], ascending: bool = T
     [-1.0, 2.0, 3.0]
     """
     count = vrdd._defaultReducePartitions() if numPartitions is None else numPartitions
-    made = keyed.ordered_by(vrdd, keyfunc, ascending, count)
-    return RDD.sortBy(vrdd, keyfunc, ascending, count) if made is None else made
+    ordered = keyed.ordered_by(vrdd, keyfunc, ascending, count)
+    return RDD.sortBy(vrdd, keyfunc, ascending, count) if ordered is None else ordered
 
 
 def groupByKey(vrdd: RecordedRDD, numPartitions: int | None = None,
@@ -136,10 +136,10 @@ def groupByKey(vrdd: RecordedRDD, numPartitions: int | None = None,
     [(0, [0, 2, 4]), (1, [1, 3])]
     """
     count = vrdd._defaultReducePartitions() if numPartitions is None else numPartitions
-    made = None if partitionFunc is not portable_hash else keyed.sorted_pairs(vrdd, "groupByKey", count)
-    if made is None:
+    pairs = None if partitionFunc is not portable_hash else keyed.sorted_pairs(vrdd, "groupByKey", count)
+    if pairs is None:
         return RDD.groupByKey(vrdd, numPartitions, partitionFunc)
-    grouped: RDD[Any] = made.mapPartitions(keyed.groups, preservesPartitioning=True)
+    grouped: RDD[Any] = pairs.mapPartitions(keyed.groups, preservesPartitioning=True)
     return grouped
 
 
@@ -174,10 +174,10 @@ def rowsByKey(vrdd: RecordedRDD, numPartitions: int | None = None) -> RDD[Any]:
     [np.float64(4.5), np.float64(3.0)]
     """
     count = vrdd._defaultReducePartitions() if numPartitions is None else numPartitions
-    made = keyed.rows_by_key(vrdd, count)
-    if made is None:
+    by_key = keyed.rows_by_key(vrdd, count)
+    if by_key is None:
         return keyed.grouped_rows(RDD.groupByKey(vrdd, count))
-    rows: RDD[Any] = made
+    rows: RDD[Any] = by_key
     return rows
 
 
@@ -202,8 +202,8 @@ def join(vrdd: RecordedRDD, other: RDD[Any], numPartitions: int | None = None) -
     >>> sorted(squares.join(halves).collect())
     [(0, (0, 0.0)), (1, (1, 0.5)), (2, (4, 1.0)), (3, (9, 1.5))]
     """
-    made = keyed.joined(vrdd, other, _partitions_with(vrdd, other, numPartitions))
-    return RDD.join(vrdd, other, numPartitions) if made is None else made
+    joined = keyed.joined(vrdd, other, _partitions_with(vrdd, other, numPartitions))
+    return RDD.join(vrdd, other, numPartitions) if joined is None else joined
 
 
 def cogroup(vrdd: RecordedRDD, other: RDD[Any], numPartitions: int | None = None) -> RDD[Any]:
@@ -257,8 +257,8 @@ def filter_(vrdd: RecordedRDD, f: Callable[[Any], Any]) -> RDD[Any]:
     >>> chosen.collect(), chosen.vmap(lambda x: x * x).sum()
     ([3.0, 2.0], 13.0)
     """
-    made = keyed.filtered(vrdd, f) if is_asked_for_by_user() else None
-    return RDD.filter(vrdd, f) if made is None else made
+    filtered = keyed.filtered(vrdd, f) if is_asked_for_by_user() else None
+    return RDD.filter(vrdd, f) if filtered is None else filtered
 
 
 def takeOrdered(vrdd: RecordedRDD, num: int, key: Callable[[Any], Any] | None = None) -> list[Any]:
@@ -336,10 +336,10 @@ def _in_order(vrdd: RecordedRDD, action: str, num: int, key: Callable[[Any], Any
     vrdd._folds.pop(action, None)
     if not vrdd._is_held() or vrdd._is_few():
         return None
-    found: list[Any] | None = keyed.least(vrdd, action, num, key, descending=action in ("top", "max"))
-    if found is not None:
+    records: list[Any] | None = keyed.least(vrdd, action, num, key, descending=action in ("top", "max"))
+    if records is not None:
         vrdd._folds[action] = IN_ORDER
-    return found
+    return records
 
 
 def distinct(vrdd: RecordedRDD, numPartitions: int | None = None) -> RDD[Any]:
@@ -357,8 +357,8 @@ def distinct(vrdd: RecordedRDD, numPartitions: int | None = None) -> RDD[Any]:
     [1, 2, 3]
     """
     count = vrdd._defaultReducePartitions() if numPartitions is None else numPartitions
-    made = keyed.distinct(vrdd, count)
-    return RDD.distinct(vrdd, numPartitions) if made is None else made
+    records = keyed.distinct(vrdd, count)
+    return RDD.distinct(vrdd, numPartitions) if records is None else records
 
 
 def countByKey(vrdd: RecordedRDD) -> dict[Any, int]:

@@ -128,9 +128,9 @@ class KeyedTable(DriverRDD, Referable):
         _, arrays = self.pairs()        # which has rows, as it is known what they are
         if len(arrays[part.name]) == self._keys:
             return arrays[part.name]
-        found = np.zeros(shape, part.dtype)
-        found[arrays["0"]] = arrays[part.name]
-        return found
+        table = np.zeros(shape, part.dtype)
+        table[arrays["0"]] = arrays[part.name]
+        return table
 
     def pairs(self) -> tuple[RecordLayout, dict[str, np.ndarray]]:
         """Return the pairs of the keys that occur as arrays, with the layout that makes records of them."""
@@ -201,9 +201,9 @@ class KeyedTable(DriverRDD, Referable):
     def _arrays(self) -> tuple[RecordLayout, dict[str, np.ndarray]]:
         """Return the pairs as arrays, which workers hold."""
         held = self._held
-        found = Session.of(self.ctx).evaluate(held._loader, held._recent(), range(1), FETCH, held._chain,
-                                              is_columnar=True).records[0]
-        return found.schema.layout, {name: array for block in found.blocks for name, array in block.items()}
+        fetched = Session.of(self.ctx).evaluate(held._loader, held._recent(), range(1), FETCH, held._chain,
+                                                is_columnar=True).records[0]
+        return fetched.schema.layout, {name: array for block in fetched.blocks for name, array in block.items()}
 
     def _compute(self) -> None:
         """Have workers hold the table, and cut its lineage where a loop would make that longer and longer."""
@@ -375,12 +375,12 @@ def table_of(source: RecordedRDD, request: FoldRequest[Any] | str, function: Cal
     name = f"{action} table"
     shuffle = SparkShuffle(source._alone(), functools.partial(_folded, function, keys, double, kept_source(source)), 1)
     label = f"{action} into a table of {keys or 1} keys, in the workers, of {source._shown()}"
-    made = source._beginning(shuffle, Shuffled(label, layout), 1)._then(ops.ToDevice())
-    made._residency = target = Session.of(source.ctx).residency(name)
-    made.is_cached = True
+    vrdd = source._beginning(shuffle, Shuffled(label, layout), 1)._then(ops.ToDevice())
+    vrdd._residency = target = Session.of(source.ctx).residency(name)
+    vrdd.is_cached = True
     requested = RequestedOutput(fetch=False, fold=request, name=name, table=layout)  # type: ignore[arg-type]
     target.exchange = _TableFold(source, shuffle, requested, target)
-    return KeyedTable(made, keys or 1, schema, depth)
+    return KeyedTable(vrdd, keys or 1, schema, depth)
 
 
 def _schema(source: RecordedRDD, request: FoldRequest[Any] | str) -> PartitionSchema | str:
@@ -396,14 +396,14 @@ def _schema(source: RecordedRDD, request: FoldRequest[Any] | str) -> PartitionSc
     below = "" if isinstance(step, FoldByKeyStep) else "1"
     if layout.kind != "elements" or any(part.form == "tuple" for part in layout.parts):
         return "the records are blocks, or tuples that were sent"
-    found = [] if not below else [(RecordPart("0", "number", ("int",)), Field("0", "<i8", (1,)))]
+    described = [] if not below else [(RecordPart("0", "number", ("int",)), Field("0", "<i8", (1,)))]
     for part in layout.parts:
         result = np.dtype(results.get(part.name) or results.get("") or part.dtype)
         if result != part.dtype:
             part = replace(part, types=("int",) if part.types[0] == "bool" else (result.str,))
         name = ".".join(filter(None, (below, part.name)))
-        found.append((replace(part, name=name), Field(name, result.str, (1, *fields[part.name].shape[1:]))))
-    parts, after = zip(*found, strict=True)
+        described.append((replace(part, name=name), Field(name, result.str, (1, *fields[part.name].shape[1:]))))
+    parts, after = zip(*described, strict=True)
     return PartitionSchema(1, 0, RecordLayout("elements", False, parts, tupled=True), (Signature(after),))
 
 
@@ -417,8 +417,8 @@ def _folded(function: Callable[[Any, Any], Any], keys: int | None, double: bool,
     try:
         if keys is None:
             return _parallel(source.ctx, [(0, source.reduce(function, np.float64 if double else None))])
-        found = ReducedRDD(source, function, None, portable_hash, keys, double).collect()
-        return _parallel(source.ctx, sorted(found, key=itemgetter(0)))
+        pairs = ReducedRDD(source, function, None, portable_hash, keys, double).collect()
+        return _parallel(source.ctx, sorted(pairs, key=itemgetter(0)))
     finally:
         if keeps:
             source.uncache()

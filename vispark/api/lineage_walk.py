@@ -36,21 +36,21 @@ class LineageWalk(RDD[Any]):
         before that node, as far back as its place is decided.
         """
         nodes: list[PlanNode] = []
-        found = False
+        is_complete = False
         for node in self._nodes():
             nodes.append(node)
-            found = found or (is_enough is not None and is_enough(node))
-            if found and not node.op.passes_on:
+            is_complete = is_complete or (is_enough is not None and is_enough(node))
+            if is_complete and not node.op.passes_on:
                 return tuple(reversed(nodes))
         return ops.verify(tuple(reversed(nodes)))
 
     def _nodes(self) -> Iterator[PlanNode]:
         """Yield the operations with their cached results and snapshots, newest first."""
-        each: LineageWalk | None = self
-        while each is not None:
-            residency = each._residency
-            yield PlanNode(each._op, residency.cached, residency.saved) if residency else PlanNode(each._op)
-            last, each = each, each._before
+        vrdd: LineageWalk | None = self
+        while vrdd is not None:
+            residency = vrdd._residency
+            yield PlanNode(vrdd._op, residency.cached, residency.saved) if residency else PlanNode(vrdd._op)
+            last, vrdd = vrdd, vrdd._before
         if last._lineage is not None:
             yield from last._lineage.nodes()
 
@@ -70,18 +70,18 @@ class LineageWalk(RDD[Any]):
         DataFrame has none, and there is no lineage to compute it from.
         """
         *_, first = self._backwards()
-        each: LineageWalk | None = self if first.publication is not None else None
-        while each is not None and each._residency is None:
-            each = each._before
-        if each is not None and each._residency is not None:
-            each._residency.keep()
+        vrdd: LineageWalk | None = self if first.publication is not None else None
+        while vrdd is not None and vrdd._residency is None:
+            vrdd = vrdd._before
+        if vrdd is not None and vrdd._residency is not None:
+            vrdd._residency.keep()
 
     def _backwards(self) -> Iterator[ops.RecordedOperation]:
         """Yield the operations, newest first."""
-        each: LineageWalk | None = self
-        while each is not None:
-            yield each._op
-            last, each = each, each._before
+        vrdd: LineageWalk | None = self
+        while vrdd is not None:
+            yield vrdd._op
+            last, vrdd = vrdd, vrdd._before
         yield from last._earlier()
 
     def _earlier(self) -> Iterator[ops.RecordedOperation]:
@@ -104,19 +104,19 @@ class LineageWalk(RDD[Any]):
     def _since(self) -> list[PlanNode]:
         """Return the operations of the VRDDs that still exist, with their cached results, oldest first."""
         nodes = []
-        each: LineageWalk | None = self
-        while each is not None:
-            nodes.append(PlanNode(each._op, each._residency.cached if each._residency else None))
-            each = each._before
+        vrdd: LineageWalk | None = self
+        while vrdd is not None:
+            nodes.append(PlanNode(vrdd._op, vrdd._residency.cached if vrdd._residency else None))
+            vrdd = vrdd._before
         return nodes[::-1]
 
     @property
     def _first(self) -> LineageWalk:
         """The oldest VRDD of the lineage that is not forgotten."""
-        each = self
-        while each._before is not None:
-            each = each._before
-        return each
+        vrdd = self
+        while vrdd._before is not None:
+            vrdd = vrdd._before
+        return vrdd
 
     def _reaches(self) -> bool:
         """Return whether an operation reads neighbours' cells."""
@@ -126,15 +126,15 @@ class LineageWalk(RDD[Any]):
     def _link(self) -> Lineage:
         """Return the lineage up to this operation, without cached results."""
         operations = [self._op]
-        each = self
-        while each._before is not None:
-            each = each._before
-            operations.append(each._op)
-        found = tuple(reversed(operations))
-        saved = each._residency.saved if each._residency else None
-        if each._lineage is None:
-            return Lineage(found, saved=saved)
-        return each._lineage.then(found, saved, lambda saved: saved.number in Session.of(self.ctx).residencies)
+        vrdd = self
+        while vrdd._before is not None:
+            vrdd = vrdd._before
+            operations.append(vrdd._op)
+        oldest_first = tuple(reversed(operations))
+        saved = vrdd._residency.saved if vrdd._residency else None
+        if vrdd._lineage is None:
+            return Lineage(oldest_first, saved=saved)
+        return vrdd._lineage.then(oldest_first, saved, lambda saved: saved.number in Session.of(self.ctx).residencies)
 
     def _recent(self) -> LogicalPlan:
         """Return the end of the chain, from the operation that fixes the place of the nearest cached result; all of the
@@ -143,13 +143,13 @@ class LineageWalk(RDD[Any]):
         What comes before counts only where something has to be computed anew.
         """
         nodes: list[PlanNode] = []
-        each: LineageWalk | None = self
-        while each is not None and each._residency is None:
-            nodes.append(PlanNode(each._op))
-            last, each = each, each._before
+        vrdd: LineageWalk | None = self
+        while vrdd is not None and vrdd._residency is None:
+            nodes.append(PlanNode(vrdd._op))
+            last, vrdd = vrdd, vrdd._before
         nodes.reverse()
-        if each is not None:
-            return (*each._kept_end(), *nodes)
+        if vrdd is not None:
+            return (*vrdd._kept_end(), *nodes)
         return (*reversed([PlanNode(op) for op in last._earlier()]), *nodes)
 
     def _kept_end(self) -> LogicalPlan:
@@ -160,28 +160,28 @@ class LineageWalk(RDD[Any]):
         if self._end is not None and self._end[-1].cached is cached:
             return self._end
         nodes = [PlanNode(self._op, cached)]
-        for each in self._before_here():
+        for node in self._before_here():
             if not nodes[-1].op.passes_on:
                 break
-            nodes.append(each)
+            nodes.append(node)
         self._end = found = tuple(reversed(nodes))
         return found
 
     def _before_here(self) -> Iterator[PlanNode]:
         """Yield the nodes before this one, newest first."""
-        last, each = self, self._before
-        while each is not None:
-            yield PlanNode(each._op, each._residency.cached if each._residency else None)
-            last, each = each, each._before
+        last, vrdd = self, self._before
+        while vrdd is not None:
+            yield PlanNode(vrdd._op, vrdd._residency.cached if vrdd._residency else None)
+            last, vrdd = vrdd, vrdd._before
         for op in last._earlier():      # a long loop has many, of which few are wanted
             yield PlanNode(op)
 
     def _nearest(self) -> DatasetId:
         """Return the nearest cached result; at least one must be cached."""
-        each: LineageWalk = self
-        while each._residency is None:
-            each = each._before
-        return each._residency.cached
+        vrdd: LineageWalk = self
+        while vrdd._residency is None:
+            vrdd = vrdd._before
+        return vrdd._residency.cached
 
     def _held(self) -> LogicalPlan:
         """Return the chain from the last operation whose result workers hold."""
@@ -201,13 +201,13 @@ class LineageWalk(RDD[Any]):
 
         Nothing either where a loop of unknown length comes behind it.
         """
-        found: list[Residency] = []
+        waiting: list[Residency] = []
         partitions = self.getNumPartitions()
-        each: LineageWalk | None = self
-        while each is not None and each._op.loop is None:
-            if each._residency is not None:
-                found.append(each._residency)
-                if len(each._residency.contents) == partitions:
-                    return found
-            each = each._before
+        vrdd: LineageWalk | None = self
+        while vrdd is not None and vrdd._op.loop is None:
+            if vrdd._residency is not None:
+                waiting.append(vrdd._residency)
+                if len(vrdd._residency.contents) == partitions:
+                    return waiting
+            vrdd = vrdd._before
         return []

@@ -59,16 +59,16 @@ def _joined(a, b):      # type: ignore[no-untyped-def]
 
 def quantiles(source: RecordedRDD, q: np.ndarray) -> Any:
     """Return ``np.quantile`` of all numbers of a VRDD, as float64, at shares ``q`` (float64, from 0 to 1)."""
-    known = summary(source)
-    if known.nans:
+    summarized = summary(source)
+    if summarized.nans:
         return np.full(q.shape, np.nan)[()]
-    places = q * (known.count - 1)
+    places = q * (summarized.count - 1)
     below = np.floor(places).astype(np.int64)
-    above = np.minimum(below + 1, known.count - 1)
-    found = _at(source, known, sorted({*below.reshape(-1).tolist(), *above.reshape(-1).tolist()}))
-    made = [np.quantile(np.array([found[low], found[high]]), place - low)
-            for place, low, high in zip(places.flat, below.flat, above.flat, strict=True)]
-    return np.array(made).reshape(q.shape)[()]
+    above = np.minimum(below + 1, summarized.count - 1)
+    values = _at(source, summarized, sorted({*below.reshape(-1).tolist(), *above.reshape(-1).tolist()}))
+    interpolated = [np.quantile(np.array([values[low], values[high]]), place - low)
+                    for place, low, high in zip(places.flat, below.flat, above.flat, strict=True)]
+    return np.array(interpolated).reshape(q.shape)[()]
 
 
 @dataclass(frozen=True)
@@ -85,39 +85,39 @@ class _RankRange:
 
 def _at(source: RecordedRDD, known: NumberSummary, ranks: Sequence[int]) -> dict[int, float]:
     """Return the numbers of some ranks, from 0 on, in ascending order."""
-    found = {rank: -np.inf if rank < known.lowest else np.inf for rank in ranks}
+    values = {rank: -np.inf if rank < known.lowest else np.inf for rank in ranks}
     last = known.lowest + known.finite
-    wanted = [rank for rank in ranks if known.lowest <= rank < last]
-    ranges = [_RankRange(_ordered(known.least), _ordered(known.greatest), known.lowest, wanted)] if wanted else []
+    inner = [rank for rank in ranks if known.lowest <= rank < last]
+    ranges = [_RankRange(_ordered(known.least), _ordered(known.greatest), known.lowest, inner)] if inner else []
     few: list[_RankRange] = []
     while ranges:
         narrower: list[_RankRange] = []
-        for each, count in _counted(source, ranges):
-            if each.least == each.greatest:
-                found.update(dict.fromkeys(each.ranks, _value(each.least)))
+        for bucket, count in _counted(source, ranges):
+            if bucket.least == bucket.greatest:
+                values.update(dict.fromkeys(bucket.ranks, _value(bucket.least)))
             else:
-                (few if count <= _FEW else narrower).append(each)
+                (few if count <= _FEW else narrower).append(bucket)
         ranges = narrower
-    found.update(_looked_up(source, sorted(few, key=attrgetter("below"))))
-    return found
+    values.update(_looked_up(source, sorted(few, key=attrgetter("below"))))
+    return values
 
 
 def _counted(source: RecordedRDD, ranges: Sequence[_RankRange]) -> Iterator[tuple[_RankRange, int]]:
     """Yield narrower ranges that have what is wanted, and how many numbers are in each, by one pass over all."""
-    each = max(2, _RANGES // len(ranges))
+    cells = max(2, _RANGES // len(ranges))
     starts: list[int] = []
-    for one in ranges:
-        width = one.greatest - one.least + 1
-        starts += sorted({one.least + width * i // each for i in range(each)})
-        starts.append(one.greatest + 1)
+    for bucket in ranges:
+        width = bucket.greatest - bucket.least + 1
+        starts += sorted({bucket.least + width * i // cells for i in range(cells)})
+        starts.append(bucket.greatest + 1)
     placed = vmap(source, _range, _padded(map(_value, starts)))
     counts = folds.reduceByKey(placed, _sum, numKeys=_size(len(starts)) + 1)
-    found, cell = counts.collectAsMap(), 0
-    for one in ranges:
-        below = one.below
-        while starts[cell] <= one.greatest:
-            count = found.get(cell + 1, 0)
-            inside = [rank for rank in one.ranks if below <= rank < below + count]
+    by_cell, cell = counts.collectAsMap(), 0
+    for bucket in ranges:
+        below = bucket.below
+        while starts[cell] <= bucket.greatest:
+            count = by_cell.get(cell + 1, 0)
+            inside = [rank for rank in bucket.ranks if below <= rank < below + count]
             if inside:
                 yield _RankRange(starts[cell], starts[cell + 1] - 1, below, inside), count
             below, cell = below + count, cell + 1
@@ -126,14 +126,14 @@ def _counted(source: RecordedRDD, ranges: Sequence[_RankRange]) -> Iterator[tupl
 
 def _looked_up(source: RecordedRDD, ranges: Sequence[_RankRange]) -> dict[int, float]:
     """Return the numbers of ranks in ranges of few numbers, which are brought to the driver."""
-    found: dict[int, float] = {}
+    by_rank: dict[int, float] = {}
     if ranges:
         bounds = _padded(_value(bound) for each in ranges for bound in (each.least, each.greatest + 1))
         values = np.sort(np.array(source.filter(_within(bounds)).collect(), np.float64))
-        for each in ranges:
-            first = np.searchsorted(values, _value(each.least))
-            found.update({rank: float(values[first + rank - each.below]) for rank in each.ranks})
-    return found
+        for bucket in ranges:
+            first = np.searchsorted(values, _value(bucket.least))
+            by_rank.update({rank: float(values[first + rank - bucket.below]) for rank in bucket.ranks})
+    return by_rank
 
 
 def _padded(numbers: Iterable[float]) -> np.ndarray:

@@ -32,9 +32,9 @@ MOST_BYTES = 8_000_000
 
 def plot(blocks: RDD[Any], cells: Any, field: str | None, axes: Any, options: dict[str, Any]) -> Any:
     """See :meth:`vispark.Grid.plot`."""
-    shown = _Shown(blocks, cells, field, "Grid.plot", _PICTURE)
+    picture = _Shown(blocks, cells, field, "Grid.plot", _PICTURE)
     axes = plt.subplots()[1] if axes is None else axes
-    shown.draw(axes, shown.values(blocks), options)
+    picture.draw(axes, picture.values(blocks), options)
     return axes
 
 
@@ -43,10 +43,10 @@ def animate(blocks: RDD[Any], advance: Callable[[Any], RDD[Any]], frames: int, c
     """See :meth:`vispark.Grid.animate`."""
     if not isinstance(frames, int) or frames < 1:
         raise PlanError(f"frames={frames!r}; an animation has a whole number of frames, 1 or more")
-    shown = _Shown(blocks, cells, field, "Grid.animate", _FRAME)
+    picture = _Shown(blocks, cells, field, "Grid.animate", _FRAME)
     axes = plt.subplots()[1] if axes is None else axes
-    first = shown.values(blocks)
-    artist = shown.draw(axes, first, options)
+    first = picture.values(blocks)
+    artist = picture.draw(axes, first, options)
 
     def states() -> Generator[np.ndarray, None, None]:
         # Called anew each time that the animation is shown or saved.
@@ -54,7 +54,7 @@ def animate(blocks: RDD[Any], advance: Callable[[Any], RDD[Any]], frames: int, c
         now = blocks
         for _ in itertools.repeat(None, frames - 1):
             now = advance(now)
-            yield shown.values(now)
+            yield picture.values(now)
 
     def draw(values: np.ndarray) -> list[Any]:
         artist.set_ydata(values) if values.ndim == 1 else artist.set_data(values)
@@ -91,8 +91,8 @@ class _Shown:
         _check(self._asked, self._along, description, example if self._field is None else example[self._field], what)
         fields = example.values() if isinstance(example, dict) else [example]
         count = MOST_BYTES // sum(each.dtype.itemsize for each in fields)
-        each = min(_LINE, count) if len(self._along) == 1 else min(most, math.isqrt(count))
-        self._steps = tuple(step * -(-extent // each) if axis in self._along else step for axis, (step, extent)
+        most_cells = min(_LINE, count) if len(self._along) == 1 else min(most, math.isqrt(count))
+        self._steps = tuple(step * -(-extent // most_cells) if axis in self._along else step for axis, (step, extent)
                             in enumerate(zip(self._asked.steps, self._asked.shape, strict=True)))
         self._index = tuple(start if axis in self._asked.dropped else slice(start, stop, step)
                             for axis, (start, stop, step) in enumerate(zip(self._asked.starts, self._asked.stops,

@@ -129,10 +129,10 @@ def _shape_of_grid(contents: Iterable[PartitionSchema]) -> tuple[int, ...]:
     PlanError
         If there are no partitions, or the grid has functions for its boundary.
     """
-    found = list(contents)
-    if not found:
+    schemas = list(contents)
+    if not schemas:
         raise PlanError("it has no partitions, and there is nothing to be published")
-    grid = next((content.layout.grid for content in found if content.layout.grid is not None), None)
+    grid = next((content.layout.grid for content in schemas if content.layout.grid is not None), None)
     if grid is None:
         return ()
     if any(edge.rule == FUNCTION for each in grid.edges for edge in each.edges):

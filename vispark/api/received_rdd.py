@@ -115,11 +115,11 @@ class ReceivedRDD(PipelinedRDD):
             return records
         session = Session.of(self.ctx)
         for _ in range(2):
-            found = self._source.tokens()
-            if found is None:
+            current = self._source.tokens()
+            if current is None:
                 break
-            tokens, taken = found       # What was held when this RDD was made may be held anew.
-            fed = PipelinedRDD(tokens, ErrorReturning(functools.reduce(_Pipeline, self._functions[1:], taken),
+            tokens, take = current       # What was held when this RDD was made may be held anew.
+            fed = PipelinedRDD(tokens, ErrorReturning(functools.reduce(_Pipeline, self._functions[1:], take),
                                                    attempts_of_a_task(self.ctx)))
             try:
                 return checked(session.jobs.run(functools.partial(interruptibly, self.ctx, fed.collect)))
@@ -129,9 +129,9 @@ class ReceivedRDD(PipelinedRDD):
         if self.has_resource_profile:
             records = session.jobs.run(super().collect)
             return records
-        sent: Any = self
+        source: Any = self
         for _ in self._functions:
-            sent = sent.prev
+            source = source.prev
         handing = ErrorReturning(functools.reduce(_Pipeline, self._functions), attempts_of_a_task(self.ctx))
-        safe = PipelinedRDD(sent, handing, self.preservesPartitioning)
+        safe = PipelinedRDD(source, handing, self.preservesPartitioning)
         return checked(session.jobs.run(functools.partial(interruptibly, self.ctx, safe.collect)))

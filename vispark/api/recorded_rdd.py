@@ -101,16 +101,16 @@ class RecordedRDD(LineageWalk):
 
     def _beginning(self, loader: RDD[Any], op: ops.RecordedOperation, partitions: int) -> Self:
         """Return a recorded RDD that begins with an operation on an RDD."""
-        found = type(self)(loader, op, None)
-        found._partitions = partitions
-        return found
+        vrdd = type(self)(loader, op, None)
+        vrdd._partitions = partitions
+        return vrdd
 
     def _alone(self) -> Self:
         """Return a VRDD of the same records without what is kept on the way: the lineage alone."""
-        found = self._beginning(self._loader, self._op, self.getNumPartitions())
-        found._lineage = self._lineage if self._before is None else self._before._link()
-        found.partitioner = self.partitioner
-        return found
+        vrdd = self._beginning(self._loader, self._op, self.getNumPartitions())
+        vrdd._lineage = self._lineage if self._before is None else self._before._link()
+        vrdd.partitioner = self.partitioner
+        return vrdd
 
     @abstractmethod
     def _begin(self) -> None:
@@ -213,10 +213,10 @@ class RecordedRDD(LineageWalk):
 
     def _is_held(self) -> bool:
         self._save_checkpoint()
-        each: RecordedRDD | None = self
-        while each is not None and each._residency is None:
-            each = each._before
-        return each is not None
+        vrdd: RecordedRDD | None = self
+        while vrdd is not None and vrdd._residency is None:
+            vrdd = vrdd._before
+        return vrdd is not None
 
     def _let_go_of_inputs(self) -> None:
         """Forget the VRDDs before this one once its content is complete; their operations stay, to recompute lost
@@ -275,9 +275,9 @@ class RecordedRDD(LineageWalk):
             if near is not None:
                 # What goes wrong is shown as Spark shows it, and once.
                 with suppress(ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
-                    found = getattr(RDD, action)(near, *arguments, **named)
+                    result = getattr(RDD, action)(near, *arguments, **named)
                     self._folds[action] = IN_DRIVER
-                    return found
+                    return result
                 return Session.of(self.ctx).jobs.run(lambda: getattr(RDD, action)(self, *arguments, **named))
             reason = self._folds.get(action, IN_DRIVER)
             why = _UNTRUSTED if not isinstance(reason, str) else _NO_KERNEL if reason is IN_DRIVER else reason
@@ -342,21 +342,21 @@ class RecordedRDD(LineageWalk):
         chain = self._recent()
         start = max((index for index, node in enumerate(chain) if node.cached), default=-1)
         last = max((index for index in range(len(chain)) if ops.needs_neighbours(chain, index)), default=-1)
-        each = self
+        vrdd = self
         if last > start:
             for _ in range(len(chain) - 1 - last):
-                each = each._before or each
-            each.persist()
+                vrdd = vrdd._before or vrdd
+            vrdd.persist()
 
     def _run_loops(self) -> None:
         """Run the pending loops that the result is computed from, the first one first."""
         loops: list[tuple[RecordedRDD, LoopSpec]] = []
-        each: RecordedRDD | None = self
-        while each is not None:
-            loop = each._op.loop
-            if loop is not None and each._before is not None and not each._is_complete():
-                loops.append((each, loop))
-            each = each._before
+        vrdd: RecordedRDD | None = self
+        while vrdd is not None:
+            loop = vrdd._op.loop
+            if loop is not None and vrdd._before is not None and not vrdd._is_complete():
+                loops.append((vrdd, loop))
+            vrdd = vrdd._before
         for looped, spec in reversed(loops):
             looped._run_loop(spec)
 

@@ -97,10 +97,10 @@ class ReducedRDD(DriverRDD, Referable):
     def constant(self, what: str) -> Constant:
         """Return the values by reference; see :class:`Referable`."""
         try:
-            found: Constant = self.table.constant(what)
+            constant: Constant = self.table.constant(what)
         except PlanError as error:
             raise Refusal(f"{what}: {error.message}") from error
-        return found
+        return constant
 
     def keys(self) -> RDD[Any]:
         """Return the keys."""
@@ -131,22 +131,22 @@ class ReducedRDD(DriverRDD, Referable):
         if self._double or (self._places[2] and not self._is_joined):
             return None
         partitioner = self.partitioner
-        made: RDD[Any] | None
+        reduced: RDD[Any] | None
         if self._is_joined and partitioner.partitionFunc is portable_hash:
             joined = reduced_by(self._source, self._function, self._why, partitioner.numPartitions)
-            self._rows, made = joined or (None, None)
+            self._rows, reduced = joined or (None, None)
         else:
-            made = keyed.reduced(self._source, self._function, partitioner.numPartitions, partitioner.partitionFunc)
-        if made is None:
+            reduced = keyed.reduced(self._source, self._function, partitioner.numPartitions, partitioner.partitionFunc)
+        if reduced is None:
             self._request = str(self._source._folds.get("reduceByKey", ""))
-        return made
+        return reduced
 
     @cached_property
     def _held(self) -> RDD[Any] | None:
         """The same once workers have made it; None where they found that Spark is to fold."""
-        made: Any = self._in_workers
-        exchanged = made if self._rows is None else self._rows
-        return made if made is not None and exchanged._is_exchanged() else None
+        reduced: Any = self._in_workers
+        exchanged = reduced if self._rows is None else self._rows
+        return reduced if reduced is not None and exchanged._is_exchanged() else None
 
     def _substitute(self) -> RDD[Any]:
         return self._ordinary() if self._held is None else self._held
@@ -170,23 +170,23 @@ class ReducedRDD(DriverRDD, Referable):
     def _to_spark(self) -> RDD[Any]:
         partitions, place = self.partitioner.numPartitions, self.partitioner.partitionFunc
         if self._held is not None:
-            made: Any = self._held
-            received: RDD[Any] = made.recv()
+            reduced: Any = self._held
+            received: RDD[Any] = reduced.recv()
             return received
-        found = self._records()
-        if found is None and self._double:
+        records = self._records()
+        if records is None and self._double:
             folded = RDD.reduceByKey(self._source, DoublePrecisionFold(self._function), partitions, place)
             return folded.mapValues(widened)
-        if found is None:
+        if records is None:
             return RDD.reduceByKey(self._source, self._function, partitions, place)
         if place is portable_hash:
             place = hash        # of numbers it is the same, and works where PYTHONHASHSEED is not set
         parts: list[list[Any]] = [[] for _ in range(partitions)]
-        for record in found:
+        for record in records:
             parts[place(record[0]) % partitions].append(record)
-        given = self.ctx.parallelize(parts, partitions).mapPartitions(_only, preservesPartitioning=True)
-        given.partitioner = self.partitioner
-        return given
+        pairs = self.ctx.parallelize(parts, partitions).mapPartitions(_only, preservesPartitioning=True)
+        pairs.partitioner = self.partitioner
+        return pairs
 
 
 class _Items(DriverRDD):
@@ -199,16 +199,16 @@ class _Items(DriverRDD):
         self._item = item
 
     def _substitute(self) -> RDD[Any]:
-        made = self._of._held
-        return self._ordinary() if made is None else made.keys() if self._item == 0 else made.values()
+        pairs = self._of._held
+        return self._ordinary() if pairs is None else pairs.keys() if self._item == 0 else pairs.values()
 
     def _records(self) -> list[Any] | None:
-        found = self._of._records()
-        return None if found is None else [record[self._item] for record in found]
+        pairs = self._of._records()
+        return None if pairs is None else [record[self._item] for record in pairs]
 
     def _to_spark(self) -> RDD[Any]:
-        given = self._of._ordinary()
-        return given.keys() if self._item == 0 else given.values()
+        pairs = self._of._ordinary()
+        return pairs.keys() if self._item == 0 else pairs.values()
 
 
 def _only(parts: Iterable[list[Any]]) -> Iterable[Any]:

@@ -63,8 +63,8 @@ def sample(vrdd: RecordedRDD, withReplacement: bool, fraction: float, seed: int 
     if not fraction >= 0:
         raise ValueError("Fraction must be nonnegative.")
     seed = random.randint(0, sys.maxsize) if seed is None else seed
-    made = _sampled(vrdd, "sample", withReplacement, 0.0, fraction, seed) if is_asked_for_by_user() else None
-    return RDD.sample(vrdd, withReplacement, fraction, seed) if made is None else made
+    sampled = _sampled(vrdd, "sample", withReplacement, 0.0, fraction, seed) if is_asked_for_by_user() else None
+    return RDD.sample(vrdd, withReplacement, fraction, seed) if sampled is None else sampled
 
 
 def randomSplit(vrdd: RecordedRDD, weights: Sequence[float], seed: int | None = None) -> list[RDD[Any]]:
@@ -95,10 +95,10 @@ def randomSplit(vrdd: RecordedRDD, weights: Sequence[float], seed: int | None = 
     bounds = list(itertools.accumulate([weight / total for weight in weights], initial=0.0))
     parts = []
     for lower, upper in itertools.pairwise(bounds):
-        made = _sampled(vrdd, "randomSplit", False, lower, upper, seed)
-        if made is None:
+        sampled = _sampled(vrdd, "randomSplit", False, lower, upper, seed)
+        if sampled is None:
             return RDD.randomSplit(vrdd, weights, seed)
-        parts.append(made)
+        parts.append(sampled)
     return parts
 
 
@@ -140,8 +140,8 @@ def zipWithIndex(vrdd: RecordedRDD) -> RDD[tuple[Any, int]]:
     if not is_asked_for_by_user() or not vrdd._is_held():
         return RDD.zipWithIndex(vrdd)
     counts = [each.count for each in vrdd._results()]
-    made = _numbered(vrdd, "zipWithIndex", tuple(itertools.accumulate(counts[:-1], initial=0)), 1)
-    return RDD.zipWithIndex(vrdd) if made is None else made
+    numbered = _numbered(vrdd, "zipWithIndex", tuple(itertools.accumulate(counts[:-1], initial=0)), 1)
+    return RDD.zipWithIndex(vrdd) if numbered is None else numbered
 
 
 def zipWithUniqueId(vrdd: RecordedRDD) -> RDD[tuple[Any, int]]:
@@ -158,10 +158,10 @@ def zipWithUniqueId(vrdd: RecordedRDD) -> RDD[tuple[Any, int]]:
     [(5.0, 0), (6.0, 1), (7.0, 3)]
     """
     partitions = vrdd.getNumPartitions()
-    made = None
+    numbered = None
     if is_asked_for_by_user() and vrdd._is_held():
-        made = _numbered(vrdd, "zipWithUniqueId", tuple(range(partitions)), partitions)
-    return RDD.zipWithUniqueId(vrdd) if made is None else made
+        numbered = _numbered(vrdd, "zipWithUniqueId", tuple(range(partitions)), partitions)
+    return RDD.zipWithUniqueId(vrdd) if numbered is None else numbered
 
 
 class _Drawn:
@@ -197,10 +197,10 @@ def _sampled(source: RecordedRDD, action: str, replaces: bool, lower: float, upp
     reason = "" if isinstance(seed, int) and _LEAST_SEED <= seed <= _MOST_SEED else "the seed is no int of 64 bits"
     reason = reason or ("" if math.isfinite(upper) else "the fraction is infinite")
     source = keyed.item_alone(source)
-    found = keyed.pairs_of(source, action, _not_rows, reason, keyed.IN_PYTHON)
-    if found is None:
+    pairs = keyed.pairs_of(source, action, _not_rows, reason, keyed.IN_PYTHON)
+    if pairs is None:
         return None
-    step = SampleRowsStep(action, int(seed), float(lower), float(upper), bool(replaces), found.layout.encode(),
+    step = SampleRowsStep(action, int(seed), float(lower), float(upper), bool(replaces), pairs.layout.encode(),
                           EMPTY.encode())
     partitions = source.getNumPartitions()
 
@@ -209,16 +209,16 @@ def _sampled(source: RecordedRDD, action: str, replaces: bool, lower: float, upp
             return RDD.sample(rdd, replaces, upper, seed)
         return RDD.mapPartitionsWithIndex(rdd, RDDRangeSampler(lower, upper, seed).func, True)
 
-    return keyed.exchanged(source, action, (*found.steps, step), found.layout, partitions, spark)
+    return keyed.exchanged(source, action, (*pairs.steps, step), pairs.layout, partitions, spark)
 
 
 def _numbered(source: RecordedRDD, action: str, starts: tuple[int, ...], stride: int) -> Any:
     """Return the VRDD of records beside their numbers, or None where Spark is to number them."""
     source = keyed.item_alone(source)
-    found = keyed.pairs_of(source, action, keyed.not_whole, how=keyed.IN_PYTHON)
-    if found is None:
+    pairs = keyed.pairs_of(source, action, keyed.not_whole, how=keyed.IN_PYTHON)
+    if pairs is None:
         return None
-    before = found.layout
+    before = pairs.layout
     names = tuple([f"0.{part.name}" if part.name else "0" for part in before.parts])
     parts = [replace(part, name=name) for name, part in zip(names, before.parts, strict=True)]
     layout = RecordLayout("elements", False, (*parts, RecordPart("1", "number", ("int",))), tupled=True)
@@ -227,7 +227,7 @@ def _numbered(source: RecordedRDD, action: str, starts: tuple[int, ...], stride:
     def spark(rdd: RDD[Any]) -> RDD[Any]:
         return RDD.zipWithIndex(rdd) if action == "zipWithIndex" else RDD.zipWithUniqueId(rdd)
 
-    return keyed.exchanged(source, action, (*found.steps, step), layout, source.getNumPartitions(), spark)
+    return keyed.exchanged(source, action, (*pairs.steps, step), layout, source.getNumPartitions(), spark)
 
 
 def _not_rows(layout: RecordLayout) -> str:

@@ -256,14 +256,14 @@ def boxes(shape: tuple[int, ...], splits: tuple[int, ...], parts: int,
     >>> boxes((8, 4), (4, 2), 2)
     [[(0, 0), (0, 1), (1, 0), (1, 1)], [(2, 0), (2, 1), (3, 0), (3, 1)]]
     """
-    found: list[list[tuple[int, ...]]] = []
+    finished: list[list[tuple[int, ...]]] = []
     waiting = [((0,) * len(shape), splits, parts)]
     while waiting:
         low, high, share = waiting.pop()
         extents = [end - start for start, end in zip(low, high, strict=True)]
         if share == 1:
-            found.append([tuple(int(at) + start for at, start in zip(each, low, strict=True))
-                          for each in np.ndindex(*extents)])
+            finished.append([tuple(int(at) + start for at, start in zip(each, low, strict=True))
+                             for each in np.ndindex(*extents)])
             continue
         axis = max((axis for axis in range(len(shape)) if extents[axis] > 1),
                    key=lambda axis: (not joins_rows or axis < len(shape) - 1,
@@ -275,4 +275,4 @@ def boxes(shape: tuple[int, ...], splits: tuple[int, ...], parts: int,
         below, above = list(high), list(low)
         below[axis] = above[axis] = cut
         waiting += [(tuple(above), high, share - lower), (low, tuple(below), lower)]
-    return found
+    return finished

@@ -41,12 +41,12 @@ def histogram(vrdd: RecordedRDD, buckets: int | Sequence[Any]) -> tuple[Sequence
     >>> sc.parallelize(range(51)).cache("GPU").histogram(2)
     ([0, 25, 50], [25, 26])
     """
-    found = None if _is_left(vrdd, "histogram") else _histogram(vrdd, buckets)
-    if found is None:
+    result = None if _is_left(vrdd, "histogram") else _histogram(vrdd, buckets)
+    if result is None:
         counts: tuple[Sequence[Any], list[int]] = vrdd._spark("histogram", buckets)
         return counts
     vrdd._folds["histogram"] = BY_COUNTS
-    return found
+    return result
 
 
 def quantile(vrdd: RecordedRDD, q: float | Sequence[float]) -> Any:
@@ -76,13 +76,13 @@ def quantile(vrdd: RecordedRDD, q: float | Sequence[float]) -> Any:
     >>> sc.parallelize(range(11), 3).cache("GPU").quantile([0.0, 0.25, 0.5])
     array([0. , 2.5, 5. ])
     """
-    wanted = np.asarray(q, np.float64)
-    if not ((wanted >= 0) & (wanted <= 1)).all():
+    quantiles = np.asarray(q, np.float64)
+    if not ((quantiles >= 0) & (quantiles <= 1)).all():
         raise PlanError(f"quantile() is of shares from 0 to 1, not {q}")
     reason = _not_real(vrdd) if vrdd._is_held() else "nothing is cached"
     if reason:
         raise PlanError(f"quantile() is of cached numbers, and {reason}")
-    return order_statistics.quantiles(vrdd, wanted)
+    return order_statistics.quantiles(vrdd, quantiles)
 
 
 def stats(vrdd: RecordedRDD) -> StatCounter:
@@ -96,12 +96,12 @@ def stats(vrdd: RecordedRDD) -> StatCounter:
     >>> sc.parallelize([1.0, 2.0, 6.0]).cache("GPU").stats()
     (count: 3, mean: 3.0, stdev: 2.160246899469287, max: 6.0, min: 1.0)
     """
-    found = None if _is_left(vrdd, "stats") else _stats(vrdd)
-    if found is None:
+    result = None if _is_left(vrdd, "stats") else _stats(vrdd)
+    if result is None:
         counter: StatCounter = vrdd._spark("stats")
         return counter
     vrdd._folds["stats"] = BY_COUNTS
-    return found
+    return result
 
 
 def countByValue(vrdd: RecordedRDD) -> dict[Any, int]:
@@ -119,8 +119,8 @@ def countByValue(vrdd: RecordedRDD) -> dict[Any, int]:
     if not vrdd._is_held() or vrdd._is_few() or _reason_of(vrdd, not_numbers):
         counts: dict[Any, int] = vrdd._spark("countByValue")
         return counts
-    found = keyed.counted(vmap(vrdd, _with_one), "countByValue")
-    return vrdd._spark("countByValue") if found is None else found
+    by_value = keyed.counted(vmap(vrdd, _with_one), "countByValue")
+    return vrdd._spark("countByValue") if by_value is None else by_value
 
 
 def _is_left(vrdd: RecordedRDD, action: str) -> bool:
@@ -181,19 +181,19 @@ def _histogram(source: RecordedRDD, buckets: Any) -> tuple[Sequence[Any], list[i
     of = _type_of(source)
     if (of is int and max(abs(summary.least), abs(summary.greatest)) >= _EXACT) or not summary.finite:
         return None
-    found = _equal_buckets(summary, of, buckets) if isinstance(buckets, int) else _given(buckets)
-    if found is None:
+    edges = _equal_buckets(summary, of, buckets) if isinstance(buckets, int) else _given(buckets)
+    if edges is None:
         return None
-    if isinstance(buckets, int) and len(found.bounds) == 2:
-        return found.bounds, [summary.count - summary.nans]
-    kinds = {np.asarray(of(1) - each).dtype for each in found.bounds}
+    if isinstance(buckets, int) and len(edges.bounds) == 2:
+        return edges.bounds, [summary.count - summary.nans]
+    kinds = {np.asarray(of(1) - each).dtype for each in edges.bounds}
     if (len(kinds) > 1 and of is not int) or (kinds == {np.dtype(np.float32)} and summary.nans):
         return None         # of a NaN that is no Python float PySpark makes an error
     work = np.float32 if kinds == {np.dtype(np.float32)} else float
-    if any(work(before) >= work(after) for before, after in itertools.pairwise(found.bounds)):
+    if any(work(before) >= work(after) for before, after in itertools.pairwise(edges.bounds)):
         return None         # what differs in Python does not in the records' own type
-    counts = _counts(source, found, work)
-    return found.bounds, [*counts[:-2], counts[-2] + counts[-1]]
+    counts = _counts(source, edges, work)
+    return edges.bounds, [*counts[:-2], counts[-2] + counts[-1]]
 
 
 def _equal_buckets(summary: order_statistics.NumberSummary, of: Any, count: int) -> _Buckets | None:
@@ -260,12 +260,12 @@ def _stats(source: RecordedRDD) -> StatCounter | None:
     mean = vmap(source, _shifted, summary.least).reduce(_sum) / summary.count + summary.least
     if not np.isfinite(mean):
         return None
-    found: Any = StatCounter()
-    found.n, found.mu = summary.count, of(mean)
-    found.m2 = of(vmap(source, _squared, mean).reduce(_sum))
+    result: Any = StatCounter()
+    result.n, result.mu = summary.count, of(mean)
+    result.m2 = of(vmap(source, _squared, mean).reduce(_sum))
     wide = np.float32 if of is np.float32 else np.float64
-    found.maxValue, found.minValue = wide(summary.greatest), wide(summary.least)
-    counter: StatCounter = found
+    result.maxValue, result.minValue = wide(summary.greatest), wide(summary.least)
+    counter: StatCounter = result
     return counter
 
 

@@ -64,10 +64,10 @@ def _schema(columns: RDD[FetchedPartition], schema: Schema) -> spark.StructType:
     if schema is not None and not all(isinstance(name, str) for name in schema):
         raise PlanError(f"schema={schema!r}; it is DDL text such as \"x array<float>, y double\", a StructType, names "
                         "of columns, or left out")
-    found = Session.of(columns.ctx).jobs.run(lambda: columns.mapPartitions(schemas).take(1))
-    if not found:
+    arrow = Session.of(columns.ctx).jobs.run(lambda: columns.mapPartitions(schemas).take(1))
+    if not arrow:
         raise PlanError("there are no records to tell the columns by; give toDF a schema, such as \"x double\"")
-    return output.named(found[0], list(schema) if schema is not None else None)
+    return output.named(arrow[0], list(schema) if schema is not None else None)
 
 
 def write_parquet(vrdd: ColumnarSource, path: str | os.PathLike[str], compression: str, *, overwrite: bool) -> None:

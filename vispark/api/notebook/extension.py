@@ -40,9 +40,9 @@ def load_ipython_extension(ipython: Any) -> None:
     """
     def vispark_profile(line: str, cell: str) -> Profile:
         """Run a cell and return where its time went; ``%%vispark_profile PATH`` writes the trace, too."""
-        with profile(line.strip() or None) as found:
+        with profile(line.strip() or None) as profiled:
             ipython.run_cell(cell).raise_error()
-        return found
+        return profiled
 
     def vispark(line: str) -> Explanation:
         """Return the sessions of this machine's worker: ``%vispark status``."""

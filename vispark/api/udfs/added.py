@@ -36,14 +36,14 @@ class AddingTask:
     place: int
 
     def __call__(self, given: Iterable[Any]) -> Iterator[Any]:
-        for joined, found in self.task.computed((batch.columns for batch in given), self._arguments):
+        for joined, column in self.task.computed((batch.columns for batch in given), self._arguments):
             start = 0
             for columns in joined:
                 count = len(columns[0])
-                kept = list(columns[:self.columns])
-                kept[self.place:self.place + 1] = [found.slice(start, count)]
+                arrays = list(columns[:self.columns])
+                arrays[self.place:self.place + 1] = [column.slice(start, count)]
                 start += count
-                yield pa.RecordBatch.from_arrays(kept, [f"c{number}" for number in range(len(kept))])
+                yield pa.RecordBatch.from_arrays(arrays, [f"c{number}" for number in range(len(arrays))])
 
     def _arguments(self, columns: Sequence[Any]) -> Sequence[Any]:
         return columns[self.columns:]
@@ -86,15 +86,15 @@ def with_column(df: DataFrame, name: str, f: ColumnFunction, *columns: Column | 
     if not isinstance(f, ColumnFunction):
         raise PlanError("with_column takes what vispark.udf makes of a function, as in vispark.udf(\"double\")(f), and "
                         f"not a {type(f).__name__}")
-    given = f.given(columns, named)
+    by_name = f.given(columns, named)
     fields = list(df.schema.fields)
     plain = df.toDF(*[f"c{number}" for number in range(len(fields))])
-    chosen = df.select(*given.values())
+    chosen = df.select(*by_name.values())
     kinds = chosen.schema.fields
-    task = f.task(df.sparkSession.sparkContext, tuple(given), tuple(map(text_of, given.values())))
+    task = f.task(df.sparkSession.sparkContext, tuple(by_name), tuple(map(text_of, by_name.values())))
     f.check_columns(task.parameters, [field.dataType for field in kinds])
-    both = df.select("*", *given.values())
-    both = both.toDF(*plain.columns, *[f"a{number}" for number in range(len(given))])
+    both = df.select("*", *by_name.values())
+    both = both.toDF(*plain.columns, *[f"a{number}" for number in range(len(by_name))])
     place = next((number for number, field in enumerate(fields) if field.name == name), len(fields))
     fields[place:place + 1] = [spark.StructField(name, task.returns.kind)]
     return map_in_arrow(both, AddingTask(task, len(plain.columns), place), spark.StructType(fields))

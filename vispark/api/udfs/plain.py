@@ -26,10 +26,10 @@ class PlainComputation:
     returns: ReturnType
 
     def __call__(self, batches: list[Any]) -> Any:
-        found = [_plain(self.function(**dict(zip(batch.schema.names, row, strict=True))))
-                 for batch in batches for row in zip(*map(_values, batch.columns), strict=True)]
+        values = [_plain(self.function(**dict(zip(batch.schema.names, row, strict=True))))
+                  for batch in batches for row in zip(*map(_values, batch.columns), strict=True)]
         try:
-            return pa.array(found, self.returns.arrow)
+            return pa.array(values, self.returns.arrow)
         except (pa.ArrowException, TypeError) as error:
             raise RecordError(f"{self.returns.name} gives values that are no {self.returns.kind.simpleString()}, which "
                               f"it is declared to return: {error}") from error

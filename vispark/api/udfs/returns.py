@@ -98,9 +98,9 @@ class ReturnType:
             raise self._other(given or columns)
 
     def _other(self, columns: list[OutputColumn]) -> PlanError:
-        given = ddl(columns)
-        return PlanError(f"{self.name} gives {given}, and is declared to return {self.kind.simpleString()}; declare "
-                         f'"{given}", or convert the result in the function, as by np.float64(...)')
+        text = ddl(columns)
+        return PlanError(f"{self.name} gives {text}, and is declared to return {self.kind.simpleString()}; declare "
+                         f'"{text}", or convert the result in the function, as by np.float64(...)')
 
 
 def _becomes(column: OutputColumn, kind: spark.DataType) -> bool:
@@ -108,10 +108,10 @@ def _becomes(column: OutputColumn, kind: spark.DataType) -> bool:
     if isinstance(kind, spark.StructType):
         return isinstance(column.values, tuple) and len(column.values) == len(kind.fields) \
             and all(_becomes(one, field.dataType) for one, field in zip(column.values, kind.fields, strict=True))
-    found = of_spark(kind)
-    if not isinstance(column.values, np.ndarray) or (column.values.ndim == 2) != (found.kind == "array"):
+    described = of_spark(kind)
+    if not isinstance(column.values, np.ndarray) or (column.values.ndim == 2) != (described.kind == "array"):
         return False
-    return np.can_cast(column.values.dtype, np.dtype(found.dtype), "same_kind")
+    return np.can_cast(column.values.dtype, np.dtype(described.dtype), "same_kind")
 
 
 def ddl(columns: list[OutputColumn]) -> str:

@@ -86,10 +86,10 @@ class UdfParameters:
         """
         for number, kind in enumerate(kinds):
             if kind.kind not in ("number", "array", "vector"):
-                shown = self.columns[number] if self.columns else self.names[number]
-                hint = "give its fields as columns of their own" if kind.kind == "struct" else advice(shown, kind)
+                column = self.columns[number] if self.columns else self.names[number]
+                hint = "give its fields as columns of their own" if kind.kind == "struct" else advice(column, kind)
                 raise RecordError(f"{self.function} takes numbers, booleans and arrays of these, and the column "
-                                  f"{shown!r}, its parameter {self.names[number]}, is {kind.text}: {hint}")
+                                  f"{column!r}, its parameter {self.names[number]}, is {kind.text}: {hint}")
         return kinds
 
 
@@ -176,9 +176,9 @@ class UdfTask:
         """
         waiting: list[_Given] = []
         size, most = 0, max(self.nbytes // _FIRST, min(self.nbytes, _LEAST_BYTES))
-        for each in given:
-            waiting.append(each)
-            size += sum(map(_nbytes, arguments(each)))
+        for batch in given:
+            waiting.append(batch)
+            size += sum(map(_nbytes, arguments(batch)))
             if size >= most:
                 yield waiting
                 waiting, size, most = [], 0, min(2 * most, self.nbytes)
@@ -194,15 +194,15 @@ class UdfTask:
         """Return the Arrow array of the results for some batches."""
         batches = [pa.RecordBatch.from_arrays(list(columns), list(self.parameters.names)) for columns in joined]
         valid = [self._valid(batch) for batch in batches]
-        kept = [batch if mask is None else batch.filter(mask) for batch, mask in zip(batches, valid, strict=True)]
-        kept = [batch for batch in kept if batch.num_rows]
-        found = self.compute(kept) if kept else pa.nulls(0, self.returns.arrow)
+        filled = [batch if mask is None else batch.filter(mask) for batch, mask in zip(batches, valid, strict=True)]
+        filled = [batch for batch in filled if batch.num_rows]
+        results = self.compute(filled) if filled else pa.nulls(0, self.returns.arrow)
         if not any(mask is not None for mask in valid):
-            return found
+            return results
         rows = pa.concat_arrays([pa.repeat(True, batch.num_rows) if mask is None else mask
                                  for batch, mask in zip(batches, valid, strict=True)])
         numbers = pa.compute.subtract(pa.compute.cumulative_sum(rows.cast(pa.int64())), 1)
-        return found.take(pa.compute.if_else(rows, numbers, None))
+        return results.take(pa.compute.if_else(rows, numbers, None))
 
     def _valid(self, batch: Any) -> Any:
         """Return the mask of the rows without a null; None if no row has one."""

@@ -193,20 +193,20 @@ class ColumnFunction:
         call_text = f"{self.__name__}({', '.join(self._names)})"
         if len(columns) > len(self._names):
             raise PlanError(f"{call_text} is given {len(columns)} columns")
-        found = dict(zip(self._names, columns, strict=False))
+        by_name = dict(zip(self._names, columns, strict=False))
         for name, column in named.items():
-            if name not in self._names or name in found:
-                raise PlanError(f"{call_text} has no parameter {name}" if name not in found else
+            if name not in self._names or name in by_name:
+                raise PlanError(f"{call_text} has no parameter {name}" if name not in by_name else
                                 f"{call_text} is given {name} twice")
-            found[name] = column
-        missing = [name for name in self._needed if name not in found]
-        if missing or not found:
+            by_name[name] = column
+        missing = [name for name in self._needed if name not in by_name]
+        if missing or not by_name:
             raise PlanError(f"{call_text} is given no column for {', '.join(missing or self._names)}")
-        for name, column in found.items():
+        for name, column in by_name.items():
             if not isinstance(column, str | Column):
                 raise PlanError(f"{call_text} takes columns, or their names, and for {name} was given a "
                                 f"{type(column).__name__}; a number is lit({column!r})")
-        return found
+        return by_name
 
     def task(self, context: SparkContext | None, names: tuple[str, ...], columns: tuple[str, ...] = ()) -> UdfTask:
         """Return the task that computes it from columns for these parameters."""
@@ -258,12 +258,12 @@ class ColumnFunction:
         return returns
 
     def _column(self, columns: tuple[Column | str, ...], named: dict[str, Column | str]) -> Column:
-        given = self.given(columns, named)
+        by_name = self.given(columns, named)
         kind = self.evalType
         _context()
-        task = self.task(None, tuple(given), tuple(map(text_of, given.values())))
+        task = self.task(None, tuple(by_name), tuple(map(text_of, by_name.values())))
         function = UserDefinedFunction(task, returnType=self.returns().kind, name=self.__name__, evalType=kind)
-        return function(*given.values())
+        return function(*by_name.values())
 
 
 def _translated(function: Callable[..., Any]) -> MapSpec:
@@ -294,9 +294,9 @@ def optional_parameters(function: Callable[..., Any]) -> frozenset[str]:
     >>> sorted(optional_parameters(f))
     ['x', 'y']
     """
-    found = dict(getattr(function, "__annotations__", {}))
-    found.pop("return", None)
-    return frozenset(name for name, kind in found.items()
+    annotations = dict(getattr(function, "__annotations__", {}))
+    annotations.pop("return", None)
+    return frozenset(name for name, kind in annotations.items()
                      if (("None" in kind or "Optional" in kind) if isinstance(kind, str) else
                          type(None) in typing.get_args(kind)))
 
