@@ -35,8 +35,8 @@ class DriverRDD(RDD[Any]):
 
     def collect(self) -> list[Any]:
         """Return a list of all records."""
-        found = self._records()
-        return self._substitute().collect() if found is None else found
+        records = self._records()
+        return self._substitute().collect() if records is None else records
 
     def _substitute(self) -> RDD[Any]:
         """Return the RDD that answers where the driver has no records."""
@@ -44,8 +44,8 @@ class DriverRDD(RDD[Any]):
 
     def take(self, num: int) -> list[Any]:
         """Return the first ``num`` records."""
-        found = self._records()
-        return self._substitute().take(num) if found is None else found[:max(num, 0)]
+        records = self._records()
+        return self._substitute().take(num) if records is None else records[:max(num, 0)]
 
     def first(self) -> Any:
         """Return the first record.
@@ -62,8 +62,8 @@ class DriverRDD(RDD[Any]):
 
     def count(self) -> int:
         """Return the number of records."""
-        found = self._records()
-        return self._substitute().count() if found is None else len(found)
+        records = self._records()
+        return self._substitute().count() if records is None else len(records)
 
     def isEmpty(self) -> bool:
         """Return whether there are no records."""

@@ -90,8 +90,8 @@ def _reduced(vrdd: RecordedRDD, f: Callable[[Any, Any], Any], double: bool) -> t
         joined = _joined(vrdd, "reduce", f, spec)
         return spark() if joined is None else joined[0], ""
     request: Reduce | str = spec if isinstance(spec, str) else reduce_by(spec, double)
-    found = folded(vrdd, request, "reduce")
-    return (spark(), "") if found is None else (finish(*found, spark), spec)
+    fold = folded(vrdd, request, "reduce")
+    return (spark(), "") if fold is None else (finish(*fold, spark), spec)
 
 
 def _has_zero(spec: FoldSpec | str, record: Any) -> bool:
@@ -119,8 +119,8 @@ def _in_order(vrdd: RecordedRDD, f: Callable[[Any, Any], Any]) -> Any:
     def both(a, b):     # type: ignore[no-untyped-def]
         return f(a, b)
 
-    found = "" if vrdd._is_few() else joined(vrdd, "reduce", both)
-    return vrdd._spark("reduce", f) if isinstance(found, str) else found[0]
+    result = "" if vrdd._is_few() else joined(vrdd, "reduce", both)
+    return vrdd._spark("reduce", f) if isinstance(result, str) else result[0]
 
 
 def _joined(vrdd: RecordedRDD, action: str, f: Callable[[Any, Any], Any], reason: str) -> tuple[Any] | None:

@@ -215,8 +215,8 @@ def _check_for_a_grid(vrdd: RecordedRDD, operation: str) -> None:
     """
     layouts = [content.layout for content in _known(vrdd) if content.count]
     if layouts and all(layout.grid is None for layout in layouts):
-        found = f"pairs with {layouts[0].kind}" if layouts[0].keyed else layouts[0].kind
-        raise PlanError(f"this needs the blocks of a Grid, under their keys, and the records are {found}: start "
+        kind = f"pairs with {layouts[0].kind}" if layouts[0].keyed else layouts[0].kind
+        raise PlanError(f"this needs the blocks of a Grid, under their keys, and the records are {kind}: start "
                         'from Grid(shape, splits).scatter(sc, array).cache("GPU")', Place(operation=operation))
 
 

@@ -28,8 +28,8 @@ def total(blocks: RDD[Any], field: str | None, action: str) -> Any:
     """Return the sum of a grid's cells, or of their squares' sizes (``norm``): see :meth:`vispark.Grid.sum`."""
     held = _on_device(blocks, action)
     kinds = _fields(held, field, action)
-    found = {name: _sum(held, name, kind, squared=action == "norm") for name, kind in kinds.items()}
-    return _one(found, field)
+    totals = {name: _sum(held, name, kind, squared=action == "norm") for name, kind in kinds.items()}
+    return _one(totals, field)
 
 
 def norm(blocks: RDD[Any], field: str | None, order: float) -> Any:

@@ -544,8 +544,8 @@ def _in_order(pairs: Iterable[Any]) -> list[Any]:
 
 def groups(pairs: Iterable[Any]) -> Iterator[tuple[Any, ResultIterable[Any]]]:
     """Yield the keys of sorted pairs, each with its values."""
-    for key, found in itertools.groupby(pairs, itemgetter(0)):
-        yield key, ResultIterable([value for _, value in found])
+    for key, group in itertools.groupby(pairs, itemgetter(0)):
+        yield key, ResultIterable([value for _, value in group])
 
 
 class CogroupedRDD(DriverRDD):

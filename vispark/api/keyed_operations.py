@@ -294,8 +294,8 @@ def top(vrdd: RecordedRDD, num: int, key: Callable[[Any], Any] | None = None) ->
 
 
 def _extreme(vrdd: RecordedRDD, action: str, num: int, key: Callable[[Any], Any] | None) -> list[Any]:
-    found = _in_order(vrdd, action, num, key)
-    records: list[Any] = vrdd._spark(action, num, key) if found is None else found
+    ordered = _in_order(vrdd, action, num, key)
+    records: list[Any] = vrdd._spark(action, num, key) if ordered is None else ordered
     return records
 
 
@@ -308,8 +308,8 @@ def first_by(vrdd: RecordedRDD, action: str, key: Callable[[Any], Any]) -> Any:
         # A NaN among keys is PySpark's to judge, by its order of comparisons.
         if not isinstance(first, str) and not _is_nan(key(*first)):
             return first[0]
-    found = _in_order(vrdd, action, 1, key)
-    return found[0] if found else vrdd._spark(action, key)
+    records = _in_order(vrdd, action, 1, key)
+    return records[0] if records else vrdd._spark(action, key)
 
 
 def _first_of_two(key: Callable[[Any], Any], *, greatest: bool) -> Callable[[Any, Any], Any]:
@@ -372,8 +372,8 @@ def countByKey(vrdd: RecordedRDD) -> dict[Any, int]:
     >>> sorted(sc.parallelize(range(5)).cache("GPU").vmap(lambda n: (n % 2, n)).countByKey().items())
     [(0, 3), (1, 2)]
     """
-    found = keyed.counted(vrdd)
-    counts: dict[Any, int] = vrdd._spark("countByKey") if found is None else found
+    counted = keyed.counted(vrdd)
+    counts: dict[Any, int] = vrdd._spark("countByKey") if counted is None else counted
     return counts
 
 

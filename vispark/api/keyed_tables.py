@@ -139,13 +139,13 @@ class KeyedTable(DriverRDD, Referable):
 
     def keys(self) -> RDD[Any]:
         """Return the keys that occur."""
-        found: RDD[Any] = self._held.keys()
-        return found
+        keys: RDD[Any] = self._held.keys()
+        return keys
 
     def values(self) -> RDD[Any]:
         """Return the values of the keys that occur."""
-        found: RDD[Any] = self._held.values()
-        return found
+        values: RDD[Any] = self._held.values()
+        return values
 
     def collectAsMap(self) -> dict[Any, Any]:
         """Return the pairs as a dict."""
@@ -178,8 +178,8 @@ class KeyedTable(DriverRDD, Referable):
         return list(records(layout, arrays)) if arrays else []
 
     def _to_spark(self) -> RDD[Any]:
-        found: RDD[Any] = self._held.recv()
-        return found
+        records: RDD[Any] = self._held.recv()
+        return records
 
     def _described(self) -> tuple[RecordPart, tuple[int, ...]]:
         """Return the part of the values, and the shape of the array by key.
@@ -318,8 +318,8 @@ def _given(context: Any, layout: RecordLayout, arrays: dict[str, np.ndarray], _:
 
 
 def _parallel(context: Any, pairs: list[Any]) -> RDD[Any]:
-    found: RDD[Any] = context.parallelize([pairs], 1).flatMap(_same)
-    return found
+    rdd: RDD[Any] = context.parallelize([pairs], 1).flatMap(_same)
+    return rdd
 
 
 def _same(given: Any) -> Any:

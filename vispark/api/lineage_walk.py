@@ -164,8 +164,8 @@ class LineageWalk(RDD[Any]):
             if not nodes[-1].op.passes_on:
                 break
             nodes.append(node)
-        self._end = found = tuple(reversed(nodes))
-        return found
+        self._end = end = tuple(reversed(nodes))
+        return end
 
     def _before_here(self) -> Iterator[PlanNode]:
         """Yield the nodes before this one, newest first."""

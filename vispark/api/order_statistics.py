@@ -40,8 +40,8 @@ class NumberSummary:
 
 def summary(source: RecordedRDD) -> NumberSummary:
     """Return the summary of a VRDD of numbers; one pass."""
-    found = folds.reduce_in_any_order(vmap(source, _looked_at), _joined)
-    return NumberSummary(*map(int, found[:4]), *map(float, found[4:]))
+    joined = folds.reduce_in_any_order(vmap(source, _looked_at), _joined)
+    return NumberSummary(*map(int, joined[:4]), *map(float, joined[4:]))
 
 
 def _looked_at(x):      # type: ignore[no-untyped-def]
@@ -138,8 +138,8 @@ def _looked_up(source: RecordedRDD, ranges: Sequence[_RankRange]) -> dict[int, f
 
 def _padded(numbers: Iterable[float]) -> np.ndarray:
     """Return ascending numbers, with infinities behind them: arrays of few lengths, as each length is a kernel."""
-    found = list(numbers)
-    return np.array(found + [np.inf] * (_size(len(found)) - len(found)))
+    values = list(numbers)
+    return np.array(values + [np.inf] * (_size(len(values)) - len(values)))
 
 
 def _size(count: int) -> int:

@@ -78,5 +78,5 @@ def toDebugString(vrdd: RecordedRDD) -> bytes:
 def explained(vrdd: RecordedRDD, by_key: ByKey | str, schema: Any, sources: bool) -> Explanation:
     """Return the text of ``explain`` for this VRDD, with the ``reduceByKey`` behind it or why that is a Spark job."""
     folds, requests = ({}, {}) if by_key else (vrdd._folds, vrdd._requests)
-    wanted = Explained(vrdd._chain(), vrdd.getNumPartitions(), folds, content_of(schema), sources, by_key, requests)
-    return describe_plan(Session.of(vrdd.ctx), wanted)
+    request = Explained(vrdd._chain(), vrdd.getNumPartitions(), folds, content_of(schema), sources, by_key, requests)
+    return describe_plan(Session.of(vrdd.ctx), request)

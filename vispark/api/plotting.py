@@ -100,8 +100,8 @@ class _Shown:
 
     def values(self, blocks: RDD[Any]) -> np.ndarray:
         """Return the cells that are drawn."""
-        found = gathering.gather(blocks, self._index)
-        return np.asarray(found if self._field is None else found[self._field])
+        cells = gathering.gather(blocks, self._index)
+        return np.asarray(cells if self._field is None else cells[self._field])
 
     def draw(self, axes: Any, values: np.ndarray, options: dict[str, Any]) -> Any:
         """Draw the cells, by their numbers in the grid, and return what draws them."""

@@ -91,8 +91,8 @@ class ReducedRDD(DriverRDD, Referable):
 
     def toNumpy(self) -> np.ndarray:
         """Return the values by key as one array; see :meth:`KeyedTable.toNumpy`."""
-        found: np.ndarray = self.table.toNumpy()
-        return found
+        table: np.ndarray = self.table.toNumpy()
+        return table
 
     def constant(self, what: str) -> Constant:
         """Return the values by reference; see :class:`Referable`."""
@@ -121,8 +121,8 @@ class ReducedRDD(DriverRDD, Referable):
     def explanation(self, *, schema: Any = None, sources: bool = False) -> Explanation:
         """Return the text that :meth:`explain` prints."""
         if self._in_workers is not None:
-            made: Any = self._in_workers
-            return Explanation(made.explanation(schema=schema, sources=sources))
+            reduced: Any = self._in_workers
+            return Explanation(reduced.explanation(schema=schema, sources=sources))
         return explained(self._source, self._request, schema, sources)
 
     @cached_property
@@ -164,8 +164,8 @@ class ReducedRDD(DriverRDD, Referable):
         if "table" in self.__dict__:
             pairs: tuple[RecordLayout, dict[str, np.ndarray]] | None = self.table.pairs()
             return pairs
-        found = folded(self._source, self._request, "reduceByKey")
-        return None if found is None else finish_by_key(*found)
+        fold = folded(self._source, self._request, "reduceByKey")
+        return None if fold is None else finish_by_key(*fold)
 
     def _to_spark(self) -> RDD[Any]:
         partitions, place = self.partitioner.numPartitions, self.partitioner.partitionFunc

@@ -176,8 +176,8 @@ class _Drawn:
     def sample(self, with_replacement: bool, fraction: float, seed: int | None) -> RDD[Any]:
         """Return a sample of the records."""
         seed = random.randint(0, sys.maxsize) if seed is None else seed
-        made = _sampled(self._source, "takeSample", with_replacement, 0.0, fraction, seed)
-        return RDD.sample(self._source, with_replacement, fraction, seed) if made is None else made
+        sampled = _sampled(self._source, "takeSample", with_replacement, 0.0, fraction, seed)
+        return RDD.sample(self._source, with_replacement, fraction, seed) if sampled is None else sampled
 
 
 def _refused(source: RecordedRDD, action: str, seed: Any) -> str:

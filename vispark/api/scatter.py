@@ -84,8 +84,8 @@ class _Blocks:
         stored = [piece.stored for _, pieces in share for piece in pieces if piece.stored]
         rows = list(_rows(share)) if any(field.joins_rows for field in stored) else [[block] for block in share]
         is_far = any(is_url(field.path) for field in stored)
-        found = ahead(records, rows, _most_bytes, _AHEAD) if is_far and len(rows) > 1 else map(records, rows)
-        return itertools.chain.from_iterable(found)
+        blocks = ahead(records, rows, _most_bytes, _AHEAD) if is_far and len(rows) > 1 else map(records, rows)
+        return itertools.chain.from_iterable(blocks)
 
 
 #: A block's key, and the sources of its fields.
@@ -125,8 +125,8 @@ class _Piece:
         """Return the arrays of neighbours, whose sources are ``pieces``; errors are those of :meth:`block`."""
         if self.stored is None:
             return [piece.block(key) for key, piece in zip(keys, pieces, strict=True)]
-        found = self.stored.blocks(keys, locations)
-        return [self._finished(key, array) for key, array in zip(keys, found, strict=True)]
+        arrays = self.stored.blocks(keys, locations)
+        return [self._finished(key, array) for key, array in zip(keys, arrays, strict=True)]
 
     def block(self, key: BlockKey) -> np.ndarray:
         """Return the array, contiguous, of a block that lies in no file.

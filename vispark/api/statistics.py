@@ -229,8 +229,8 @@ def _counts(source: RecordedRDD, buckets: _Buckets, work: type) -> list[int]:
     ends = work(bounds[0]), work(bounds[-1]), cells
     placed = vmap(source, _cell, np.array([work(each) for each in bounds]), *ends) if buckets.width is None \
         else vmap(source, _equal_bucket, work(buckets.width), *ends)
-    found = folds.reduceByKey(placed, _sum, numKeys=cells + 1).collectAsMap()
-    return [found.get(cell, 0) for cell in range(cells)]
+    counts = folds.reduceByKey(placed, _sum, numKeys=cells + 1).collectAsMap()
+    return [counts.get(cell, 0) for cell in range(cells)]
 
 
 def _sum(a: Any, b: Any) -> Any:

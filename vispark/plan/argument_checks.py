@@ -116,13 +116,13 @@ def _assertions(kernel: Kernel, given: Sequence[Given], settled: Sequence[Argume
         dtype = _dtype(argument if value is None else value, inputs, outputs)
         by_value = isinstance(argument if value is None else value, ScalarArgument)
         takes = f"vispark_{'value' if by_value else 'address'}<vispark_parameter<{function}, {place}>::vispark_is"
-        shown = f"{'of dtype' if by_value else 'the address of'} {dtype.name}"
+        described = f"{'of dtype' if by_value else 'the address of'} {dtype.name}"
         if dtype.kind == "V":
-            shown = "a structure" if by_value else "the address of structures"
+            described = "a structure" if by_value else "the address of structures"
         declared = f" ({parameters[place].text})" if parameters is not None else ""
         declared = declared.replace("\\", "").replace('"', "'")
         yield (f"static_assert({takes}, '{_KINDS[dtype.kind]}', {dtype.itemsize}>::vispark_fits, \"argument {place + 1}"
-               f' of {name} is {shown}, which its parameter{declared} does not take");')
+               f' of {name} is {described}, which its parameter{declared} does not take");')
 
 
 def _dtype(value: object, inputs: Signature, outputs: Sequence[Field]) -> np.dtype:

@@ -41,9 +41,9 @@ def taken(kernel: Kernel, args: tuple[object, ...]) -> tuple[Given, ...]:
         return tuple(_given(value, None, what) for value, what in zip(args, whats, strict=True))
     declared = f"  declared: {kernel.declaration}"
     if len(args) != len(parameters):
-        given = [_given(value, None, what) for value, what in zip(args, whats, strict=True)]
+        recorded = [_given(value, None, what) for value, what in zip(args, whats, strict=True)]
         raise LaunchError(f"{kernel.name} takes {len(parameters)} arguments and is given {len(args)}",
-                          detail=f"{declared}\n  given:    ({', '.join(map(_described, given))})")
+                          detail=f"{declared}\n  given:    ({', '.join(map(_described, recorded))})")
     try:
         return tuple(_given(value, parameter, what)
                      for value, parameter, what in zip(args, parameters, whats, strict=True))
@@ -111,23 +111,23 @@ def _as_number(value: bool | float, parameter: DeclaredParameter | None, what: s
     """
     dtype = np.dtype(_BOOL if isinstance(value, bool) else _INT if isinstance(value, int) else _FLOAT)
     shown = shown or f"the Python {type(value).__name__} {value}"
-    known = parameter.dtypes if parameter is not None else None
-    wanted = None if known is None else dtype if dtype.str in known else np.dtype(known[0])
+    dtypes = parameter.dtypes if parameter is not None else None
+    target = None if dtypes is None else dtype if dtype.str in dtypes else np.dtype(dtypes[0])
     if parameter is not None and (parameter.pointer or parameter.structure):
         raise _no_number(parameter, shown)
-    if parameter is not None and wanted is not None:
-        if {"b": "b", "i": "iuf", "f": "f"}[dtype.kind].find(wanted.kind) < 0:
-            raise LaunchError(f"the parameter `{parameter.text}` is given {shown}: write {_constructor(wanted)}")
-        dtype = wanted
-    named = f"`{parameter.text}`" if parameter is not None and wanted is not None else f"a C {_C_NAMES[dtype.str]}"
+    if parameter is not None and target is not None:
+        if {"b": "b", "i": "iuf", "f": "f"}[dtype.kind].find(target.kind) < 0:
+            raise LaunchError(f"the parameter `{parameter.text}` is given {shown}: write {_constructor(target)}")
+        dtype = target
+    named = f"`{parameter.text}`" if parameter is not None and target is not None else f"a C {_C_NAMES[dtype.str]}"
     if dtype.kind in "iu":
         bounds = np.iinfo(dtype)
         if not bounds.min <= value <= bounds.max:
-            hint = "" if wanted is not None else ": write np.int64(...) for a `long long`"
+            hint = "" if target is not None else ": write np.int64(...) for a `long long`"
             raise LaunchError(f"{what} is {value}, which {named} does not hold ({bounds.min} to {bounds.max}){hint}")
     elif dtype.kind == "f" and (isinstance(value, int) or math.isfinite(value)):
         if abs(value) > float(np.finfo(dtype).max):
-            hint = "" if wanted is not None else ": write np.float64(...) for a double"
+            hint = "" if target is not None else ": write np.float64(...) for a double"
             raise LaunchError(f"{what} is {value}, more than {named} holds{hint}")
         if isinstance(value, int) and int(dtype.type(value)) != value:
             raise LaunchError(f"{what} is {value}, which {named} does not hold exactly: write {_constructor(dtype)}")
@@ -157,17 +157,17 @@ def _as_structure(value: bytes | np.void, parameter: DeclaredParameter | None, w
     if not data:
         raise LaunchError(f"{what} is a structure of 0 bytes")
     if parameter is not None:
-        shown = f"a structure of {len(data)} bytes"
+        described = f"a structure of {len(data)} bytes"
         if parameter.pointer:
-            raise _no_number(parameter, shown)
+            raise _no_number(parameter, described)
         if parameter.dtypes:
-            raise LaunchError(f"the parameter `{parameter.text}` is a number, but is given {shown}")
+            raise LaunchError(f"the parameter `{parameter.text}` is a number, but is given {described}")
         declared = parameter.structure
-        given = None if isinstance(value, bytes) or value.dtype.fields is None else CudaStructure.of_dtype(value.dtype)
+        own = None if isinstance(value, bytes) or value.dtype.fields is None else CudaStructure.of_dtype(value.dtype)
         if declared is not None and (len(data) != declared.nbytes
-                                     or (given is not None and given.numbers != declared.numbers)):
+                                     or (own is not None and own.numbers != declared.numbers)):
             raise LaunchError(f"the parameter `{parameter.text}` is {_short(declared)}; it is given "
-                              f"{_short(given) if given else f'{len(data)} bytes'} {_ALIGNED}")
+                              f"{_short(own) if own else f'{len(data)} bytes'} {_ALIGNED}")
     return ScalarArgument(f"|V{len(data)}", data)
 
 
@@ -180,11 +180,11 @@ def _as_structures(value: np.ndarray, parameter: DeclaredParameter | None, what:
     if parameter.target is None and parameter.dtypes is not None:
         raise LaunchError(f"the parameter `{parameter.text}` takes {np.dtype(parameter.dtypes[0]).name}, but {what} is"
                           " an array of structures")
-    given = None if value.dtype.fields is None else CudaStructure.of_dtype(value.dtype.newbyteorder("="))
+    own = None if value.dtype.fields is None else CudaStructure.of_dtype(value.dtype.newbyteorder("="))
     if parameter.target is not None and (value.dtype.itemsize != parameter.target.nbytes
-                                         or (given is not None and given.numbers != parameter.target.numbers)):
+                                         or (own is not None and own.numbers != parameter.target.numbers)):
         raise LaunchError(f"the parameter `{parameter.text}` points to structures of {_short(parameter.target)}; it is "
-                          f"given an array of {_short(given) if given else f'{value.dtype.itemsize} bytes'} {_ALIGNED}")
+                          f"given an array of {_short(own) if own else f'{value.dtype.itemsize} bytes'} {_ALIGNED}")
     return array
 
 

@@ -85,13 +85,13 @@ def device_dtype(dtype: Any, what: str) -> str:
         If it is not bool, integer, float or complex of a size that kernels know.
     """
     try:
-        known = np.dtype(dtype)
+        parsed = np.dtype(dtype)
     except TypeError as error:
         raise LaunchError(f"{what} has {dtype!r} for a dtype, which NumPy does not know") from error
-    if known.kind not in "biufc" or known.itemsize > (16 if known.kind == "c" else 8) or known.shape:
-        raise LaunchError(f"{what} has dtype {known}; a kernel takes bool, integers, floats and complex numbers of at"
+    if parsed.kind not in "biufc" or parsed.itemsize > (16 if parsed.kind == "c" else 8) or parsed.shape:
+        raise LaunchError(f"{what} has dtype {parsed}; a kernel takes bool, integers, floats and complex numbers of at"
                           " most 64 bits a part")
-    return str(known.newbyteorder("=").str)
+    return str(parsed.newbyteorder("=").str)
 
 
 # -- parameters -------------------------------------------------------------------------------------------------------
@@ -129,14 +129,14 @@ class DeclaredParameter:
     @classmethod
     def parse(cls, text: str, types: Types, hidden: frozenset[str] = frozenset()) -> DeclaredParameter:
         """Read a declaration with a source's types; ``hidden`` are a template's names, which may stand for any type."""
-        shown = " ".join(_without_default(text).split())
-        read = types.read(shown, hidden)
+        declared = " ".join(_without_default(text).split())
+        read = types.read(declared, hidden)
         value = bool(read.dtypes or read.structure)
         if read.depth:
             dtypes = read.structure.elements if read.structure and read.depth == 1 else read.dtypes
             target = read.structure if read.depth == 1 else None
-            return cls(shown, True, read.constant, dtypes if read.depth == 1 else None, None, read.known, target)
-        return cls(shown, False if value else None, read.constant, read.dtypes, read.structure, value)
+            return cls(declared, True, read.constant, dtypes if read.depth == 1 else None, None, read.known, target)
+        return cls(declared, False if value else None, read.constant, read.dtypes, read.structure, value)
 
 
 def _without_default(text: str) -> str:
@@ -198,28 +198,28 @@ def _scan(source: str, options: tuple[str, ...]) -> _Scan:
             name, _, body = option[2:].partition("=")
             _define(macros, name.partition("(")[0], ("(" if "(" in name else "") + (body or "1"))
     complete = not any("__global__" in body or "##" in body for body in macros.values())
-    found: dict[str, list[Declaration]] = {}
+    declarations: dict[str, list[Declaration]] = {}
     types = Types(text, macros)
     for match in re.finditer(r"\b__global__\b", text):
         declaration = _declaration(text, match, macros, types)
         if declaration is None:
             complete = False
         else:
-            found.setdefault(declaration.name, []).append(declaration)
+            declarations.setdefault(declaration.name, []).append(declaration)
     symbols = re.findall(r"\b__constant__\b([^;{=]*)", text)
-    return _Scan({name: _merged(several) for name, several in found.items()},
+    return _Scan({name: _merged(several) for name, several in declarations.items()},
                  frozenset(re.findall(r"[A-Za-z_]\w*", " ".join(symbols))), complete, _layouts(symbols, types))
 
 
 def _layouts(symbols: Sequence[str], types: Types) -> dict[str, CudaStructure]:
     """Return the layouts of constants that are structures, by name, from declarations such as ``Box box, more[2]``."""
-    found = {}
+    structures = {}
     for text in symbols:
         match = re.match(r"\s*(.*?[\s])\s*([A-Za-z_]\w*\s*(?:\[.*|,.*|$))", text, re.DOTALL)
         read = types.read(match[1].replace("static", "").replace("extern", "").strip()) if match else None
         if match and read is not None and read.structure is not None and not read.depth:
-            found.update(dict.fromkeys(re.findall(r"(?:^|,)\s*([A-Za-z_]\w*)", match[2]), read.structure))
-    return found
+            structures.update(dict.fromkeys(re.findall(r"(?:^|,)\s*([A-Za-z_]\w*)", match[2]), read.structure))
+    return structures
 
 
 def _without_directives(source: str, macros: dict[str, str]) -> str:
@@ -435,10 +435,10 @@ class Kernels:
             if name not in scan.constants:
                 raise PlanError(f"there is no __constant__ {name} in {self.file!r}")
         for name, value in constants.items():
-            declared, given = scan.layouts.get(name), value.dtype.newbyteorder("=")
-            if declared is not None and given.fields and CudaStructure.of_dtype(given).numbers != declared.numbers:
+            declared, dtype = scan.layouts.get(name), value.dtype.newbyteorder("=")
+            if declared is not None and dtype.fields and CudaStructure.of_dtype(dtype).numbers != declared.numbers:
                 raise PlanError(f"the constant {name} consists of structures of {declared}; it is given "
-                                f"{CudaStructure.of_dtype(given)} (np.dtype(..., align=True) lays fields out as C)")
+                                f"{CudaStructure.of_dtype(dtype)} (np.dtype(..., align=True) lays fields out as C)")
 
     def declaration(self, name: str) -> Declaration | None:
         """Return the declaration of a kernel or of the template it is an instance of; None if macros hide it.
@@ -450,14 +450,14 @@ class Kernels:
         """
         scan = _scan(self.source, self.options)
         match = re.fullmatch(r"(?:[A-Za-z_]\w*::|::)*([A-Za-z_]\w*)\s*(<.*>)?", name.strip(), re.DOTALL)
-        found = scan.declarations.get(match[1]) if match else None
-        if match is None or (found is None and scan.complete):
+        kernel = scan.declarations.get(match[1]) if match else None
+        if match is None or (kernel is None and scan.complete):
             raise UnknownKernel(f"there is no kernel {name!r} in {self.file!r}; it has {', '.join(self._shown())}")
-        if found is not None and scan.complete and found.template != bool(match[2]):
-            said = (f"is a template: name an instance, such as kernels[\"{found.name}<float>\"]" if found.template
-                    else "is no template")
-            raise UnknownKernel(f"{found.name} in {self.file!r} {said}")
-        return found
+        if kernel is not None and scan.complete and kernel.template != bool(match[2]):
+            problem = (f"is a template: name an instance, such as kernels[\"{kernel.name}<float>\"]" if kernel.template
+                       else "is no template")
+            raise UnknownKernel(f"{kernel.name} in {self.file!r} {problem}")
+        return kernel
 
     def _shown(self) -> list[str]:
         declarations = _scan(self.source, self.options).declarations

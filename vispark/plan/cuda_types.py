@@ -72,8 +72,8 @@ class CudaStructure:
         return (dtype, f"<c{self.nbytes}") if pair else (dtype,)
 
     def __str__(self) -> str:
-        shown = ", ".join(f"{np.dtype(dtype).name} at {offset}" for offset, dtype in self.numbers)
-        return f"{self.nbytes} bytes: {shown}"
+        numbers = ", ".join(f"{np.dtype(dtype).name} at {offset}" for offset, dtype in self.numbers)
+        return f"{self.nbytes} bytes: {numbers}"
 
 
 def _numbers(dtype: np.dtype, start: int) -> Iterator[tuple[int, str]]:
@@ -95,18 +95,18 @@ def _vectors() -> dict[str, CudaStructure]:
                "longlong": (8, 16, 8, 16), "float": (4, 8, 4, 16), "double": (8, 16, 8, 16)}
     dtypes = {"char": "|i1", "short": "<i2", "int": "<i4", "long": "<i8", "longlong": "<i8", "float": "<f4",
               "double": "<f8"}
-    found = {}
+    vectors = {}
     for name, alignments in aligned.items():
         for prefix in ("", "u") if dtypes[name][1] == "i" else ("",):
             dtype = dtypes[name].replace("i", prefix or "i")
             size = np.dtype(dtype).itemsize
             for count, alignment in enumerate(alignments, 1):
                 numbers = tuple((place * size, dtype) for place in range(count))
-                found[f"{prefix}{name}{count}"] = CudaStructure(numbers, count * size, alignment)
-    found["dim3"] = found["uint3"]
-    found["cuFloatComplex"] = found["cuComplex"] = found["float2"]
-    found["cuDoubleComplex"] = found["double2"]
-    return found
+                vectors[f"{prefix}{name}{count}"] = CudaStructure(numbers, count * size, alignment)
+    vectors["dim3"] = vectors["uint3"]
+    vectors["cuFloatComplex"] = vectors["cuComplex"] = vectors["float2"]
+    vectors["cuDoubleComplex"] = vectors["double2"]
+    return vectors
 
 
 _STRUCTURES = _vectors()
@@ -175,8 +175,8 @@ class Types:
         name = _c_type(_words(plain))
         dtypes = _DTYPES.get(name)
         structure = None if dtypes else self._structure(name)
-        known = bool(dtypes or structure or name == "void" or depth > 1)
-        return Type(depth, dtypes, structure, known, constant)
+        is_known = bool(dtypes or structure or name == "void" or depth > 1)
+        return Type(depth, dtypes, structure, is_known, constant)
 
     def _expanded(self, declaration: str, hidden: frozenset[str]) -> tuple[str | None, bool]:
         """Return a declaration with aliases of types expanded, and whether its pointer's target is ``const``.

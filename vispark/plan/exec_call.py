@@ -82,11 +82,11 @@ class ExecSpec:
 
     def value(self, number: int) -> ArrayValue:
         """Return the argument of a number, an array or a scalar."""
-        given = self.arguments[number]
-        if isinstance(given, ScalarArgument):
-            return ArrayValue(given.dtype, (), given.value)
-        assert isinstance(given, ArrayValue)
-        return given
+        argument = self.arguments[number]
+        if isinstance(argument, ScalarArgument):
+            return ArrayValue(argument.dtype, (), argument.value)
+        assert isinstance(argument, ArrayValue)
+        return argument
 
     @property
     def written(self) -> tuple[str, ...]:
@@ -157,8 +157,8 @@ def _check_written(spec: ExecSpec) -> None:
                           " has nothing to fill: pass OUT where the kernel takes the result's address")
     for name, _, _ in spec.init:
         if name is not None and name not in written:
-            shown = ", ".join(str(OUT[each]) if each else "OUT" for each in written)
-            raise LaunchError(f"init= has {name!r}; the kernel is given {shown}")
+            symbols = ", ".join(str(OUT[each]) if each else "OUT" for each in written)
+            raise LaunchError(f"init= has {name!r}; the kernel is given {symbols}")
     if len(written) > 1 and "" in written:
         raise LaunchError("OUT and OUT[...] are both among the arguments: the result is one array, or has named fields")
     if written:

@@ -182,9 +182,9 @@ def _sizes(name: str, given: Extents | UserFunction, view: BlockView, empty: boo
 
 def _outputs(spec: ExecSpec, view: BlockView) -> Iterator[Field]:
     if not spec.written:
-        read = {given.field: given for given in spec.arguments if isinstance(given, InSymbol) and not given.part}
-        for given in read.values():
-            given.select(view)
+        read = {each.field: each for each in spec.arguments if isinstance(each, InSymbol) and not each.part}
+        for symbol in read.values():
+            symbol.select(view)
         yield from (field for field in view.signature.fields if field.name in read)
         return
     out = spec.out
@@ -214,9 +214,9 @@ def _initial(init: Init, outputs: Sequence[Field]) -> tuple[bytes, ...]:
     """Return the bytes of the number that fills each output; empty for one that is not filled."""
     numbers = {name: number for name, _, number in init}
     every = numbers.get(None)
-    wanted = [numbers.get(output.name, every) for output in outputs] if init else []
+    initial = [numbers.get(output.name, every) for output in outputs] if init else []
     return tuple(b"" if number is None else _filler(number, output)
-                 for number, output in zip(wanted, outputs, strict=False))
+                 for number, output in zip(initial, outputs, strict=False))
 
 
 def _filler(number: Number, output: Field) -> bytes:
@@ -227,14 +227,14 @@ def _filler(number: Number, output: Field) -> bytes:
         if np.iscomplexobj(number) and dtype.kind != "c":
             raise TypeError("a complex number")
         with np.errstate(all="ignore"):
-            made = np.asarray(number).astype(dtype)
-            fits = np.isfinite(made) or not np.isfinite(number) if dtype.kind in "fc" else made == number
+            value = np.asarray(number).astype(dtype)
+            fits = np.isfinite(value) or not np.isfinite(number) if dtype.kind in "fc" else value == number
     except (OverflowError, TypeError, ValueError) as error:
         fits, reason = False, error
     if not fits:
         raise LaunchError(f"init= is {number!r}, which {OUT[output.name] if output.name else OUT} of {dtype.name} does"
                           " not hold") from reason
-    return made.tobytes()
+    return value.tobytes()
 
 
 def _outputs_like_input(written: tuple[str, ...], view: BlockView) -> Iterator[Field]:
@@ -251,21 +251,21 @@ def _settled_arguments(spec: ExecSpec, view: BlockView,
                        outputs: tuple[Field, ...]) -> Iterator[In | Out | ScalarArgument | ArrayValue | None]:
     parameters = spec.kernel.parameters or (None,) * len(spec.arguments)
     dtypes = {output.name: output.dtype for output in outputs}
-    for number, (given, parameter) in enumerate(zip(spec.arguments, parameters, strict=True), 1):
+    for number, (argument, parameter) in enumerate(zip(spec.arguments, parameters, strict=True), 1):
         what = f"argument {number} of {spec.kernel.name}"
-        if isinstance(given, InSymbol):
-            array = given.select(view)
+        if isinstance(argument, InSymbol):
+            array = argument.select(view)
             if parameter is not None:
-                check_elements(parameter, array.dtype.str, f"{given} (the block is {view})")
-            yield _input(given, view)
-        elif isinstance(given, OutSymbol):
+                check_elements(parameter, array.dtype.str, f"{argument} (the block is {view})")
+            yield _input(argument, view)
+        elif isinstance(argument, OutSymbol):
             if parameter is not None:
-                check_elements(parameter, dtypes[given.field], str(given))
-            yield Out(given.field)
-        elif isinstance(given, ExtentExpression):
-            yield extent_value(given, given.evaluate(view), parameter, what)
-        elif isinstance(given, UserFunction):
-            yield _function_argument(given, view, parameter, what)
+                check_elements(parameter, dtypes[argument.field], str(argument))
+            yield Out(argument.field)
+        elif isinstance(argument, ExtentExpression):
+            yield extent_value(argument, argument.evaluate(view), parameter, what)
+        elif isinstance(argument, UserFunction):
+            yield _function_argument(argument, view, parameter, what)
         else:
             yield None
 

@@ -98,14 +98,14 @@ class LoopSpec:
         """Return an argument or a capture, numbered over all phases; or the number of earlier steps."""
         if origin.kind == "done":
             return ArrayValue("<i8", (), np.int64(self.done).tobytes())
-        found = self._values[origin.kind][origin.number]
-        return ArrayValue(found.dtype, found.shape, found.data)
+        argument = self._values[origin.kind][origin.number]
+        return ArrayValue(argument.dtype, argument.shape, argument.data)
 
     def part(self, steps: int, done: int) -> LoopSpec:
         """Return the loop of some of the steps."""
-        found = replace(self, steps=steps, done=done)
-        found.__dict__.update(phases_key=self.phases_key, _values=self._values)     # which are the same
-        return found
+        spec = replace(self, steps=steps, done=done)
+        spec.__dict__.update(phases_key=self.phases_key, _values=self._values)     # which are the same
+        return spec
 
 
 def record_loop(function: Callable[..., Any] | Sequence[tuple[Any, ...]], arguments: tuple[Any, ...], steps: Any,
@@ -136,14 +136,14 @@ def _phases(function: Any, arguments: tuple[Any, ...]) -> list[tuple[Any, tuple[
     if arguments:
         raise PlanError("iterate takes a list of phases, or a function and its arguments; the arguments of phases "
                         "stand beside them, as in [(first, (0.1,)), (second, ())]")
-    found = []
+    phases = []
     for phase in function:
-        each = phase if isinstance(phase, tuple) else (phase, ())
-        if len(each) != 2 or not callable(each[0]) or not isinstance(each[1], tuple | list):
+        call = phase if isinstance(phase, tuple) else (phase, ())
+        if len(call) != 2 or not callable(call[0]) or not isinstance(call[1], tuple | list):
             raise PlanError(f"a phase of iterate is {phase!r}; it is a function, or a pair of it and a tuple of its "
                             "arguments")
-        found.append((each[0], tuple(each[1])))
-    return found
+        phases.append((call[0], tuple(call[1])))
+    return phases
 
 
 def _whole(name: str, value: Any, least: int) -> int:

@@ -106,9 +106,9 @@ class MapSpec:
 
     def value(self, origin: ArgumentRef) -> ArrayValue:
         """Return an argument or a capture."""
-        found = self.arguments[origin.number] if origin.kind == "argument" else \
+        argument = self.arguments[origin.number] if origin.kind == "argument" else \
             self.function.captures[origin.number].value
-        return ArrayValue(found.dtype, found.shape, found.data)
+        return ArrayValue(argument.dtype, argument.shape, argument.data)
 
     @property
     def tables(self) -> tuple[TableReference, ...]:
@@ -242,8 +242,9 @@ def _difference_to_map(spec: MapSpec, layout: RecordLayout, signature: Signature
                 "each item of its type")
     numbers = {each.name: each.types[0] for each in layout.parts
                if each.form == "number" and each.types[0] in ("bool", "int", "float")}
-    said = meaning_of_numbers(spec.function, numbers) if numbers and not layout.tupled else ""
-    return said and f'{spec.label} {said}, and vmap(..., of="{"value" if layout.keyed else "record"}") to leave it so'
+    meaning = meaning_of_numbers(spec.function, numbers) if numbers and not layout.tupled else ""
+    of = "value" if layout.keyed else "record"
+    return meaning and f'{spec.label} {meaning}, and vmap(..., of="{of}") to leave it so'
 
 
 def _means_pair(spec: MapSpec, layout: RecordLayout, signature: Signature) -> bool:
@@ -338,17 +339,17 @@ def after_map(mapped: Mapped, layout: RecordLayout, signature: Signature) -> tup
                         "result another name")
     fields = {each.name: each for each in signature.fields} if kernel.merge else {}
     after = Signature(tuple((fields | {each.name: each for each in outputs}).values()))
-    found = layout.mapped(tuple((each.name, each.dtype, bool(each.shape), each.number) for each in kernel.outputs),
-                          tupled=kernel.structure.kind == "tuple", merge=kernel.merge, pair=mapped.paired,
-                          whole=mapped.whole)
-    return after, found
+    result = layout.mapped(tuple((each.name, each.dtype, bool(each.shape), each.number) for each in kernel.outputs),
+                           tupled=kernel.structure.kind == "tuple", merge=kernel.merge, pair=mapped.paired,
+                           whole=mapped.whole)
+    return after, result
 
 
 def agrees(mapped: Mapped, before: Signature, after: Signature) -> bool:
     """Return whether the kernel of several calls gives the results of these calls one after the other."""
-    given = {each.name: each for each in outputs_of(mapped, before)}
-    kept = {each.name: each for each in before.fields} if mapped.kernel.merge else {}
-    return (kept | given) == {each.name: each for each in after.fields}
+    outputs = {each.name: each for each in outputs_of(mapped, before)}
+    merged = {each.name: each for each in before.fields} if mapped.kernel.merge else {}
+    return (merged | outputs) == {each.name: each for each in after.fields}
 
 
 def not_alike(calls: Sequence[Call], before: Sequence[tuple[RecordLayout, Signature | None]],
@@ -469,23 +470,23 @@ def _python(spec: MapSpec, layout: RecordLayout, signature: Signature) -> Mappin
     if not is_pair and spec.of not in ("record", "value"):
         return {}
     widths = {each.name: each.shape[-1] for each in signature.fields if each.shape}
-    found = {}
+    types_of = {}
     for part in layout.parts:
         types = tuple([(held_as(name).name, name in BY_NAME) for name in part.types])
         if part.form == "tuple":
-            found[part.name] = types if len(types) > 1 else types * widths[part.name]
+            types_of[part.name] = types if len(types) > 1 else types * widths[part.name]
         elif (is_pair or layout.sent) and part.form == "number" and types[0][1]:
-            found[part.name] = types
-    return found
+            types_of[part.name] = types
+    return types_of
 
 
 def _record(kind: str, signature: Signature, whole: bool,
             python: Mapping[str, tuple[tuple[str, bool], ...]] | None = None) -> ElementSpec:
     flat, fields = _flat(signature), []
-    for each in signature.fields:
-        shape, items = each.shape if whole else each.shape[1:], (python or {}).get(each.name, ())
-        if not each.name.endswith((STARTS, PLACES)):
-            fields.append(ElementField(each.name, each.dtype, shape, flat.get(each.name, ""),
+    for field in signature.fields:
+        shape, items = field.shape if whole else field.shape[1:], (python or {}).get(field.name, ())
+        if not field.name.endswith((STARTS, PLACES)):
+            fields.append(ElementField(field.name, field.dtype, shape, flat.get(field.name, ""),
                                        bool(items) and not shape, items if shape else ()))
     return ElementSpec(tuple(fields), kind)
 
@@ -494,8 +495,8 @@ def _flat(signature: Signature) -> dict[str, str]:
     """Return the fields that have the items of rows of several lengths, by name, with what these rows are."""
     names = [each.name for each in signature.fields]
     starts = [name.removesuffix(STARTS) for name in names if name.endswith(STARTS)]
-    found = {name: "sparse" if name + PLACES in names else "ragged" for name in starts}
-    return found | {name + PLACES: "places" for name, form in found.items() if form == "sparse"}
+    forms = {name: "sparse" if name + PLACES in names else "ragged" for name in starts}
+    return forms | {name + PLACES: "places" for name, form in forms.items() if form == "sparse"}
 
 
 def _origins(kernel: TableKernel, calls: Sequence[Call]) -> list[ArgumentRef | None]:

@@ -61,8 +61,8 @@ class Lineage:
     reaches: bool = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
-        found = any(map(reaches, self.ops)) or (self.before is not None and self.before.reaches)
-        object.__setattr__(self, "reaches", found)
+        reaches_back = any(map(reaches, self.ops)) or (self.before is not None and self.before.reaches)
+        object.__setattr__(self, "reaches", reaches_back)
 
     def then(self, ops: tuple[RecordedOperation, ...], saved: DatasetId | None = None,
              is_there: Callable[[DatasetId], bool] = lambda saved: True) -> Lineage:
@@ -91,11 +91,11 @@ class Lineage:
         while link.before is not None and len(links) < _SHORTENED:
             links.append(link)
             link = link.before
-        for each in reversed(links):
-            saved = each.saved if each.saved is not None and is_there(each.saved) else None
+        for later in reversed(links):
+            saved = later.saved if later.saved is not None and is_there(later.saved) else None
             base = link if link.saved is None or is_there(link.saved) else replace(link, saved=None)
-            link = (base._joined(each.ops, each.times) if saved is None else None) \
-                or replace(each, before=base, saved=saved)
+            link = (base._joined(later.ops, later.times) if saved is None else None) \
+                or replace(later, before=base, saved=saved)
         return link
 
     def nodes(self) -> Iterator[PlanNode]:
@@ -110,12 +110,12 @@ class Lineage:
 
     def past(self) -> CompressedLineage:
         """Return the compressed lineage."""
-        found = []
+        segments = []
         link: Lineage | None = self
         while link is not None:
-            found.append((tuple([PlanNode(op) for op in link.ops]), link.times))
+            segments.append((tuple([PlanNode(op) for op in link.ops]), link.times))
             link = link.before
-        return tuple(reversed(found))
+        return tuple(reversed(segments))
 
     def backwards(self) -> Iterator[RecordedOperation]:
         """Return an iterator over all operations, newest first."""
@@ -186,14 +186,14 @@ def verify(chain: LogicalPlan) -> LogicalPlan:
 
 def _whole_loops(chain: Sequence[PlanNode]) -> list[PlanNode]:
     """Return the chain, with the parts of each loop joined to one operation."""
-    found: list[PlanNode] = []
+    nodes: list[PlanNode] = []
     for node in chain:
-        joined = Lineage((found[-1].op,))._joined((node.op,), 1) if found and not found[-1].cached else None
+        joined = Lineage((nodes[-1].op,))._joined((node.op,), 1) if nodes and not nodes[-1].cached else None
         if joined is not None and joined.times == 1:
-            found[-1] = PlanNode(joined.ops[0], node.cached)
+            nodes[-1] = PlanNode(joined.ops[0], node.cached)
         else:
-            found.append(node)
-    return found
+            nodes.append(node)
+    return nodes
 
 
 def describe(chain: LogicalPlan) -> str:

@@ -90,16 +90,16 @@ class BoundArguments:
         the value there.
         """
         large: Shared | None = None
-        rest = 0
+        nbytes = 0
         for value in self.values:
             data = value.data
             if not isinstance(data, Shared):
-                rest += len(data)
+                nbytes += len(data)
             elif large is None:
                 large = data
             else:
                 return None
-        return large.lease if large is not None and rest <= INLINE_BYTES else None
+        return large.lease if large is not None and nbytes <= INLINE_BYTES else None
 
     def write(self, payload: Payload, offset: int, inline: int = INLINE_BYTES) -> None:
         """Copy the large values to where :meth:`constants` with the same arguments placed them."""
@@ -111,16 +111,16 @@ class BoundArguments:
         """Return the offset of each large value; -1 for small ones."""
         if len(self.values) == 1 and len(self.values[0].data) > inline:
             return [aligned(offset)]        # as in most loops
-        carried, found = 0, [-1] * len(self.values)
+        carried, offsets = 0, [-1] * len(self.values)
         large: list[int] = []
         for slot in sorted(range(len(self.values)), key=lambda each: len(self.values[each].data)):
             carried += len(self.values[slot].data)
             if carried > inline:
                 large.append(slot)
         for slot in sorted(large):
-            found[slot] = aligned(offset)
-            offset = found[slot] + aligned(len(self.values[slot].data))
-        return found
+            offsets[slot] = aligned(offset)
+            offset = offsets[slot] + aligned(len(self.values[slot].data))
+        return offsets
 
 
 def _argument(value: ArrayValue, start: int) -> ArgumentValue:

@@ -149,8 +149,8 @@ class UdfTask:
     def __call__(self, given: Iterable[Any]) -> Iterator[Any]:
         arguments = (columns if isinstance(columns, tuple) else (columns,) for columns in given)
         try:
-            for _, found in self.computed(arguments, lambda columns: columns):
-                yield found
+            for _, column in self.computed(arguments, lambda columns: columns):
+                yield column
         except VisparkError as error:       # Spark shows the trace of whatever a UDF raises
             _log.info("a UDF failed", exc_info=error)
             raise cut(error) from None

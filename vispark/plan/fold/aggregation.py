@@ -71,12 +71,12 @@ def aggregation_of(step: Callable[[Any, Any], Any], combine: Callable[[Any, Any]
         function = reader.trace(next((each for named, each in _WRITTEN if named is step), step))
     except TranslationError as error:
         return str(error)
-    found = _read(function.definition)
-    if isinstance(found, str):
-        return found
-    if {leaf.place: leaf for leaf in found.leaves} != {leaf.place: leaf for leaf in joined.leaves}:
+    reading = _read(function.definition)
+    if isinstance(reading, str):
+        return reading
+    if {leaf.place: leaf for leaf in reading.leaves} != {leaf.place: leaf for leaf in joined.leaves}:
         return "the two functions of aggregate() join by different operators"
-    mapped = Function(found.definition, function.captures)
+    mapped = Function(reading.definition, function.captures)
     return Aggregation(mapped, joined)
 
 

@@ -43,19 +43,19 @@ def meanings(function: types.FunctionType) -> list[Any]:
     """Return the values of the global names of a function, and of those inside it; functions of equal code have their
     names in one order.
     """
-    surroundings, found, codes = function.__globals__, [], [function.__code__]
+    surroundings, values, codes = function.__globals__, [], [function.__code__]
     while codes:
         code = codes.pop()
         codes += [each for each in code.co_consts if isinstance(each, types.CodeType)]
-        found += [surroundings.get(name, getattr(builtins, name, None)) for name in code.co_names]
+        values += [surroundings.get(name, getattr(builtins, name, None)) for name in code.co_names]
     cells = function.__closure__ or ()
-    return found + [cell.cell_contents for cell in cells]
+    return values + [cell.cell_contents for cell in cells]
 
 
 def _returned(body: list[ast.stmt]) -> ast.expr | None:
     """Return the value of a function whose body is a single return."""
-    rest = [each for each in body if not (isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant))]
-    return rest[0].value if len(rest) == 1 and isinstance(rest[0], ast.Return) else None
+    statements = [each for each in body if not (isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant))]
+    return statements[0].value if len(statements) == 1 and isinstance(statements[0], ast.Return) else None
 
 
 def _items(items: ast.expr, names: list[str], function: types.FunctionType) -> str | Callable[..., Any] | None:

@@ -224,8 +224,8 @@ def finish(fold: FoldStep, folds: Folds, otherwise: Callable[[], Any]) -> Any:
         return only
     parts = tuple([_as(part, arrays[part.name].dtype) for part in content.layout.parts])
     layout = content.layout if parts == content.layout.parts else replace(content.layout, parts=parts)
-    given = {name: array[None] if layout.kind == "elements" else array for name, array in arrays.items()}
-    return next(_records(layout, 1, given))
+    fields = {name: array[None] if layout.kind == "elements" else array for name, array in arrays.items()}
+    return next(_records(layout, 1, fields))
 
 
 def _only_array(layout: RecordLayout, arrays: dict[str, np.ndarray]) -> np.ndarray | None:
@@ -257,12 +257,12 @@ def finish_by_key(fold: FoldByKeyStep, folds: Folds) -> tuple[RecordLayout, dict
     if len(keys) < fold.groups:
         arrays = {name: array[keys] for name, array in arrays.items()}
     layout = folds[0][2].layout
-    found = {fold.key: keys.astype(layout.parts[0].dtype)} | arrays
-    layout = replace(layout, parts=tuple([part if part.form == "tuple" else _as(part, found[part.name].dtype)
+    table = {fold.key: keys.astype(layout.parts[0].dtype)} | arrays
+    layout = replace(layout, parts=tuple([part if part.form == "tuple" else _as(part, table[part.name].dtype)
                                           for part in layout.parts]))
-    for array in found.values():
+    for array in table.values():
         array.flags.writeable = False       # each record made of it is its own
-    return layout, found
+    return layout, table
 
 
 def records(layout: RecordLayout, arrays: dict[str, np.ndarray]) -> Iterator[Any]:
@@ -309,13 +309,13 @@ def fold_fields(spec: FoldSpec, layout: RecordLayout, parts: Sequence[RecordPart
         return "tuples are joined, not added, by Python's operators"
     if spec.places != set(names):
         return "it does not give back what records have: " + ", ".join(map(repr, names))
-    found = []
+    folds = []
     for leaf in spec.leaves:
         fold = _field(leaf, names[leaf.place])
         if isinstance(fold, str):
             return fold
-        found.append(fold)
-    return tuple(found)
+        folds.append(fold)
+    return tuple(folds)
 
 
 def _in_double(fields: Sequence[FieldFold], parts: Sequence[RecordPart]) -> tuple[FieldFold, ...]:
@@ -384,19 +384,19 @@ def _guard(leaf: Leaf, dtype: np.dtype, python: bool) -> str:
 
 def _joined(fields: Sequence[FieldFold], folds: Folds) -> dict[str, np.ndarray] | None:
     """Return each part's fold over all workers, by name; None if the guards of one say that it is not exact."""
-    given = [(folded.fields, payload) for folded, payload, _ in folds if folded.count]
+    filled = [(folded.fields, payload) for folded, payload, _ in folds if folded.count]
     how = {each.field: each for each in fields}
-    if len(given) == 1:
-        return _alone(how, *given[0])
-    found = {}
-    for parts in zip(*[[(part, payload) for part in parts] for parts, payload in given], strict=True):
+    if len(filled) == 1:
+        return _alone(how, *filled[0])
+    arrays = {}
+    for parts in zip(*[[(part, payload) for part in parts] for parts, payload in filled], strict=True):
         name = parts[0][0].field
         by = how[name].operator
         if not _trusted(by, [part for part, _ in parts]):
             return None
         values = [payload.field(Field("", part.dtype, part.shape), part.offset) for part, payload in parts]
-        found[name] = values[0] if len(values) == 1 else _reduced(by, values)
-    return found
+        arrays[name] = values[0] if len(values) == 1 else _reduced(by, values)
+    return arrays
 
 
 def _alone(how: dict[str, FieldFold], parts: Sequence[FoldedField], payload: Data) -> dict[str, np.ndarray] | None:

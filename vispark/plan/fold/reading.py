@@ -97,11 +97,11 @@ def _leaves(value: _Value, path: tuple[int, ...]) -> list[Leaf]:
 
 
 def _called(definition: Definition, arguments: Sequence[_Value]) -> _Value:
-    taken = [parameter for parameter in definition.parameters if not parameter.keyword_only]
+    positional = [parameter for parameter in definition.parameters if not parameter.keyword_only]
     needed = [parameter for parameter in definition.parameters if parameter.default is None]
-    if len(taken) < len(arguments) or len(needed) > len(arguments) or definition.halo is not None:
-        raise Unreadable(f"takes {len(taken)} parameters, not {len(arguments)} values")
-    names = {parameter.name: value for parameter, value in zip(taken, arguments, strict=False)}
+    if len(positional) < len(arguments) or len(needed) > len(arguments) or definition.halo is not None:
+        raise Unreadable(f"takes {len(positional)} parameters, not {len(arguments)} values")
+    names = {parameter.name: value for parameter, value in zip(positional, arguments, strict=False)}
     return _block(definition.body, names)
 
 
@@ -129,10 +129,10 @@ def _bound(target: Expression, value: _Value) -> dict[str, _Value]:
         case nodes.Local(name):
             return {name: value}
         case nodes.TupleOf(items):
-            found: dict[str, _Value] = {}
+            names: dict[str, _Value] = {}
             for number, item in enumerate(items):
-                found |= _bound(item, _item(value, number))
-            return found
+                names |= _bound(item, _item(value, number))
+            return names
     raise Unreadable(_NEITHER)
 
 

@@ -35,8 +35,8 @@ _MODULES: dict[str, Any] = {"numpy": np, "operator": operator, "": builtins}
 def _function(name: str) -> Callable[..., Any]:
     """Return a function by its name, as in the table of operators."""
     module, _, last = name.rpartition(".")
-    found: Callable[..., Any] = getattr(_MODULES[module], last)
-    return found
+    function: Callable[..., Any] = getattr(_MODULES[module], last)
+    return function
 
 
 def function_of(name: str) -> Callable[..., Any]:
@@ -137,9 +137,9 @@ _by_code: dict[types.CodeType, FoldSpec] = {}
 
 def _of_code(function: types.FunctionType) -> FoldSpec | str:
     """Return the fold of a function without captured values, whose code is read once."""
-    found = _by_code.get(function.__code__)
-    if found is not None:
-        return found
+    spec = _by_code.get(function.__code__)
+    if spec is not None:
+        return spec
     traced = _traced(function)
     if isinstance(traced, FoldSpec):
         if len(_by_code) >= _CODES:
@@ -149,15 +149,15 @@ def _of_code(function: types.FunctionType) -> FoldSpec | str:
 
 
 def _traced(function: Callable[..., Any]) -> FoldSpec | str:
-    known = _known_join(function)
-    if known is not None:
-        return known
+    join = _known_join(function)
+    if join is not None:
+        return join
     try:
         definition = reader.trace(function).definition
     except TranslationError as error:
         return _each(function) or str(error)
-    found = _read(definition)
-    return _each(function) or found if isinstance(found, str) else found
+    spec = _read(definition)
+    return _each(function) or spec if isinstance(spec, str) else spec
 
 
 #: By code, the folds of functions that join tuples item by item by an operator, and what names stood for; bounded.

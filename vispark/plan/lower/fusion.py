@@ -224,10 +224,10 @@ class _Run:
         hows = {each.field: each for each in step.fields}
         if "" not in hows and set(names.values()) - set(hows):
             raise CannotFuse(len(self._nodes))
-        fields = tuple([replace(hows.get(taken) or hows[""], field=name) for name, taken in names.items()])
+        fields = tuple([replace(hows.get(source) or hows[""], field=name) for name, source in names.items()])
         mapped = self._mapped(before, len(self._nodes), Folding(fields), frozenset(names))
-        taken = Signature(tuple([replace(each, name=names[each.name]) for each in pairs.fields if each.name in names]))
-        launch = launch_of(mapped, self._calls, folded_outputs(step, taken), self._plan.slots, self._plan.modules)
+        items = Signature(tuple([replace(each, name=names[each.name]) for each in pairs.fields if each.name in names]))
+        launch = launch_of(mapped, self._calls, folded_outputs(step, items), self._plan.slots, self._plan.modules)
         return replace(launch, partials=tuple([replace(each, field=names[each.field]) for each in launch.partials]))
 
     # -- launches that map --------------------------------------------------------------------------------------------
@@ -247,19 +247,19 @@ class _Run:
         if item:
             names = {each.name: name_in(item, each.name) for each in after.signature.fields
                      if item_of(each.name) == item}
-            taken = states[last + 2].signature
-            assert taken is not None
+            signature = states[last + 2].signature
+            assert signature is not None
             mapped = resolve_maps(calls, before.layout, before.signature, wanted=frozenset(names),
                                   shared_limit=plan.shared_limit)
             plan.settled.update(mapped.settled)
-            return launch_of(mapped, calls, taken.fields, plan.slots, plan.modules, keyless=before.layout.keyed,
+            return launch_of(mapped, calls, signature.fields, plan.slots, plan.modules, keyless=before.layout.keyed,
                              names=names)
         plan.settled.update(mapped.settled)
         written = {each.name for each in mapped.kernel.outputs}
         outputs = [each for each in after.signature.fields if each.name in written]
         # The keys that a record was sent with end where one of the functions makes a pair.
-        made = [states[position + 1].mapped for position, _ in calls]
-        paired = any(each.paired for each in made if each is not None)
+        kernels = [states[position + 1].mapped for position, _ in calls]
+        paired = any(each.paired for each in kernels if each is not None)
         return launch_of(mapped, calls, outputs, plan.slots, plan.modules, keyless=before.layout.keyed and paired)
 
     def _taken_item(self, last: int, after: OperatorOutput) -> str:
@@ -302,9 +302,9 @@ def folded_outputs(step: MapFoldStep, signature: Signature) -> Sequence[Field]:
     """Return the fields of a fold's result, from fields with the records along their first axis."""
     result = {each.field: each.result for each in step.fields}
     outputs = []
-    for each in signature.fields:
-        if each.name != step.key or step.how != "key":
-            dtype = np.dtype(result.get(each.name, result.get("", "")) or each.dtype).str
+    for field in signature.fields:
+        if field.name != step.key or step.how != "key":
+            dtype = np.dtype(result.get(field.name, result.get("", "")) or field.dtype).str
             groups = (step.groups,) if step.how == "key" else ()
-            outputs.append(Field(each.name, dtype, (*groups, *each.shape[1:])))
+            outputs.append(Field(field.name, dtype, (*groups, *field.shape[1:])))
     return outputs

@@ -187,13 +187,13 @@ class GridLowering(Lowering):
     @property
     def passes(self) -> list[str]:
         """Of each loop, how often its steps go over memory, and why no more of its stencils are done at once."""
-        said = []
+        texts = []
         for spec, maps, once, several, stride in self._loops:
             steps = f"{stride} steps in {_passes(several)}{_left(spec, once, stride)}" if several else \
                 f"a step in {_passes(once)}"
             reason = grid_passes.why_apart(maps, self.description, spec.most_at_once, self.shared_limit)
-            said.append(f"{spec.label}: {steps}" + (f"; not joined where {reason}" if reason else ""))
-        return said
+            texts.append(f"{spec.label}: {steps}" + (f"; not joined where {reason}" if reason else ""))
+        return texts
 
     def _phases(self, maps: grid_passes.Maps) -> tuple[Phase, ...]:
         """Return the phases of a loop, each with the exchange of the ghost cells that it needs."""
@@ -214,11 +214,11 @@ def _passes(made: grid_passes.Maps) -> str:
 
 def _left(spec: LoopSpec, once: grid_passes.Maps, stride: int) -> str:
     """Return the text about the steps of a loop that remain after passes of several steps; empty if none remain."""
-    left = spec.steps % stride
+    remaining = spec.steps % stride
     if spec.depends:
         which = "where fewer are left before something is asked for, or at the end, a step"
-    elif left:
-        which = f"the last {left} of {spec.steps} a step" if left > 1 else f"the last of {spec.steps}"
+    elif remaining:
+        which = f"the last {remaining} of {spec.steps} a step" if remaining > 1 else f"the last of {spec.steps}"
     else:
         return ""
     return f", {which} in {_passes(once)}"

@@ -70,9 +70,9 @@ def passes(maps: Maps, description: GridSpec, most: int, shared_limit: int = SHA
     several: tuple[int, ...] = ()
     stride = 1
     for steps in range(2, min(most, _MOST_STENCILS // len(parts)) + 1):
-        found, cost = ways.parted(parts * steps)
+        chain, cost = ways.parted(parts * steps)
         if cost / steps < least:
-            least, several, stride = cost / steps, found, steps
+            least, several, stride = cost / steps, chain, steps
     return _joined(maps, parts, counts, ways), _joined(list(maps) * stride, parts * stride, several, ways), stride
 
 
@@ -110,26 +110,27 @@ def _ways(maps: Maps, description: GridSpec, shared_limit: int) -> PassPlans | s
 
 def _joined(maps: Maps, parts: Sequence[ChainPart], counts: Sequence[int], ways: PassPlans) -> Maps:
     """Return the passes, given the number of stencils in each."""
-    found, at = [], 0
+    joined, at = [], 0
     for count in counts:
         several = [mapped for mapped, _ in maps[at:at + count]]
-        found.append((several[0] if count == 1 else _pass(several, parts[at:at + count], ways), maps[at][1]))
+        joined.append((several[0] if count == 1 else _pass(several, parts[at:at + count], ways), maps[at][1]))
         at += count
-    return found
+    return joined
 
 
 def _pass(several: Sequence[CellMap], parts: Sequence[ChainPart], ways: PassPlans) -> CellMap:
     """Return one stencil for several that share a pass."""
     kernel = ways.kernel(parts)
-    given = [origin for each in several for parameter, origin in zip(each.kernel.parameters, each.origins, strict=True)
-             if parameter.kind in ("argument", "capture")]
-    taken = sum(parameter.kind in ("argument", "capture") for parameter in kernel.parameters)
+    origins = [origin for each in several
+               for parameter, origin in zip(each.kernel.parameters, each.origins, strict=True)
+               if parameter.kind in ("argument", "capture")]
+    arguments = sum(parameter.kind in ("argument", "capture") for parameter in kernel.parameters)
     names = [(name, len(list(group))) for name, group in
              itertools.groupby(each.label.removeprefix("vmap ") for each in several)]
     label = "vmap " + ", ".join(name if count == 1 else f"{count} x {name}" for name, count in names)
     # Steps of one stencil have its arguments in common.
     return replace(several[0], label=label, kernel=kernel,
-                   origins=(None,) * (len(kernel.parameters) - taken) + tuple(given[:taken]),
+                   origins=(None,) * (len(kernel.parameters) - arguments) + tuple(origins[:arguments]),
                    settled=frozenset().union(*(each.settled for each in several)))
 
 

@@ -67,11 +67,11 @@ class CellMap:
                             "block something else: name the fields", Place(operation=spec.label))
         first = {"argument": sum(len(each.arguments) for each in before),
                  "capture": sum(len(each.captured) for each in before)}
-        given = {(kind, number): ArgumentRef(position, kind, first[kind] + number)
-                 for kind, values in (("argument", spec.arguments), ("capture", spec.captured))
-                 for number in range(len(values))}
-        origins = tuple(given.get((each.kind, each.number)) for each in kernel.parameters)
-        whole = {given[kind, number] for kind, values in (("argument", spec.arguments), ("capture", spec.captured))
+        references = {(kind, number): ArgumentRef(position, kind, first[kind] + number)
+                      for kind, values in (("argument", spec.arguments), ("capture", spec.captured))
+                      for number in range(len(values))}
+        origins = tuple(references.get((each.kind, each.number)) for each in kernel.parameters)
+        whole = {references[kind, number] for kind, values in (("argument", spec.arguments), ("capture", spec.captured))
                  for number, value in enumerate(values) if value.weak and np.dtype(value.dtype).kind in "bi"}
         return cls(spec, spec.label, kernel, origins, frozenset(whole - set(origins)))
 
@@ -94,10 +94,10 @@ class CellMap:
         """Return layout and signature of blocks after this function."""
         shape = signature.fields[0].shape
         outputs = {each.name: Field(each.name, np.dtype(each.dtype).str, shape) for each in self.kernel.outputs}
-        kept = {each.name: each for each in signature.fields} if self.merge else {}
+        merged = {each.name: each for each in signature.fields} if self.merge else {}
         mapped = layout.mapped(tuple((each.name, each.dtype, True, "") for each in self.kernel.outputs), tupled=False,
                                merge=self.merge, pair=False)
-        return mapped, Signature(tuple((kept | outputs).values()))
+        return mapped, Signature(tuple((merged | outputs).values()))
 
     def launch(self, slots: SlotTable, modules: ModuleTable) -> StencilLaunch:
         """Return the protocol's description of the kernel."""
@@ -141,7 +141,7 @@ class Ghosts:
 
     def wanted(self, reach: Mapping[str, Reach], signature: Signature) -> tuple[Halo, ...]:
         """Return the exchange of ghost cells that are read and not fresh, and mark them as fresh."""
-        found = []
+        halos = []
         for name, widths in reach.items():
             have = self.fresh.get(name, ((0, 0),) * self.description.ndim)
             widths = tuple((max(low, known[0]), max(high, known[1]))
@@ -149,8 +149,8 @@ class Ghosts:
             if widths != have:
                 self.fresh[name] = widths
                 dtype = next(each.dtype for each in signature.fields if each.name == name)
-                found.append(self._halo(name, dtype, widths))
-        return tuple(found)
+                halos.append(self._halo(name, dtype, widths))
+        return tuple(halos)
 
     def everything(self, signature: Signature) -> tuple[Halo, ...]:
         """Return the exchange of all fields, as wide as the halo is."""
@@ -190,10 +190,10 @@ def loop_maps(spec: LoopSpec, layout: RecordLayout, signature: Signature, descri
     PlanError
         If blocks look otherwise after a step than before.
     """
-    found, before = [], signature
+    maps, before = [], signature
     for number, phase in enumerate(spec.phases):
         mapped = CellMap.of(phase, before, description, position, spec.phases[:number])
-        found.append((mapped, before))
+        maps.append((mapped, before))
         layout, before = mapped.after(layout, before)
     first, last = ({each.name: each.dtype for each in one.fields} for one in (signature, before))
     if first != last:
@@ -215,7 +215,7 @@ def loop_maps(spec: LoopSpec, layout: RecordLayout, signature: Signature, descri
         raise PlanError(f"a step of the loop makes {_shown(last.get(name))} of {_shown(first.get(name))}"
                         f"{f' in field {name!r}' if name else ''}; its fields and their dtypes must be after a step "
                         f"what they were before: {mend}", Place(operation=spec.label))
-    return found
+    return maps
 
 
 def _shown(dtype: str | None) -> str:

@@ -253,12 +253,12 @@ class Lowering:
 
     def blocks(self) -> Iterator[tuple[int, int]]:
         """Return the variants, each with its number of blocks."""
-        found = Counter(block for _, _, blocks in self._partitions.given.values() for block in blocks)
-        return iter(found.items())
+        counts = Counter(block for _, _, blocks in self._partitions.given.values() for block in blocks)
+        return iter(counts.items())
 
     def traffic(self, variant: int) -> list[tuple[int, int]]:
         """Return the bytes that each launch reads and writes of a block of a variant."""
-        found = []
+        traffic = []
         before = self.states[variant][0].signature
         launches = iter(self.launches[variant])
         for stage in self.stages:
@@ -267,10 +267,10 @@ class Lowering:
                 launch = next(launches)
                 fields = {each.name: each for each in before.fields} if before else {}
                 read = {argument.field for argument in launch.arguments if isinstance(argument, messages.In)}
-                found.append((sum(field_bytes(fields[name]) for name in read if name in fields),
-                              sum(map(field_bytes, launch.outputs))))
+                traffic.append((sum(field_bytes(fields[name]) for name in read if name in fields),
+                                sum(map(field_bytes, launch.outputs))))
             before = after
-        return found
+        return traffic
 
     def remarks(self) -> Iterator[str]:
         """Yield, for each call that finds nearest centres, why it is not computed by matrix work."""
@@ -292,8 +292,8 @@ class Lowering:
 
     def numbers(self) -> tuple[int, ...]:
         """Return the numbers of the VRDDs in the plan's slots."""
-        kept = [node.dataset.number for node in self._kept_nodes()]
-        return tuple(kept) if self.start is None else (self.start.number, *kept)
+        cached = [node.dataset.number for node in self._kept_nodes()]
+        return tuple(cached) if self.start is None else (self.start.number, *cached)
 
     def _kept_nodes(self) -> Iterator[PlanNode]:
         first = self.chain[:1] if self.start is None else ()
@@ -303,12 +303,12 @@ class Lowering:
         """Return the plan for some of the partitions; for all if none are named."""
         named = tuple(self._partitions.given) if partitions is None else tuple(partitions)
         key, encoded = sealed(self._plan(named, devices))
-        kept = tuple({partition: self._content(partition, behind) for partition in named} for behind in self._kept())
+        cached = tuple({partition: self._content(partition, behind) for partition in named} for behind in self._kept())
         settled = tuple((origin, value_of(self.nodes, origin)) for origin in self.settled)
         retains = any(isinstance(step, messages.KeepStep) and step.place == "host" for step in self.steps)
         to_device = not retains and list(map(type, self.steps[:2])) == [messages.PutStep, messages.ToDeviceStep]
         return Executable(key, encoded, self.slots.origins(), settled, tuple(self._made.labels),
-                          {partition: self._content(partition, len(self.nodes)) for partition in named}, kept,
+                          {partition: self._content(partition, len(self.nodes)) for partition in named}, cached,
                           self._limit(), retains, to_device)
 
     def _plan(self, partitions: Sequence[int], devices: Sequence[str]) -> Plan:
@@ -327,13 +327,13 @@ class Lowering:
         return first + [position + 1 for position, node in enumerate(self.nodes) if node.cached]
 
     def _protocol_variants(self) -> tuple[Variant, ...]:
-        found = []
+        variants = []
         for (_, signature), number in self._partitions.variants.items():
-            kept = [self.states[number][behind] for behind in self._kept()]
-            found.append(Variant(signature, tuple(self.launches[number]),
-                                 tuple([state.layout.encode() for state in kept]),
-                                 tuple([state.count for state in kept])))
-        return tuple(found)
+            cached = [self.states[number][behind] for behind in self._kept()]
+            variants.append(Variant(signature, tuple(self.launches[number]),
+                                    tuple([state.layout.encode() for state in cached]),
+                                    tuple([state.count for state in cached])))
+        return tuple(variants)
 
     def _inputs(self, partitions: Sequence[int]) -> Iterator[Input]:
         for partition in partitions:

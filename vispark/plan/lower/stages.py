@@ -93,7 +93,7 @@ def stages(nodes: Sequence[PlanNode], fold: bool, apart: Set[int] = frozenset())
     apart : set of int
         The positions of nodes that are to begin a step of their own; the fold at the end has the one behind them.
     """
-    found = []
+    fused = []
     first = 0
     while first < len(nodes):
         stop = first + 1
@@ -103,9 +103,9 @@ def stages(nodes: Sequence[PlanNode], fold: bool, apart: Set[int] = frozenset())
             folded |= nodes[stop].op.row_fold is not None
             stop += 1
         last = fold and is_run and stop == len(nodes) and len(nodes) not in apart and nodes[-1].cached is None
-        found.append(FusedStage(first, stop, last))
+        fused.append(FusedStage(first, stop, last))
         first = stop
-    return tuple(found)
+    return tuple(fused)
 
 
 def _joins(nodes: Sequence[PlanNode], position: int, folded: bool) -> bool:

@@ -54,10 +54,10 @@ class Exec(RecordedOperation):
         _, after, merge = resolve(spec, padded, SlotTable(), position)
         inner, outer = before.fields[0].shape, padded.fields[0].shape
         written = [each for each in after.fields if each not in padded.fields or not merge]
-        for each in written:
-            if each.shape not in (inner, outer):
-                raise LaunchError(f"out= gives {each.name or 'the result'} the shape {each.shape}; of a grid's block "
-                                  f"it is {outer} with the halo, or {inner} without", Place(operation=spec.label),
+        for output in written:
+            if output.shape not in (inner, outer):
+                raise LaunchError(f"out= gives {output.name or 'the result'} the shape {output.shape}; of a grid's "
+                                  f"block it is {outer} with the halo, or {inner} without", Place(operation=spec.label),
                                   f"  called at {spec.where}")
         fields = tuple(replace(each, shape=inner) for each in after.fields)
         layout = state.layout.after(tuple(replace(each, shape=inner) for each in written), merge=merge,
