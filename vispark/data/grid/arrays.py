@@ -72,10 +72,10 @@ def fields_of(file: FileFacts, files: FilesOf, name: str, *,
         return {each: _field(file, files, saved.get(each, each)) for each in files.fields}
     if set(saved) == {""} or set(file.arrays) == {""}:
         return _field(file, files, saved.get("", ""))
-    wanted = saved or {each: each for each, array in file.arrays.items() if array.shape == files.shape}
-    if not wanted:
+    arrays = saved or {each: each for each, array in file.arrays.items() if array.shape == files.shape}
+    if not arrays:
         raise PlanError(f"{file.path} has no array of the grid's shape {files.shape}: it has {_list(file)}")
-    return {field: _field(file, files, array) for field, array in wanted.items()}
+    return {field: _field(file, files, array) for field, array in arrays.items()}
 
 
 def one_array(file: FileFacts, name: str) -> FileFacts:

@@ -73,8 +73,8 @@ def arguments_of(attributes: Mapping[str, Any], path: str) -> dict[str, Any]:
     """
     try:
         fields = {name: dtype for name, dtype in attributes["fields"].items() if name}
-        found = {"shape": tuple(attributes["shape"]), "splits": tuple(attributes["splits"]),
-                 "halo": tuple(attributes["halo"]), "fields": fields or None}
+        arguments = {"shape": tuple(attributes["shape"]), "splits": tuple(attributes["splits"]),
+                     "halo": tuple(attributes["halo"]), "fields": fields or None}
         sides = {name: [_read(edge) for edge in edges] for name, edges in attributes["boundary"].items()}
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise PlanError(f"the attribute {NAME!r} of {path} does not describe a grid: {type(error).__name__}: {error}; "
@@ -82,8 +82,8 @@ def arguments_of(attributes: Mapping[str, Any], path: str) -> dict[str, Any]:
     unknown = [name for name, edges in sides.items() if None in edges]
     if not unknown:
         boundary = {name: _by_axes(edges) for name, edges in sides.items()}
-        found["boundary"] = boundary.get("", boundary)
-    return found
+        arguments["boundary"] = boundary.get("", boundary)
+    return arguments
 
 
 def _read(edge: Mapping[str, Any]) -> Any:

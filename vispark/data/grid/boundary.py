@@ -50,17 +50,17 @@ def _edges(boundary: Any, ndim: int) -> tuple[Edge, ...]:
     if len(boundary) != ndim:
         raise PlanError(f"boundary={boundary!r} has {len(boundary)} items for a grid of {ndim} axes; a tuple has one "
                         "for each axis, which may be a pair for its two sides")
-    found: list[Edge] = []
-    for axis, each in enumerate(boundary):
-        sides = tuple(each) if isinstance(each, tuple | list) else (each, each)
+    edges: list[Edge] = []
+    for axis, rule in enumerate(boundary):
+        sides = tuple(rule) if isinstance(rule, tuple | list) else (rule, rule)
         if len(sides) != 2:
-            raise PlanError(f"boundary= of axis {axis} is {each!r}; the sides of an axis are two, below and above")
+            raise PlanError(f"boundary= of axis {axis} is {rule!r}; the sides of an axis are two, below and above")
         below, above = map(_edge, sides)
         if (below.rule == PERIODIC) != (above.rule == PERIODIC):
-            raise PlanError(f"boundary= of axis {axis} is periodic on one side alone, {each!r}; an axis that continues "
+            raise PlanError(f"boundary= of axis {axis} is periodic on one side alone, {rule!r}; an axis that continues "
                             "at its other end does so on both sides")
-        found += [below, above]
-    return tuple(found)
+        edges += [below, above]
+    return tuple(edges)
 
 
 def _edge(given: Any) -> Edge:
@@ -192,13 +192,13 @@ def _coordinates(description: GridSpec, field: str, side: int) -> list[np.ndarra
 
 def _led(cells: np.ndarray, extent: int, below: str, above: str) -> np.ndarray:
     """Map cells outside of an axis to cells inside by the rules of its sides, where these are periodic or mirrored."""
-    found = cells.copy()
+    led = cells.copy()
     for outside, rule, mirror in ((cells < 0, below, -1 - cells), (cells >= extent, above, 2 * extent - 1 - cells)):
         if rule == PERIODIC:
-            found[outside] = cells[outside] % extent
+            led[outside] = cells[outside] % extent
         elif rule == MIRRORED:
-            found[outside] = mirror[outside]
-    return found
+            led[outside] = mirror[outside]
+    return led
 
 
 # -- what a grid is refused for ---------------------------------------------------------------------------------------

@@ -72,8 +72,8 @@ def join_pieces(directory: str, path: str, documents: Mapping[str, bytes], shape
             whole: dict[str, np.ndarray] = {}
             for piece in pieces:
                 bounds = [(start, stop) for start, stop, _ in piece.spans.values()]
-                found = (place / str(piece.number)).read(bounds)
-                for (name, (_, _, dtype)), data in zip(piece.spans.items(), found, strict=True):
+                arrays = (place / str(piece.number)).read(bounds)
+                for (name, (_, _, dtype)), data in zip(piece.spans.items(), arrays, strict=True):
                     target = whole.setdefault(name, np.zeros([one.stop - one.start for one in box], dtype))
                     cells = target[within(piece.cells, corner)]
                     cells[...] = np.frombuffer(data, dtype).reshape(cells.shape)

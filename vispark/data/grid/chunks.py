@@ -115,8 +115,8 @@ def pieces_of(slices: tuple[slice, ...],
     along = [[(number, slice(max(one.start, number * chunk), min(one.stop, (number + 1) * chunk)))
               for number in range(one.start // chunk, -(-one.stop // chunk))]
              for one, chunk in zip(slices, chunks, strict=True)]
-    for each in product(*along):
-        yield tuple(number for number, _ in each), tuple(cells for _, cells in each)
+    for piece in product(*along):
+        yield tuple(number for number, _ in piece), tuple(cells for _, cells in piece)
 
 
 def within(cells: tuple[slice, ...], corner: Sequence[int]) -> tuple[slice, ...]:

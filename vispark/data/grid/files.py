@@ -108,9 +108,9 @@ def _directory(path: str, files: FilesOf, name: str) -> StoredField | dict[str, 
         names = npy.saved_fields(path)
     if not names:
         return _blocks(path, files)
-    found = {each: npy.saved_field(path, each) for each in names}
+    stored = {each: npy.saved_field(path, each) for each in names}
     return {each: _whole(where, files) if where.endswith(_NPY) else _blocks(where, files)
-            for each, where in found.items()}
+            for each, where in stored.items()}
 
 
 # -- .npy -------------------------------------------------------------------------------------------------------------

@@ -113,15 +113,15 @@ def check_blocks(directory: str, splits: tuple[int, ...], wanted: Iterable[tuple
         If they were saved with other splits, or one is missing.
     """
     names = located(directory).names()
-    found = {tuple(map(int, match[1].split("-"))) for name in names if (match := _BLOCK.fullmatch(name))}
-    saved = tuple(max(places) + 1 for places in zip(*found, strict=False))
-    if found and saved != splits and len(found) == math.prod(saved):
+    positions = {tuple(map(int, match[1].split("-"))) for name in names if (match := _BLOCK.fullmatch(name))}
+    saved = tuple(max(places) + 1 for places in zip(*positions, strict=False))
+    if positions and saved != splits and len(positions) == math.prod(saved):
         raise PlanError(f"the blocks in {directory} were saved with splits={saved}, and this grid has splits={splits}: "
                         "make it with those, or save the whole grid as one .npy file, which any splits can read")
     if not names:
         raise PlanError(f"there is no directory {directory}, or it is empty; a grid is scattered from one .npy file of "
                         "its shape, or from a directory with a file for each field or block, as Grid.save writes them")
-    missing = next((position for position in wanted if position not in found), None)
+    missing = next((position for position in wanted if position not in positions), None)
     if missing is not None:
         raise PlanError(f"there is no file {block_path(directory, missing)}; a grid is scattered from one .npy file of "
                         "its shape, or from a directory with a file for each field or block, as Grid.save writes them")
@@ -207,9 +207,9 @@ class NpyFile:
         (176, 224)
         """
         backwards = -1 if self.fortran else 1
-        shape, wanted = self.shape[::backwards], slices[::backwards]
+        shape, ranges = self.shape[::backwards], slices[::backwards]
         first, last = (int(np.ravel_multi_index(corner, shape)) for corner in (
-            [one.start for one in wanted], [one.stop - 1 for one in wanted]))
+            [one.start for one in ranges], [one.stop - 1 for one in ranges]))
         return self.offset + first * self.dtype.itemsize, self.offset + (last + 1) * self.dtype.itemsize
 
     def requests(self, slices: tuple[slice, ...]) -> tuple[int, int]:
@@ -229,8 +229,8 @@ class NpyFile:
         and the range's bytes.
         """
         backwards = -1 if self.fortran else 1
-        shape, wanted = self.shape[::backwards], slices[::backwards]
-        extents = tuple(one.stop - one.start for one in wanted)
+        shape, ranges = self.shape[::backwards], slices[::backwards]
+        extents = tuple(one.stop - one.start for one in ranges)
         strides = [math.prod(shape[axis + 1:]) * self.dtype.itemsize for axis in range(len(shape))]
         return extents, strides, *_longest(extents, strides, self.dtype.itemsize)
 
@@ -264,8 +264,8 @@ class NpyFile:
         places = np.ndindex(*extents[:level])
         while batch := list(itertools.islice(places, _AT_ONCE)):
             starts = [start + sum(at * stride for at, stride in zip(each, strides, strict=False)) for each in batch]
-            for each, piece in zip(batch, place.read([(first, first + span) for first in starts]), strict=True):
-                array[each] = np.ndarray(extents[level:], self.dtype, memoryview(piece), strides=strides[level:])
+            for index, piece in zip(batch, place.read([(first, first + span) for first in starts]), strict=True):
+                array[index] = np.ndarray(extents[level:], self.dtype, memoryview(piece), strides=strides[level:])
         return np.ascontiguousarray(array.T) if self.fortran else array
 
 

@@ -62,8 +62,8 @@ class CellSelection:
     def blocks(self, description: GridSpec) -> Iterator[int]:
         """Return the numbers of the blocks that have some of these cells."""
         along = []
-        for axis, each in enumerate(zip(self.starts, self.stops, self.steps, strict=True)):
-            cells, cuts = range(*each), description.cuts(axis)
+        for axis, bounds in enumerate(zip(self.starts, self.stops, self.steps, strict=True)):
+            cells, cuts = range(*bounds), description.cuts(axis)
             along.append([place for place, (low, high) in enumerate(pairwise(cuts))
                           if cells and bisect_left(cells, low) < bisect_left(cells, high)])
         return (description.number_of(position) for position in itertools.product(*along))

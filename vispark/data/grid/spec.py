@@ -114,12 +114,12 @@ class GridSpec:
 
     def ranges(self, position: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
         """Return the range of a block's cells along each axis: (first, last + 1)."""
-        found = []
+        ranges = []
         for axis, part in enumerate(position):
             size, longer = divmod(self.shape[axis], self.splits[axis])
             low = part * size + min(part, longer)
-            found.append((low, low + size + (part < longer)))
-        return tuple(found)
+            ranges.append((low, low + size + (part < longer)))
+        return tuple(ranges)
 
     def block_shape(self, position: tuple[int, ...]) -> tuple[int, ...]:
         """Return the cells of a block along each axis."""
@@ -149,9 +149,9 @@ class GridSpec:
     def edges_of(self, field: str) -> tuple[Edge, ...]:
         """Return the boundary rules of a field: below and above each axis."""
         for name in (field, ""):
-            for known in self.edges:
-                if known.field == name:
-                    return known.edges
+            for rules in self.edges:
+                if rules.field == name:
+                    return rules.edges
         return (Edge.of_number(0.0),) * (2 * self.ndim)
 
     def check_whole(self, numbers: list[int]) -> None:

@@ -63,17 +63,17 @@ def _packing(named: Mapping[str, Any]) -> str:
 def _documents(place: Location) -> dict[str, bytes]:
     """Return the metadata of a group and its arrays, by key."""
     entries = place.names()
-    found = {name: bytes((place / name).content()) for name in METADATA[:-1] if name in entries}
-    if not {"zarr.json", ".zgroup", ".zarray"} & found.keys():
+    documents = {name: bytes((place / name).content()) for name in METADATA[:-1] if name in entries}
+    if not {"zarr.json", ".zgroup", ".zarray"} & documents.keys():
         if not entries:
             raise PlanError(f"there is no file {place.path}")
         raise PlanError(f"{place.path} is no Zarr file: it has neither zarr.json nor .zgroup nor .zarray")
     for child, is_file in entries.items():
-        if not is_file and ("zarr.json" in found or ".zgroup" in found):
+        if not is_file and ("zarr.json" in documents or ".zgroup" in documents):
             names = (place / child).names()
-            found |= {f"{child}/{name}": bytes((place / child / name).content()) for name in METADATA[:-1]
-                      if name in names}
-    return found
+            documents |= {f"{child}/{name}": bytes((place / child / name).content()) for name in METADATA[:-1]
+                          if name in names}
+    return documents
 
 
 def _opened(documents: Mapping[str, bytes], place: Location) -> Any:

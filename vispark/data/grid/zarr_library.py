@@ -48,10 +48,10 @@ class Chunks(Store):
 
     async def get(self, key: str, prototype: Any = None, byte_range: Any = None) -> Any:
         """Return the value of a key, or a range of it; None where there is no such key."""
-        known = self._documents.get(key)
-        if known is None and key.rpartition("/")[2] in METADATA:
+        document = self._documents.get(key)
+        if document is None and key.rpartition("/")[2] in METADATA:
             return None
-        value = known if known is not None else await asyncio.to_thread(self._content, key, byte_range)
+        value = document if document is not None else await asyncio.to_thread(self._content, key, byte_range)
         return None if value is None else (prototype or buffer_prototype).buffer.from_bytes(value)
 
     def _content(self, key: str, byte_range: Any) -> Any:

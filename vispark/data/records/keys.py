@@ -93,9 +93,9 @@ def pack_keys(keys: Sequence[Any], *, seal: Callable[[bytes], bytes]) -> bytes:
     RecordError
         If a key can be neither packed nor pickled.
     """
-    found = numbers_of(keys) if keys else None
-    if found is not None:
-        return seal(NUMBERS + found[0].encode() + b";" + found[1].tobytes())
+    numbers = numbers_of(keys) if keys else None
+    if numbers is not None:
+        return seal(NUMBERS + numbers[0].encode() + b";" + numbers[1].tobytes())
     return seal(_packed(keys) or _stacked(keys) or _places(keys) or _pickled(keys))
 
 
@@ -137,22 +137,22 @@ def unpack_keys(keys: bytes, count: int, *, open: Callable[[bytes], bytes]) -> l
     if blob[:1] == NUMBERS:
         name, _, data = blob[1:].partition(b";")
         array = np.frombuffer(data, held_as(name.decode()))
-        found = array.tolist() if name.decode() in BY_NAME else list(array)
+        unpacked = array.tolist() if name.decode() in BY_NAME else list(array)
     elif blob[:1] == _MSGPACK:
-        found = msgpack.unpackb(memoryview(blob)[1:], use_list=False)
+        unpacked = msgpack.unpackb(memoryview(blob)[1:], use_list=False)
     elif blob[:1] == _ARRAY:
         dtype, _, data = blob[1:].partition(b";")
-        found = np.frombuffer(data, dtype.decode())
+        unpacked = np.frombuffer(data, dtype.decode())
     elif blob[:1] == _GRID:
-        found = codec.decode(blob[1:], _Places).keys()
+        unpacked = codec.decode(blob[1:], _Places).keys()
     elif blob[:1] == _PICKLE:
-        found = pickle.loads(memoryview(blob)[1:])
+        unpacked = pickle.loads(memoryview(blob)[1:])
     else:
         raise ProtocolError("a partition's keys are neither msgpack, array, places nor pickle: they are of another "
                             "version")
-    if len(found) != count:
-        raise ProtocolError(f"a partition of {count} records has {len(found)} keys")
-    return list(found)
+    if len(unpacked) != count:
+        raise ProtocolError(f"a partition of {count} records has {len(unpacked)} keys")
+    return list(unpacked)
 
 
 def _opened(keys: bytes, open: Callable[[bytes], bytes]) -> bytes:

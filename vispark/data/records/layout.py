@@ -139,9 +139,9 @@ class RecordLayout:
         """
         layout: RecordLayout = codec.decode(data, RecordLayout)
         names = [part.name for part in layout.parts]
-        known = layout.kind in KINDS and layout.only in ("", "keys", "0", "1")
-        known = known and (layout.grid is None) == (layout.kind != "grid")
-        if not known or len(set(names)) != len(names) or ("" in names and len(names) > 1):
+        is_valid = layout.kind in KINDS and layout.only in ("", "keys", "0", "1")
+        is_valid = is_valid and (layout.grid is None) == (layout.kind != "grid")
+        if not is_valid or len(set(names)) != len(names) or ("" in names and len(names) > 1):
             raise ProtocolError(f"a layout is not of this version: kind {layout.kind!r}, fields {names}")
         for part in layout.parts:
             if part.form not in FORMS or not part.types or not all(map(_is_type, part.types)):

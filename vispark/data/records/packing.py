@@ -79,12 +79,12 @@ class Packed:
 
     def _separate(self) -> list[Signature]:
         known: dict[tuple[tuple[int, ...], ...], Signature] = {}
-        found = []
+        signatures = []
         for shapes in zip(*[[item.shape for item in column.items] for column in self._columns], strict=True):
             if shapes not in known:
                 known[shapes] = self._signature(shapes)
-            found.append(known[shapes])
-        return found
+            signatures.append(known[shapes])
+        return signatures
 
     def _signature(self, shapes: tuple[tuple[int, ...], ...]) -> Signature:
         return Signature(tuple(Field(column.part.name, column.part.dtype.str, shape)
@@ -123,21 +123,21 @@ def pack(records: Iterable[Any], *, seal: Callable[[bytes], bytes]) -> Packed:
     keyed = is_pair(records[0])
     names = _keys(records) if keyed else []
     keys = pack_keys(names, seal=seal) if keyed else b""
-    found: Any = columns(list(map(itemgetter(1), records)) if keyed else records, keyed)
-    parts = tuple(column.part for column in found)
-    grid = _grid(names, found)
+    held: Any = columns(list(map(itemgetter(1), records)) if keyed else records, keyed)
+    parts = tuple(column.part for column in held)
+    grid = _grid(names, held)
     if grid is not None:
-        return Packed(RecordLayout("grid", keyed, parts, grid=grid), len(records), keys, found,
+        return Packed(RecordLayout("grid", keyed, parts, grid=grid), len(records), keys, held,
                       tuple(key.number for key in names))
-    tupled = type(records[0][1] if keyed else records[0]) is tuple and len(found) > 1
-    kind = "blocks" if any(column.ndim > 1 for column in found) else "elements"
+    tupled = type(records[0][1] if keyed else records[0]) is tuple and len(held) > 1
+    kind = "blocks" if any(column.ndim > 1 for column in held) else "elements"
     if kind == "elements":
-        parts, found = stacked(found)
-    elif any(isinstance(column, SparseColumn) for column in found):
+        parts, held = stacked(held)
+    elif any(isinstance(column, SparseColumn) for column in held):
         raise RecordError("sparse vectors stand beside arrays of two dimensions or more, and blocks hold none")
     numbers = numbers_of(names) if keyed else None
     layout = RecordLayout(kind, keyed, parts, tupled, key=numbers[0] if numbers else "", sent=tupled)
-    return Packed(layout, len(records), keys, found)
+    return Packed(layout, len(records), keys, held)
 
 
 def stacked(given: Sequence[Column | SparseColumn | FlatRowsColumn]) -> tuple[tuple[RecordPart, ...], list[Any]]:
@@ -163,11 +163,11 @@ def pack_as(layout: RecordLayout, records: Iterable[Any]) -> Packed:
     >>> [field.dtype for field in pack_as(layout, [(1, 0.5), (2, 1.5)]).signatures[0].fields]
     ['<i8', '<f8']
     """
-    given = list(records)
-    if not given:
+    listed = list(records)
+    if not listed:
         return Packed(RecordLayout("elements", False, ()), 0, b"", [])
-    found = [_columns_of(layout, part, given) for part in layout.parts]
-    return Packed(layout, len(given), b"", [column for columns in found for column in columns])
+    by_part = [_columns_of(layout, part, listed) for part in layout.parts]
+    return Packed(layout, len(listed), b"", [column for columns in by_part for column in columns])
 
 
 def _columns_of(layout: RecordLayout, part: RecordPart, records: list[Any]) -> Sequence[Any]:

@@ -59,13 +59,13 @@ class PartitionSchema:
         """Return the records, from the keys' blob and the blocks' arrays."""
         if self.only == "keys":
             return iter(unpack_keys(keys.tobytes(), self.count, open=keyring.open))
-        found = unpack(self.layout, self.count, keys.tobytes(), blocks, open=keyring.open)
-        return found if self.only == "" else map(itemgetter(int(self.only)), found)
+        records = unpack(self.layout, self.count, keys.tobytes(), blocks, open=keyring.open)
+        return records if self.only == "" else map(itemgetter(int(self.only)), records)
 
     def columns(self, keys: np.ndarray, blocks: list[dict[str, np.ndarray]], keyring: Keyring) -> FetchedPartition:
         """Return the arrays as they are, and the keys, from their blob and the blocks' arrays."""
-        found = unpack_keys(keys.tobytes(), self.count, open=keyring.open) if self.layout.keyed else []
-        return FetchedPartition(self, found, blocks)
+        unpacked = unpack_keys(keys.tobytes(), self.count, open=keyring.open) if self.layout.keyed else []
+        return FetchedPartition(self, unpacked, blocks)
 
     @property
     def nbytes(self) -> int:

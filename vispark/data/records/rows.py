@@ -91,8 +91,8 @@ class Rows:
     def columns(self) -> list[_StackedColumn | FlatRowsColumn]:
         """Return the columns of all records; none where there is no record."""
         arrays: dict[str, list[Any]] = {}
-        for number, given in enumerate(self._arrays):
-            fields = _fields(given)
+        for number, rows in enumerate(self._arrays):
+            fields = _fields(rows)
             if number and fields.keys() != arrays.keys():
                 raise RecordError(f"array {number} of Rows has the fields {sorted(fields)}, and array 0 "
                                   f"{sorted(arrays)}; all have the same")

@@ -53,11 +53,11 @@ class _StreamedColumn:
 
     def __init__(self, name: str, count: int, source: Source):
         self._source, self.count = source, count
-        rest = source()
-        first = next(rest, None)
+        batches = source()
+        first = next(batches, None)
         if first is None:
             raise _changed(count, 0)
-        self._begun: Iterator[np.ndarray] | None = chain([first], rest)
+        self._begun: Iterator[np.ndarray] | None = chain([first], batches)
         self._row = first.shape[1:]
         self.part = RecordPart(name, "array" if self._row else "number", (first.dtype.str,))
 

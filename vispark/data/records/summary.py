@@ -48,7 +48,7 @@ def _kinds(content: PartitionSchema) -> list[str]:
     if layout.only == "keys":
         return ["keys"]
     first = int(layout.kind == "elements")
-    found = []
+    texts = []
     for signature in content.signatures:
         shapes = {field.name: field.shape[first:] for field in signature.fields}
         parts = [(part.name, _part(part, shapes.get(part.name, ()))) for part in layout.parts]
@@ -57,8 +57,8 @@ def _kinds(content: PartitionSchema) -> list[str]:
             text = f"{{{text}}}"
         elif layout.tupled:
             text = f"({text})"
-        found.append(f"(key, {text})" if layout.keyed else text)
-    return found
+        texts.append(f"(key, {text})" if layout.keyed else text)
+    return texts
 
 
 def _part(part: RecordPart, shape: Sequence[int]) -> str:

@@ -17,10 +17,10 @@ class LocalFiles(Store):
 
     def state(self, name: str) -> FileState:
         """Return a file's size, and where and when it was written."""
-        found = os.stat(name)
+        status = os.stat(name)
         if os.path.isdir(name):
             raise IsADirectoryError(f"{name} is a directory")
-        return FileState(found.st_size, f"{found.st_ino} {found.st_mtime_ns}")
+        return FileState(status.st_size, f"{status.st_ino} {status.st_mtime_ns}")
 
     def read(self, name: str, ranges: Sequence[tuple[int, int]]) -> list[Any]:
         """Return ranges of a file."""
@@ -73,11 +73,11 @@ def partial_name(name: str) -> str:
 
 def _read(descriptor: int, start: int, nbytes: int) -> bytearray:
     """Return bytes from ``start`` on, fewer where the file ends."""
-    found, have = bytearray(nbytes), 0
-    with memoryview(found) as target:
-        while have < nbytes and (got := os.preadv(descriptor, [target[have:]], start + have)):
-            have += got
-    return found if have == nbytes else found[:have]
+    data, have = bytearray(nbytes), 0
+    with memoryview(data) as target:
+        while have < nbytes and (count := os.preadv(descriptor, [target[have:]], start + have)):
+            have += count
+    return data if have == nbytes else data[:have]
 
 
 def _unlink(name: str) -> None:

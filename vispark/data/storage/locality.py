@@ -81,9 +81,9 @@ def hosts_with_most(ranges: Sequence[FileRange], blocks: Mapping[str, Sequence[F
     (['a', 'b'], ['b'])
     """
     held: Counter[str] = Counter()
-    for each in ranges:
-        for block in blocks.get(each.path, ()):
-            nbytes = min(each.stop, block.stop) - max(each.start, block.start)
+    for file in ranges:
+        for block in blocks.get(file.path, ()):
+            nbytes = min(file.stop, block.stop) - max(file.start, block.start)
             if nbytes > 0:
                 held.update(dict.fromkeys(block.hosts, nbytes))
     most = max(held.values(), default=0)
@@ -92,17 +92,17 @@ def hosts_with_most(ranges: Sequence[FileRange], blocks: Mapping[str, Sequence[F
 
 def blocks_of(sc: SparkContext, paths: Sequence[str]) -> dict[str, list[FileBlock]]:
     """Return the blocks of files by path, as far as Hadoop knows them."""
-    found: dict[str, list[FileBlock]] = {}
+    blocks: dict[str, list[FileBlock]] = {}
     roots: dict[str, list[str]] = defaultdict(list)
     for path in paths:
         scheme, _, rest = path.partition("://")
         roots[f"{scheme}://{rest.partition('/')[0]}/"].append(path)
     for root, inside in roots.items():
         try:
-            found.update(_blocks_in(sc, root, inside))
+            blocks.update(_blocks_in(sc, root, inside))
         except (Py4JError, CapturedException) as error:
             _log.info("tasks that read %s run anywhere: %s", root, str(error).partition("\n")[0])
-    return found
+    return blocks
 
 
 def _blocks_in(sc: SparkContext, root: str, paths: Sequence[str]) -> dict[str, list[FileBlock]]:
@@ -114,15 +114,15 @@ def _blocks_in(sc: SparkContext, root: str, paths: Sequence[str]) -> dict[str, l
     # One of its own, as Hadoop gives all others the one that was made first, with its settings.
     system = jvm.org.apache.hadoop.fs.FileSystem.newInstance(jvm.java.net.URI.create(root), settings)
     try:
-        found: dict[str, list[FileBlock]] = {}
+        blocks: dict[str, list[FileBlock]] = {}
         directories: dict[str, list[str]] = defaultdict(list)
         for path in paths:
             directories[path.rpartition("/")[0]].append(path)
         at = jvm.org.apache.hadoop.fs.Path
         for directory, inside in directories.items():
-            found.update(_listed(system, at(f"{directory}/"), set(inside)) if len(inside) > 1 else
-                         [(inside[0], _asked(system, at(inside[0])))])
-        return found
+            blocks.update(_listed(system, at(f"{directory}/"), set(inside)) if len(inside) > 1 else
+                          [(inside[0], _asked(system, at(inside[0])))])
+        return blocks
     finally:
         system.close()
 
@@ -146,8 +146,8 @@ def _listed(system: Any, place: Any, wanted: set[str]) -> Iterator[tuple[str, li
 
 def _parsed(locations: Any) -> list[FileBlock]:
     # As text, since each call into the JVM takes its time, and large files have thousands of blocks.
-    found = map(_BLOCK.fullmatch, map(str, locations))
-    return [FileBlock(int(block[1]), int(block[1]) + int(block[2]), _names(block[3])) for block in found if block]
+    matches = map(_BLOCK.fullmatch, map(str, locations))
+    return [FileBlock(int(block[1]), int(block[1]) + int(block[2]), _names(block[3])) for block in matches if block]
 
 
 def _names(hosts: str) -> tuple[str, ...]:

@@ -104,9 +104,9 @@ class Location:
         with self.naming("read"):
             pieces = self.store.read(self.name, ranges)
         for (start, stop), piece in zip(ranges, pieces, strict=True):
-            got = memoryview(piece).nbytes
-            if got != stop - start:
-                raise PlanError(f"{self.path} ends early: {got} of the {stop - start} bytes from {start} on are there")
+            size = memoryview(piece).nbytes
+            if size != stop - start:
+                raise PlanError(f"{self.path} ends early: {size} of the {stop - start} bytes from {start} on are there")
         return pieces
 
     def content(self) -> Any:

@@ -87,8 +87,8 @@ class Objects(Store):
 
     def state(self, name: str) -> FileState:
         """Return an object's size and ETag."""
-        found = obstore.head(self.bucket, name)
-        return FileState(found["size"], str(found["e_tag"] or found["last_modified"]))
+        entry = obstore.head(self.bucket, name)
+        return FileState(entry["size"], str(entry["e_tag"] or entry["last_modified"]))
 
     def read(self, name: str, ranges: Sequence[tuple[int, int]]) -> list[Any]:
         """Return ranges of an object, which are asked for side by side."""
@@ -109,9 +109,9 @@ class Objects(Store):
     def names(self, name: str) -> dict[str, bool]:
         """Return the parts of names that follow a prefix."""
         prefix = f"{name.rstrip('/')}/" if name else ""
-        found = obstore.list_with_delimiter(self.bucket, prefix)
-        return {**{one["path"].rpartition("/")[2]: True for one in found["objects"]},
-                **{one.rstrip("/").rpartition("/")[2]: False for one in found["common_prefixes"]}}
+        listing = obstore.list_with_delimiter(self.bucket, prefix)
+        return {**{one["path"].rpartition("/")[2]: True for one in listing["objects"]},
+                **{one.rstrip("/").rpartition("/")[2]: False for one in listing["common_prefixes"]}}
 
     def remove(self, name: str) -> None:
         """Delete all objects behind a prefix."""

@@ -98,10 +98,10 @@ class FileSystem(Store):
 
     def state(self, name: str) -> FileState:
         """Return a file's size, and its version as the system has it."""
-        found = self.system.info(name)
-        if found["type"] == "directory":
+        entry = self.system.info(name)
+        if entry["type"] == "directory":
             raise IsADirectoryError(f"{name} is a directory")
-        return FileState(found["size"], " ".join(str(found[key]) for key in _VERSIONS if key in found))
+        return FileState(entry["size"], " ".join(str(entry[key]) for key in _VERSIONS if key in entry))
 
     def read(self, name: str, ranges: Sequence[tuple[int, int]]) -> list[Any]:
         """Return ranges of a file, which is opened once."""
@@ -173,8 +173,8 @@ def _streamed(file: Any, start: int, stop: int) -> memoryview:
     They are copied packet by packet, of 64 KiB, into memory that is touched once; hdfs-native's own ``read_range`` puts
     them together twice, which took twice the processor time.
     """
-    found, have = np.empty(max(0, min(stop, len(file)) - start), np.uint8).data, 0
-    for packet in file.read_range_stream(start, len(found)):
-        found[have:have + len(packet)] = packet
+    data, have = np.empty(max(0, min(stop, len(file)) - start), np.uint8).data, 0
+    for packet in file.read_range_stream(start, len(data)):
+        data[have:have + len(packet)] = packet
         have += len(packet)
-    return found[:have]
+    return data[:have]

@@ -59,9 +59,9 @@ class BatchReader:
             piece = batch if rows == batch.num_rows else batch.slice(start, rows)
             columns = [self._numbers(spec, column)
                        for spec, column in zip(self.selection.columns, piece.columns, strict=True)]
-            found = {field.name: self._field(field, columns, piece.num_rows) for field in self.selection.fields}
+            arrays = {field.name: self._field(field, columns, piece.num_rows) for field in self.selection.fields}
             self.rows += piece.num_rows
-            yield found.get("", found)
+            yield arrays.get("", arrays)
 
     # -- from columns to fields ---------------------------------------------------------------------------------------
 
@@ -143,14 +143,14 @@ class BatchReader:
         return _Numbers(spec, _filled(column).to_numpy(zero_copy_only=False), missing)
 
     def _arrays(self, spec: ColumnSpec, column: Any) -> _Numbers:
-        kept, missing = self._without_null_rows(spec, column)
+        whole, missing = self._without_null_rows(spec, column)
         if pa.types.is_fixed_size_list(column.type):
-            width, child = column.type.list_size, kept.flatten()
-            return self._rebuilt(spec, self._items(spec, child, kept, width), missing, len(column), width)
-        offsets = kept.offsets.to_numpy()
+            width, child = column.type.list_size, whole.flatten()
+            return self._rebuilt(spec, self._items(spec, child, whole, width), missing, len(column), width)
+        offsets = whole.offsets.to_numpy()
         width = self._width(spec, np.diff(offsets), missing)
-        child = kept.values.slice(offsets[0], offsets[-1] - offsets[0]) if len(kept) else kept.values.slice(0, 0)
-        return self._rebuilt(spec, self._items(spec, child, kept, width), missing, len(column), width)
+        child = whole.values.slice(offsets[0], offsets[-1] - offsets[0]) if len(whole) else whole.values.slice(0, 0)
+        return self._rebuilt(spec, self._items(spec, child, whole, width), missing, len(column), width)
 
     def _flat(self, spec: ColumnSpec, column: Any) -> _Numbers:
         """Return arrays or vectors as rows of their own lengths."""
@@ -229,21 +229,21 @@ class BatchReader:
         return _Numbers(spec, values, all_missing)
 
     def _vectors(self, spec: ColumnSpec, column: Any) -> _Numbers:
-        kept, missing = self._without_null_rows(spec, column)
-        kinds, sizes, indices, values = kept.flatten()
+        whole, missing = self._without_null_rows(spec, column)
+        kinds, sizes, indices, values = whole.flatten()
         dense = kinds.to_numpy(zero_copy_only=False) == 1
         offsets = values.offsets.to_numpy()
         lengths = np.diff(offsets)
         width = self._width(spec, np.where(dense, lengths, sizes.fill_null(0).to_numpy(zero_copy_only=False)), missing)
-        flat = values.values.slice(offsets[0], offsets[-1] - offsets[0]).to_numpy() if len(kept) else np.empty(0)
+        flat = values.values.slice(offsets[0], offsets[-1] - offsets[0]).to_numpy() if len(whole) else np.empty(0)
         if dense.all():
-            return self._rebuilt(spec, _Numbers(spec, flat.reshape(len(kept), width), None), missing, len(column),
+            return self._rebuilt(spec, _Numbers(spec, flat.reshape(len(whole), width), None), missing, len(column),
                                  width)
         places = np.arange(len(flat)) - np.repeat(offsets[:-1] - offsets[0], lengths)
         places[np.repeat(~dense, lengths)] = indices.flatten().to_numpy(zero_copy_only=False)
-        found = np.zeros((len(kept), width))
-        found[np.repeat(np.arange(len(kept)), lengths), places] = flat
-        return self._rebuilt(spec, _Numbers(spec, found, None), missing, len(column), width)
+        rows = np.zeros((len(whole), width))
+        rows[np.repeat(np.arange(len(whole)), lengths), places] = flat
+        return self._rebuilt(spec, _Numbers(spec, rows, None), missing, len(column), width)
 
 
 @dataclass(frozen=True)

@@ -82,19 +82,19 @@ def read_csv(sc: SparkContext, path: str | os.PathLike[str], columns: Columns | 
         raise PlanError(f"delimiter={delimiter!r}; it is one character, such as \",\" or a tab")
     check_running(sc)
     condition = files.expression(filter)
-    found = splits(os.fspath(path), sc.defaultMinPartitions if minPartitions is None else minPartitions)
-    if not found:
+    text_splits = splits(os.fspath(path), sc.defaultMinPartitions if minPartitions is None else minPartitions)
+    if not text_splits:
         return sc.emptyRDD()
-    paths = list(dict.fromkeys(split.path for split in found))
+    paths = list(dict.fromkeys(split.path for split in text_splits))
     names, schema = _first(paths[0], header, delimiter)
     selection = _parsed_as(select(schema, columns, dtype, nulls, paths[0]), dtype is not None)
     files.check_filter(schema, condition, paths[0])
     kinds = tuple((name, _kind(name, schema, selection)) for name in files.names_to_read(names, selection, condition))
     task = CsvTask(tuple(names), kinds, header, delimiter, selection, condition, blocks, paths[0])
     if header and len(paths) <= FEW:
-        for each in paths[1:]:
-            task.check_header(each)
-    return near_blocks(sc, found, [[split.range] for split in found]).mapPartitions(task)
+        for other in paths[1:]:
+            task.check_header(other)
+    return near_blocks(sc, text_splits, [[split.range] for split in text_splits]).mapPartitions(task)
 
 
 def _first(path: str, header: bool, delimiter: str) -> tuple[list[str], list[tuple[str, ColumnType]]]:
@@ -111,9 +111,9 @@ def _first(path: str, header: bool, delimiter: str) -> tuple[list[str], list[tup
     except pa.ArrowException as error:
         raise PlanError(f"{path} cannot be read as CSV: {error}") from error
     kinds = [pa.null()] * len(names) if table is None else [field.type for field in table.schema]
-    found = [(name, of_arrow(pa.float64() if pa.types.is_null(kind) else kind))
-             for name, kind in zip(names, kinds, strict=True)]
-    return names if not twice else unique, found
+    schema = [(name, of_arrow(pa.float64() if pa.types.is_null(kind) else kind))
+              for name, kind in zip(names, kinds, strict=True)]
+    return names if not twice else unique, schema
 
 
 def _names(path: str, delimiter: str) -> list[str]:
@@ -132,9 +132,9 @@ def _parsed_as(selection: Selection, given: bool) -> Selection:
     """Return a selection whose columns are parsed as the dtype of their field, if one was given."""
     if not given:
         return selection
-    wanted = {number: field.dtype for field in selection.fields for number in field.columns}
+    dtypes = {number: field.dtype for field in selection.fields for number in field.columns}
     return replace(selection, columns=tuple(
-        ColumnSpec(spec.name, spec.path, ColumnType("number", wanted[number], wanted[number]))
+        ColumnSpec(spec.name, spec.path, ColumnType("number", dtypes[number], dtypes[number]))
         for number, spec in enumerate(selection.columns)))
 
 
@@ -212,18 +212,18 @@ class CsvTask:
                 except pa.ArrowException as error:
                     raise self._fault(split.path, start, data, error) from error
                 for batch in table.combine_chunks().to_batches():
-                    for kept in files.chosen("", batch, self.selection, self.filter):
-                        yield from reader.arrays(kept)
+                    for chosen in files.chosen("", batch, self.selection, self.filter):
+                        yield from reader.arrays(chosen)
 
     def _fault(self, path: str, start: int, data: bytes, error: Exception) -> RecordError:
         """Return the error for the first line that cannot be parsed."""
-        found = data.split(b"\n")
+        lines = data.split(b"\n")
         # Up to a line, all is good or not.
-        number = bisect_left(range(len(found) - 1), True, key=lambda last: not self._is_good(found[:last + 1]))
+        number = bisect_left(range(len(lines) - 1), True, key=lambda last: not self._is_good(lines[:last + 1]))
         with opened_text(path) as again:
             line = 1 + line_ends(again, start) + number
-        shown = found[number].decode(errors="replace").rstrip("\r")
-        return RecordError(f"{path}, line {line}: {shown[:80]!r} is not read as "
+        line_text = lines[number].decode(errors="replace").rstrip("\r")
+        return RecordError(f"{path}, line {line}: {line_text[:80]!r} is not read as "
                            f"{', '.join(f'{name} {kind}' for name, kind in self.kinds)}; types are those of the first "
                            f"lines: give a dtype that holds all numbers, such as \"float64\" ({error})")
 

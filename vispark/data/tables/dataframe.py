@@ -109,13 +109,13 @@ def _chosen(df: DataFrame, selection: Selection) -> DataFrame:
     """Return the DataFrame of the selected columns alone; names do not matter, as two columns may differ in case."""
     names = [field.name for field in df.schema.fields]
     plain = df.toDF(*[f"c{number}" for number in range(len(names))])
-    found = []
+    chosen = []
     for number, spec in enumerate(selection.columns):
         column = plain[f"c{names.index(spec.path[0])}"]
         for inner in spec.path[1:]:
             column = column.getField(inner)
-        found.append(column.alias(f"v{number}"))
-    return plain.select(*found or [sql.lit(0)])
+        chosen.append(column.alias(f"v{number}"))
+    return plain.select(*chosen or [sql.lit(0)])
 
 
 @dataclass(frozen=True)

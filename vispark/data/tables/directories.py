@@ -31,15 +31,15 @@ def values_of(path: str) -> dict[str, Any]:
     >>> values_of("/data/year=2020/w=0.5/city=Ulm/part-0.parquet")
     {'year': 2020, 'w': 0.5, 'city': 'Ulm'}
     """
-    found = {}
+    values = {}
     for part in path.split("/")[:-1]:
         if _COLUMN.fullmatch(part):
             name, _, text = part.partition("=")
             if text == _NO_VALUE:
                 raise PlanError(f"{path} has rows without a value of {name!r}; read the other directories, by a "
                                 "pattern or by their names with commas between")
-            found[unquote(name)] = _value(unquote(text))
-    return found
+            values[unquote(name)] = _value(unquote(text))
+    return values
 
 
 def _value(text: str) -> int | float | str:

@@ -127,10 +127,10 @@ class ReadTask:
             return together(list(arrays))
         if not self._is_streamed(slices):
             return Rows(arrays)
-        kept = None if self.filter is None else _KeptRows(self, slices)
-        sources = {field.name: partial(replace(self, selection=self.selection.alone(field))._arrays, slices, kept,
+        chosen = None if self.filter is None else _KeptRows(self, slices)
+        sources = {field.name: partial(replace(self, selection=self.selection.alone(field))._arrays, slices, chosen,
                                        reuses=True) for field in self.selection.fields}
-        return StreamedRows(arrays, kept.count if kept else sum(each.count_rows() for each in slices), sources)
+        return StreamedRows(arrays, chosen.count if chosen else sum(each.count_rows() for each in slices), sources)
 
     def _is_streamed(self, slices: Sequence[FileSlice]) -> bool:
         """Return whether each field is read by itself, while it is sent: where the number of rows can be known before,
@@ -143,13 +143,13 @@ class ReadTask:
                 reuses: bool = False) -> Iterator[Any]:
         reader = BatchReader(self.selection, is_ragged=self.is_ragged, reuses=reuses)
         before = None
-        for each, batch in self.batches(slices) if kept is None else kept.batches(self):
-            if each is not before:
-                reader.place = f"{self.format.part} {each.part.number} of {each.path}"
-                reader.rows = each.rows(each.part.rows)[0] if self.filter is None and each.part.rows >= 0 else 0
+        for piece, batch in self.batches(slices) if kept is None else kept.batches(self):
+            if piece is not before:
+                reader.place = f"{self.format.part} {piece.part.number} of {piece.path}"
+                reader.rows = piece.rows(piece.part.rows)[0] if self.filter is None and piece.part.rows >= 0 else 0
                 if self.filter is not None:
                     reader.place = f"those that the filter keeps of {reader.place}"
-                before = each
+                before = piece
             yield from reader.arrays(batch)
 
     def batches(self, slices: Sequence[FileSlice]) -> Iterator[tuple[FileSlice, Any]]:
@@ -177,25 +177,25 @@ class _KeptRows:
 
     @functools.cached_property
     def _masks(self) -> dict[FileSlice, Any]:
-        found: dict[FileSlice, list[Any]] = {each: [] for each in self._slices}
+        chunks: dict[FileSlice, list[Any]] = {each: [] for each in self._slices}
         for path, own in _by_file(self._slices):
             with _readable(self._format, path):
-                for each, mask in self._format.masks(own, self._filter):
-                    found[each].append(mask)
-        return {each: pa.concat_arrays(masks) if masks else pa.array([], pa.bool_()) for each, masks in found.items()}
+                for piece, mask in self._format.masks(own, self._filter):
+                    chunks[piece].append(mask)
+        return {each: pa.concat_arrays(masks) if masks else pa.array([], pa.bool_()) for each, masks in chunks.items()}
 
     def batches(self, task: ReadTask) -> Iterator[tuple[FileSlice, Any]]:
         """Yield batches of a task's columns of these rows."""
         before, start = None, 0
-        for each, batch in replace(task, filter=None).batches(self._slices):
-            if each is not before:
-                before, start = each, 0
-            mask = self._masks[each].slice(start, batch.num_rows)
+        for piece, batch in replace(task, filter=None).batches(self._slices):
+            if piece is not before:
+                before, start = piece, 0
+            mask = self._masks[piece].slice(start, batch.num_rows)
             start += batch.num_rows
             if len(mask) < batch.num_rows:
-                raise unreadable(task.format, each.path, pa.ArrowInvalid("it has more rows than before"))
+                raise unreadable(task.format, piece.path, pa.ArrowInvalid("it has more rows than before"))
             if mask.true_count:
-                yield each, batch.filter(mask)
+                yield piece, batch.filter(mask)
 
 
 def _by_file(slices: Sequence[FileSlice]) -> Iterator[tuple[str, list[FileSlice]]]:
@@ -237,10 +237,10 @@ def read(sc: SparkContext, path: str | os.PathLike[str], format: FileFormat, *, 
     check_filter(first.schema, condition, paths[0])
     if ragged:
         check_ragged(selection)
-    found = footers(sc, format, paths, selection, condition)
-    for each in found:
-        check_schema(selection, each, paths[0])
-    shares = partitions([FileSlice(each.path, part) for each in found for part in each.parts],
+    files_read = footers(sc, format, paths, selection, condition)
+    for footer in files_read:
+        check_schema(selection, footer, paths[0])
+    shares = partitions([FileSlice(each.path, part) for each in files_read for part in each.parts],
                         _most_bytes(sc), sc.defaultParallelism, minPartitions)
     if not shares:
         return sc.emptyRDD()
@@ -285,9 +285,9 @@ def check_filter(schema: Sequence[tuple[str, ColumnType]], filter: Any, table: s
     except pa.ArrowException as error:
         if not is_of_numbers and not str(error).startswith("No match for FieldRef.Name("):
             return
-        shown = ", ".join(f"{name} {kind.text}" for name, kind in schema[:16])
+        columns = ", ".join(f"{name} {kind.text}" for name, kind in schema[:16])
         raise PlanError(f"filter={filter} does not fit {table}: {str(error).partition(chr(10))[0].rstrip('.')}; the "
-                        f"columns are {shown}") from error
+                        f"columns are {columns}") from error
 
 
 # -- what is in which file --------------------------------------------------------------------------------------------
@@ -298,11 +298,11 @@ def footers(sc: SparkContext, format: FileFormat, paths: Sequence[str], selectio
     if len(paths) <= FEW:
         return _footers(format, paths, selection, filter)
     job = sc.parallelize(paths, min(sc.defaultParallelism, len(paths)))
-    found: list[FileFooter | PlanError] = job.mapPartitions(_FooterTask(format, selection, filter)).collect()
-    for each in found:
-        if isinstance(each, PlanError):
-            raise each
-    return found        # type: ignore[return-value]
+    results: list[FileFooter | PlanError] = job.mapPartitions(_FooterTask(format, selection, filter)).collect()
+    for footer in results:
+        if isinstance(footer, PlanError):
+            raise footer
+    return results        # type: ignore[return-value]
 
 
 @dataclass(frozen=True)
@@ -321,11 +321,11 @@ class _FooterTask:
 
 
 def _footers(format: FileFormat, paths: Sequence[str], selection: Selection | None, filter: Any) -> list[FileFooter]:
-    found = []
+    results = []
     for path in paths:
         with _readable(format, path):
-            found.append(format.footer(path, selection, filter))
-    return found
+            results.append(format.footer(path, selection, filter))
+    return results
 
 
 def check_schema(selection: Selection, footer: FileFooter, first: str) -> None:
@@ -350,9 +350,9 @@ def check_schema(selection: Selection, footer: FileFooter, first: str) -> None:
 # -- which parts go together ------------------------------------------------------------------------------------------
 
 def _most_bytes(sc: SparkContext) -> int:
-    given = sc.getConf().get("spark.sql.files.maxPartitionBytes", "128m")
+    text = sc.getConf().get("spark.sql.files.maxPartitionBytes", "128m")
     assert sc._jvm is not None
-    return int(sc._jvm.org.apache.spark.network.util.JavaUtils.byteStringAsBytes(given))
+    return int(sc._jvm.org.apache.spark.network.util.JavaUtils.byteStringAsBytes(text))
 
 
 def partitions(parts: Sequence[FileSlice], most: int, cores: int, least: int | None) -> list[tuple[FileSlice, ...]]:
@@ -379,24 +379,24 @@ def partitions(parts: Sequence[FileSlice], most: int, cores: int, least: int | N
     size = min(most, max(SMALL, -(-total // cores))) if least is None else min(most, max(1, -(-total // least)))
     goal = total / max(1, -(-total // size))
     is_few = least is not None and len(parts) < least
-    found: list[tuple[FileSlice, ...]] = []
+    shares: list[tuple[FileSlice, ...]] = []
     share: list[FileSlice] = []
     held = before = 0
-    for number, each in enumerate(parts):
-        nbytes = each.part.nbytes
+    for number, piece in enumerate(parts):
+        nbytes = piece.part.nbytes
         # A part goes to where most of it would be if all partitions were of one size: so the last is no small rest.
-        is_behind = before + nbytes / 2 > goal * (len(found) + 1) or len(parts) - number < (least or 0) - len(found)
+        is_behind = before + nbytes / 2 > goal * (len(shares) + 1) or len(parts) - number < (least or 0) - len(shares)
         before += nbytes
         if share and (is_behind or held + nbytes > most):
-            found.append(tuple(share))
+            shares.append(tuple(share))
             share, held = [], 0
         count = -(-nbytes // size) if nbytes > most or (is_few and nbytes > size) else 1
         if count > 1:
-            found += [(FileSlice(each.path, each.part, index, count),) for index in range(count)]
+            shares += [(FileSlice(piece.path, piece.part, index, count),) for index in range(count)]
             continue
-        share.append(each)
+        share.append(piece)
         held += nbytes
-    return [*found, tuple(share)] if share else found
+    return [*shares, tuple(share)] if share else shares
 
 
 # -- for formats ------------------------------------------------------------------------------------------------------
@@ -412,8 +412,8 @@ def arrow_file(path: str) -> tuple[Any, str]:
 def columns_of(path: str, schema: Any) -> tuple[tuple[str, ColumnType], ...]:
     """Return the columns of a file of an Arrow schema: its own, and behind them those that its directories give."""
     own = {field.name for field in schema}
-    given = [(name, of_arrow(pa.scalar(value).type)) for name, value in values_of(path).items() if name not in own]
-    return (*((field.name, of_arrow(field.type)) for field in schema), *given)
+    values = [(name, of_arrow(pa.scalar(value).type)) for name, value in values_of(path).items() if name not in own]
+    return (*((field.name, of_arrow(field.type)) for field in schema), *values)
 
 
 def possible(schema: Any, statements: Sequence[Any], filter: Any) -> list[int]:
@@ -429,18 +429,18 @@ def possible(schema: Any, statements: Sequence[Any], filter: Any) -> list[int]:
         The filter.
     """
     # Files of these names are neither there nor looked for: Arrow says which it would open.
-    found = pa.dataset.FileSystemDataset.from_paths(
+    dataset = pa.dataset.FileSystemDataset.from_paths(
         [str(number) for number in range(len(statements))], schema=schema, format=pa.dataset.ParquetFileFormat(),
         filesystem=pa.fs.LocalFileSystem(), partitions=list(statements))
-    return [int(fragment.path) for fragment in found.get_fragments(filter)]
+    return [int(fragment.path) for fragment in dataset.get_fragments(filter)]
 
 
 def names_to_read(names: Sequence[str], selection: Selection | None, filter: Any) -> list[str]:
     """Return the columns of a file that a selection needs, if one is given, and those that a filter may name."""
     # An expression does not say what it names, but its text has that, and perhaps others by chance.
     text = "" if filter is None else str(filter)
-    wanted = selection.columns if selection is not None else ()
-    needed = {spec.path[0] for spec in wanted} | {name for name in names if name in text}
+    columns = selection.columns if selection is not None else ()
+    needed = {spec.path[0] for spec in columns} | {name for name in names if name in text}
     return [name for name in names if name in needed]
 
 
@@ -457,8 +457,8 @@ def chosen(path: str, batch: Any, selection: Selection, filter: Any) -> Iterator
 
 def mask_of(path: str, batch: Any, filter: Any) -> Iterator[Any]:
     """Yield masks of the rows of a file's batch that a filter keeps."""
-    for found in _scanned(_with_directories(path, batch), {"kept": filter}, None):
-        yield found.column(0)
+    for scanned in _scanned(_with_directories(path, batch), {"kept": filter}, None):
+        yield scanned.column(0)
 
 
 def _with_directories(path: str, batch: Any) -> Any:

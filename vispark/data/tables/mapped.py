@@ -23,6 +23,6 @@ def map_in_arrow(frame: DataFrame, function: Callable[..., Any], schema: spark.S
     mapped = UserDefinedFunction(function, returnType=schema, evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
     column: Any = mapped(*[frame[f"`{name}`"] for name in frame.columns])
     java: Any = frame._jdf
-    made = java.mapInArrow(column._jc, False, None) if SPARK >= 4 else \
+    rows = java.mapInArrow(column._jc, False, None) if SPARK >= 4 else \
         java.pythonMapInArrow(column._jc.expr(), False)
-    return type(frame)(made, frame.sparkSession)
+    return type(frame)(rows, frame.sparkSession)

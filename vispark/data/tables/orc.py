@@ -71,11 +71,11 @@ class OrcFormat(FileFormat):
             if selection is None or not file.nrows:
                 return FileFooter(path, schema, ())
             share = len(selection.columns) / max(1, sum(len(list(kind.leaves(name))) for name, kind in schema))
-            found = stripes(source, file) or _equal_stripes(file)
-            chosen = range(len(found)) if filter is None else _possible(path, file, found, filter)
+            listed = stripes(source, file) or _equal_stripes(file)
+            chosen = range(len(listed)) if filter is None else _possible(path, file, listed, filter)
             return FileFooter(path, schema, tuple(
-                FilePart(number, found[number].rows, int(share * (found[number].stop - found[number].start)),
-                         found[number].start, found[number].stop) for number in chosen))
+                FilePart(number, listed[number].rows, int(share * (listed[number].stop - listed[number].start)),
+                         listed[number].start, listed[number].stop) for number in chosen))
 
     def batches(self, slices: Sequence[FileSlice], selection: Selection,
                 filter: Any) -> Iterator[tuple[FileSlice, Any]]:
@@ -84,51 +84,51 @@ class OrcFormat(FileFormat):
         with _opened(path) as source:
             file = pa.orc.ORCFile(source)
             names = _at_least_one(file, files.names_to_read(file.schema.names, selection, filter))
-            for each in slices:
-                for batch in files.chosen(path, _stripe(file, each, names), selection, filter):
-                    yield each, batch
+            for piece in slices:
+                for batch in files.chosen(path, _stripe(file, piece, names), selection, filter):
+                    yield piece, batch
 
     def masks(self, slices: Sequence[FileSlice], filter: Any) -> Iterator[tuple[FileSlice, Any]]:
         path = slices[0].path
         with _opened(path) as source:
             file = pa.orc.ORCFile(source)
             names = _at_least_one(file, files.names_to_read(file.schema.names, None, filter))
-            for each in slices:
-                for mask in files.mask_of(path, _stripe(file, each, names), filter):
-                    yield each, mask
+            for piece in slices:
+                for mask in files.mask_of(path, _stripe(file, piece, names), filter):
+                    yield piece, mask
 
 
 def _possible(path: str, file: Any, found: Sequence[Stripe], filter: Any) -> list[int]:
     """Return the stripes of which statistics do not say that the filter keeps none of their rows."""
-    given = {name: pa.scalar(value) for name, value in values_of(path).items() if name not in file.schema.names}
-    schema = pa.schema([*file.schema, *((name, value.type) for name, value in given.items())])
+    values = {name: pa.scalar(value) for name, value in values_of(path).items() if name not in file.schema.names}
+    schema = pa.schema([*file.schema, *((name, value.type) for name, value in values.items())])
     if len(set(schema.names)) < len(schema.names):
         return list(range(len(found)))
-    known = [pa.compute.field(name) == value for name, value in given.items()]
+    equalities = [pa.compute.field(name) == value for name, value in values.items()]
     return files.possible(schema, [
-        functools.reduce(operator.and_, [*known, *_statements(file.schema, each)], pa.compute.scalar(True))
+        functools.reduce(operator.and_, [*equalities, *_statements(file.schema, each)], pa.compute.scalar(True))
         for each in found], filter)
 
 
 def _statements(schema: Any, stripe: Stripe) -> Iterator[Any]:
     """Yield expressions that are true of all rows of a stripe."""
-    for field, known in zip(schema, stripe.ranges, strict=False):
-        if known is not None and (pa.types.is_integer(field.type) or pa.types.is_floating(field.type)):
+    for field, bounds in zip(schema, stripe.ranges, strict=False):
+        if bounds is not None and (pa.types.is_integer(field.type) or pa.types.is_floating(field.type)):
             column, least, greatest = pa.compute.field(field.name), *(
-                pa.scalar(value, field.type) for value in (known.least, known.greatest))
+                pa.scalar(value, field.type) for value in (bounds.least, bounds.greatest))
             for side in (column == least,) if least == greatest else (column >= least, column <= greatest):
-                yield side | column.is_null() if known.has_nulls else side
+                yield side | column.is_null() if bounds.has_nulls else side
 
 
 def _stripe(file: Any, each: FileSlice, names: list[str]) -> Any:
     """Return the columns of a slice's rows of a stripe."""
     if each.part.number >= file.nstripes:
         raise pa.ArrowInvalid(f"there is no stripe {each.part.number} any more")
-    found = file.read_stripe(each.part.number, columns=names)
-    if each.part.rows >= 0 and found.num_rows != each.part.rows:
+    stripe = file.read_stripe(each.part.number, columns=names)
+    if each.part.rows >= 0 and stripe.num_rows != each.part.rows:
         raise pa.ArrowInvalid(f"stripe {each.part.number} has not {each.part.rows} rows any more")
-    start, stop = each.rows(found.num_rows)
-    return found.slice(start, stop - start)
+    start, stop = each.rows(stripe.num_rows)
+    return stripe.slice(start, stop - start)
 
 
 def _at_least_one(file: Any, names: list[str]) -> list[str]:

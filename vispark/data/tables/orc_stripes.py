@@ -71,16 +71,16 @@ def stripes(source: Any, file: Any) -> list[Stripe] | None:
     footer = _decompressed(source.read(file.file_footer_length), file.compression)
     if footer is None or metadata is None:
         return None
-    found: list[Stripe] = []
+    listed: list[Stripe] = []
     ranges = _ranges(footer, metadata)
     for number, value in _fields(footer):
         if number == _STRIPES and isinstance(value, bytes):
             fields = dict(_fields(value))
             start = fields.get(_OFFSET, 0)
-            found.append(Stripe(fields.get(_ROWS, 0), start,
-                                start + sum(fields.get(each, 0) for each in (_INDEX, _DATA, _FOOTER)),
-                                ranges[len(found)] if len(found) < len(ranges) else ()))
-    return found if len(found) == file.nstripes and sum(each.rows for each in found) == file.nrows else None
+            listed.append(Stripe(fields.get(_ROWS, 0), start,
+                                 start + sum(fields.get(each, 0) for each in (_INDEX, _DATA, _FOOTER)),
+                                 ranges[len(listed)] if len(listed) < len(ranges) else ()))
+    return listed if len(listed) == file.nstripes and sum(each.rows for each in listed) == file.nrows else None
 
 
 def _ranges(footer: bytes, metadata: bytes) -> list[tuple[ColumnRange | None, ...]]:
@@ -88,28 +88,28 @@ def _ranges(footer: bytes, metadata: bytes) -> list[tuple[ColumnRange | None, ..
     root = next((value for number, value in _fields(footer) if number == _TYPES), b"")
     numbers = [each for number, value in _fields(root) if number == _INSIDE
                for each in (_varints(value) if isinstance(value, bytes) else [value])]
-    found = []
+    by_stripe = []
     for number, stripe in _fields(metadata):
         if number == _OF_STRIPES:
             columns = [value for number, value in _fields(stripe) if number == _OF_COLUMNS]
-            found.append(tuple(_range(columns[each]) if each < len(columns) else None for each in numbers))
-    return found
+            by_stripe.append(tuple(_range(columns[each]) if each < len(columns) else None for each in numbers))
+    return by_stripe
 
 
 def _range(statistics: bytes) -> ColumnRange | None:
     """Return the range of a column; None if it has no numbers, or NaN, of which a sum alone tells."""
     fields = dict(_fields(statistics))
     if _INTEGERS in fields:
-        known = {number: (value >> 1) ^ -(value & 1) for number, value in _fields(fields[_INTEGERS])}
+        bounds = {number: (value >> 1) ^ -(value & 1) for number, value in _fields(fields[_INTEGERS])}
     elif _FLOATS in fields:
-        known = {number: struct.unpack("<d", value)[0] for number, value in _fields(fields[_FLOATS])}
-        if math.isnan(known.get(_SUM, math.nan)):
+        bounds = {number: struct.unpack("<d", value)[0] for number, value in _fields(fields[_FLOATS])}
+        if math.isnan(bounds.get(_SUM, math.nan)):
             return None
     else:
         return None
-    if _LEAST not in known or _GREATEST not in known:
+    if _LEAST not in bounds or _GREATEST not in bounds:
         return None
-    return ColumnRange(known[_LEAST], known[_GREATEST], bool(fields.get(_HAS_NULLS, True)))
+    return ColumnRange(bounds[_LEAST], bounds[_GREATEST], bool(fields.get(_HAS_NULLS, True)))
 
 
 def _decompressed(data: bytes, compression: str) -> bytes | None:
@@ -118,12 +118,12 @@ def _decompressed(data: bytes, compression: str) -> bytes | None:
         return data
     if compression not in _INFLATED:
         return None
-    found = []
+    chunks = []
     while data:
         head = int.from_bytes(data[:_HEAD], "little")
         chunk, data = data[_HEAD:_HEAD + (head >> 1)], data[_HEAD + (head >> 1):]
-        found.append(chunk if head & 1 else _INFLATED[compression](chunk))
-    return b"".join(found)
+        chunks.append(chunk if head & 1 else _INFLATED[compression](chunk))
+    return b"".join(chunks)
 
 
 def _of_zlib(chunk: bytes) -> bytes:

@@ -99,10 +99,10 @@ def columns_of(content: FetchedPartition) -> list[OutputColumn]:
                         "vmap, or use recv()")
     if not content.schema.count:
         return []
-    found = _values(layout, content.blocks[0])
+    values = _values(layout, content.blocks[0])
     if not layout.keyed:
-        return found
-    value = found[0].values if len(found) == 1 and found[0].name == VALUE else tuple(found)
+        return values
+    value = values[0].values if len(values) == 1 and values[0].name == VALUE else tuple(values)
     return [OutputColumn("_1", content.keys), OutputColumn("_2", value)]
 
 
@@ -125,12 +125,12 @@ def _of_part(part: RecordPart, block: dict[str, np.ndarray]) -> np.ndarray | Fla
 
 def _nested(places: Sequence[tuple[list[str], np.ndarray | FlatRows]]) -> list[OutputColumn]:
     """Return the columns of tuples: ``1.0`` is the first field of the struct that is the second column."""
-    found = []
+    columns = []
     for first in dict.fromkeys(path[0] for path, _ in places):
         inside = [(path[1:], values) for path, values in places if path[0] == first]
         name = f"_{int(first) + 1}"
-        found.append(OutputColumn(name, inside[0][1] if not inside[0][0] else tuple(_nested(inside))))
-    return found
+        columns.append(OutputColumn(name, inside[0][1] if not inside[0][0] else tuple(_nested(inside))))
+    return columns
 
 
 # -- as a schema has them ---------------------------------------------------------------------------------------------
@@ -167,12 +167,12 @@ def spark_type(name: str, kind: Any) -> spark.DataType:
         return spark.StringType()
     if pa.types.is_binary(kind):
         return spark.BinaryType()
-    found = None if pa.types.is_null(kind) or pa.types.is_nested(kind) else \
+    kind_of = None if pa.types.is_null(kind) or pa.types.is_nested(kind) else \
         _TO_SPARK.get({"float": "float32", "double": "float64", "halffloat": "float16"}.get(str(kind), str(kind)))
-    if found is None:
+    if kind_of is None:
         raise PlanError(f"column {name!r} is {kind}, for which Spark has no type; convert it in a vmap, as with "
                         "np.int64(x)")
-    return found()
+    return kind_of()
 
 
 def arrow_type(name: str, kind: spark.DataType) -> Any:

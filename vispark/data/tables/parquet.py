@@ -119,23 +119,22 @@ class ParquetFormat(FileFormat):
         files.check_schema(selection, self.footer(path, None, None), "the first file")
         names = _plain_names(fragment, path, selection) if filter is None else None
         file = None if names is None else pa.parquet.ParquetFile(path, metadata=fragment.metadata)
-        for each in slices:
-            group = fragment.subset(row_group_ids=[each.part.number])
-            if group.metadata.row_group(each.part.number).num_rows != each.part.rows:
-                raise pa.ArrowInvalid(f"row group {each.part.number} has not {each.part.rows} rows any more")
-            found = _sliced(group, each, selection, filter) if file is None or each.count > 1 else \
-                _whole(file, each.part.number, names)
-            for batch in found:
-                yield each, batch
-
+        for piece in slices:
+            group = fragment.subset(row_group_ids=[piece.part.number])
+            if group.metadata.row_group(piece.part.number).num_rows != piece.part.rows:
+                raise pa.ArrowInvalid(f"row group {piece.part.number} has not {piece.part.rows} rows any more")
+            group_batches = _sliced(group, piece, selection, filter) if file is None or piece.count > 1 else \
+                _whole(file, piece.part.number, names)
+            for batch in group_batches:
+                yield piece, batch
 
     def masks(self, slices: Sequence[FileSlice], filter: Any) -> Iterator[tuple[FileSlice, Any]]:
         fragment = _fragment(slices[0].path)
         schema = _schema(slices[0].path, fragment)
-        for each in slices:
-            group = fragment.subset(row_group_ids=[each.part.number])
-            for batch in _rows_of_slice(each, group.scanner(schema, columns={_KEPT: filter}, **_SCAN).to_batches()):
-                yield each, batch.column(0)
+        for piece in slices:
+            group = fragment.subset(row_group_ids=[piece.part.number])
+            for batch in _rows_of_slice(piece, group.scanner(schema, columns={_KEPT: filter}, **_SCAN).to_batches()):
+                yield piece, batch.column(0)
 
 
 def _fragment(path: str, given: Sequence[Any] = ()) -> Any:
@@ -155,7 +154,7 @@ def _possible(path: str, fragment: Any, filter: Any) -> set[int]:
     row group is left out where the filter keeps none of its rows either if columns of floats have NaN in them.
     """
     schema = _schema(path, fragment)
-    found = {group.id for group in fragment.subset(filter, schema=schema).row_groups}
+    groups = {group.id for group in fragment.subset(filter, schema=schema).row_groups}
     floats = [pa.compute.field(*place) for top in schema if top.name in str(filter)
               for _, place, kind in of_arrow(top.type).leaves(top.name)
               if kind.kind == "number" and kind.dtype.startswith("float")]
@@ -163,10 +162,10 @@ def _possible(path: str, fragment: Any, filter: Any) -> set[int]:
         return set(range(fragment.num_row_groups))
     for count in range(1, len(floats) + 1):
         for chosen in itertools.combinations(floats, count):
-            given = [column == math.nan for column in chosen]
-            if files.possible(schema, [functools.reduce(operator.and_, given)], filter):
-                found |= {group.id for group in _fragment(path, given).subset(filter, schema=schema).row_groups}
-    return found
+            are_nan = [column == math.nan for column in chosen]
+            if files.possible(schema, [functools.reduce(operator.and_, are_nan)], filter):
+                groups |= {group.id for group in _fragment(path, are_nan).subset(filter, schema=schema).row_groups}
+    return groups
 
 
 def _plain_names(fragment: Any, path: str, selection: Selection) -> list[str] | None:

@@ -79,12 +79,12 @@ class BatchesTask:
 
     def _messages(self, partitions: Iterable[FetchedPartition]) -> Iterator[Any]:
         for content in partitions:
-            columns, made = columns_of(content), 0
+            columns, count = columns_of(content), 0
             if columns:
                 for batch in output.shares(output.fitted(columns, self.schema), self.count):
                     yield self._message(batch)
-                    made += 1
-            yield from [b""] * (self.count - made) if self.pads else ()
+                    count += 1
+            yield from [b""] * (self.count - count) if self.pads else ()
 
     def _message(self, batch: Any) -> Any:
         message = output.cast(batch, self.target).serialize()
@@ -152,8 +152,8 @@ class BatchFrame:
         """
         context, binary = self.session.sparkContext, self._jvm.org.apache.spark.sql.Encoders.BINARY()
         parts = self._jvm.java.util.ArrayList()
-        for each in (held, _empty(context, other.getNumPartitions()), other):
-            parts.add(each)
+        for part in (held, _empty(context, other.getNumPartitions()), other):
+            parts.add(part)
         joined = union(context._jsc.sc(), self._jvm.PythonUtils.toSeq(parts), other.getNumPartitions(),
                        other.elementClassTag())
         java: Any = self.session._jsparkSession
@@ -169,8 +169,8 @@ class BatchFrame:
         java, tag = self.session._jsparkSession, batches.elementClassTag()
         kind, reader = _class(self._jvm, "org.apache.spark.rdd.MapPartitionsRDD"), _reader(self.session, self.schema)
         # Between the function and two tags there are flags, all false unless Spark says otherwise.
-        made = kind(batches, reader.function, *[False] * reader.flags, tag, tag)
-        return DataFrame(java.internalCreateDataFrame(made, reader.schema, False), self.session)
+        mapped = kind(batches, reader.function, *[False] * reader.flags, tag, tag)
+        return DataFrame(java.internalCreateDataFrame(mapped, reader.schema, False), self.session)
 
 
 @dataclass(frozen=True)
@@ -207,12 +207,12 @@ def _reader(session: SparkSession, schema: StructType) -> _BatchFunction:
     PlanError
         If this Spark has no such reader.
     """
-    kept, key = _readers.setdefault(session, {}), schema.json()
-    if key not in kept:
-        if len(kept) == _KEPT:
-            del kept[next(iter(kept))]
-        kept[key] = _made_reader(session, key)
-    return kept[key]
+    by_schema, key = _readers.setdefault(session, {}), schema.json()
+    if key not in by_schema:
+        if len(by_schema) == _KEPT:
+            del by_schema[next(iter(by_schema))]
+        by_schema[key] = _made_reader(session, key)
+    return by_schema[key]
 
 
 def _made_reader(session: SparkSession, schema: str) -> _BatchFunction:
@@ -256,7 +256,7 @@ def _empty(context: SparkContext, partitions: int) -> Any:
 
 def _class(jvm: Any, name: str) -> Any:
     """Return a class of the JVM; None where it has none of this name."""
-    found = jvm
+    entry = jvm
     for part in name.split("."):
-        found = getattr(found, part)
-    return None if isinstance(found, JavaPackage) else found
+        entry = getattr(entry, part)
+    return None if isinstance(entry, JavaPackage) else entry

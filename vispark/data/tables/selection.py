@@ -116,12 +116,12 @@ def dtype_of(dtype: Any, what: str = "dtype") -> str:
         If it is none.
     """
     try:
-        found = np.dtype(dtype)
+        parsed = np.dtype(dtype)
     except (TypeError, ValueError) as error:
         raise PlanError(f"{what}={dtype!r} is no dtype, such as \"float32\"") from error
-    if found.kind not in "biuf" or found.itemsize > 8:
+    if parsed.kind not in "biuf" or parsed.itemsize > 8:
         raise PlanError(f"{what}={dtype!r}; columns are read as bool, integers and floats of at most 64 bits")
-    return str(found.name)
+    return str(parsed.name)
 
 
 class _Choice:
@@ -161,12 +161,12 @@ class _Choice:
         if not columns or not all(name and isinstance(name, str) for name in columns):
             raise PlanError("columns= as a dict has names of type str, and at least one")
         self._check_dtypes(dtype, list(columns))
-        for name, given in columns.items():
-            leaves = self._found([given] if isinstance(given, str) else list(given))
+        for name, chosen in columns.items():
+            leaves = self._found([chosen] if isinstance(chosen, str) else list(chosen))
             if not leaves:
                 raise PlanError(f"columns= names no column for the field {name!r}")
-            wanted = dtype.get(name) if isinstance(dtype, Mapping) else dtype
-            yield self._field(name, leaves, wanted, stacked=not isinstance(given, str) or len(leaves) > 1)
+            target = dtype.get(name) if isinstance(dtype, Mapping) else dtype
+            yield self._field(name, leaves, target, stacked=not isinstance(chosen, str) or len(leaves) > 1)
 
     def _check_dtypes(self, dtype: DTypes, names: list[str]) -> None:
         unknown = [name for name in dtype if name not in names] if isinstance(dtype, Mapping) else []
@@ -195,13 +195,13 @@ class _Choice:
         if top in self._twice:
             raise PlanError(f"{self._table} has {sum(top == each for each, _ in self._schema)} columns called {top!r}; "
                             "give each a name of its own, as with toDF(...) or alias()")
-        for each, kind in self._schema:
-            if each == name:
+        for column, kind in self._schema:
+            if column == name:
                 return [self._leaves[leaf] for leaf, _, _ in kind.leaves(name)]
         below = [leaf for key, leaf in self._leaves.items() if key == name or key.startswith(name + ".")]
         if not below:
-            known = ", ".join(dict.fromkeys(repr(each) for each, _ in self._schema))
-            raise PlanError(f"{self._table} has no column {name!r}; there are {known}")
+            names = ", ".join(dict.fromkeys(repr(each) for each, _ in self._schema))
+            raise PlanError(f"{self._table} has no column {name!r}; there are {names}")
         return below
 
     def _refused(self, odd: list[ColumnSpec], among: list[ColumnSpec]) -> RecordError:
@@ -212,14 +212,14 @@ class _Choice:
 
     def _field(self, name: str, leaves: list[ColumnSpec], dtype: Any, *, stacked: bool) -> FieldSpec:
         own = np.result_type(*(np.dtype(leaf.type.dtype) for leaf in leaves))
-        wanted = np.dtype(dtype_of(dtype)) if dtype is not None else own
+        target = np.dtype(dtype_of(dtype)) if dtype is not None else own
         for leaf in leaves:
-            self._check_cast(leaf, wanted)
-        return FieldSpec(name, tuple(self._read[leaf.name] for leaf in leaves), wanted.name, stacked)
+            self._check_cast(leaf, target)
+        return FieldSpec(name, tuple(self._read[leaf.name] for leaf in leaves), target.name, stacked)
 
     def _check_cast(self, leaf: ColumnSpec, wanted: np.dtype) -> None:
-        given = np.dtype(leaf.type.dtype)
-        if (given.kind == "f" and wanted.kind != "f") or (wanted.kind == "b" and given.kind != "b"):
+        own = np.dtype(leaf.type.dtype)
+        if (own.kind == "f" and wanted.kind != "f") or (wanted.kind == "b" and own.kind != "b"):
             raise PlanError(f"column {leaf.name!r} is {leaf.type.text}, which {wanted} cannot hold; round, compare or "
                             "cast it in the table, or take a dtype of floats")
 

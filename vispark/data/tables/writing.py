@@ -59,15 +59,15 @@ class WriteTask:
 
 def _write(path: str, columns: Sequence[output.OutputColumn], compression: str) -> Any:
     """Write one file, and return its schema."""
-    found = output.batches(list(columns), _GROUP)
-    first = next(found)
+    batches = output.batches(list(columns), _GROUP)
+    first = next(batches)
     # Dictionaries of floats are larger than the floats.
     plain = [field.name for field in first.schema if not pa.types.is_floating(field.type)
              and not pa.types.is_nested(field.type)]
     schema = _with_vectors(first.schema)
     with _sink(path, output.nbytes_of(columns)) as sink, \
             pa.parquet.ParquetWriter(sink, schema, compression=compression, use_dictionary=plain) as writer:
-        for batch in itertools.chain((first,), found):
+        for batch in itertools.chain((first,), batches):
             writer.write_batch(batch.replace_schema_metadata(schema.metadata))
     return first.schema
 
@@ -154,12 +154,12 @@ class TableDirectory:
                             "file system that all nodes share") from error
 
     def _commit_local(self, parts: Sequence[PartFile]) -> None:
-        kept = {part.name: f"part-{part.partition:05}.parquet" for part in parts}
-        for name in kept.keys() - set(os.listdir(self.partial)):
+        names = {part.name: f"part-{part.partition:05}.parquet" for part in parts}
+        for name in names.keys() - set(os.listdir(self.partial)):
             raise FileNotFoundError(os.path.join(self.partial, name))
         for name in os.listdir(self.partial):
             path = Path(self.partial, name)
-            path.rename(path.with_name(kept[name])) if name in kept else path.unlink()
+            path.rename(path.with_name(names[name])) if name in names else path.unlink()
         Path(self.partial, "_SUCCESS").touch()
         if self._overwrite and os.path.lexists(self.path):
             before = f"{self.partial}.before"

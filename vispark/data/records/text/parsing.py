@@ -65,22 +65,22 @@ class Format:
         chosen = [names[column] for column in self.wanted]
         if not self.delimiter:
             data = single_spaces(data) or b"\n"       # no bytes at all would be an error
-        found = arrow.read_csv(
+        table = arrow.read_csv(
             pyarrow.BufferReader(data),
             # One piece and one thread: a task is one core's work.
             arrow.ReadOptions(use_threads=False, block_size=len(data) + 1, column_names=names),
             arrow.ParseOptions(delimiter=self.delimiter or " ", quote_char='"' if self.delimiter else False),
             arrow.ConvertOptions(null_values=[], include_columns=chosen,
                                column_types=dict.fromkeys(chosen, pyarrow.from_numpy_dtype(np.dtype(self.dtype)))))
-        return {name: self._array(found, columns) for name, columns in self.fields}
+        return {name: self._array(table, columns) for name, columns in self.fields}
 
     def _array(self, table: Any, columns: tuple[int, ...] | int) -> np.ndarray:
         if not isinstance(columns, tuple):
             return table.column(str(columns)).to_numpy().astype(self.dtype)     # a copy: Arrow's own is read-only
-        found = np.empty((table.num_rows, len(columns)), self.dtype)
+        array = np.empty((table.num_rows, len(columns)), self.dtype)
         for place, column in enumerate(columns):
-            found[:, place] = table.column(str(column)).to_numpy()
-        return found
+            array[:, place] = table.column(str(column)).to_numpy()
+        return array
 
     def split(self, line: str) -> list[str]:
         """Return the columns of a line, as :meth:`parsed` sees them."""

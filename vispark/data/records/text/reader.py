@@ -97,13 +97,13 @@ def read_text(sc: SparkContext, path: str | os.PathLike[str], dtype: str = "floa
         raise PlanError(f"minPartitions={parts!r}; it is a whole number")
     if delimiter is not None and (len(delimiter) != 1 or delimiter in "\r\n\""):
         raise PlanError(f"delimiter= is one character, and not {delimiter!r}; leave it out for spaces and tabs")
-    found = splits(name, parts)
-    if not found:
+    chosen = splits(name, parts)
+    if not chosen:
         return sc.emptyRDD()
-    given = Format("" if delimiter in (None, " ") else delimiter or "", kind, 1, ())
-    width = _width(dict.fromkeys(split.path for split in found), given, skip)
-    format = Format(given.delimiter, given.dtype, width, _fields(columns, width))
-    return near_blocks(sc, found, [[split.range] for split in found]).mapPartitions(Reader(format, skip, blocks))
+    detected = Format("" if delimiter in (None, " ") else delimiter or "", kind, 1, ())
+    width = _width(dict.fromkeys(split.path for split in chosen), detected, skip)
+    format = Format(detected.delimiter, detected.dtype, width, _fields(columns, width))
+    return near_blocks(sc, chosen, [[split.range] for split in chosen]).mapPartitions(Reader(format, skip, blocks))
 
 
 def _kind(dtype: Any) -> str:
@@ -112,12 +112,12 @@ def _kind(dtype: Any) -> str:
         raise PlanError(f"dtype={dtype!r}; it is one dtype, of all columns: one that holds them all, such as float64; "
                         "vmap can convert a field then")
     try:
-        found = np.dtype(dtype)
+        parsed = np.dtype(dtype)
     except (TypeError, ValueError) as error:
         raise PlanError(f"dtype={dtype!r} is no dtype; there are {', '.join(DTYPES)}") from error
-    if found.name not in DTYPES:
-        raise PlanError(f"text cannot be read as {found}; there are {', '.join(DTYPES)}")
-    return str(found.name)
+    if parsed.name not in DTYPES:
+        raise PlanError(f"text cannot be read as {parsed}; there are {', '.join(DTYPES)}")
+    return str(parsed.name)
 
 
 def _width(paths: Iterable[str], format: Format, skip: int) -> int:
@@ -143,12 +143,12 @@ def _fields(columns: Columns | None, width: int) -> tuple[tuple[str, tuple[int, 
 
 def _numbers(columns: int | Sequence[int], width: int) -> tuple[int, ...] | int:
     several = isinstance(columns, Iterable)
-    given: list[Any] = list(columns) if several else [columns]      # type: ignore[arg-type]
-    if not all(isinstance(each, int | np.integer) for each in given):
+    listed: list[Any] = list(columns) if several else [columns]      # type: ignore[arg-type]
+    if not all(isinstance(each, int | np.integer) for each in listed):
         instead = f"a slice is written as {range(width)[columns]}" \
             if isinstance(columns, slice) else "names are only for the fields of a dict, as in {\"x\": [0, 1]}"
         raise PlanError(f"columns= takes the number of a column, or several in a list, and not {columns!r}; {instead}")
-    numbers = tuple(map(int, given))
+    numbers = tuple(map(int, listed))
     if not numbers or not all(0 <= number < width for number in numbers):
         raise PlanError(f"columns= names columns from 0 to {width - 1}, which the first line has, and not {columns}")
     return numbers if several else numbers[0]
@@ -224,10 +224,10 @@ def lines(file: TextFile, split: TextSplit, skip: int = 0) -> Iterator[tuple[int
     if skip:
         start = max(start, _behind(file, 0, skip)[0])
     # From the byte before: if that is a line end, the line behind it is the split's own.
-    position, rest = _behind(file, start - 1, 1) if start else (0, b"")
+    position, unfinished = _behind(file, start - 1, 1) if start else (0, b"")
     while position < end:
         data = file.read(_PIECE)
-        text = rest + data
+        text = unfinished + data
         if position + len(text) >= end and (last := text.find(b"\n", end - 1 - position)) >= 0:
             yield position, text[:last + 1]
             return
@@ -236,7 +236,7 @@ def lines(file: TextFile, split: TextSplit, skip: int = 0) -> Iterator[tuple[int
             yield position, text[:stop]
         if not data:
             return
-        position, rest = position + stop, text[stop:]
+        position, unfinished = position + stop, text[stop:]
 
 
 def _behind(file: TextFile, position: int, count: int) -> tuple[int, bytes]:
@@ -274,7 +274,7 @@ def opened_text(path: str) -> Iterator[TextFile]:
 
 def line_ends(file: TextFile, end: int) -> int:
     """Return the line ends before a place in a file."""
-    found, position = 0, 0
+    ends, position = 0, 0
     while position < end and (data := file.read(min(_PIECE, end - position))):
-        found, position = found + data.count(b"\n"), position + len(data)
-    return found
+        ends, position = ends + data.count(b"\n"), position + len(data)
+    return ends

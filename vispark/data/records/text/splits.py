@@ -125,11 +125,11 @@ def files_of(path: str, kind: str) -> list[tuple[str, int]]:
 
 def _files(path: str, kind: str) -> list[tuple[str, int]]:
     with looking_up(path):
-        found = _remote(path) if "://" in path else _local(path)
-    if not found:
+        files = _remote(path) if "://" in path else _local(path)
+    if not files:
         raise PlanError(f"there is no {kind} file {path}; a path without a scheme is one of this machine's, which "
                         "every node must have, and others are URLs")
-    return sorted(found)
+    return sorted(files)
 
 
 def _local(path: str) -> list[tuple[str, int]]:
