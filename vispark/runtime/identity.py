@@ -52,8 +52,8 @@ class Credentials:
         """Return the address of this node at which the driver is to reach the worker over TCP; empty if it reaches the
         worker otherwise.
         """
-        wanted = wants_address(self.options.transport, is_here=self.machine == machine())
-        return _address_towards(self.driver) if wanted else ""
+        needs_address = wants_address(self.options.transport, is_here=self.machine == machine())
+        return _address_towards(self.driver) if needs_address else ""
 
     def __repr__(self) -> str:
         return f"Credentials({self.session})"

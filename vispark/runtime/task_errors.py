@@ -44,17 +44,17 @@ def task_error(text: str) -> TaskError | None:
       File "mine.py", line 3, in f
         return x / 0
     """
-    _, found, trace = words_of_python(text).rpartition(_TRACE)
-    if not found:
+    _, marker, trace = words_of_python(text).rpartition(_TRACE)
+    if not marker:
         return None
     words = _WORDS.search(trace)
     end = words.start() if words else len(trace)
     frames = list(_FRAME.finditer(trace, 0, end))
-    shown = [frame.group() for frame in frames if not _FOREIGN.search(frame["path"])][-_MOST_FRAMES:]
-    shown = shown or [frame.group() for frame in frames[-1:]]
+    lines = [frame.group() for frame in frames if not _FOREIGN.search(frame["path"])][-_MOST_FRAMES:]
+    lines = lines or [frame.group() for frame in frames[-1:]]
     if trace.startswith("ModuleNotFoundError", end):
-        shown.append(_OTHER_PYTHON)
-    error = TaskError(f"a function that Spark ran raised {trace[end:].strip()}", detail="".join(shown).rstrip())
+        lines.append(_OTHER_PYTHON)
+    error = TaskError(f"a function that Spark ran raised {trace[end:].strip()}", detail="".join(lines).rstrip())
     error.full_trace = text
     return error
 

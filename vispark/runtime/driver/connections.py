@@ -196,10 +196,10 @@ class WorkerConnections:
 
     def _known_pipeline(self, thread: threading.Thread) -> RequestPipeline | None:
         with self._lock:
-            found = self._busy.get(thread) or (self._idle.pop() if self._idle else None)
-            if found is not None:
-                self._busy[thread] = found
-            return found
+            pipeline = self._busy.get(thread) or (self._idle.pop() if self._idle else None)
+            if pipeline is not None:
+                self._busy[thread] = pipeline
+            return pipeline
 
     def _settle_orphans(self) -> None:
         """Take what was answered to threads that ended with plans on their way: nobody else does."""
@@ -263,8 +263,8 @@ class WorkerConnections:
             for thread, busy in list(self._busy.items()):
                 if busy is pipeline:
                     del self._busy[thread]
-        for each in idle:
-            each.close()
+        for unused in idle:
+            unused.close()
 
     @contextmanager
     def _borrowed(self) -> Iterator[RequestPipeline]:

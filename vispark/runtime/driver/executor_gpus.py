@@ -32,8 +32,8 @@ def check_local(context: SparkContext) -> None:
     """
     amounts = {name: context.getConf().get(name, "0") for name in (_EXECUTOR, _TASK)}
     if is_local(context) and all(_number(amount) > 0 for amount in amounts.values()):
-        shown = " and ".join(f"{name}={amount}" for name, amount in amounts.items())
-        raise OptionError(f"{shown} let no task start with the master {context.master}, whose executor has no GPUs: "
+        settings = " and ".join(f"{name}={amount}" for name, amount in amounts.items())
+        raise OptionError(f"{settings} let no task start with the master {context.master}, whose executor has no GPUs: "
                           "leave both away (spark.driver.resource.gpu.amount and .discoveryScript say which GPUs are "
                           "taken then), or take the master local-cluster[1,2,1024]")
 
@@ -51,10 +51,10 @@ def assigned(context: SparkContext) -> AssignedGpus:
         mine = context.resources.get(GPU)
         addresses = tuple(mine.addresses) if mine else ()
         return AssignedGpus(bool(addresses), {"driver": addresses})
-    found = AssignedGpus(gpus_of_executors(context) > 0)
-    if found.is_scheduled:
-        refresh(found, context)
-    return found
+    gpus = AssignedGpus(gpus_of_executors(context) > 0)
+    if gpus.is_scheduled:
+        refresh(gpus, context)
+    return gpus
 
 
 def gpus_of_executors(context: SparkContext) -> int:
@@ -97,12 +97,12 @@ def asks_for_gpus(rdd: Any) -> bool:
 def _by_executor(context: SparkContext) -> dict[str, tuple[str, ...]]:
     """Return the GPU addresses of the executors that are there, by Spark's status store."""
     listed = context._jsc.sc().statusStore().executorList(True)
-    found = {}
+    addresses = {}
     for place in range(listed.size()):
         executor = listed.apply(place)
         gpu = executor.resources().get(GPU)
-        found[executor.id()] = tuple(gpu.get().addresses()) if gpu.isDefined() else ()
-    return found
+        addresses[executor.id()] = tuple(gpu.get().addresses()) if gpu.isDefined() else ()
+    return addresses
 
 
 def _number(text: str) -> float:

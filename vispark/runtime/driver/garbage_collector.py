@@ -138,8 +138,8 @@ class GarbageCollector:
                 return
             waiting = [worker for worker in relayed if worker.deferred]
             if keep or waiting:
-                came = self._run_tasks(waiting, keep)
-                if keep and self._tries and not came >= {worker.home for worker in self._workers.known()}:
+                reached = self._run_tasks(waiting, keep)
+                if keep and self._tries and not reached >= {worker.home for worker in self._workers.known()}:
                     self._speculative_copies.update(before)
 
     def _swept(self, stack: ExitStack) -> dict[int, dict[WorkerAddress, tuple[int, ...]]]:
@@ -153,14 +153,14 @@ class GarbageCollector:
             attempts = attempts_of(self._context, stage)
             if attempts is not None and attempts.active:
                 continue
-            found = [residency for residency in map(self._residencies.get, numbers) if residency is not None]
+            residencies = [residency for residency in map(self._residencies.get, numbers) if residency is not None]
             with ExitStack() as locks:
-                if not all(_locked(residency, locks) for residency in found):
+                if not all(_locked(residency, locks) for residency in residencies):
                     continue
                 stack.push(locks.pop_all())
             del self._speculative_copies[stage]
             keep.update({number: {} for number in numbers})
-            keep.update({residency.cached.number: residency.by_home() for residency in found})
+            keep.update({residency.cached.number: residency.by_home() for residency in residencies})
         return keep
 
     def _run_tasks(self, waiting: list[Worker],
@@ -169,23 +169,23 @@ class GarbageCollector:
         self._tries = max(self._tries - 1, 0)
         deferred = {worker: worker.deferred.take() for worker in waiting}
         task = CollectTask(self._credentials, {worker.home: each for worker, each in deferred.items()}, keep)
-        came: set[WorkerAddress] = set()
+        reached: set[WorkerAddress] = set()
         try:
             # Any task on a node will do.
             alone = self._speculates and self._tries < _TRIES - 1
             count = _PER_WORKER * len(self._workers.known()) if alone else 2 * self._context.defaultParallelism
-            found = self._context.parallelize(range(count), count).mapPartitionsWithIndex(task)
+            tasks = self._context.parallelize(range(count), count).mapPartitionsWithIndex(task)
             if alone:
-                came.update(self._one_by_one(found, count))
+                reached.update(self._one_by_one(tasks, count))
             else:
                 self.jobs += 1
                 with call_site(self._context, "vispark: workers free what was released"):
-                    came.update(found.collect())
+                    reached.update(tasks.collect())
         finally:
-            for worker, each in deferred.items():
-                if worker.home not in came:
-                    worker.deferred.put_back(each)
-        return came
+            for worker, numbers in deferred.items():
+                if worker.home not in reached:
+                    worker.deferred.put_back(numbers)
+        return reached
 
     def _one_by_one(self, found: RDD[WorkerAddress], count: int) -> list[WorkerAddress]:
         """Run a Spark job for each partition and return the results: Spark does not speculate on a stage with a single

@@ -75,17 +75,17 @@ class Loads:
         self._release_copies(targets, partitions)
         try:
             with self._workers.awaited.during(f"a Spark job that loads VRDD {last.cached}"):
-                found = checked(self._jobs.run(lambda: self._run(tokens, partitions, last.cached), chain), chain)
+                handles = checked(self._jobs.run(lambda: self._run(tokens, partitions, last.cached), chain), chain)
         except VisparkError:
             if untold:
                 tokens.unpersist()
             raise
-        for token in found:
+        for token in handles:
             self.place(token)
         self._release_copies(targets)
-        self.collector.loaded({token.stage for token in found}, found[0].contents if found else ())
+        self.collector.loaded({token.stage for token in handles}, handles[0].contents if handles else ())
         if profile is not None:
-            for token in found:
+            for token in handles:
                 profile.add_task_seconds(token.stage, token.partition, token.seconds or {})
 
     def place(self, token: PartitionHandle) -> None:

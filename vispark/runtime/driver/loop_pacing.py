@@ -75,12 +75,12 @@ class ChunkController:
     def _wanted(self, left: int) -> int:
         if not self.steps:
             return min(FIRST_STEPS, left)
-        most, each = _GROWTH * self.steps, self.seconds / self.steps
+        most, seconds = _GROWTH * self.steps, self.seconds / self.steps
         # The fewer steps, the more of their time is what goes before them: so many more do not take longer than that.
-        if left <= max(most, FIRST_STEPS) and left * each <= _MOST_SECONDS:
+        if left <= max(most, FIRST_STEPS) and left * seconds <= _MOST_SECONDS:
             return left
-        if not _LEAST_SECONDS <= self._count * each <= _MOST_SECONDS:
-            self._count = _rounded(min(most, _SECONDS / each))
+        if not _LEAST_SECONDS <= self._count * seconds <= _MOST_SECONDS:
+            self._count = _rounded(min(most, _SECONDS / seconds))
         return min(self._count, left)
 
 
@@ -122,5 +122,5 @@ def run_parts(steps: int, until: float, run: Callable[[int, int], Iterated], sho
 
 
 def _rounded(steps: float) -> int:
-    found = max(1, round(steps))
-    return found - found % FIRST_STEPS if found > FIRST_STEPS else found
+    whole = max(1, round(steps))
+    return whole - whole % FIRST_STEPS if whole > FIRST_STEPS else whole

@@ -95,9 +95,9 @@ def _alone(action: Callable[Concatenate[RequestPipeline, _P], _Given]
         with pipeline.lock:
             is_known = False
             try:
-                found = action(pipeline, *arguments, **named)
+                result = action(pipeline, *arguments, **named)
                 is_known = True
-                return found
+                return result
             except VisparkError:
                 is_known = True
                 raise
@@ -201,16 +201,16 @@ class RequestPipeline:
         """Return shared memory of at least ``nbytes`` that contains the plan's values beyond ``inline`` bytes: the
         memory that they were captured into, if it is large enough.
         """
-        found = invocation.values.lease() if self.client.shares_memory else None
-        if found is not None and found.take():
-            if found.payload.size >= nbytes:
-                return found
-            found.invalidate()       # what is captured next goes to the memory that is large enough
-            found.end()
-        found = BufferLease(self.client.payload(nbytes), self.client.recycle)
-        found.take()
-        invocation.values.write(found.payload, 0, inline)
-        return found
+        lease = invocation.values.lease() if self.client.shares_memory else None
+        if lease is not None and lease.take():
+            if lease.payload.size >= nbytes:
+                return lease
+            lease.invalidate()       # what is captured next goes to the memory that is large enough
+            lease.end()
+        lease = BufferLease(self.client.payload(nbytes), self.client.recycle)
+        lease.take()
+        invocation.values.write(lease.payload, 0, inline)
+        return lease
 
     def _has_mapped(self, payload: Payload) -> bool:
         """Return whether the worker has some memory mapped, as far as is known; if it has not, the last request in
@@ -354,15 +354,15 @@ class RequestPipeline:
             if reply.placed <= INLINE_BYTES:    # whoever keeps thousands of them is not to hold a descriptor for each
                 return Data(lease.payload.view(pending.results, reply.placed).copy())
             whole = np.frombuffer(lease.payload.memory, np.uint8)
-            found = Data(Data(whole).view(pending.results, reply.placed))
+            data = Data(Data(whole).view(pending.results, reply.placed))
             pending.lease = None
             weakref.finalize(whole, lease.end).atexit = False
-            return found
-        found = results(reply.data, descriptors)
-        if reply.folded is not None and found.size > PLACED_FROM:
+            return data
+        data = results(reply.data, descriptors)
+        if reply.folded is not None and data.size > PLACED_FROM:
             assert pending.invocation is not None
-            self._large[pending.invocation.prepared.key] = found.size
-        return found
+            self._large[pending.invocation.prepared.key] = data.size
+        return data
 
     def _reason(self, pending: PendingRequest, error: VisparkError) -> VisparkError:
         if isinstance(error, PartitionMissing) and pending.invocation:
@@ -377,38 +377,39 @@ class RequestPipeline:
         try:
             self._find_guilty(todo)
         finally:
-            for each in todo:
-                self.heard(each)
+            for request in todo:
+                self.heard(request)
             self._failed.clear()
 
     def _find_guilty(self, lost: list[PendingRequest]) -> None:
         is_found = False
-        for each in lost:
-            if each.invocation is None:
+        for request in lost:
+            if request.invocation is None:
                 continue
-            start, *kept = each.invocation.vrdds
+            start, *bound = request.invocation.vrdds
             reason = self._failed.get(start)
             if reason is None and not is_found:
                 try:
-                    self.blame(self.client, each.invocation, each.number)
+                    self.blame(self.client, request.invocation, request.number)
                 except VisparkError as fault:
                     is_found, reason = True, fault
             if reason is not None:
-                each.error = reason
-                self._failed.update(dict.fromkeys(kept, reason))
+                request.error = reason
+                self._failed.update(dict.fromkeys(bound, reason))
 
     def _break_off(self) -> None:
         """Fail all plans in flight because the program was interrupted; the worker lives on and may still run them."""
-        for each in self._given_up(WorkerLost("the program was interrupted while it used the connection to a worker, "
-                                              "which was closed therefore")):
-            self.heard(each)
+        error = WorkerLost("the program was interrupted while it used the connection to a worker, which was closed "
+                           "therefore")
+        for request in self._given_up(error):
+            self.heard(request)
 
     def _given_up(self, error: VisparkError) -> list[PendingRequest]:
         """Close the connection; return the requests that were in flight."""
         self.client.close()
-        found = list(self._waiting)
-        for each in found:
-            each.invalidate()
-            each.error, each.done = error, True
+        requests = list(self._waiting)
+        for request in requests:
+            request.invalidate()
+            request.error, request.done = error, True
         self._waiting.clear()
-        return found
+        return requests

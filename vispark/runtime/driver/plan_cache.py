@@ -94,13 +94,13 @@ class PlanCache:
 
     def shape(self, homes: Mapping[int, WorkerAddress], contents: Mapping[int, PartitionSchema]) -> PlacementKey:
         """Return the placement key of content; equal keys are one object."""
-        found = PlacementKey.of(homes, contents)
+        key = PlacementKey.of(homes, contents)
         with self._lock:
-            known = self._shapes.setdefault(found, found)
-            self._shapes.move_to_end(found)
+            cached = self._shapes.setdefault(key, key)
+            self._shapes.move_to_end(key)
             while len(self._shapes) > _PLANS:
                 self._shapes.popitem(last=False)
-        return known
+        return cached
 
     def ready(self, chain: LogicalPlan, start: DatasetId, nodes: LogicalPlan, shape: PlacementKey,
               requested: RequestedOutput,
@@ -152,11 +152,11 @@ class PlanCache:
             return DistributedExecutable((), None, reason, ())
         prepared = tuple([(home, work.prepare(here)) for home, here in shares.items()])
         whole = len(partitions) == len(homes) and prepared      # an RDD may have no partitions
-        kept = tuple([self.shape(homes, {partition: content for _, share in prepared
-                                         for partition, content in share.kept[number].items()})
-                      for number in range(len(prepared[0][1].kept))]) if whole else ()
+        shapes = tuple([self.shape(homes, {partition: content for _, share in prepared
+                                           for partition, content in share.kept[number].items()})
+                        for number in range(len(prepared[0][1].kept))]) if whole else ()
         assert not isinstance(work.fold, str)
-        return DistributedExecutable(prepared, work.fold, "", kept,
+        return DistributedExecutable(prepared, work.fold, "", shapes,
                                      requested.exchanges)
 
 

@@ -82,7 +82,7 @@ class PlanSender:
         VisparkError
             If the workers cannot meet, or one cannot be sent its part and ``errors`` is None.
         """
-        found: list[tuple[Worker, Executable, Sent]] = []
+        under_way: list[tuple[Worker, Executable, Sent]] = []
         values = ready.shares[0][1].values(nodes)
         numbers = (start.number, *[node.cached.number for node in nodes if node.cached], *targets)
         epochs = {home: self._workers.at(home).epoch for home, _ in ready.shares}
@@ -95,19 +95,19 @@ class PlanSender:
                                     profiling.current() is not None, world, saves.get(home), epochs[home], line)
             try:
                 sent = worker.send(invocation, TokenPlace(residency, next(iter(prepared.results))), released)
-                found.append((worker, prepared, sent))
+                under_way.append((worker, prepared, sent))
             except VisparkError as error:
                 if errors is None:
                     raise
                 errors.append(error)
             finally:
-                if not found or found[-1][0] is not worker:
+                if not under_way or under_way[-1][0] is not worker:
                     self.end_world(invocation)
         if released:
             for worker in self._workers.known():
-                if all(worker is not other for other, _, _ in found):
+                if all(worker is not other for other, _, _ in under_way):
                     worker.release(released)
-        return found
+        return under_way
 
     def _end_opener(self, ready: DistributedExecutable, epochs: Mapping[WorkerAddress, int],
                     residency: Residency) -> OpenEnd | None:
@@ -159,10 +159,10 @@ class PlanSender:
         residency = self._residencies.new(f"a snapshot of {last}")
         assert last is not None
         residency.tokens, target.saved = tokens, residency.cached
-        found = copies(self._workers, homes)
+        replicas = copies(self._workers, homes)
         save = self._snapshots.begin(loader, residency, last.number, dict(ready.kept[-1].homes), nbytes, epochs,
-                                    {home: holder for home, (holder, _) in found.items()})
-        return {home: replace(save, copy=found[home][1] if home in found else None) for home in homes}
+                                    {home: holder for home, (holder, _) in replicas.items()})
+        return {home: replace(save, copy=replicas[home][1] if home in replicas else None) for home in homes}
 
     def end_world(self, invocation: Invocation) -> None:
         """End the world in the workers that may wait for the one of a plan that failed.

@@ -107,11 +107,11 @@ def showing(label: str, total: int, unit: str, wanted: bool | None = None) -> It
     """Yield the progress of a load or a loop; parameters as of :class:`ShownProgress`, ``wanted`` else by
     :func:`progress`.
     """
-    found = ShownProgress(label, total, unit, _wanted.get() if wanted is None else wanted)
+    progress = ShownProgress(label, total, unit, _wanted.get() if wanted is None else wanted)
     try:
-        yield found
+        yield progress
     finally:
-        found.close()
+        progress.close()
 
 
 def _place(is_wanted: bool) -> type[_Notebook] | type[_Terminal] | type[_Log] | None:

@@ -161,14 +161,14 @@ def listed(session: Sharing) -> tuple[PublicationStatus, ...]:
     """Return the publications that have a part on the driver's node, or beside a worker that it reaches by a socket;
     each once, with its bytes there and the most readers that it has on a node.
     """
-    found: dict[str, PublicationStatus] = {}
+    by_key: dict[str, PublicationStatus] = {}
     for home in _near(session):
         with suppress(WorkerUnavailable):
-            for each in administer(ListPublications(), runtime_dir=home.runtime_dir).publications:
-                known = found.get(each.key)
-                found[each.key] = each if known is None else replace(
-                    each, nbytes=each.nbytes + known.nbytes, readers=max(each.readers, known.readers))
-    return tuple(found.values())
+            for status in administer(ListPublications(), runtime_dir=home.runtime_dir).publications:
+                earlier = by_key.get(status.key)
+                by_key[status.key] = status if earlier is None else replace(
+                    status, nbytes=status.nbytes + earlier.nbytes, readers=max(status.readers, earlier.readers))
+    return tuple(by_key.values())
 
 
 def _near(session: Sharing) -> Iterator[WorkerAddress]:
@@ -198,14 +198,14 @@ def _by_tasks(session: Sharing, wanted: AttachedPublication, residency: Residenc
     task = AttachTask(session.credentials, wanted, residency.cached)
     places = [[executor] if executor else [] for executor in executors.values()]
     asked = placed(session.context, list(executors), places).mapPartitionsWithIndex(task)
-    found: list[AttachedPart] = session.jobs.run(asked.collect)
-    details = next((part.details for part in found if part.details), None)
-    errors = [part.error for part in found if part.error]
+    parts: list[AttachedPart] = session.jobs.run(asked.collect)
+    details = next((part.details for part in parts if part.details), None)
+    errors = [part.error for part in parts if part.error]
     if errors:
         raise errors[0]
     near: dict[int, list[str]] = {}
     tokens: dict[int, PartitionHandle] = {}
-    for part in found:
+    for part in parts:
         for handle in part.handles:
             session.loads.place(handle)
             tokens[handle.partition] = handle
@@ -233,12 +233,12 @@ def executors_of(context: SparkContext) -> dict[str, str]:
     """Return the executors by their names in Spark, with what they are called as the place of a task; a single one
     without a place in local mode, and where there are none yet.
     """
-    found: dict[str, str] = {}
+    executors: dict[str, str] = {}
     if not is_local(context):
         listed = context._jsc.sc().statusStore().executorList(True)
         for position in range(listed.size()):
             executor = listed.apply(position)
             if executor.id() != "driver":
                 host = executor.hostPort().rpartition(":")[0]
-                found[executor.id()] = f"executor_{host}_{executor.id()}"
-    return found or {"driver": ""}
+                executors[executor.id()] = f"executor_{host}_{executor.id()}"
+    return executors or {"driver": ""}

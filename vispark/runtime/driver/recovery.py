@@ -145,8 +145,8 @@ class Recovery:
         while point.position < len(self._chain) - 1:
             point = self._point = self._advanced(point)
             self._session.recomputed.parts += 1
-            known = self._session.residencies
-            self._marks = [mark for mark in self._marks if mark.saved.number in known]
+            residencies = self._session.residencies
+            self._marks = [mark for mark in self._marks if mark.saved.number in residencies]
             if point.residency.saved is not None:
                 self._marks.append(SnapshotAt(point.position, point.steps, point.residency.saved))
 
@@ -158,12 +158,12 @@ class Recovery:
         """
         if self._point is not None and not self._is_missing(self._point.residency):
             return self._point
-        found = self._latest()
-        if found is None and ops.is_cut(self._chain):
+        position = self._latest()
+        if position is None and ops.is_cut(self._chain):
             self._point, self._marks = None, []         # nothing of which can be had
             self._take(whole())
-            found = self._latest()
-        return found or self._loaded()
+            position = self._latest()
+        return position or self._loaded()
 
     def _latest(self) -> Position | None:
         for position in range(len(self._chain) - 1, self._first - 1, -1):
@@ -241,10 +241,10 @@ class Recovery:
         it.
         """
         session, chain = self._session, self._chain
-        kept = [index for index, node in enumerate(chain[:self._first])
-                if node.cached and node.cached.number in session.residencies]
-        last = max(kept, default=self._first - 1)
-        if not kept:
+        cached = [index for index, node in enumerate(chain[:self._first])
+                  if node.cached and node.cached.number in session.residencies]
+        last = max(cached, default=self._first - 1)
+        if not cached:
             self._base = self._base or session.residency("the grid before its neighbours are needed")
             chain = (*chain[:last], PlanNode(chain[last].op, self._base.cached))
         session.materialise(self._loader, lambda _=None: chain[:last + 1], chain[last].dataset, self._everything)

@@ -33,30 +33,30 @@ class Released:
         """Yield the numbers of all released VRDDs that are unused, for the workers to forget; if the block fails, put
         them back.
         """
-        found = self.take()
-        if not found:
-            yield found
+        numbers = self.take()
+        if not numbers:
+            yield numbers
             return
         with ExitStack() as undo:
-            undo.callback(self.put, *found)
-            unused = tuple([number for number in found if not is_used(number)])
+            undo.callback(self.put, *numbers)
+            unused = tuple([number for number in numbers if not is_used(number)])
             yield unused
             undo.pop_all()
-            if len(unused) < len(found):
-                self.put(*set(found).difference(unused))
+            if len(unused) < len(numbers):
+                self.put(*set(numbers).difference(unused))
 
     def take(self) -> tuple[int, ...]:
         """Remove and return all released numbers."""
         if not self._numbers:
             return ()
-        found: list[int] = []
+        numbers: list[int] = []
         with ExitStack() as undo:
-            undo.callback(lambda: self.put(*found))
+            undo.callback(lambda: self.put(*numbers))
             with suppress(IndexError):
                 while True:
-                    found.append(self._numbers.popleft())
+                    numbers.append(self._numbers.popleft())
             undo.pop_all()
-        return tuple(found)
+        return tuple(numbers)
 
     def wait(self, seconds: float | None = None) -> bool:
         """Wait until the queue has had entries for a while, or for ``seconds``; return False once the queue is closed.

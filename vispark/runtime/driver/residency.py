@@ -137,22 +137,22 @@ class Residency:
 
     def by_home(self) -> dict[WorkerAddress, tuple[int, ...]]:
         """Return the partitions that each worker holds."""
-        found: dict[WorkerAddress, list[int]] = {}
+        by_home: dict[WorkerAddress, list[int]] = {}
         for partition, (home, _) in sorted(self.places.items()):
-            found.setdefault(home, []).append(partition)
-        return {home: tuple(partitions) for home, partitions in found.items()}
+            by_home.setdefault(home, []).append(partition)
+        return {home: tuple(partitions) for home, partitions in by_home.items()}
 
     def shape(self, plans: PlanCache) -> PlacementKey:
         """Return the cache key of content and places for plans."""
-        found = self._shape
-        if found is None:
+        key = self._shape
+        if key is None:
             with self._mutex:
                 changes, places, contents = self._changes, self.places, self.contents
-            found = plans.shape({partition: home for partition, (home, _) in places.items()}, contents)
+            key = plans.shape({partition: home for partition, (home, _) in places.items()}, contents)
             with self._mutex:
                 if changes == self._changes:
-                    self._shape = found
-        return found
+                    self._shape = key
+        return key
 
     def known_shape(self, shape: PlacementKey) -> None:
         """Set the placement key, if it is known already."""
@@ -203,5 +203,5 @@ class Residencies(weakref.WeakValueDictionary[int, Residency]):
 
     def of(self, chain: LogicalPlan) -> list[Residency]:
         """Return the residencies of a chain's cached nodes that have one, in the chain's order."""
-        found = [self.get(node.cached.number) for node in chain if node.cached]
-        return [residency for residency in found if residency is not None]
+        residencies = [self.get(node.cached.number) for node in chain if node.cached]
+        return [residency for residency in residencies if residency is not None]

@@ -136,9 +136,9 @@ class Session:
         with cls._lock:
             if context not in cls._sessions:
                 cls._sessions[context] = cls(context)
-            found = cls._sessions[context]
-        check_open(found.released)
-        return found
+            session = cls._sessions[context]
+        check_open(session.released)
+        return session
 
     @classmethod
     def end(cls, context: SparkContext) -> None:
@@ -346,9 +346,9 @@ class Session:
         if residency.tokens is not None and self.relays:
             return residency.tokens
         number = residency.cached.number
-        found = [PartitionHandle(partition, *place, {number: residency.contents[partition]})
-                 for partition, place in sorted(residency.places.items())]
-        return self.context.parallelize(found, max(len(found), 1))
+        handles = [PartitionHandle(partition, *place, {number: residency.contents[partition]})
+                   for partition, place in sorted(residency.places.items())]
+        return self.context.parallelize(handles, max(len(handles), 1))
 
     def find(self, chain: LogicalPlan) -> None:
         """Ask all workers for the partitions that they hold of a chain's last cached node."""
@@ -366,13 +366,13 @@ class Session:
         """Return the workers and schemas of the partitions of a chain's cached nodes, as far as they are known, by
         number.
         """
-        found = {}
+        places = {}
         for node in chain:
             residency = self.residencies.get(node.cached.number) if node.cached else None
             if residency:
-                found[node.dataset.number] = {index: (home, residency.contents[index])
+                places[node.dataset.number] = {index: (home, residency.contents[index])
                                              for index, (home, _) in residency.places.items()}
-        return found
+        return places
 
     def _record_outcome(self, home: WorkerAddress, pending: PendingRequest) -> None:
         """Record the outcome of a plan, whether a thread waits for its answer or not."""
@@ -412,11 +412,11 @@ class Session:
             if not missing:
                 return
             chain = ops.upto(trail(enough(self, wanted, missing)), wanted)
-            for each in self.residencies.of(chain):
-                if each.has_failed:
-                    self._settle_pending(each)
-                if each.exchange is not None and self.missing(each, range(loader.getNumPartitions())):
-                    each.exchange()
+            for cached in self.residencies.of(chain):
+                if cached.has_failed:
+                    self._settle_pending(cached)
+                if cached.exchange is not None and self.missing(cached, range(loader.getNumPartitions())):
+                    cached.exchange()
             chain, attached = self._attached(chain, missing)
             missing = self.missing(residency, missing)
             if not missing:
@@ -537,12 +537,12 @@ class Session:
                                  self.workers.shared_limit)
         answer.fold = ready.reason or ready.fold
         errors: list[VisparkError] = []
-        kept = [self.residencies.get(node.cached.number) for node in nodes if node.cached]
+        cached = [self.residencies.get(node.cached.number) for node in nodes if node.cached]
         began = time.monotonic()
         under_way = self._send(loader, ready, nodes, start, residency, errors, targets)
         for number in as_answered([sent for _, _, sent in under_way]):
             worker, prepared, sent = under_way[number]
-            trying(errors, self._take, worker, prepared, sent, answer, residency, kept, began)
+            trying(errors, self._take, worker, prepared, sent, answer, residency, cached, began)
             began = time.monotonic()
         for table in tables if any(isinstance(error, LOST) for error in errors) else ():
             table.lost()

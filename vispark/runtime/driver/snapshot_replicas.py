@@ -25,14 +25,14 @@ def holders(homes: Iterable[WorkerAddress], known: Iterable[WorkerAddress],
         Whether there is a way from one to another.
     """
     ring = sorted({*homes, *known}, key=lambda home: (home.machine, home.runtime_dir))
-    found = {}
+    chosen = {}
     for home in set(homes):
         place = ring.index(home)
         others = sorted([*ring[place + 1:], *ring[:place]], key=lambda other: other.machine == home.machine)
         holder = next((other for other in others if leads(home, other)), None)
         if holder is not None:
-            found[home] = holder
-    return found
+            chosen[home] = holder
+    return chosen
 
 
 def owner(home: WorkerAddress) -> str:
@@ -46,8 +46,8 @@ def copies(workers: Workers, homes: Iterable[WorkerAddress]) -> dict[WorkerAddre
     Not where one is relayed to: after the loss of a node no token says where another is that holds the copy.
     """
     homes = {home for home in homes if workers.at(home).direct}
-    known = {worker.home for worker in workers.known() if worker.direct and not worker.gone}
-    if len(homes | known) < 2:
+    reachable = {worker.home for worker in workers.known() if worker.direct and not worker.gone}
+    if len(homes | reachable) < 2:
         return {}
 
     def leads(home: WorkerAddress, other: WorkerAddress) -> bool:
@@ -58,4 +58,4 @@ def copies(workers: Workers, homes: Iterable[WorkerAddress]) -> dict[WorkerAddre
             return CopyTo(owner(home), holder.runtime_dir, None)
         return CopyTo(owner(home), "", workers.at(holder).door())
 
-    return {home: (holder, way(home, holder)) for home, holder in holders(homes, known, leads).items()}
+    return {home: (holder, way(home, holder)) for home, holder in holders(homes, reachable, leads).items()}

@@ -235,11 +235,11 @@ class Snapshots:
             for loop in self._loops.values():
                 if loop.taking is None or loop.taking.number not in heard or home not in loop.taking.waiting:
                     continue
-                each = heard[loop.taking.number]
-                if each.failed:
-                    self._give_up(loop, home, each.failed)
+                part = heard[loop.taking.number]
+                if part.failed:
+                    self._give_up(loop, home, part.failed)
                 else:
-                    self._complete(loop, loop.taking, home, each)
+                    self._complete(loop, loop.taking, home, part)
 
     def _complete(self, loop: _Loop, taking: Snapshot, home: WorkerAddress, saved: Saved) -> None:
         """Record that a snapshot is complete on a node; the lock is held."""

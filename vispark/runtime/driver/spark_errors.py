@@ -54,11 +54,11 @@ def attempts_of(context: SparkContext, stage: int) -> Attempts | None:
     stage.
     """
     try:
-        found = context._jsc.sc().statusStore().lastStageAttempt(stage)
+        attempt = context._jsc.sc().statusStore().lastStageAttempt(stage)
     except Py4JJavaError:
         return None
-    ended = found.numCompleteTasks() + found.numFailedTasks() + found.numKilledTasks()
-    return Attempts(found.numTasks(), found.numActiveTasks(), ended)
+    ended = attempt.numCompleteTasks() + attempt.numFailedTasks() + attempt.numKilledTasks()
+    return Attempts(attempt.numTasks(), attempt.numActiveTasks(), ended)
 
 
 def tasks_done(context: SparkContext, rdd: PipelinedRDD) -> int:
@@ -66,8 +66,8 @@ def tasks_done(context: SparkContext, rdd: PipelinedRDD) -> int:
     done, number = 0, rdd._prev_jrdd.id()
     try:
         stages = context._jsc.sc().statusStore().activeStages()
-        for each in map(stages.apply, range(stages.size())):
-            done += each.numCompleteTasks() if each.rddIds().contains(number) else 0
+        for stage in map(stages.apply, range(stages.size())):
+            done += stage.numCompleteTasks() if stage.rddIds().contains(number) else 0
     except CALL_FAILED:         # which tells of a job that is over
         return 0
     return done
@@ -90,12 +90,12 @@ def reraise(error: Exception, chain: LogicalPlan | None = None) -> None:
 
     Its lines are those of the functions of ``chain``, where the job was for one that is known.
     """
-    found = _OURS.findall(words_of_python(str(error)))
-    if found:
-        kind, text = found[-1]      # before it stand the errors that led to it
+    named = _OURS.findall(words_of_python(str(error)))
+    if named:
+        kind, text = named[-1]      # before it stand the errors that led to it
         message, _, detail = text.partition("\n")
-        known = TranslationError if kind == TranslationError.__name__ else getattr(errors, kind, errors.VisparkError)
-        ours = known(message, detail=detail)
+        type_ = TranslationError if kind == TranslationError.__name__ else getattr(errors, kind, errors.VisparkError)
+        ours = type_(message, detail=detail)
         index_faults.add_user_lines(ours, None if chain is None else functions_of(chain))
         ours.full_trace = str(error)
         raise ours from None

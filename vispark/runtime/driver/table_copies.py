@@ -16,8 +16,8 @@ from vispark.runtime.driver.session import Session
 
 def find_copy(session: Session, table: Residency) -> bool:
     """Return whether a worker that is left holds a copy of a table, which is its place from then on."""
-    left, table.copies = [place for place in table.copies if session.workers.alive(*place)], frozenset()
-    for home, _ in left:
+    alive, table.copies = [place for place in table.copies if session.workers.alive(*place)], frozenset()
+    for home, _ in alive:
         with suppress(*LOST, WorkerUnavailable):
             session.discover(table, session.workers.at(home))
             table.copies |= table.processes

@@ -121,8 +121,8 @@ class Worker:
     @property
     def refusal(self) -> str:
         """The reason, for people, why the worker is not reached as it should be; "" if it is."""
-        wanted = choose(self._credentials.options.transport, is_here=self._here, has_address=True)
-        return f"not {wanted.label}: {self.refused}" if self.refused else ""
+        transport = choose(self._credentials.options.transport, is_here=self._here, has_address=True)
+        return f"not {transport.label}: {self.refused}" if self.refused else ""
 
     def learn(self, epoch: int, shared_limit: int = 0) -> None:
         """Record the worker's epoch, and the shared memory of its thread blocks, if that is given."""
@@ -141,12 +141,12 @@ class Worker:
         WorkerError
             If plans are to go over TCP and cannot; one of :data:`LOST` where they could before.
         """
-        wanted = self._credentials.options.transport
-        if not wants_address(wanted, is_here=self._here):
+        transport = self._credentials.options.transport
+        if not wants_address(transport, is_here=self._here):
             return
         with self._trying:
             if reach is None:
-                if wanted == AUTO and self.reach is None and not self.refused:
+                if transport == AUTO and self.reach is None and not self.refused:
                     self._refuse("its daemon opened no port; daemon.log there says why")
                 return
             if reach == self.reach and not self.gone:
@@ -157,7 +157,7 @@ class Worker:
             try:
                 self.connections.try_address(again=again)
             except WorkerError as error:
-                if wanted != AUTO:
+                if transport != AUTO:
                     raise
                 self.connections.gone = False
                 self._refuse(error.message)
@@ -290,8 +290,8 @@ def as_answered(sent: Sequence[Sent]) -> Iterator[int]:
     waiting = {number: each for number, each in enumerate(sent) if each.pending is not None or each.started is not None}
     while len(waiting) > 1:
         ready = _readable(waiting.values())
-        for number, each in list(waiting.items()):
-            if _is_answered(each, ready):
+        for number, request in list(waiting.items()):
+            if _is_answered(request, ready):
                 del waiting[number]
                 yield number
     yield from waiting
@@ -304,9 +304,9 @@ def _readable(waiting: Collection[Sent]) -> set[int]:
     if len(started) == len(waiting):
         wait(started, return_when=FIRST_COMPLETED)
         return {-1}
-    for each in waiting:
-        if each.pipeline is not None and each.pipeline.client.fileno() >= 0:
-            poll.register(each.pipeline.client.fileno(), select.POLLIN)
+    for request in waiting:
+        if request.pipeline is not None and request.pipeline.client.fileno() >= 0:
+            poll.register(request.pipeline.client.fileno(), select.POLLIN)
     return {descriptor for descriptor, _ in poll.poll(POLL_MS)} | {-1}
 
 
@@ -345,12 +345,12 @@ class Workers:
 
     def at(self, home: WorkerAddress) -> Worker:
         """Return the worker at an address."""
-        found = self._known.get(home)
-        if found is None:
+        worker = self._known.get(home)
+        if worker is None:
             with self._lock:
-                found = self._known.setdefault(home, Worker(self._credentials, home, self._heard, self.awaited,
-                                                            self._run))
-        return found
+                worker = self._known.setdefault(home, Worker(self._credentials, home, self._heard, self.awaited,
+                                                             self._run))
+        return worker
 
     def known(self) -> list[Worker]:
         """Return all known workers."""

@@ -55,12 +55,12 @@ class AssignedGpus:
             If CUDA_VISIBLE_DEVICES hides one of them.
         """
         arguments = _executor_arguments()
-        given = _file_addresses(arguments.get("--resourcesFile", ""))
-        if given is None:
-            given = self.by_executor.get(executor_id())
-        if given is None:
-            given = task_addresses()
-        return on_machine(given, os.environ.get("CUDA_VISIBLE_DEVICES"))
+        addresses = _file_addresses(arguments.get("--resourcesFile", ""))
+        if addresses is None:
+            addresses = self.by_executor.get(executor_id())
+        if addresses is None:
+            addresses = task_addresses()
+        return on_machine(addresses, os.environ.get("CUDA_VISIBLE_DEVICES"))
 
 
 def task_addresses() -> tuple[str, ...]:
@@ -89,10 +89,11 @@ def on_machine(addresses: Sequence[str], visible: str | None) -> tuple[str, ...]
     if visible is None:
         return tuple(addresses)
     # To CUDA, the list ends before an entry below 0.
-    shown = list(takewhile(lambda entry: not entry.startswith("-"),
-                           (entry.strip() for entry in visible.split(",") if entry.strip())))
+    listed = list(takewhile(lambda entry: not entry.startswith("-"),
+                            (entry.strip() for entry in visible.split(",") if entry.strip())))
     # All of them are entries, or all of them are places: of the mask 1,2 the addresses 0 and 1 are the GPUs 1 and 2.
-    names = max([_entry(address, shown) for address in addresses], [_at_place(address, shown) for address in addresses],
+    names = max([_entry(address, listed) for address in addresses],
+                [_at_place(address, listed) for address in addresses],
                 key=lambda names: sum(map(bool, names)))
     hidden = [address for address, name in zip(addresses, names, strict=True) if not name]
     if hidden:

@@ -68,8 +68,8 @@ def _settle() -> None:
 
 def forget(client: Client) -> None:
     """Close a connection and drop it from the process's cache."""
-    for key, known in list(_clients.items()):
-        if known is client:
+    for key, cached in list(_clients.items()):
+        if cached is client:
             del _clients[key]
     client.close()
 

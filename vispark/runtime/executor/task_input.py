@@ -131,9 +131,9 @@ class SkippingFunction:
 
     def __call__(self, partition: int, fed: Iterable[Any]) -> Iterable[Any]:
         records = DeferredInput(self._before, partition, fed)
-        made = self._function(partition, records)
+        results = self._function(partition, records)
         records.close()
-        return made
+        return results
 
 
 def _as_fed(_: int, fed: Iterable[Any]) -> Iterable[Any]:

@@ -125,11 +125,11 @@ def checked(results: list[Any], chain: LogicalPlan | None = None) -> list[Any]:
     """Return the results of tasks, for ``chain`` where that is known; raise the error that a task handed back, if one
     did.
     """
-    for each in results:
-        if type(each) is RefusedTask:
-            each.error.full_trace = each.trace
-            index_faults.add_user_lines(each.error, None if chain is None else functions_of(chain))
-            raise each.error
+    for result in results:
+        if type(result) is RefusedTask:
+            result.error.full_trace = result.trace
+            index_faults.add_user_lines(result.error, None if chain is None else functions_of(chain))
+            raise result.error
     return results
 
 
@@ -151,10 +151,10 @@ class LoadTask:
         client, reply, _ = _run(self.credentials, self.chain, partition, replace(invocation, profile=self.profile),
                                 packed)
         spent.answered(reply.times)
-        kept = {number: contents[partition]
-                for number, contents in zip(invocation.vrdds, invocation.prepared.kept, strict=True)}
+        schemas = {number: contents[partition]
+                   for number, contents in zip(invocation.vrdds, invocation.prepared.kept, strict=True)}
         task = TaskContext.get()
-        yield PartitionHandle(partition, WorkerAddress(client.runtime_dir, machine()), client.epoch, kept,
+        yield PartitionHandle(partition, WorkerAddress(client.runtime_dir, machine()), client.epoch, schemas,
                               dict(spent.seconds) if self.profile else None, client.reach,
                               task.stageId() if task else 0, client.shared_limit, executor_id())
 
@@ -189,9 +189,9 @@ class Receive:
     is_columnar: bool = False
 
     def __call__(self, partition: int, records: Iterable[Any]) -> Iterator[Any]:
-        found = self._from_held(partition)
-        if found is not None:
-            return found
+        held = self._from_held(partition)
+        if held is not None:
+            return held
         *_, chain = self._chains()
         if chain[0].op.publication is not None and chain[0].cached is not None:
             attach_here(self.credentials, chain[0].op.publication, chain[0].cached)

@@ -126,13 +126,13 @@ def dashboard(context: SparkContext | None = None, *, port: int = 0, names: Coll
         raise PlanError("there is no active SparkContext; vispark.dashboard(context) takes one")
     session = Session.of(context)
     with _lock:
-        found = _running.get(session.credentials.session)
-        if found is None:
+        served = _running.get(session.credentials.session)
+        if served is None:
             sock = listen("127.0.0.1", port)
             try:
-                found = ApplicationDashboard(session, sock, names)
+                served = ApplicationDashboard(session, sock, names)
             except WorkerError:
                 sock.close()
                 raise
-            _running[session.credentials.session] = found
-    return found
+            _running[session.credentials.session] = served
+    return served

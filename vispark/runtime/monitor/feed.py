@@ -67,18 +67,18 @@ class ApplicationFeed(Feed):
         before, plans, nbytes = self._before.get(worker.home, (now, worker.plans, worker.fetched_bytes))
         self._before[worker.home] = (now, worker.plans, worker.fetched_bytes)
         seconds = max(now - before, 1e-3)
-        found: dict[str, Any] = {
+        described: dict[str, Any] = {
             "node": self._names.get(worker.home, worker.home.machine), "directory": worker.home.runtime_dir,
             "transport": worker.transport,
             "state": "gone" if worker.gone else "up" if report else "answers plans" if not worker.direct else "down",
             "plans": worker.plans, "bytes": worker.fetched_bytes, "memory": [],
             "plans_rate": (worker.plans - plans) / seconds, "bytes_rate": (worker.fetched_bytes - nbytes) / seconds}
         if report is not None:
-            found |= {name: getattr(report, name) for name in _OF_REPORT}
+            described |= {name: getattr(report, name) for name in _OF_REPORT}
             shares = self._busy_shares(worker, report)
-            found |= {"host_bytes": report.host_bytes, "memory": [
+            described |= {"host_bytes": report.host_bytes, "memory": [
                 {**dataclasses.asdict(each), "share": shares.get(each.device)} for each in report.memory]}
-        return found
+        return described
 
     def _busy_shares(self, worker: Worker, report: Reported) -> dict[str, float]:
         """Return the share of the time since the last report in which each device had at least one plan."""

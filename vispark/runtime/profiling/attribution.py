@@ -28,22 +28,22 @@ def shares(levels: Sequence[Sequence[Interval]], total: float) -> tuple[list[lis
     turns = sorted((min(max(at, 0.0), total), not begins, level, index)
                    for level, intervals in enumerate(levels) for index, interval in enumerate(intervals)
                    for at, begins in zip(interval, (True, False), strict=True))
-    found = [[0.0] * len(intervals) for intervals in levels]
+    attributed = [[0.0] * len(intervals) for intervals in levels]
     active = [0] * len(levels)
     #: What an interval of each level would have got so far, had it been there all the time.
-    given = [0.0] * len(levels)
+    sums = [0.0] * len(levels)
     nobodys = before = 0.0
     for at, ends, level, index in [*turns, (total, True, -1, 0)]:
         first = next((each for each, count in enumerate(active) if count), None)
         if first is None:
             nobodys += at - before
         else:
-            given[first] += (at - before) / active[first]
+            sums[first] += (at - before) / active[first]
         before = at
         if level >= 0:
-            found[level][index] = given[level] - found[level][index] if ends else given[level]
+            attributed[level][index] = sums[level] - attributed[level][index] if ends else sums[level]
             active[level] += -1 if ends else 1
-    return found, nobodys
+    return attributed, nobodys
 
 
 def tracks(intervals: Sequence[Interval]) -> list[int]:
@@ -54,11 +54,11 @@ def tracks(intervals: Sequence[Interval]) -> list[int]:
     >>> tracks([(0.0, 2.0), (1.0, 3.0), (2.0, 4.0)])
     [0, 1, 0]
     """
-    found = [0] * len(intervals)
+    numbers = [0] * len(intervals)
     ends: list[float] = []
     for index in sorted(range(len(intervals)), key=intervals.__getitem__):
         start, end = intervals[index]
         track = next((number for number, until in enumerate(ends) if until <= start), len(ends))
         ends[track:track + 1] = [end]
-        found[index] = track
-    return found
+        numbers[index] = track
+    return numbers

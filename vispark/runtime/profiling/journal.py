@@ -96,14 +96,14 @@ class Journal:
             How many bytes it brings.
         """
         seconds = time.monotonic() - began
-        said = {"ended": round(time.time(), 6), "plan": key.hex(), "operations": list(operations), "line": line,
-                "seconds": round(seconds, 9), "worker": round(times.total, 9), "compile": round(times.compile, 9),
-                "partitions": partitions, "bytes": nbytes}
+        entry = {"ended": round(time.time(), 6), "plan": key.hex(), "operations": list(operations), "line": line,
+                 "seconds": round(seconds, 9), "worker": round(times.total, 9), "compile": round(times.compile, 9),
+                 "partitions": partitions, "bytes": nbytes}
         with self._lock:
             if self._file is None:
                 return
             try:
-                self._file.write(json.dumps(said) + "\n")
+                self._file.write(json.dumps(entry) + "\n")
             except OSError as error:
                 log.warning("the journal %s ends here: %s", self.path, error)
                 self._end()

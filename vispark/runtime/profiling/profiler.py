@@ -120,10 +120,10 @@ class Profile:
     @property
     def seconds(self) -> dict[str, float]:
         """By kind of work; they add up to ``total``. Before its end a profile knows nothing of Spark's jobs."""
-        found = dict.fromkeys(KINDS, 0.0)
+        by_kind = dict.fromkeys(KINDS, 0.0)
         for _, kind, seconds in self._attributed():
-            found[kind] += seconds
-        return found
+            by_kind[kind] += seconds
+        return by_kind
 
     def lines(self) -> dict[str, dict[str, float]]:
         """Return seconds by the user's line, as "job.py:12", and kind of work; they add up to ``total``.
@@ -137,26 +137,26 @@ class Profile:
         >>> found.lines()
         {'job.py:12': {'kernel': 1.5}, '': {'driver': 0.5}}
         """
-        found: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+        by_line: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
         for line, kind, seconds in self._attributed():
             if seconds > 0:
-                found[line][kind] += seconds
-        return {line: dict(kinds) for line, kinds in found.items()}
+                by_line[line][kind] += seconds
+        return {line: dict(kinds) for line, kinds in by_line.items()}
 
     def _attributed(self) -> Iterator[tuple[str, str, float]]:
         """Yield the shares of the time: the user's line, where one is known, kind of work, and seconds."""
         events = self.events[:]
-        found = [(_site(job), task) for job in self.jobs for stage in job.stages for task in stage.tasks]
-        tasks = [task for _, task in found]
+        located = [(_site(job), task) for job in self.jobs for stage in job.stages for task in stage.tasks]
+        tasks = [task for _, task in located]
         levels = [[(event.start, event.start + event.seconds) for event in events],
                   list(map(self._between, tasks)), list(map(self._between, self.jobs))]
         (plans, of_tasks, of_jobs), nobodys = shares(levels, self.total or time.monotonic() - self.started)
         for event, seconds in zip(events, plans, strict=True):
             yield event.line, event.kind, seconds
-        for (line, task), seconds in zip(found, of_tasks, strict=True):
+        for (line, task), seconds in zip(located, of_tasks, strict=True):
             work = sum(task.parts.values())
-            for kind, each in task.parts.items() if work else [("scheduling", 1.0)]:
-                yield line, kind, seconds * each / (work or 1.0)
+            for kind, part in task.parts.items() if work else [("scheduling", 1.0)]:
+                yield line, kind, seconds * part / (work or 1.0)
         for job, seconds in zip(self.jobs, of_jobs, strict=True):
             yield _site(job), "scheduling", seconds
         yield "", "driver", nobodys
@@ -227,21 +227,21 @@ class Profile:
         spans = [*self._worker_spans(), *self._spark_spans()]
         numbers = enumerate(dict.fromkeys(span["tid"] for span in spans), 1)
         names: list[dict[str, Any]] = [{"ph": "M", "name": "process_name", "pid": 1, "args": {"name": "vispark"}}]
-        known = {track: number for number, track in numbers}
+        by_track = {track: number for number, track in numbers}
         names += [{"ph": "M", "name": "thread_name", "pid": 1, "tid": number, "args": {"name": track}}
-                  for track, number in known.items()]
+                  for track, number in by_track.items()]
         for span in spans:
-            span["tid"] = known[span["tid"]]
+            span["tid"] = by_track[span["tid"]]
         Path(path).write_text(json.dumps({"traceEvents": [*names, *spans], "displayTimeUnit": "ms"}), encoding="utf-8")
 
     def _worker_spans(self) -> Iterator[dict[str, Any]]:
         """Yield the trace's slices of workers' answers; answers that overlap, of several threads, are on separate
         tracks.
         """
-        found: dict[str, dict[int, list[Event]]] = defaultdict(lambda: defaultdict(list))
+        events: dict[str, dict[int, list[Event]]] = defaultdict(lambda: defaultdict(list))
         for event in sorted(self.events, key=lambda event: event.start):
-            found[event.track][event.answer].append(event)
-        for name, by_answer in found.items():
+            events[event.track][event.answer].append(event)
+        for name, by_answer in events.items():
             answers = list(by_answer.values())
             between = [(parts[0].start, parts[-1].start + parts[-1].seconds) for parts in answers]
             for parts, track in zip(answers, tracks(between), strict=True):
@@ -266,8 +266,8 @@ class Profile:
             yield _span(title, name, within, start, end - start) | ({"args": parts} if parts else {})
             if isinstance(what, Task) and parts:
                 work = sum(parts.values())
-                for kind, each in parts.items():
-                    seconds = (end - start) * each / work
+                for kind, part in parts.items():
+                    seconds = (end - start) * part / work
                     yield _span(kind, kind, within, start, seconds)
                     start += seconds
 
@@ -285,8 +285,8 @@ class Profile:
         with self._lock:
             task_seconds, self._task_seconds = self._task_seconds, {}
         if context._jsc:
-            found, forgotten = jobs_since(context, self._first.get(context.applicationId, 0), task_seconds)
-            self.jobs += found
+            jobs, forgotten = jobs_since(context, self._first.get(context.applicationId, 0), task_seconds)
+            self.jobs += jobs
             self.forgotten += forgotten
 
     def _finish(self) -> None:
@@ -305,8 +305,8 @@ def _site(job: Job) -> str:
 
 def _place(text: str) -> str:
     """Return the file and the number of a line that begins with them; nothing where it does not."""
-    found = _LINE.match(text)
-    return found[0] if found else ""
+    match = _LINE.match(text)
+    return match[0] if match else ""
 
 
 def _span(name: str, category: str, track: str, start: float, seconds: float) -> dict[str, Any]:
@@ -321,11 +321,11 @@ def _track_name(name: str, track: int) -> str:
 
 def _added_up(tasks: tuple[Task, ...]) -> dict[str, float]:
     """Return seconds by kind of work of several tasks."""
-    found: dict[str, float] = defaultdict(float)
+    totals: dict[str, float] = defaultdict(float)
     for task in tasks:
         for kind, seconds in task.parts.items():
-            found[kind] += seconds
-    return dict(found)
+            totals[kind] += seconds
+    return dict(totals)
 
 
 _current: Profile | None = None
@@ -369,12 +369,12 @@ def profile(path: str | os.PathLike[str] | None = None) -> Iterator[Profile]:
     trace = None if path is None else Path(path).absolute()
     if trace is not None:
         trace.open("a").close()     # what cannot be written is an error before the program, not behind it
-    found = Profile()
-    found._begin()
-    _current = found
+    profiled = Profile()
+    profiled._begin()
+    _current = profiled
     with ExitStack() as stack:
-        stack.push(partial(_end, found, trace))
-        yield found
+        stack.push(partial(_end, profiled, trace))
+        yield profiled
 
 
 def _end(found: Profile, trace: Path | None, _: type | None, error: BaseException | None, __: object) -> None:
@@ -397,12 +397,12 @@ def parts_of(times: Times, seconds: float) -> dict[str, float]:
 
     Where others were waited for meanwhile, it took longer than it seems, and what is seen has the same shares.
     """
-    found = {"host-to-device": times.copy_in, "compile": times.compile, "kernel": times.kernels,
+    parts = {"host-to-device": times.copy_in, "compile": times.compile, "kernel": times.kernels,
              "exchange": times.exchange, "scheduling": times.scheduling}
-    busy = sum(found.values())
+    busy = sum(parts.values())
     if busy > seconds:
-        return {kind: each * seconds / busy for kind, each in found.items()}
-    return {**found, "transport": seconds - busy}
+        return {kind: each * seconds / busy for kind, each in parts.items()}
+    return {**parts, "transport": seconds - busy}
 
 
 def answered(labels: Sequence[str], times: Times, began: float, runtime_dir: str, *, relayed: bool = False) -> None:

@@ -82,32 +82,32 @@ def parts_of_task(task: Mapping[str, Any], task_seconds: Mapping[str, float] | N
     delay, seconds = (task.get(name) or 0 for name in ("schedulerDelay", "duration"))
     if not metrics:
         return {"python": seconds / 1e3} if seconds else {}
-    found = {"scheduling": delay / 1e3,
+    parts = {"scheduling": delay / 1e3,
              "serialisation": (_of(metrics, "executorDeserializeTime") + _of(metrics, "resultSerializationTime")) / 1e3,
              "transport": (task.get("gettingResultTime") or 0) / 1e3}
-    return {kind: each for kind, each in _and(found, _of_run(metrics, task_seconds or {})).items() if each > 1e-9}
+    return {kind: each for kind, each in _and(parts, _of_run(metrics, task_seconds or {})).items() if each > 1e-9}
 
 
 def _of_run(metrics: Mapping[str, Any], task_seconds: Mapping[str, float]) -> dict[str, float]:
     """Return the seconds of a task's run in its executor, by kind of work."""
-    left = _of(metrics, "executorRunTime") / 1e3
+    remaining = _of(metrics, "executorRunTime") / 1e3
     in_all = sum(task_seconds.values())
-    found = {kind: each * min(1.0, left / in_all) for kind, each in task_seconds.items() if in_all}
-    left -= min(left, in_all)
+    parts = {kind: each * min(1.0, remaining / in_all) for kind, each in task_seconds.items() if in_all}
+    remaining -= min(remaining, in_all)
     shuffled = _of(metrics, "shuffleReadMetrics", "fetchWaitTime") / 1e3 + \
         _of(metrics, "shuffleWriteMetrics", "writeTime") / 1e9
     for kind, seconds in (("shuffle", shuffled), ("gc", _of(metrics, "jvmGcTime") / 1e3),
-                          ("jvm", _of(metrics, "executorCpuTime") / 1e9), ("python", left)):
-        found[kind] = found.get(kind, 0.0) + min(left, seconds)
-        left -= min(left, seconds)
-    return found
+                          ("jvm", _of(metrics, "executorCpuTime") / 1e9), ("python", remaining)):
+        parts[kind] = parts.get(kind, 0.0) + min(remaining, seconds)
+        remaining -= min(remaining, seconds)
+    return parts
 
 
 def _of(metrics: Mapping[str, Any], *names: str) -> float:
-    found: Any = metrics
+    value: Any = metrics
     for name in names:
-        found = (found or {}).get(name)
-    return found or 0
+        value = (value or {}).get(name)
+    return value or 0
 
 
 def _and(some: Mapping[str, float], others: Mapping[str, float]) -> dict[str, float]:
@@ -128,11 +128,11 @@ def jobs_since(context: SparkContext, first: int, task_seconds: SecondsByTask) -
     """
     try:
         last = jobs_so_far(context)
-        found = list(_jobs(context, first, task_seconds)) if last > first else []
+        jobs = list(_jobs(context, first, task_seconds)) if last > first else []
     except Py4JError as error:
         log.warning("what Spark's jobs spent their time on is not known: %s", error)
         return [], 1
-    return [job for job in found if job.known], last - first - sum(job.known for job in found)
+    return [job for job in jobs if job.known], last - first - sum(job.known for job in jobs)
 
 
 def _jobs(context: SparkContext, first: int, task_seconds: SecondsByTask) -> Iterator[Job]:
@@ -163,35 +163,35 @@ def _jobs(context: SparkContext, first: int, task_seconds: SecondsByTask) -> Ite
 def _stage(store: Any, read: Any, number: int, task_seconds: SecondsByTask) -> SparkStage | None:
     """Return a stage as it was last attempted; None where Spark has forgotten it."""
     try:
-        found = read(store.lastStageAttempt(number))
+        stage = read(store.lastStageAttempt(number))
     except Py4JJavaError:
         return None
-    start, end = (found["firstTaskLaunchedTime"] or found["submissionTime"] or 0) / 1e3, _end(found["completionTime"])
+    start, end = (stage["firstTaskLaunchedTime"] or stage["submissionTime"] or 0) / 1e3, _end(stage["completionTime"])
     tasks: Sequence[Task] = ()
-    if 0 < found["numTasks"] <= _MOST_TASKS:
+    if 0 < stage["numTasks"] <= _MOST_TASKS:
         tasks = [_task(number, task, task_seconds)
-                 for task in read(store.taskList(number, found["attemptId"], _MOST_TASKS)) if task["launchTime"]]
-    elif found["numCompleteTasks"]:
-        tasks = [_stage_task(found, start, end, task_seconds)]
-    return SparkStage(number, found["name"], start, end, tuple(tasks))
+                 for task in read(store.taskList(number, stage["attemptId"], _MOST_TASKS)) if task["launchTime"]]
+    elif stage["numCompleteTasks"]:
+        tasks = [_stage_task(stage, start, end, task_seconds)]
+    return SparkStage(number, stage["name"], start, end, tuple(tasks))
 
 
 def _task(stage: int, task: Mapping[str, Any], task_seconds: SecondsByTask) -> Task:
     partition, start = task["partitionId"], task["launchTime"] / 1e3
-    said = task_seconds.get((stage, partition)) if task["status"] == "SUCCESS" else None
+    seconds = task_seconds.get((stage, partition)) if task["status"] == "SUCCESS" else None
     return Task(f"task {task['index']} of stage {stage}", start, start + (task["duration"] or 0) / 1e3,
-                parts_of_task(task, said))
+                parts_of_task(task, seconds))
 
 
 def _stage_task(stage: Mapping[str, Any], start: float, end: float, task_seconds: SecondsByTask) -> Task:
     """Return one task that stands for all tasks of a stage, with Spark's sums of their metrics."""
     metrics = {**stage, "shuffleReadMetrics": {"fetchWaitTime": stage.get("shuffleFetchWaitTime")},
                "shuffleWriteMetrics": {"writeTime": stage.get("shuffleWriteTime")}}
-    said: dict[str, float] = {}
+    seconds: dict[str, float] = {}
     for (number, _), parts in task_seconds.items():
-        said = _and(said, parts) if number == stage["stageId"] else said
+        seconds = _and(seconds, parts) if number == stage["stageId"] else seconds
     return Task(f"{stage['numTasks']} tasks of stage {stage['stageId']}", start, end,
-                parts_of_task({"taskMetrics": metrics}, said))
+                parts_of_task({"taskMetrics": metrics}, seconds))
 
 
 def _end(milliseconds: int | None) -> float:
