@@ -112,8 +112,8 @@ def predicted(program: PredictedProgram, elements: int, device: DeviceRates,
     count = max(1, int(elements * program.part) // (program.width or 1))
     mapped = CapturedCall(0, "", 0, 0, 0, "map", operations=operations_of(chain, sample[:3]),
                           traffic=traffic_of(chain, sample))
-    action = CapturedCall(1, "", 0, 0, 0, "collect" if program.collects else "reduce", probes={
-        device.runs: [probed.plan, probed.record]} if probed else {})
+    action = CapturedCall(1, "", 0, 0, 0, "collect" if program.collects else "reduceByKey" if program.keys else
+                          "reduce", probes={device.runs: [probed.plan, probed.record]} if probed else {})
     work = kernel_work(count * (bytes_of(sample) or 0.0), count, mapped, [action, mapped])
     found = predict_pass(PassWork([work]), device)
     if not isinstance(found, Interval):

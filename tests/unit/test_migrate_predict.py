@@ -75,6 +75,17 @@ def test_a_probe_goes_before_operations_on_its_device_and_not_before_bytes():
         assert (found.low * found.high / middle) ** 0.5 == pytest.approx(seconds)
 
 
+def test_sums_by_key_have_a_plan_of_their_own_and_objects_take_the_driver():
+    device = DeviceRates("x", 1e9, {"float64": 1e9}, link=1e9, plan=1e-3, calibrated=True, plan_by_key=3e-3,
+                         objects=1e7)
+    for work, seconds in [(KernelWork(0.0, is_by_key=True), 3e-3), (KernelWork(0.0), 1e-3),
+                          (KernelWork(0.0, results=8e6, collected=1e6), 1e-3 + 8e-3 + 0.1)]:
+        found = predict_pass(PassWork([work]), device)
+        assert (found.low * found.high / 1.2) ** 0.5 == pytest.approx(seconds)
+    older = predict_pass(PassWork([KernelWork(0.0, is_by_key=True)]), replace(device, plan_by_key=None))
+    assert (older.low * older.high / 1.2) ** 0.5 == pytest.approx(1e-3), "a calibration without it has the plan's"
+
+
 class _TimedContext:
     """Context whose actions take a latency and seconds a record, by its own clock; what it draws is its last number."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -84,6 +85,24 @@ def test_a_probe_of_the_recording_is_used_for_the_device_that_it_ran_on(tmp_path
     target = PredictionTarget({"one": replace(FAST, runs="cuda"), "two": FAST}, 100, Interval(1.0, 1.0))
     one, two = qualify_capture(RunCapture.read(tmp_path / "job.capture"), target).extra["predictions"]
     assert one["pass"][0] == pytest.approx(0.8 * (1e-3 + 1e-1) + 0.5) and two["pass"][1] < one["pass"][0]
+
+
+def test_a_row_function_is_the_same_one_in_each_pass():
+    seen = list[Any]()
+
+    class Held:
+        def vmap(self, function: Any) -> Held:
+            seen.append(function)
+            return self
+
+        def vreduce(self, fold: Any) -> Held:
+            return self
+    block = ProbedCall(CapturedCall(0, "", 1, 1, 1, "map"), (lambda m: m.sum(0),), {},
+                       FunctionOfRow("lambda m: m", "lambda a, b: a + b", {}))
+    operation = block.as_ported()
+    for _ in range(2):
+        operation(Held())
+    assert seen[0] is seen[1]
 
 
 def _chain(*methods: str, **keys: list[int]) -> dict[int, ProbedCall]:

@@ -28,6 +28,8 @@ BUSY = 0.5
 OPERATIONS, EXPONENTIALS = 128, 32
 #: Width of the rows and of the matrix in products, and of the rows that come back to the driver.
 WIDTH, RESULT_WIDTH = 128, 1024
+#: Keys of an empty plan by key, and numbers that come back to the driver one by one.
+KEYS, COLLECTED = 4, 1 << 18
 #: Numbers that are held first, and how many times as many next: a slow device tells its rates by few.
 FEWEST, GROWTH = 1 << 22, 16
 #: Numbers that are held at most: 8 GiB of float64.
@@ -40,6 +42,9 @@ TELLING = 4.0
 PIECE = 1 << 23
 #: Seconds from which on a measurement is not repeated, once it ran twice.
 BUDGET = 1.0
+#: Seconds and runs, whichever is less, that short measurements take: the first passes over new data are recorded and
+#: compiled, and what else runs on the machine holds up several in a row.
+STEADY, MOST_RUNS = 0.1, 64
 
 
 def refuse_busy(load: float, cores: int) -> None:
@@ -89,11 +94,21 @@ def least_seconds(run: Callable[[], Any], times: int,
                   clock: Callable[[], float] = time.perf_counter) -> tuple[float, float]:
     """Return the least seconds and the median of some runs, the first of which is left out: it compiles and loads.
 
-    Long ones are repeated less often.
+    Long ones are repeated less often, short ones until they are steady.
+
+    Parameters
+    ----------
+    run : callable
+        What is measured.
+    times : int
+        Runs, of those that take neither :data:`BUDGET` nor less than :data:`STEADY` in all.
+    clock : callable
+        Gives seconds.
     """
     run()
     seconds: list[float] = []
-    while len(seconds) < times and (not seconds or sum(seconds) < BUDGET):
+    while (len(seconds) < times and (not seconds or sum(seconds) < BUDGET)) or (
+            len(seconds) < MOST_RUNS and sum(seconds) < STEADY):
         start = clock()
         run()
         seconds.append(clock() - start)
@@ -118,8 +133,9 @@ def measure(sc: SparkContext, elements: int, times: int = 7,
     Returns
     -------
     dict
-        ``plan``, ``job`` and ``compile`` in s; ``load`` (to the device), ``memory`` (its own) and ``link`` (from it to
-        the driver) in bytes/s; ``float64`` and ``float32``, their ``exp`` and ``product`` in operations/s.
+        ``plan``, ``plan_by_key``, ``job`` and ``compile`` in s; ``load`` (to the device), ``memory`` (its own) and
+        ``link`` (from it to the driver) in bytes/s; ``objects``, numbers that the driver makes of them, in 1/s;
+        ``float64`` and ``float32``, their ``exp`` and ``product`` in operations/s.
 
     Raises
     ------
@@ -128,7 +144,7 @@ def measure(sc: SparkContext, elements: int, times: int = 7,
     """
     measuring = _Measuring(sc, elements, times, clock)
     rates = measuring.latencies()
-    rates["link"] = measuring.link()
+    rates["link"], rates["objects"] = measuring.link(), measuring.objects()
     for dtype in ("float64", "float32"):
         with measuring.numbers(dtype) as rate:
             if dtype == "float64":
@@ -160,7 +176,9 @@ class _Measuring:
         _pass(few, _itself)
         first = self.clock() - start
         self.plan, median = self.least(partial(_pass, few, _itself))
-        return {"job": job, "plan": self.plan, "plan_median": median, "compile": max(0.0, first - self.plan)}
+        keyed, _ = self.least(partial(_pass_by_key, few))
+        return {"job": job, "plan": self.plan, "plan_median": median, "plan_by_key": keyed,
+                "compile": max(0.0, first - self.plan)}
 
     def least(self, run: Callable[[], Any]) -> tuple[float, float]:
         """Return the least seconds of a run, and the median."""
@@ -208,6 +226,13 @@ class _Measuring:
         rows.uncache()
         return 8 * elements / seconds_above(self.plan, seconds)
 
+    def objects(self) -> float:
+        """Return the numbers a second that are collected one by one, each as an object of the driver's."""
+        numbers = _held(self.sc, COLLECTED, "float64")
+        seconds, _ = self.least(lambda: numbers.vmap(_itself).collect())
+        numbers.uncache()
+        return COLLECTED / seconds_above(self.plan, seconds)
+
 
 def sizes(most: int) -> list[int]:
     """Return the numbers of elements with which a rate is measured one after another, until they tell it.
@@ -249,6 +274,10 @@ def _pass(held: Any, function: Callable[..., Any], *arguments: Any) -> Any:
     return held.vmap(function, *arguments).reduce(_add)
 
 
+def _pass_by_key(held: Any) -> Any:
+    return held.vmap(_with_key).reduceByKey(_add, numKeys=KEYS).collect()
+
+
 def _held(sc: SparkContext, elements: int, dtype: str, width: int = 0) -> Any:
     """Return numbers that a worker holds; rows of them, where they have a width."""
     rows: Any = sc.parallelize([elements], 1).mapPartitions(partial(_rows, dtype, width))
@@ -271,6 +300,10 @@ def _pieces(dtype: str, width: int, count: int) -> Iterator[np.ndarray]:
 
 def _itself(x: Any) -> Any:
     return x + x
+
+
+def _with_key(x: Any) -> Any:
+    return int(x) % KEYS, x
 
 
 def _add(a: Any, b: Any) -> Any:

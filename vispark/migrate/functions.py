@@ -179,6 +179,8 @@ class FunctionMaker:
 #: Operations whose function joins two records.
 FOLDS = frozenset(["reduce", "treeReduce", "reduceByKey", "fold", "foldByKey", "reduceByKeyLocally", "aggregate",
                    "treeAggregate"])
+#: Those that a port has in the workers by key.
+FOLDS_BY_KEY = frozenset(["reduceByKey", "foldByKey"])
 
 
 def map_verdict(function: Callable[..., Any], arguments: tuple[Any, ...] = ()) -> Verdict:

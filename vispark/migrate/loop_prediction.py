@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from vispark.migrate.advice import ON_DEVICE, Advice, LoopAdvice
 from vispark.migrate.capture import CapturedCall, RunCapture
-from vispark.migrate.functions import FOLDS
+from vispark.migrate.functions import FOLDS, FOLDS_BY_KEY
 from vispark.migrate.predict import (
     Answer,
     DeviceRates,
@@ -185,7 +185,8 @@ def kernel_work(size: float, count: int, mapped: CapturedCall | None,
     if any(call.method in FOLDS or call.method in _OF_WORKERS for call in chain):
         written = result = 0.0
     probes = {device: ProbedRate(plan or 0.0, record) for device, (plan, record) in chain[0].probes.items()}
-    return KernelWork(read + written, operations, 2 if many else 1, result, count, probes)
+    return KernelWork(read + written, operations, 2 if many else 1, result, count, count if result else 0.0,
+                      any(call.method in FOLDS_BY_KEY for call in chain), probes)
 
 
 def _chain(call: CapturedCall, capture: RunCapture) -> Iterator[CapturedCall]:

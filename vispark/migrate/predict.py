@@ -98,6 +98,10 @@ class DeviceRates:
         Whether they were measured.
     load : float, optional
         Bytes a second from Spark's partitions to the device.
+    plan_by_key : float, optional
+        Seconds for a plan that sums by key and computes nothing; those of ``plan`` where it was not measured.
+    objects : float, optional
+        Records a second that the driver makes objects of.
     runs : str
         ``spark.vispark.device`` with which it was measured; probes of that one are of this device.
     """
@@ -111,6 +115,8 @@ class DeviceRates:
     calibrated: bool = False
     load: float | None = None
     runs: str = ""
+    plan_by_key: float | None = None
+    objects: float | None = None
 
     def rate(self, kind: str) -> float | None:
         """Return operations a second of a dtype and kind; of a kind that was not measured, in additions.
@@ -168,6 +174,10 @@ class KernelWork:
         How often it goes over what it reads: 2 of sums by many keys and of nearest centres in two steps.
     results : float
         Bytes that come back to the driver.
+    collected : float
+        Records that come back to the driver, each as an object of its own.
+    is_by_key : bool
+        Whether it sums by key, which takes more of the driver.
     records : float
         Records that it goes over.
     probes : mapping
@@ -180,6 +190,8 @@ class KernelWork:
     readings: int = 1
     results: float = 0.0
     records: float = 0.0
+    collected: float = 0.0
+    is_by_key: bool = False
     probes: Mapping[str, ProbedRate] = field(default_factory=dict)
 
     def part(self, number: int) -> KernelWork:
@@ -234,11 +246,12 @@ def read_devices(sheets: Path = _SHEETS, calibration: Path | None = None) -> dic
     """
     try:
         document = tomllib.loads(sheets.read_text(encoding="utf-8"))
-        reached, plan = float(document["reached"]), float(document["plan"])
+        reached, plan, objects = (float(document[key]) for key in ("reached", "plan", "objects"))
         found = {key: DeviceRates(
             each["name"], each["memory"] * reached if "memory" in each else None,
             {dtype: each[dtype] for dtype in ("float64", "float32") if dtype in each}, each.get("size"),
-            each["link"] * reached if "link" in each else None, plan) for key, each in document["device"].items()}
+            each["link"] * reached if "link" in each else None, plan, objects=objects)
+            for key, each in document["device"].items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise PredictionError(f"{sheets} is no file of devices: {type(error).__name__}: {error}") from error
     return found | (calibrated_device(calibration) if calibration else {})
@@ -272,7 +285,8 @@ def calibrated_device(path: Path) -> dict[str, DeviceRates]:
         known = {kind: float(rate) for kind, rate in rates.items() if kind.split()[0] in ("float64", "float32")}
         return {document["device"]: DeviceRates(document["name"], rates["memory"], known, document.get("size"),
                                                 rates.get("link"), rates["plan"], True, rates.get("load"),
-                                                document.get("runs", ""))}
+                                                document.get("runs", ""), rates.get("plan_by_key"),
+                                                rates.get("objects"))}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise PredictionError(f"{path} is no calibration: {type(error).__name__}: {error}") from error
 
@@ -320,7 +334,8 @@ def _kernel_seconds(kernel: KernelWork, device: DeviceRates) -> float | UnknownT
     if device.memory is None and record is None:
         return UnknownTime(f"the bandwidth of {device.name}, of which no probe told either")
     moving = (kernel.bytes or 0.0) * kernel.readings / (device.memory or math.inf)
-    plan = device.plan if probe is None else probe.plan
+    by_device = device.plan_by_key if kernel.is_by_key and device.plan_by_key is not None else device.plan
+    plan = by_device if probe is None else probe.plan
     if plan is None:
         return UnknownTime(f"the latency of a plan on {device.name}")
     if record is not None:
@@ -333,7 +348,8 @@ def _kernel_seconds(kernel: KernelWork, device: DeviceRates) -> float | UnknownT
         computing += operations / rate
     if kernel.results and device.link is None:
         return UnknownTime(f"the link of {device.name}")
-    return plan + max(moving, computing) + kernel.results / (device.link or 1.0)
+    return plan + max(moving, computing) + kernel.results / (device.link or 1.0) + (
+        kernel.collected / device.objects if device.objects else 0.0)
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from vispark.errors import VisparkError
 from vispark.migrate.capture import CapturedCall, RunCapture
 from vispark.migrate.clocks import pass_clock
 from vispark.migrate.from_capture import asking_rows, programs_of, promised_keys, recorded_calls
-from vispark.migrate.functions import FOLDS
+from vispark.migrate.functions import FOLDS, FOLDS_BY_KEY
 from vispark.migrate.live_rows import live_row_function
 from vispark.migrate.predict import ProbedRate
 from vispark.migrate.probe import probe
@@ -24,7 +25,6 @@ from vispark.migrate.record_forms import RecordForm, held_as_form
 from vispark.migrate.row_functions import FunctionOfRow
 from vispark.migrate.rules import DRAWS, MAPS, PASSING
 
-_BY_KEY = ("reduceByKey", "foldByKey")
 _DEVICE = "spark.vispark.device"
 #: Rows of blocks that a probe draws from, about.
 ROWS = 256
@@ -53,20 +53,22 @@ class ProbedCall:
         """Whether a port has it in the workers, if it has a function."""
         return bool(self.call.is_read) or self.row is not None
 
-    def of(self, vrdd: Any) -> Any:
-        """Return the operation's result on a VRDD, as the port has it."""
+    def as_ported(self) -> Callable[[Any], Any]:
+        """Return a function that gives the operation's result on a VRDD, as the port has it.
+
+        A row function is made here, once, as the port has it once: one that is new in each pass would be read anew.
+        """
         method, named = self.call.method, dict(self.named)
         if self.row is not None:
             function, fold = live_row_function(self.arguments[0], self.row)
-            mapped = vrdd.vmap(function)
-            return mapped.vreduce(fold) if fold else mapped
+            return lambda vrdd: vrdd.vmap(function).vreduce(fold) if fold else vrdd.vmap(function)
         if method == "map":
-            return vrdd.vmap(*self.arguments, **named, of=self.call.of or None)
+            return lambda vrdd: vrdd.vmap(*self.arguments, **named, of=self.call.of or None)
         if method == "mapValues":
-            return vrdd.vmap(*self.arguments, **named, of="value")
+            return lambda vrdd: vrdd.vmap(*self.arguments, **named, of="value")
         if self.is_bounded and self.call.keys:
             named["numKeys"] = self.call.keys[1] + 1
-        return getattr(vrdd, method)(*self.arguments, **named)
+        return lambda vrdd: getattr(vrdd, method)(*self.arguments, **named)
 
 
 def probe_recording(context: SparkContext, capture: RunCapture, calls: Mapping[int, ProbedCall],
@@ -123,7 +125,7 @@ def _rows(capture: RunCapture) -> dict[int, FunctionOfRow]:
 def _bounded(capture: RunCapture) -> set[int]:
     """Return the numbers of the folds by key that a port gives ``numKeys=``."""
     return {found.number for program in programs_of(capture) for call, found in recorded_calls(program, capture).items()
-            if found.method in _BY_KEY and promised_keys(program, call, found)}
+            if found.method in FOLDS_BY_KEY and promised_keys(program, call, found)}
 
 
 def chain_of(number: int, calls: Mapping[int, ProbedCall],
@@ -138,7 +140,7 @@ def chain_of(number: int, calls: Mapping[int, ProbedCall],
         seen.add(at)
         chain.insert(0, calls[at])
         at = calls[at].call.on
-    keyed = next((place for place, each in enumerate(chain) if each.call.method in _BY_KEY), None)
+    keyed = next((place for place, each in enumerate(chain) if each.call.method in FOLDS_BY_KEY), None)
     if keyed is not None:
         chain = [*chain[:keyed + 1], calls[number]]
     before = chain[:-1]
@@ -188,8 +190,5 @@ def probed(context: SparkContext, chain: Sequence[ProbedCall], records: Sequence
 
 
 def _action(chain: Sequence[ProbedCall]) -> Callable[[Any], Any]:
-    def run(held: Any) -> Any:
-        for each in chain:
-            held = each.of(held)
-        return held
-    return run
+    operations = [each.as_ported() for each in chain]
+    return lambda held: reduce(lambda vrdd, operation: operation(vrdd), operations, held)
