@@ -166,6 +166,16 @@ def _client():
     return client
 
 
+def test_a_link_to_a_job_opens_all_pages(browser, shown: Shown):
+    page = Page(browser).open(shown.report.link(2))
+    page.shows("h1", "differs.py")
+    page.check()
+    page.page.get_by_role("link", name="Jobs").click()
+    page.shows("tbody", "kmeans.py")
+    page.check()
+    page.close()
+
+
 def test_a_token_opens_once_and_the_right_server(browser, shown: Shown):
     link = shown.report.link()
     page = Page(browser).open(link)
@@ -219,7 +229,7 @@ def test_a_port_that_is_taken_is_said():
 def test_the_command_ends_by_a_signal(history: History):
     with subprocess.Popen([sys.executable, "-m", "vispark.migrate", "report", "ui", "--port", "0", "--job", "1"],
                           text=True, stdout=subprocess.PIPE, env=os.environ) as process:
-        assert "/job/1?token=" in process.stdout.readline()
+        assert process.stdout.readline().endswith("&job=1\n")
         time.sleep(0.1)
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 0

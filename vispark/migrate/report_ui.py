@@ -25,7 +25,7 @@ from vispark.migrate.report_page import is_validated, page, page_parts, ratio_te
 try:
     from starlette.applications import Starlette
     from starlette.requests import Request
-    from starlette.responses import FileResponse, HTMLResponse, Response
+    from starlette.responses import FileResponse, HTMLResponse, RedirectResponse, Response
     from starlette.routing import Route
 except ImportError:
     Starlette = None  # type: ignore[assignment, misc]
@@ -71,7 +71,9 @@ class _Pages:
         self._path = path
 
     def jobs(self, request: Request) -> Response:
-        """Return the page of the jobs, the newest first."""
+        """Return the page of the jobs, the newest first, or the way to the one that a link names."""
+        if job := _number(request, "job"):
+            return RedirectResponse(f"job/{job}")
         search, offset = request.query_params.get("search", ""), max(0, _number(request, "offset"))
         history = History(self._path)
         found = history.jobs(PAGE + 1, offset, search)
@@ -167,7 +169,8 @@ class ReportServer:
 
     def link(self, job: int | None = None) -> str:
         """Return a new link, which opens once: to the jobs, or to one of them."""
-        return f"{self._address}/{'' if job is None else f'job/{job}'}?token={self.access.new_token()}"
+        # The cookie is for the folder of the address that gives it, and must be for all pages.
+        return f"{self._address}/?token={self.access.new_token()}{'' if job is None else f'&job={job}'}"
 
     def run(self) -> None:
         """Serve until an interrupt."""
