@@ -93,6 +93,8 @@ def test_what_cannot_be_scattered_is_said(sc: SparkContext):
         grid.scatter(sc, array, partitions=5)
     with pytest.raises(Exception, match=r"has shape \(3,\), and its cells \(2, 3\)|has shape"):
         grid.scatter(sc, lambda y, x: np.zeros((5, 5))).collect()
+    with pytest.raises(SPARK_JOB_FAILED, match=r"each field takes a function of its own, as in \{'u': f_u, 'v'"):
+        grid.scatter(sc, lambda y, x: {"u": y, "v": x}).collect()
     with pytest.raises(SPARK_JOB_FAILED, match=r"in block \(0, 1\) is 130 at cell \(3, 4\), which the field's int8"):
         Grid((4, 6), (1, 2), fields={"n": "i1"}).scatter(sc, {"n": lambda y, x: 10 * x + 30 * y}).collect()
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -49,6 +49,10 @@ def evaluate(function: Callable[..., Any], coordinates: Sequence[np.ndarray], sh
         raise PlanError(f"the function that gives {name} failed: {type(error).__name__}: {error}; it is called with "
                         f"one integer array for each of the {len(shape)} axes, which broadcast against each "
                         "other") from error
+    if given.ndim == 0 and isinstance(fields := given[()], Mapping):
+        own = ", ".join(f"{field!r}: f_{field}" for field in fields)
+        raise PlanError(f"the function that gives {name} returned a dict; each field takes a function of its own, as "
+                        f"in {{{own}}}")
     return fitted(given, shape, dtype, name, coordinates)
 
 
