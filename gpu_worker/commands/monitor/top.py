@@ -17,6 +17,7 @@ from gpu_worker.protocol.messages import SessionStatus
 
 #: Columns of text that goes into a file or a pipe.
 _WIDTH = 160
+_RATES = ("asked/s", "replayed/s", "sent/s", "busy")
 
 
 def view(found: Sample, speeds: Mapping[str, Rates]) -> Group:
@@ -26,12 +27,13 @@ def view(found: Sample, speeds: Mapping[str, Rates]) -> Group:
     report = found.report
     head = Text(f"worker {report.worker}, process {report.pid}, up {report.uptime:.0f} s, "
                 f"{len(report.sessions)} sessions")
-    table = Table("application", "process", "clients", "VRDDs", "parts", "devices", "host", "asked/s", "replayed/s",
-                  "sent/s", "busy", box=None, pad_edge=False)
+    # The first look has no rates.
+    table = Table("application", "process", "clients", "VRDDs", "parts", "devices", "host", *(_RATES if speeds else ()),
+                  box=None, pad_edge=False)
     for place in (0, 5):
         table.columns[place].no_wrap = True
     for session in report.sessions:
-        table.add_row(*_row(session, speeds.get(session.session)))
+        table.add_row(*_row(session, speeds.get(session.session))[:len(table.columns)])
     return Group(head, table) if report.sessions else Group(head)
 
 
