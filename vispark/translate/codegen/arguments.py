@@ -25,10 +25,10 @@ TYPE_NAMES = {f"numpy.{np.dtype(getattr(np, name)).name}" for name in TYPES}
 
 def number_argument(value: Value, name: str) -> Number:
     """Return an argument of a function that must be a number."""
-    found = plain(value)
-    if not isinstance(found, Number):
+    number = plain(value)
+    if not isinstance(number, Number):
         raise Refusal(f"{name} takes a number here, and this is {describe(value)}")
-    return found
+    return number
 
 
 def scalar_argument(name: str, value: Value) -> Number:
@@ -86,10 +86,10 @@ def count_argument(value: Value, name: str) -> int:
     """Return an argument that must be a whole number, not negative, and known before the kernel runs."""
     if not isinstance(value, Number):
         raise Refusal(f"{name} is one whole number here, and this is {describe(value)}")
-    found = static(value, f"{name} must be known before the kernel runs")
-    if found < 0:
-        raise Refusal(f"{name} is {found}; it is not negative")
-    return found
+    count = static(value, f"{name} must be known before the kernel runs")
+    if count < 0:
+        raise Refusal(f"{name} is {count}; it is not negative")
+    return count
 
 
 def dtype_argument(value: Value | None, default: str = "float64") -> Scalar:
@@ -105,21 +105,21 @@ def shape_argument(value: Value) -> tuple[int, ...]:
     """Return an argument that must be a shape, known before the kernel runs."""
     reason = "the shape of an array must be known before the kernel runs, as lengths are compiled in"
     items = value.items if isinstance(value, Tuple | List) else (value,)
-    found = tuple(static(plain(item), reason) for item in items)
-    if any(extent < 0 for extent in found):
-        raise Refusal(f"an array cannot have the shape {found}")
-    return found
+    shape = tuple(static(plain(item), reason) for item in items)
+    if any(extent < 0 for extent in shape):
+        raise Refusal(f"an array cannot have the shape {shape}")
+    return shape
 
 
 def at_least(emit: Emitter, value: Value, axes: int) -> Array:
     """Return a value as an array of at least so many axes, with new ones of one item in front."""
-    found = plain(value)
-    if isinstance(found, Number):
-        number = emit.fixed(cast(found, found.type.strong))
-        found = Array(number.type, (1,), lambda index: number.closed)
-    while len(found.shape) < axes:
-        found = reindexed(found, (1, *found.shape), lambda first, *rest: rest)
-    return found
+    array = plain(value)
+    if isinstance(array, Number):
+        number = emit.fixed(cast(array, array.type.strong))
+        array = Array(number.type, (1,), lambda index: number.closed)
+    while len(array.shape) < axes:
+        array = reindexed(array, (1, *array.shape), lambda first, *rest: rest)
+    return array
 
 
 def _part(array: Array, number: int) -> Array:

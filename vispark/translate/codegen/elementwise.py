@@ -43,9 +43,9 @@ def elementwise(emit: Emitter, operation: Callable[..., Number], *operands: Valu
     kind = operation(*(part if isinstance(part, Number) else Number(part.type, "x") for part in settled)).type
 
     def element(*indices: str) -> str:
-        found = operation(*(part if isinstance(part, Number) else part.at(*stretched(part.shape, indices))
-                            for part in settled))
-        return cast(found, kind.strong).closed
+        result = operation(*(part if isinstance(part, Number) else part.at(*stretched(part.shape, indices))
+                             for part in settled))
+        return cast(result, kind.strong).closed
 
     arrays = [part for part in settled if isinstance(part, Array)]
     sample = element(*("0",) * len(shape))
@@ -61,8 +61,8 @@ def _of_selected(emit: Emitter, operation: Callable[..., Number], operands: tupl
     if any(one.mask is not mask for one in chosen) or any(isinstance(one, Array) for one in operands):
         raise NotConstant("how many items each side has is not known before the kernel runs; use np.where(mask, "
                           "p * q, 0), which keeps all")
-    found = elementwise(emit, operation, *(one.values if isinstance(one, Selected) else one for one in operands))
-    return Selected(found, mask, chosen[0].reason)
+    values = elementwise(emit, operation, *(one.values if isinstance(one, Selected) else one for one in operands))
+    return Selected(values, mask, chosen[0].reason)
 
 
 def astype(value: Array, kind: Scalar) -> Array:
@@ -80,11 +80,11 @@ def convert(emit: Emitter, *arguments: Value, name: str, **keywords: Value) -> V
     """Return ``float(x)``, ``np.float32(x)`` and their like."""
     kind = dtype_argument(Named(name))
     kind = Scalar(kind.dtype, weak=name in PYTHON_TYPES)
-    given = (*arguments, *keywords.values())
-    if len(given) == 2:
-        re, im = (cast(scalar_argument(name, value), FLOAT) for value in given)
+    parts = (*arguments, *keywords.values())
+    if len(parts) == 2:
+        re, im = (cast(scalar_argument(name, value), FLOAT) for value in parts)
         return Number(kind, f"{kind.c}({re.text}, {im.text})")
-    value = plain(given[0])
+    value = plain(parts[0])
     if isinstance(value, Array):
         if kind.weak:
             raise Refusal(f"{name}() takes a number, and this is {describe(value)}; use .astype({name})")
@@ -95,9 +95,9 @@ def convert(emit: Emitter, *arguments: Value, name: str, **keywords: Value) -> V
 @lowers("astype", "value dtype order! casting! subok! copy!", method="astype")
 def astype_method(emit: Emitter, value: Any, dtype: Value) -> Value:
     """Return ``value.astype(dtype)``."""
-    found = dtype_argument(dtype)
+    kind = dtype_argument(dtype)
     value = plain(value)
-    return astype(value, found) if isinstance(value, Array) else numbers.convert(value, found)
+    return astype(value, kind) if isinstance(value, Array) else numbers.convert(value, kind)
 
 
 @lowers("item", "value", method="item")
@@ -156,8 +156,8 @@ def _register_families() -> None:
         register(name, parameters, functools.partial(convert, name=name))
     for name in TYPES:
         kind = getattr(np, name)
-        known = f"numpy.{np.dtype(kind).name}"
-        register(known, "x /", functools.partial(convert, name=known), value=kind, family="type")
+        full_name = f"numpy.{np.dtype(kind).name}"
+        register(full_name, "x /", functools.partial(convert, name=full_name), value=kind, family="type")
 
 
 def _call_ufunc(emit: Emitter, *operands: Value, name: str) -> Value:
@@ -178,11 +178,11 @@ def clip(emit: Emitter, a: Value, a_min: Value | None = None, a_max: Value | Non
          min: Value | None = None, max: Value | None = None) -> Value:
     """Return ``np.clip(a, a_min, a_max, min, max)``."""
     for name, bounds in (("maximum", (a_min, min)), ("minimum", (a_max, max))):
-        given = [bound for bound in bounds if bound is not None]
-        if len(given) > 1:
+        present = [bound for bound in bounds if bound is not None]
+        if len(present) > 1:
             raise Refusal("np.clip takes a_min and a_max, or min and max, and not both")
-        if given and not isinstance(given[0], Nothing):
-            a = ufunc(emit, name, (a, given[0]))
+        if present and not isinstance(present[0], Nothing):
+            a = ufunc(emit, name, (a, present[0]))
     return a
 
 
@@ -235,8 +235,8 @@ def isclose(emit: Emitter, a: Value, b: Value, rtol: Value | None = None, atol: 
 @lowers("numpy.allclose", "a b rtol= atol= equal_nan!")
 def allclose(emit: Emitter, a: Value, b: Value, rtol: Value | None = None, atol: Value | None = None) -> Value:
     """Return ``np.allclose(a, b, rtol, atol)``."""
-    found = truth(plain(call_library(emit, "numpy.all", (isclose(emit, a, b, rtol, atol),), {})))
-    return Number(BOOL, found.text, atom=found.atom)
+    test = truth(plain(call_library(emit, "numpy.all", (isclose(emit, a, b, rtol, atol),), {})))
+    return Number(BOOL, test.text, atom=test.atom)
 
 
 @lowers("numpy.round", "a decimals= out!", method="round")
@@ -274,8 +274,8 @@ def frexp(emit: Emitter, x: Value) -> Value:
 
 def two_results(emit: Emitter, ufunc: str, first: str, second: str, x: Value) -> Value:
     """Return a ufunc of one number with two results, each by a function of C++."""
-    kept = plain(x)
-    return Tuple(tuple(elementwise(emit, _result(ufunc, name, place), kept)
+    operand = plain(x)
+    return Tuple(tuple(elementwise(emit, _result(ufunc, name, place), operand)
                        for place, name in enumerate((first, second))))
 
 
@@ -331,8 +331,8 @@ def _result(ufunc: str, function: str, place: int) -> Callable[[Number], Number]
             raise Refusal(f"NumPy has no {ufunc} of {number.type}")
         loop = getattr(np, ufunc).resolve_dtypes((kind, None, None))
         work = Scalar("float32" if loop[0].name == "float16" else loop[0].name)
-        given = cast(cast(number, Scalar(loop[0].name)), work)
+        operand = cast(cast(number, Scalar(loop[0].name)), work)
         computed = Number(Scalar("int32") if function == "binary_exponent" else work,
-                          f"{function}<{work.c}>({given.text})")
+                          f"{function}<{work.c}>({operand.text})")
         return cast(computed, Scalar(loop[1 + place].name))
     return one

@@ -143,12 +143,12 @@ class Emitter:
     @contextlib.contextmanager
     def detached(self, deeper: int = 0) -> Iterator[Lines]:
         """Yield lines that are kept apart, to be put in later by :meth:`put`."""
-        kept = self.out
-        self.out = Lines(depth=kept.depth + deeper)
+        outer = self.out
+        self.out = Lines(depth=outer.depth + deeper)
         try:
             yield self.out
         finally:
-            self.out = kept
+            self.out = outer
 
     def put(self, lines: Lines) -> None:
         """Add lines that were kept apart at this depth."""
@@ -159,18 +159,18 @@ class Emitter:
         base = re.sub(r"\W", "_", wanted).strip("_") or "value"
         base = f"v{base}" if base[0].isdigit() else base
         base = base if base.isascii() else "value"
-        found, number = base, 0
-        while found in self.taken or found in self.reserved:
+        name, number = base, 0
+        while name in self.taken or name in self.reserved:
             number += 1
-            found = f"{base}_{number}"
-        self.taken.add(found)
-        return found
+            name = f"{base}_{number}"
+        self.taken.add(name)
+        return name
 
     def lasting(self, wanted: str) -> str:
         """Return a name that nothing else gets, whatever is written again."""
-        found = self.name(wanted)
-        self.reserved.add(found)
-        return found
+        name = self.name(wanted)
+        self.reserved.add(name)
+        return name
 
     # -- variables ----------------------------------------------------------------------------------------------------
 
@@ -181,17 +181,17 @@ class Emitter:
 
     def keep(self, number: Number, name: str) -> Number:
         """Return the number in a constant of its own."""
-        found = self.name(name)
-        self.line(f"const {number.c} {found} = {number.text};")
-        return replace(number, text=found, atom=True, variable=False)
+        variable = self.name(name)
+        self.line(f"const {number.c} {variable} = {number.text};")
+        return replace(number, text=variable, atom=True, variable=False)
 
     def variable(self, kind: Type, name: str, initial: Value | None = None) -> Any:
         """Declare what holds values of a type; arrays are indexed storage."""
         if isinstance(kind, Scalar):
-            found = self.name(name)
+            variable = self.name(name)
             start = f" = {cast(initial, kind).text}" if isinstance(initial, Number) else ""
-            self.line(f"{kind.c} {found}{start};")
-            return Number(kind, found, variable=True)
+            self.line(f"{kind.c} {variable}{start};")
+            return Number(kind, variable, variable=True)
         if isinstance(kind, ArrayType):
             array = self.storage(kind.element, kind.shape, name, volatile=True)
             if isinstance(initial, Array):
@@ -201,13 +201,13 @@ class Emitter:
             return kind
         items = kind if isinstance(kind, tuple) else kind.items
         starts = initial.items if isinstance(initial, Tuple | List | Dict) else (None,) * len(items)
-        made = tuple(self.variable(item, f"{name}_{i}", start)
-                     for i, (item, start) in enumerate(zip(items, starts, strict=True)))
+        variables = tuple(self.variable(item, f"{name}_{i}", start)
+                          for i, (item, start) in enumerate(zip(items, starts, strict=True)))
         if isinstance(kind, DictType):
-            return Dict(kind.names, made)
+            return Dict(kind.names, variables)
         if isinstance(kind, ListType):
-            return List(made)
-        return Tuple(made, kind.names if isinstance(kind, NamedTupleType) else ())
+            return List(variables)
+        return Tuple(variables, kind.names if isinstance(kind, NamedTupleType) else ())
 
     def assign(self, target: Any, value: Any) -> None:
         """Store a value in what :meth:`variable` declared."""
@@ -264,8 +264,8 @@ class Emitter:
         """Store an array's elements."""
         self.barrier(target)
         with self.along(target.shape) as indices:
-            found = cast(value.at(*indices), target.type)
-            self.line(f"{target.element(*indices)} = {found.text};")
+            element = cast(value.at(*indices), target.type)
+            self.line(f"{target.element(*indices)} = {element.text};")
         self.barrier(target)
 
     def barrier(self, array: Array) -> None:

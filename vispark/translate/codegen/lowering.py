@@ -26,9 +26,9 @@ def call_library(emit: Emitter, name: str, arguments: tuple[Value, ...], keyword
         raise Refusal(f"{name} is not supported here")
     variant = registry.variant(name, type(arguments[0])) if arguments else None
     if variant is not None:
-        found = variant(emit, *arguments, **keywords)
-        if found is not NotImplemented:
-            return found
+        result = variant(emit, *arguments, **keywords)
+        if result is not NotImplemented:
+            return result
     arguments, keywords = signatures.bind(name, arguments, keywords)
     if keywords.get("keepdims") is not None:
         return _kept_axes(emit, name, arguments, dict(keywords))
@@ -41,20 +41,20 @@ def call_library(emit: Emitter, name: str, arguments: tuple[Value, ...], keyword
 
 def _kept_axes(emit: Emitter, name: str, arguments: tuple[Value, ...], keywords: dict[str, Value]) -> Value:
     """Return a reduction's result with an axis of one item in place of each reduced axis."""
-    kept = keywords.pop("keepdims")
+    keepdims = keywords.pop("keepdims")
     axis = keywords.get("axis", arguments[1] if len(arguments) > 1 and name != "numpy.linalg.norm" else Nothing())
-    found: Any = call_library(emit, name, arguments, keywords)
+    result: Any = call_library(emit, name, arguments, keywords)
     reason = f"keepdims of {signatures.shown(name)} must be known before the kernel runs"
-    if not static(bool_of(kept), reason):
-        return found
-    given: Any = call_library(emit, "numpy.asarray", (arguments[0] if arguments else next(iter(keywords.values())),),
-                              {})
-    axes = len(given.shape) if isinstance(given, Array) else 0
+    if not static(bool_of(keepdims), reason):
+        return result
+    operand: Any = call_library(emit, "numpy.asarray", (arguments[0] if arguments else next(iter(keywords.values())),),
+                                {})
+    axes = len(operand.shape) if isinstance(operand, Array) else 0
     along = range(axes) if isinstance(axis, Nothing) else \
         [static(plain(axis), "the axis must be known before the kernel runs") % max(axes, 1)]
-    rest = [one for one in range(axes) if one not in along]
-    if isinstance(found, Number):
-        settled = emit.fixed(cast(found, found.type.strong))
-        return Array(settled.type, (1,) * axes, lambda *indices: settled.closed, fresh=True) if axes else found
-    shape = tuple(1 if one in along else given.shape[one] for one in range(axes))
-    return replace(reindexed(found, shape, lambda *indices: tuple(indices[one] for one in rest)), fresh=True)
+    others = [one for one in range(axes) if one not in along]
+    if isinstance(result, Number):
+        settled = emit.fixed(cast(result, result.type.strong))
+        return Array(settled.type, (1,) * axes, lambda *indices: settled.closed, fresh=True) if axes else result
+    shape = tuple(1 if one in along else operand.shape[one] for one in range(axes))
+    return replace(reindexed(result, shape, lambda *indices: tuple(indices[one] for one in others)), fresh=True)

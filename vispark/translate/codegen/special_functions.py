@@ -34,17 +34,17 @@ def _call(emit: Emitter, *operands: Value, name: str) -> Value:
     def one(*numbers: Number) -> Number:
         if any(number.type.kind == "c" for number in numbers):
             raise Refusal(f"scipy.special.{name} of complex numbers is not supported")
-        casts, found = resolve(ufunc, *(number.type for number in numbers))
+        casts, type_ = resolve(ufunc, *(number.type for number in numbers))
         texts = ", ".join(cast(number, kind).text for number, kind in zip(numbers, casts, strict=True))
-        return Number(found, f"{_function(name, found)}({texts})")
+        return Number(type_, f"{_function(name, type_)}({texts})")
 
     return elementwise(emit, one, *operands)
 
 
 @functools.cache
 def _ufunc(name: str) -> np.ufunc:
-    found: np.ufunc = getattr(importlib.import_module("scipy.special"), name)
-    return found
+    ufunc: np.ufunc = getattr(importlib.import_module("scipy.special"), name)
+    return ufunc
 
 
 def _function(name: str, kind: Scalar) -> str:

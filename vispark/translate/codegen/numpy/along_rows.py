@@ -89,9 +89,9 @@ def gradient(emit: Emitter, f: Value) -> Value:
 @lowers("numpy.ptp", "a axis= out! keepdims=")
 def ptp(emit: Emitter, a: Value, axis: Value | None = None) -> Value:
     """Return ``np.ptp(a, axis, keepdims)``."""
-    given = (a,) if axis is None else (a, axis)
+    operands = (a,) if axis is None else (a, axis)
     return elementwise(emit, lambda high, low: scalars.binary("-", high, low),
-                       call_library(emit, "numpy.max", given, {}), call_library(emit, "numpy.min", given, {}))
+                       call_library(emit, "numpy.max", operands, {}), call_library(emit, "numpy.min", operands, {}))
 
 
 @lowers("numpy.count_nonzero", "a axis= * keepdims=")
@@ -109,12 +109,12 @@ def polyval(emit: Emitter, p: Value, x: Value) -> Value:
         p = call_library(emit, "numpy.array", (p,), {})
     row = row_argument(emit, p, "np.polyval's polynomial")
     items = [row.at(str(number)) for number in range(row.size)]
-    found: Any = call_library(emit, "numpy.zeros_like", (x,), {})
+    total: Any = call_library(emit, "numpy.zeros_like", (x,), {})
     for item in items:
-        found = elementwise(emit, lambda a, b, c: scalars.binary("+", scalars.binary("*", a, b), c), found, x,
+        total = elementwise(emit, lambda a, b, c: scalars.binary("+", scalars.binary("*", a, b), c), total, x,
                             item)
-        found = emit.snapshot(found) if isinstance(found, Number) else emit.materialised(found, "polynomial")
-    return found
+        total = emit.snapshot(total) if isinstance(total, Number) else emit.materialised(total, "polynomial")
+    return total
 
 
 @lowers("numpy.convolve", "a v mode=")
@@ -181,21 +181,21 @@ def nanmean(emit: Emitter, a: Value, axis: Value | None = None) -> Value:
 
 def _without_nan(emit: Emitter, name: str, instead: float, value: Value, axis: Value | None) -> Value:
     array = array_argument(emit, value, f"np.nan{name}")
-    given = {} if axis is None else {"axis": axis}
+    along = {} if axis is None else {"axis": axis}
     if array.type.kind not in "fc":
-        return call_library(emit, f"numpy.{name}", (array,), given)
+        return call_library(emit, f"numpy.{name}", (array,), along)
     if array.type.kind == "c" and name != "sum":
         raise Refusal(f"np.nan{name} of complex numbers is not supported; use .real, .imag or abs()")
     fill = literal(instead)
-    kept = elementwise(emit, lambda a: numbers.where(scalars.ufunc("isnan", a), cast(fill, a.type), a),
-                       array)
+    filled = elementwise(emit, lambda a: numbers.where(scalars.ufunc("isnan", a), cast(fill, a.type), a),
+                         array)
     if name == "sum":
-        return call_library(emit, "numpy.sum", (kept,), given)
+        return call_library(emit, "numpy.sum", (filled,), along)
     # Of nothing but NaN it is NaN.
-    none = call_library(emit, "numpy.all", (call_library(emit, "numpy.isnan", (array,), {}),), given)
+    none = call_library(emit, "numpy.all", (call_library(emit, "numpy.isnan", (array,), {}),), along)
     return elementwise(emit, lambda test, found: numbers.where(test, cast(literal(math.nan), found.type),
                                                                found), none,
-                       call_library(emit, f"numpy.{name}", (kept,), given))
+                       call_library(emit, f"numpy.{name}", (filled,), along))
 
 
 def _same_place(*indices: str) -> tuple[str, ...]:

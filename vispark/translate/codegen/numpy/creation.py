@@ -82,16 +82,16 @@ def arange(emit: Emitter, start_or_stop: Value, stop: Value | None = None, step:
     ends = [static(plain(value), reason) for value in (first, last, by)]
     if ends[2] == 0:
         raise Refusal("np.arange's step is 0")
-    found = range(*ends)
+    values = range(*ends)
     kind = dtype_argument(dtype, "int64")
-    if kind.kind == "b" and len(found) > 2:
+    if kind.kind == "b" and len(values) > 2:
         raise Refusal("np.arange of bools has at most two, as in NumPy")
 
     def element(index: str) -> str:
-        text = f"{found.start} + {found.step} * {index}" if (found.start, found.step) != (0, 1) else index
+        text = f"{values.start} + {values.step} * {index}" if (values.start, values.step) != (0, 1) else index
         return f"({kind.c})({text})" if not text.isdigit() else text_of(int(text), kind)
 
-    return Array(kind, (len(found),), element, fresh=True)
+    return Array(kind, (len(values),), element, fresh=True)
 
 
 @lowers("numpy.array", "object dtype=")
@@ -99,8 +99,8 @@ def array(emit: Emitter, object: Value, dtype: Value | None = None) -> Value:
     """Return ``np.array(object, dtype)``."""
     dtype = None if isinstance(dtype, Nothing) else dtype
     if isinstance(object, Number | Array):
-        found = copy(emit, object)
-        return found if dtype is None else astype_method(emit, found, dtype)
+        copied = copy(emit, object)
+        return copied if dtype is None else astype_method(emit, copied, dtype)
     rows, shape = _leaves(object)
     parts = [plain(row) for row in rows]
     kind = dtype_argument(dtype, np.result_type(*(part.type.numpy for part in parts)).name if parts else "float64")
@@ -126,8 +126,8 @@ def _assembled(emit: Emitter, parts: list[Any], shape: tuple[int, ...], inner: t
             emit.line(f"{array.element(*where)} = {numbers.convert(part, kind).text};")
             continue
         with emit.over(inner) as indices:
-            found = numbers.convert(part.at(*indices), kind)
-            emit.line(f"{array.element(*where, *indices)} = {found.text};")
+            element = numbers.convert(part.at(*indices), kind)
+            emit.line(f"{array.element(*where, *indices)} = {element.text};")
     emit.barrier(array)
     return array
 
@@ -202,8 +202,8 @@ def _leaves(value: Value) -> tuple[list[Value], tuple[int, ...]]:
     """Return the items of nested lists, and the lists' shape."""
     if not isinstance(value, List | Tuple):
         return [value], ()
-    found = [_leaves(item) for item in value.items]
-    shapes = {shape for _, shape in found}
+    parts = [_leaves(item) for item in value.items]
+    shapes = {shape for _, shape in parts}
     if len(shapes) > 1:
         raise Refusal("the rows of an array have one length; these differ")
-    return [leaf for leaves, _ in found for leaf in leaves], (len(found), *(shapes.pop() if shapes else ()))
+    return [leaf for leaves, _ in parts for leaf in leaves], (len(parts), *(shapes.pop() if shapes else ()))

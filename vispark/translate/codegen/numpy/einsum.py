@@ -35,17 +35,17 @@ def einsum_call(emit: Emitter, name: str, node: nodes.Call) -> Value:
 
 def einsum(emit: Emitter, subscripts: str, operands: tuple[Value, ...]) -> Value:
     """Return ``np.einsum(subscripts, *operands)``; a product with a matrix is one, as by ``@``."""
-    given = [plain(operand) for operand in operands]
-    inputs, output = _parsed(subscripts, len(given))
-    extents = _extents(inputs, given)
+    arrays = [plain(operand) for operand in operands]
+    inputs, output = _parsed(subscripts, len(arrays))
+    extents = _extents(inputs, arrays)
     missing = [letter for letter in output if letter not in extents]
     if missing:
         raise Refusal(f"{subscripts!r}: {missing[0]} is in no operand")
     summed = [letter for letter in extents if letter not in output]
     letters = [*output, *summed]
     shape = tuple(extents[letter] for letter in letters)
-    terms = given[0] if not letters else _spread(given[0], inputs[0], letters, shape)
-    for letter_list, operand in zip(inputs[1:], given[1:], strict=True):
+    terms = arrays[0] if not letters else _spread(arrays[0], inputs[0], letters, shape)
+    for letter_list, operand in zip(inputs[1:], arrays[1:], strict=True):
         terms = elementwise(emit, lambda a, b: scalars.ufunc("multiply", a, b), terms,
                             _spread(operand, letter_list, letters, shape) if letters else operand)
     return _summed(emit, terms, len(output)) if summed else terms
@@ -53,23 +53,23 @@ def einsum(emit: Emitter, subscripts: str, operands: tuple[Value, ...]) -> Value
 
 def _summed(emit: Emitter, terms: Array, kept: int) -> Value:
     """Return the sum over all axes but the first ones, of the terms' type."""
-    rest = terms.shape[:kept]
-    row = reshape_method(emit, terms, *map(literal, rest), literal(-1)) if len(terms.shape) > kept + 1 else terms
-    found = call_library(emit, "numpy.sum", (row,), {"axis": literal(kept)})
-    found = plain(found)
-    return astype(found, terms.type) if isinstance(found, Array) else cast(found, terms.type)
+    shape = terms.shape[:kept]
+    row = reshape_method(emit, terms, *map(literal, shape), literal(-1)) if len(terms.shape) > kept + 1 else terms
+    total = call_library(emit, "numpy.sum", (row,), {"axis": literal(kept)})
+    total = plain(total)
+    return astype(total, terms.type) if isinstance(total, Array) else cast(total, terms.type)
 
 
 def _parsed(subscripts: str, count: int) -> tuple[list[str], str]:
     """Return the letters of each operand, and of the result: without ->, the letters that occur once, in order."""
-    found = _SUBSCRIPTS.fullmatch(subscripts.replace(" ", ""))
-    if found is None:
+    match = _SUBSCRIPTS.fullmatch(subscripts.replace(" ", ""))
+    if match is None:
         raise Refusal(f"{subscripts!r} is not supported; np.einsum takes letters, as in 'ij,j->i'")
-    inputs = found[1].split(",")
+    inputs = match[1].split(",")
     if len(inputs) != count:
         raise Refusal(f"{subscripts!r} is of {len(inputs)} operands, and {count} are given")
-    output = "".join(sorted(letter for letter in set(found[1]) - {","} if found[1].count(letter) == 1)) \
-        if found[2] is None else found[2][2:]
+    output = "".join(sorted(letter for letter in set(match[1]) - {","} if match[1].count(letter) == 1)) \
+        if match[2] is None else match[2][2:]
     if len(set(output)) < len(output):
         raise Refusal(f"{subscripts!r}: a letter stands twice in the result")
     return inputs, output
@@ -77,15 +77,15 @@ def _parsed(subscripts: str, count: int) -> tuple[list[str], str]:
 
 def _extents(inputs: list[str], operands: list[Number | Array]) -> dict[str, int]:
     """Return each letter's extent."""
-    found: dict[str, int] = {}
+    extents: dict[str, int] = {}
     for letters, operand in zip(inputs, operands, strict=True):
         shape = operand.shape if isinstance(operand, Array) else ()
         if len(letters) != len(shape):
             raise Refusal(f"{letters or 'no letter'!r} does not name the axes of {describe(operand)}")
         for letter, extent in zip(letters, shape, strict=True):
-            if found.setdefault(letter, extent) != extent:
-                raise Refusal(f"{letter} is {found[letter]} and {extent} long")
-    return found
+            if extents.setdefault(letter, extent) != extent:
+                raise Refusal(f"{letter} is {extents[letter]} and {extent} long")
+    return extents
 
 
 def _spread(operand: Number | Array, named: str, letters: list[str], shape: tuple[int, ...]) -> Array:

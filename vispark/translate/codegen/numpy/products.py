@@ -50,13 +50,13 @@ def dot(emit: Emitter, a: Any, b: Any) -> Value:
     inner = b.shape[0]
     if a.shape[-1] != inner:
         raise Refusal(f"shapes {a.shape} and {b.shape} do not fit in a product: {a.shape[-1]} is not {inner}")
-    rest = (*a.shape[:-1], *b.shape[1:])
-    if not rest:
+    shape = (*a.shape[:-1], *b.shape[1:])
+    if not shape:
         return _inner_product(emit, a, b)
-    if inner == 1 and len(rest) == 2 and a.type.kind != "b":
+    if inner == 1 and len(shape) == 2 and a.type.kind != "b":
         return _outer(emit, reindexed(a, a.shape[:1], lambda i: (i, "0")),
                       reindexed(b, b.shape[1:], lambda j: ("0", j)))
-    return _products(emit, a, b, rest)
+    return _products(emit, a, b, shape)
 
 
 def _products(emit: Emitter, a: Array, b: Array, rest: tuple[int, ...]) -> Array:

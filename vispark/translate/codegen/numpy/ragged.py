@@ -145,9 +145,9 @@ def _reduced(emit: Emitter, name: str, row: RaggedRow) -> Number:
     kind = _sum_type(row.type)
     wide = Scalar("float64") if kind.dtype in ("float16", "float32") else kind
     function, first = ("add", 0) if name == "sum" else ("multiply", 1)
-    found = folded_row(emit, row, lambda a, b: scalars.ufunc(function, a, numbers.convert(b, wide)),
-                       numbers.convert(literal(first), wide), wide)
-    return numbers.convert(found, kind)
+    result = folded_row(emit, row, lambda a, b: scalars.ufunc(function, a, numbers.convert(b, wide)),
+                        numbers.convert(literal(first), wide), wide)
+    return numbers.convert(result, kind)
 
 
 def _sum_type(kind: Scalar) -> Scalar:
@@ -179,9 +179,9 @@ def product_of_rows(emit: Emitter, left: Value, right: Value) -> Number:
     terms = elementwise_ragged(emit, lambda a, b: scalars.ufunc("multiply", a, b), (left, right))
     kind = terms.type
     wide = Scalar("float64") if kind.dtype in ("float16", "float32") else kind
-    found = folded_row(emit, terms, lambda a, b: scalars.ufunc("add", a, numbers.convert(b, wide)),
+    total = folded_row(emit, terms, lambda a, b: scalars.ufunc("add", a, numbers.convert(b, wide)),
                        numbers.convert(literal(0), wide), wide)
-    return numbers.convert(found, kind)
+    return numbers.convert(total, kind)
 
 
 @lowers_for(RaggedRow, "numpy.dot", "numpy.matmul", "numpy.inner")

@@ -28,8 +28,8 @@ def spread_of_row(emit: Emitter, row: RaggedRow, *rest: Value, name: str, **keyw
     middle = emit.keep(_called(emit, "mean", wide), "mean")
     total = _called(emit, "sum", elementwise_ragged(emit, lambda a: squared(scalars.binary("-", a, middle)), (wide,)))
     count = scalars.ufunc("maximum", scalars.binary("-", length_of(row), literal(less)), literal(0))
-    found = scalars.ufunc("divide", total, cast(count, total.type))
-    return found if name == "numpy.var" else scalars.ufunc("sqrt", found)
+    variance = scalars.ufunc("divide", total, cast(count, total.type))
+    return variance if name == "numpy.var" else scalars.ufunc("sqrt", variance)
 
 
 @lowers_for(RaggedRow, "numpy.linalg.norm")
@@ -64,8 +64,8 @@ def _of_floats(emit: Emitter, row: RaggedRow) -> RaggedRow:
 
 
 def _called(emit: Emitter, name: str, row: RaggedRow) -> Number:
-    found: Any = call_library(emit, f"numpy.{name}", (row,), {})
-    return found
+    result: Any = call_library(emit, f"numpy.{name}", (row,), {})
+    return result
 
 
 def _check_alone(name: str, rest: tuple[Value, ...], keywords: dict[str, Value]) -> None:

@@ -76,14 +76,14 @@ def reshape(emit: Emitter, a: Value, shape: Value) -> Value:
 def reshape_method(emit: Emitter, value: Value, *shape: Value) -> Value:
     """Return ``value.reshape(*shape)``."""
     array = array_argument(emit, value, "np.reshape")
-    wanted = [static(plain(one), "an array's shape must be known before the kernel runs") for given in
-              shape for one in (given.items if isinstance(given, Tuple | List) else (given,))]
-    known = math.prod(extent for extent in wanted if extent >= 0)
-    if wanted.count(-1) == 1 and known and not array.size % known:
-        wanted[wanted.index(-1)] = array.size // known
-    if math.prod(wanted) != array.size or min(wanted, default=0) < 0:
-        raise Refusal(f"an array of {array.size} elements does not have the shape {tuple(wanted)}")
-    strides = [math.prod(wanted[place + 1:]) for place in range(len(wanted))]
+    extents = [static(plain(one), "an array's shape must be known before the kernel runs") for given in
+               shape for one in (given.items if isinstance(given, Tuple | List) else (given,))]
+    known = math.prod(extent for extent in extents if extent >= 0)
+    if extents.count(-1) == 1 and known and not array.size % known:
+        extents[extents.index(-1)] = array.size // known
+    if math.prod(extents) != array.size or min(extents, default=0) < 0:
+        raise Refusal(f"an array of {array.size} elements does not have the shape {tuple(extents)}")
+    strides = [math.prod(extents[place + 1:]) for place in range(len(extents))]
 
     def where(*indices: str) -> tuple[str, ...]:
         flat = " + ".join(f"({index}) * {stride}" for index, stride in zip(indices, strides, strict=True)) or "0"
@@ -91,7 +91,7 @@ def reshape_method(emit: Emitter, value: Value, *shape: Value) -> Value:
         return tuple(f"(({flat}) / {stride}) % {extent}" for stride, extent in
                      zip(behind, array.shape, strict=True)) if len(array.shape) > 1 else (flat,)
 
-    return reindexed(array, tuple(wanted), where)
+    return reindexed(array, tuple(extents), where)
 
 
 @lowers("numpy.ravel", "a order!", method="ravel")
@@ -111,8 +111,8 @@ def flatten_method(emit: Emitter, value: Value) -> Value:
 def squeeze(emit: Emitter, a: Value) -> Value:
     """Return ``np.squeeze(a)``."""
     array = array_argument(emit, a, "np.squeeze")
-    kept = [literal(extent) for extent in array.shape if extent != 1]
-    return reshape_method(emit, array, *kept) if kept else array.at(*("0",) * len(array.shape))
+    extents = [literal(extent) for extent in array.shape if extent != 1]
+    return reshape_method(emit, array, *extents) if extents else array.at(*("0",) * len(array.shape))
 
 
 @lowers("numpy.swapaxes", "a axis1 axis2", method="swapaxes")
@@ -150,8 +150,8 @@ def repeat(emit: Emitter, a: Value, repeats: Value, axis: Value | None = None) -
 @lowers("numpy.tile", "A reps")
 def tile(emit: Emitter, A: Value, reps: Value) -> Value:
     """Return ``np.tile(A, reps)``."""
-    given = reps.items if isinstance(reps, Tuple | List) else (reps,)
-    times = [count_argument(one, "np.tile's reps") for one in given]
+    repeats = reps.items if isinstance(reps, Tuple | List) else (reps,)
+    times = [count_argument(one, "np.tile's reps") for one in repeats]
     array = at_least(emit, A, max(1, len(times)))
     times = [1] * (len(array.shape) - len(times)) + times
     shape = tuple(extent * count for extent, count in zip(array.shape, times, strict=True))
@@ -164,32 +164,32 @@ def tile(emit: Emitter, A: Value, reps: Value) -> Value:
 def pad(emit: Emitter, array: Value, pad_width: Value, mode: Value | None = None,
         constant_values: Value | None = None) -> Value:
     """Return ``np.pad(array, pad_width, mode, constant_values)``."""
-    found = array_argument(emit, array, "np.pad")
+    source = array_argument(emit, array, "np.pad")
     how = "constant" if mode is None else mode.what if isinstance(mode, Nothing) else ""
-    widths = _pad_widths(pad_width, len(found.shape))
-    shape = tuple(before + extent + behind for extent, (before, behind) in zip(found.shape, widths, strict=True))
+    widths = _pad_widths(pad_width, len(source.shape))
+    shape = tuple(before + extent + behind for extent, (before, behind) in zip(source.shape, widths, strict=True))
 
     def places(indices: tuple[str, ...]) -> list[str]:
         return [f"{index} - {before}" if before else index
                 for index, (before, _) in zip(indices, widths, strict=True)]
 
     if how in _PADDED:
-        if how == "reflect" and 1 in found.shape:
+        if how == "reflect" and 1 in source.shape:
             raise Refusal("np.pad by reflection needs axes of at least two items")
-        return copy(emit, reindexed(found, shape, lambda *indices: tuple(
-            _PADDED[how](place, extent) for place, extent in zip(places(indices), found.shape, strict=True))))
+        return copy(emit, reindexed(source, shape, lambda *indices: tuple(
+            _PADDED[how](place, extent) for place, extent in zip(places(indices), source.shape, strict=True))))
     if how != "constant":
         raise Refusal(f"np.pad's mode is 'constant', {', '.join(map(repr, _PADDED))} here; pad by np.concatenate")
-    given = number_argument(constant_values or literal(0), "np.pad's constant_values")
-    value = emit.fixed(cast(given, found.type))
+    fill = number_argument(constant_values or literal(0), "np.pad's constant_values")
+    value = emit.fixed(cast(fill, source.type))
 
     def element(*indices: str) -> str:
-        inside = [test for place, extent, (before, behind) in zip(places(indices), found.shape, widths, strict=True)
+        inside = [test for place, extent, (before, behind) in zip(places(indices), source.shape, widths, strict=True)
                   for test, needed in ((f"{place} >= 0", before), (f"{place} < {extent}", behind)) if needed]
-        one = found.at(*places(indices)).closed
+        one = source.at(*places(indices)).closed
         return f"({' && '.join(inside)} ? {one} : {value.closed})" if inside else one
 
-    return copy(emit, Array(found.type, shape, element, cheap=False, volatile=found.volatile))
+    return copy(emit, Array(source.type, shape, element, cheap=False, volatile=source.volatile))
 
 
 def _pad_widths(value: Value, axes: int) -> list[tuple[int, int]]:
@@ -212,15 +212,15 @@ def _pad_widths(value: Value, axes: int) -> list[tuple[int, int]]:
 def sliding_window_view(emit: Emitter, x: Value, window_shape: Value) -> Value:
     """Return ``np.lib.stride_tricks.sliding_window_view(x, window_shape)``."""
     array = array_argument(emit, x, "sliding_window_view")
-    given = window_shape.items if isinstance(window_shape, Tuple | List) else (window_shape,)
-    sizes = [count_argument(one, "window_shape") for one in given]
+    extents = window_shape.items if isinstance(window_shape, Tuple | List) else (window_shape,)
+    sizes = [count_argument(one, "window_shape") for one in extents]
     if len(sizes) != len(array.shape):
         raise Refusal(f"window_shape has {len(sizes)} lengths for {len(array.shape)} axes")
     if any(not 0 < size <= extent for size, extent in zip(sizes, array.shape, strict=True)):
         raise Refusal(f"a window of {tuple(sizes)} does not fit an array of shape {array.shape}")
-    rest = tuple(extent - size + 1 for extent, size in zip(array.shape, sizes, strict=True))
-    axes = len(rest)
-    return reindexed(array, (*rest, *sizes), lambda *indices: tuple(
+    windows = tuple(extent - size + 1 for extent, size in zip(array.shape, sizes, strict=True))
+    axes = len(windows)
+    return reindexed(array, (*windows, *sizes), lambda *indices: tuple(
         f"{first} + {second}" for first, second in zip(indices[:axes], indices[axes:], strict=True)))
 
 
@@ -241,8 +241,8 @@ def concatenate(emit: Emitter, arrays: Value, axis: Value | None = None) -> Valu
     for part in parts:
         with emit.over(part.shape) as indices:
             place = f"{indices[0]} + {first}" if first else indices[0]
-            found = numbers.convert(part.at(*indices), kind)
-            emit.line(f"{result.element(place, *indices[1:])} = {found.text};")
+            element = numbers.convert(part.at(*indices), kind)
+            emit.line(f"{result.element(place, *indices[1:])} = {element.text};")
         first += part.shape[0]
     return result
 

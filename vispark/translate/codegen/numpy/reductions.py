@@ -71,8 +71,8 @@ def reduce(emit: Emitter, a: Value, axis: Value | None = None, dtype: Value | No
             raise Refusal(f"np.{name} in {kind.dtype} is not supported; take that of its result")
         if kind.kind == "c" and name in ("var", "std"):
             # NumPy's has the type asked for, though it is a real number.
-            found = reduce(emit, array, axis, None, ddof, name=name)
-            return elementwise(emit, lambda one: numbers.convert(one, kind), found)
+            result = reduce(emit, array, axis, None, ddof, name=name)
+            return elementwise(emit, lambda one: numbers.convert(one, kind), result)
     less = 0 if ddof is None else static(plain(ddof), "ddof must be known before the kernel runs")
     if axis is None or isinstance(axis, Nothing):
         return whole(emit, name, array, less)
@@ -94,22 +94,22 @@ def along_axis(emit: Emitter, name: str, array: Array, axis: Value, less: int = 
     if not -len(array.shape) <= number < len(array.shape):
         raise Refusal(f"{describe(array)} has no axis {number}")
     number %= len(array.shape)
-    rest = array.shape[:number] + array.shape[number + 1:]
+    others = array.shape[:number] + array.shape[number + 1:]
 
     def line(indices: tuple[str, ...]) -> Array:
         return reindexed(array, (array.shape[number],), lambda i: (*indices[:number], i, *indices[number:]))
 
-    if not rest:
+    if not others:
         return whole(emit, name, array, less)
-    if name == "sum" and len(rest) == 1:
-        product = emit.products.product_of(lambda j, k: line((str(j),)).element(str(k)), rest[0], array.shape[number],
+    if name == "sum" and len(others) == 1:
+        product = emit.products.product_of(lambda j, k: line((str(j),)).element(str(k)), others[0], array.shape[number],
                                   array.type)
         if product is not None:
             return product
     with emit.detached():
-        kind = whole(emit, name, line(("0",) * len(rest))).type
-    result = emit.storage(kind, rest, name)
-    with emit.over(rest, "row") as indices:
+        kind = whole(emit, name, line(("0",) * len(others))).type
+    result = emit.storage(kind, others, name)
+    with emit.over(others, "row") as indices:
         emit.line(f"{result.element(*indices)} = {whole(emit, name, line(indices), less).text};")
     emit.barrier(result)
     return result
@@ -202,8 +202,8 @@ def _spread(emit: Emitter, name: str, array: Array, less: int) -> Number:
     middle = emit.keep(mean(emit, astype(array, kind)), "mean")
     apart = elementwise(emit, lambda a: squared(scalars.binary("-", a, middle)), astype(array, kind))
     kind = apart.type if kind.kind == "c" else kind
-    found = mean(emit, apart, less)
-    return cast(found if name == "var" else scalars.ufunc("sqrt", found), kind)
+    variance = mean(emit, apart, less)
+    return cast(variance if name == "var" else scalars.ufunc("sqrt", variance), kind)
 
 
 def _half_spread(emit: Emitter, name: str, array: Array, less: int) -> Number:
@@ -215,8 +215,8 @@ def _half_spread(emit: Emitter, name: str, array: Array, less: int) -> Number:
 
     middle = emit.keep(mean(array, array.size), "mean")
     apart = elementwise(emit, lambda a: squared(scalars.binary("-", a, middle)), array)
-    found = mean(apart, max(0, array.size - less))
-    return found if name == "var" else scalars.ufunc("sqrt", found)
+    variance = mean(apart, max(0, array.size - less))
+    return variance if name == "var" else scalars.ufunc("sqrt", variance)
 
 
 # -- loops ------------------------------------------------------------------------------------------------------------
@@ -295,16 +295,16 @@ def _place_of_extreme(emit: Emitter, name: str, array: Array) -> Number:
     dealt = emit.dealt(array.size)
     start = emit.unflattened("lane", array.shape) if dealt else ("0",) * len(array.shape)
     best = emit.variable(array.type, name, scalars.unseen(array.at(*start)))
-    found = emit.name(f"arg{name}")
-    emit.line(f"int {found} = {'lane' if dealt else '0'};")
+    place = emit.name(f"arg{name}")
+    emit.line(f"int {place} = {'lane' if dealt else '0'};")
     with emit.along(array.shape, int(dealt)) as indices:
         one = emit.keep(array.at(*indices), "value")
         with emit.block(f"if ({is_beyond(name, one, best)})"):
             emit.line(f"{best.text} = {one.text};")
-            emit.line(f"{found} = {_flat_place(indices, array.shape)};")
+            emit.line(f"{place} = {_flat_place(indices, array.shape)};")
     if dealt:
-        _join_places(emit, name, best, found)
-    return Number(Scalar("int64"), f"(long long){found}", atom=False)
+        _join_places(emit, name, best, place)
+    return Number(Scalar("int64"), f"(long long){place}", atom=False)
 
 
 def _join_places(emit: Emitter, name: str, best: Number, found: str) -> None:

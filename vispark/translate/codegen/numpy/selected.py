@@ -26,10 +26,10 @@ _FOLDED = ("sum", "min", "max", "any", "all")
 @lowers_for(Selected, *_REDUCED)
 def reduce_selected(emit: Emitter, given: Selected, *rest: Value, name: str, **keywords: Value) -> Any:
     """Return a reduction of NumPy's; with an axis and the like it is left to that of arrays, which refuses it."""
-    known = {key: one for key, one in keywords.items() if not isinstance(one, Nothing)}
-    if rest or set(known) - {"ddof"}:
+    options = {key: one for key, one in keywords.items() if not isinstance(one, Nothing)}
+    if rest or set(options) - {"ddof"}:
         return NotImplemented
-    return _of_selected(emit, name.removeprefix("numpy."), given, known.get("ddof"))
+    return _of_selected(emit, name.removeprefix("numpy."), given, options.get("ddof"))
 
 
 @lowers_for(Selected, *_FOLDED)
@@ -46,8 +46,8 @@ def len_selected(emit: Emitter, given: Selected, name: str) -> Number:
 
 def count_of_selected(emit: Emitter, given: Selected) -> Number:
     """Return the number of items that a mask selects."""
-    found: Any = call_library(emit, "numpy.sum", (given.mask,), {})
-    return found
+    count: Any = call_library(emit, "numpy.sum", (given.mask,), {})
+    return count
 
 
 def _of_selected(emit: Emitter, name: str, given: Selected, ddof: Value | None = None) -> Value:
@@ -76,8 +76,8 @@ def _spread_of_selected(emit: Emitter, name: str, given: Selected, ddof: Value |
     middle = emit.keep(mean(wide), "mean")
     apart = elementwise(emit, lambda a: squared(scalars.binary("-", a, middle)), wide)
     less = 0 if ddof is None else static(plain(ddof), "ddof must be known before the kernel runs")
-    found = mean(apart, less)
-    return found if name == "var" else scalars.ufunc("sqrt", found)
+    variance = mean(apart, less)
+    return variance if name == "var" else scalars.ufunc("sqrt", variance)
 
 
 def _filled_outside(emit: Emitter, given: Selected, value: Any) -> Any:

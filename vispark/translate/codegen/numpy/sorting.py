@@ -33,8 +33,8 @@ def sort(emit: Emitter, a: Value, axis: Value | None = None) -> Array:
     place = -1 if axis is None else static(plain(axis), _KNOWN)
     if not -len(array.shape) <= place < len(array.shape):
         raise Refusal(f"{describe(array)} has no axis {place}")
-    found = in_order(emit, sortable(emit, _swapped(array, place), "sorted"))
-    return replace(_swapped(found, place), fresh=True)
+    ordered = in_order(emit, sortable(emit, _swapped(array, place), "sorted"))
+    return replace(_swapped(ordered, place), fresh=True)
 
 
 def sortable(emit: Emitter, array: Array, name: str) -> Array:
@@ -185,11 +185,11 @@ def _at_share(emit: Emitter, row: Array, share: Number, name: str) -> Number:
     apart = emit.keep(scalars.binary("-", above, below), "apart")
     ahead = scalars.binary("-", above, scalars.binary("*", apart, scalars.binary("-", literal(1), part)))
     behind = scalars.binary("+", below, scalars.binary("*", apart, part))
-    found = _unless_nan(row, numbers.where(scalars.binary(">=", part, literal(0.5)), ahead, behind))
+    value = _unless_nan(row, numbers.where(scalars.binary(">=", part, literal(0.5)), ahead, behind))
     if share.known:
-        return found
+        return value
     right = Number(BOOL, f"{here} >= 0 && {here} <= {last}", atom=False)
-    return numbers.where(right, found, cast(literal(math.nan), found.type))
+    return numbers.where(right, value, cast(literal(math.nan), value.type))
 
 
 def _flat(array: Array) -> Array:

@@ -75,15 +75,15 @@ def _row_in_blocks(emit: Emitter, array: Array, step: Step, name: str, kind: Sca
     """
     shape = array.shape
     axis = next(axis for axis in range(len(shape)) if math.prod(shape[axis + 1:]) <= _BLOCK)
-    rest = shape[axis + 1:]
-    count = math.prod(rest)
+    inner_shape = shape[axis + 1:]
+    count = math.prod(inner_shape)
     turns = str(_BLOCK // count) if not _in_vectors(emit, kind) else \
         _VECTORS_BLOCK if count == 1 else f"{_VECTORS_BLOCK} / {count}"
     with emit.over(shape[:axis]) as outer, _sum_blocks(emit, str(shape[axis]), turns) as (begin, end), \
             _sum_part(emit, parts, kind) as part:
         hint_order(emit, part, name, array.size)
         index = emit.name("j")
-        with emit.block(f"for (int {index} = {begin}; {index} < {end}; ++{index})"), emit.over(rest) as inner:
+        with emit.block(f"for (int {index} = {begin}; {index} < {end}; ++{index})"), emit.over(inner_shape) as inner:
             advance(emit, part, step(part, array.at(*outer, index, *inner)))
         emit.taken.discard(index)
 

@@ -77,10 +77,10 @@ def _extreme(emit: Emitter, name: str, values: tuple[Value, ...], key: Value | N
         raise Refusal(f"{name}() takes several numbers, a tuple or a row, and this is {describe(values[0])}")
     if not values:
         raise Refusal(f"{name}() of nothing has no value")
-    found = scalar_argument(name, values[0])
+    extreme = scalar_argument(name, values[0])
     for value in values[1:]:
-        found = numbers.extreme(name, found, scalar_argument(name, value))
-    return found
+        extreme = numbers.extreme(name, extreme, scalar_argument(name, value))
+    return extreme
 
 
 def _is_empty(value: Array | Tuple | List) -> bool:
@@ -136,12 +136,12 @@ def python_round(emit: Emitter, number: Any, ndigits: Value | None = None) -> Va
             else ufunc(emit, "rint", (value,))
     if number.type.kind == "c":
         raise Refusal(f"Python has no round() of {number.type}; write np.round(z, n)")
-    known = static(plain(digits), "to how many digits round() rounds must be known before the kernel "
+    decimals = static(plain(digits), "to how many digits round() rounds must be known before the kernel "
                                             "runs")
     if isinstance(number, Number) and number.known:
-        return literal(round(number.value, known))
+        return literal(round(number.value, decimals))
     if isinstance(number, Number) and number.type == FLOAT:
-        if not 0 <= known <= _DIGITS:
+        if not 0 <= decimals <= _DIGITS:
             raise Refusal(f"round() of a Python float is to 0 to {_DIGITS} digits here; write np.round(x, n)")
-        return Number(FLOAT, f"round_digits({number.text}, {float(10 ** known)!r})")
+        return Number(FLOAT, f"round_digits({number.text}, {float(10 ** decimals)!r})")
     return numpy_round(emit, value, digits)

@@ -34,23 +34,23 @@ _register_family()
 @lowers("math.prod", "iterable / * start=")
 def math_prod(emit: Emitter, iterable: Value, *, start: Value | None = None) -> Value:
     """Multiply items one after the other, from 1 or ``start`` on."""
-    found: Any = literal(1) if start is None else number_argument(start, "math.prod")
+    product: Any = literal(1) if start is None else number_argument(start, "math.prod")
     for item in items_argument(iterable, "math.prod"):
-        found = emit.fixed(scalars.binary("*", found, number_argument(item, "math.prod")))
-    return found
+        product = emit.fixed(scalars.binary("*", product, number_argument(item, "math.prod")))
+    return product
 
 
 @lowers("math.hypot", "*coordinates")
 def math_hypot(emit: Emitter, *coordinates: Value) -> Value:
     """Return ``math.hypot(*coordinates)``."""
-    given = [cast(number_argument(value, "math.hypot"), FLOAT) for value in coordinates]
-    if len(given) == 2:
-        return numbers.math("hypot", tuple(given))
-    if not given:
+    parts = [cast(number_argument(value, "math.hypot"), FLOAT) for value in coordinates]
+    if len(parts) == 2:
+        return numbers.math("hypot", tuple(parts))
+    if not parts:
         return literal(0.0)
-    if len(given) == 1:
-        return numbers.absolute(given[0])
-    return Number(FLOAT, f"vector_length<{len(given)}>({{{', '.join(one.text for one in given)}}})")
+    if len(parts) == 1:
+        return numbers.absolute(parts[0])
+    return Number(FLOAT, f"vector_length<{len(parts)}>({{{', '.join(one.text for one in parts)}}})")
 
 
 @lowers("math.dist", "p q /")

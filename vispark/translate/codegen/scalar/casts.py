@@ -21,12 +21,12 @@ SHORT = 2
 
 def literal(value: Any) -> Number:
     """Return a Python number that is known."""
-    found = weak_of(value)
-    if found == INT:
+    kind = weak_of(value)
+    if kind == INT:
         if not fits_python_int(value):
             return Number(INT, _TOO_LARGE, value)
         return Number(INT, _int_text(value, INT32[0] <= value <= INT32[1]), value, (value, value), atom=value >= 0)
-    return Number(found, text_of(value, found), value, atom=found == BOOL or not str(value).startswith("-"))
+    return Number(kind, text_of(value, kind), value, atom=kind == BOOL or not str(value).startswith("-"))
 
 
 def fits_python_int(value: int) -> bool:
@@ -78,8 +78,8 @@ def cast(number: Number, to: Scalar) -> Number:
     Refusal
         If a known Python int does not fit.
     """
-    found = derived(_cast(number, to), number)
-    return replace(found, common=True) if number.common else found
+    converted = derived(_cast(number, to), number)
+    return replace(converted, common=True) if number.common else converted
 
 
 def _cast(number: Number, to: Scalar) -> Number:

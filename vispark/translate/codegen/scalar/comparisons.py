@@ -31,15 +31,15 @@ def compare_floats(symbol: str, given: Sequence[Number], texts: list[str], kind:
     Where 0 would pass, float32 is compared with NaN in mind; of a zero that does not pass nothing may be known: less()
     and opaque() in the prelude say why.
     """
-    known = [position for position, number in enumerate(given) if number.known]
-    if len(known) == 1 and symbol in ORDER and kind.kind == "f":
-        value = float(given[known[0]].value)
-        passes = FUNCTION_OF[symbol](*((value, 0.0) if known == [0] else (0.0, value)))
+    constants = [position for position, number in enumerate(given) if number.known]
+    if len(constants) == 1 and symbol in ORDER and kind.kind == "f":
+        value = float(given[constants[0]].value)
+        passes = FUNCTION_OF[symbol](*((value, 0.0) if constants == [0] else (0.0, value)))
         if passes and kind.dtype == "float32":
             a, b = map(bared, texts if symbol in ("<", "<=") else texts[::-1])
             return f"{'less_equal' if '=' in symbol else 'less'}<float>({a}, {b})"
         if value == 0 and not passes:
-            texts[known[0]] = f"opaque<{kind.c}>({bared(texts[known[0]])})"
+            texts[constants[0]] = f"opaque<{kind.c}>({bared(texts[constants[0]])})"
     return f"{texts[0]} {symbol} {texts[1]}"
 
 
@@ -50,15 +50,15 @@ def are_integers(a: Number, b: Number) -> bool:
 
 def compare_integers(symbol: str, a: Number, b: Number) -> Number:
     """Compare integers of any two types by their values, as in NumPy 2."""
-    known = a if a.known else b if b.known else None
-    other = b if known is a else a
-    if known is not None and not other.type.weak:
+    constant = a if a.known else b if b.known else None
+    other = b if constant is a else a
+    if constant is not None and not other.type.weak:
         limits = np.iinfo(other.type.numpy)
-        if not limits.min <= known.value <= limits.max:
-            answer = FUNCTION_OF[symbol](*((known.value, 0) if known is a else (0, known.value)))
+        if not limits.min <= constant.value <= limits.max:
+            answer = FUNCTION_OF[symbol](*((constant.value, 0) if constant is a else (0, constant.value)))
             return Number(NUMPY_BOOL, text_of(answer, NUMPY_BOOL))
-        known = cast(known, other.type)
-        a, b = (known, other) if b is other else (other, known)
+        constant = cast(constant, other.type)
+        a, b = (constant, other) if b is other else (other, constant)
     wide = {a.type.dtype, b.type.dtype}
     if "uint64" in wide and len(wide) > 1:
         first, second = (b, a) if symbol in (">", "<=") else (a, b)
@@ -68,7 +68,7 @@ def compare_integers(symbol: str, a: Number, b: Number) -> Number:
         return Number(NUMPY_BOOL, f"(long long){a.closed} {symbol} (long long){b.closed}", atom=False)
     if a.type.numpy.itemsize <= SHORT and not a.type.weak:
         text = f"opaque<int>({a.text})"
-    elif a.type.kind == "u" and known is None:
+    elif a.type.kind == "u" and constant is None:
         # A GPU's compiler may not see that one is the other and a constant: opaque() in the prelude says why.
         text = f"opaque<{a.type.c}>({a.text})"
     else:

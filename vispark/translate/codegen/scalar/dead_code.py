@@ -24,10 +24,10 @@ def without(lines: list[str]) -> list[str]:
     []
     """
     while True:
-        left = _without_empty_loops(_once(lines))
-        if left == lines:
+        remaining = _without_empty_loops(_once(lines))
+        if remaining == lines:
             return lines
-        lines = left
+        lines = remaining
 
 
 def _once(lines: list[str]) -> list[str]:
@@ -48,20 +48,20 @@ def _once(lines: list[str]) -> list[str]:
 
 
 def _is_of(line: str, names: set[str]) -> bool:
-    found = _DECLARED.match(line) or _STORED.match(line)
-    return found is not None and found["name"] in names
+    match = _DECLARED.match(line) or _STORED.match(line)
+    return match is not None and match["name"] in names
 
 
 def _without_empty_loops(lines: list[str]) -> list[str]:
-    found: list[str] = []
+    remaining: list[str] = []
     for line in lines:
         # A place that ends with its block is read by nothing.
-        while line.strip() == "}" and found and _PLACE.match(found[-1]):
-            found.pop()
-        if line.strip() == "}" and found and _LOOP.match(found[-1]):
-            found.pop()
-            while found and found[-1].strip().startswith(_HINT):
-                found.pop()
-        elif not (found and line == found[-1] and _SETTLE.match(line)):
-            found.append(line)
-    return found
+        while line.strip() == "}" and remaining and _PLACE.match(remaining[-1]):
+            remaining.pop()
+        if line.strip() == "}" and remaining and _LOOP.match(remaining[-1]):
+            remaining.pop()
+            while remaining and remaining[-1].strip().startswith(_HINT):
+                remaining.pop()
+        elif not (remaining and line == remaining[-1] and _SETTLE.match(line)):
+            remaining.append(line)
+    return remaining

@@ -196,11 +196,11 @@ class TableKernel:
         """Return the values of the parameters of kind "argument" and "capture", in the parameters' order."""
         arguments = [arg for call in calls for arg in call.args]
         captures = [capture for call in calls for capture in call.function.captures]
-        found = []
+        values = []
         for parameter in self.parameters:
             if parameter.kind in ("argument", "capture"):
                 number = parameter.number
                 value = captures[number].value if parameter.kind == "capture" else \
                     constant(arguments[number], f"argument {number + 1}")
-                found.append(value.array if parameter.pointer else value.array[()])
-        return tuple(found)
+                values.append(value.array if parameter.pointer else value.array[()])
+        return tuple(values)

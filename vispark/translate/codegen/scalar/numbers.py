@@ -42,8 +42,8 @@ def _absolute(number: Number) -> Number:
     if number.bounds:
         bounds = 0, max(abs(number.bounds[0]), abs(number.bounds[1]))
         function = "absolute_in_range" if bounds[1] < 2**63 else function
-    found = Number(INT, "", bounds=bounds)
-    return Number(INT, f"{function}<{found.c}>({number.text})", bounds=bounds)
+    result = Number(INT, "", bounds=bounds)
+    return Number(INT, f"{function}<{result.c}>({number.text})", bounds=bounds)
 
 
 def rounded(number: Number) -> Number:
@@ -102,11 +102,11 @@ def part(number: Number, name: str) -> Number:
 
 def math(name: str, operands: tuple[Number, ...]) -> Number:
     """Return a function of ``math``: computed in double precision, giving a Python number."""
-    found = _math(name, operands)
+    result = _math(name, operands)
     if all(operand.known for operand in operands):
         with contextlib.suppress(ArithmeticError, ValueError):
             return literal(getattr(python_math, name)(*(operand.value for operand in operands)))
-    return derived(found, *operands)
+    return derived(result, *operands)
 
 
 def _math(name: str, operands: tuple[Number, ...]) -> Number:

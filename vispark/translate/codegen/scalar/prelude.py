@@ -573,24 +573,24 @@ def _parts() -> tuple[tuple[str, str], ...]:
     """Return each function or struct of the prelude with its name, in order; comments and specialisations stay with
     theirs.
     """
-    found: list[tuple[str, str]] = []
+    parts: list[tuple[str, str]] = []
     for paragraph in _definitions(_SOURCES.strip()):
         name = str(_NAME.findall(paragraph)[0])
         name = "complex_t" if name.startswith("operator") else name
-        found.append((name, paragraph))
-    return tuple(found)
+        parts.append((name, paragraph))
+    return tuple(parts)
 
 
 def _definitions(text: str) -> list[str]:
-    found: list[str] = []
+    definitions: list[str] = []
     current: list[str] = []
     for line in text.splitlines():
         starts = line.startswith(("//", "template", "__device__", "struct"))
         if starts and current and not current[-1].startswith("//"):
-            found.append("\n".join(current).rstrip())
+            definitions.append("\n".join(current).rstrip())
             current = []
         current.append(line)
-    return [*found, "\n".join(current).rstrip()]
+    return [*definitions, "\n".join(current).rstrip()]
 
 
 _SPECIAL = re.compile(r"^template <> [^\n]*?(\w+<[\w ]+>)\(", re.M)
@@ -606,10 +606,10 @@ def prelude_for(text: str) -> str:
     while True:
         used = _COMMENT.sub("", "\n".join([text, *wanted]))
         words = set(_WORD.findall(used))
-        found = [part for name, part in PARTS if name in words and _is_used(part, used)]
-        if found == wanted:
-            return "".join(part + "\n" for part in found)
-        wanted = found
+        parts = [part for name, part in PARTS if name in words and _is_used(part, used)]
+        if parts == wanted:
+            return "".join(part + "\n" for part in parts)
+        wanted = parts
 
 
 def _is_used(part: str, text: str) -> bool:

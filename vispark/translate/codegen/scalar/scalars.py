@@ -42,8 +42,8 @@ _PYTHON_UNARY: dict[str, Callable[[Any], Any]] = {"-": operator.neg, "+": operat
 
 def binary(symbol: str, a: Number, b: Number) -> Number:
     """Return ``a symbol b``, arithmetic or a comparison, by Python's and NumPy's rules."""
-    found = derived(_binary(symbol, a, b), a, b)
-    return replace(found, common=True) if a.common and b.common else found
+    result = derived(_binary(symbol, a, b), a, b)
+    return replace(result, common=True) if a.common and b.common else result
 
 
 def _binary(symbol: str, a: Number, b: Number) -> Number:
@@ -52,9 +52,9 @@ def _binary(symbol: str, a: Number, b: Number) -> Number:
     if symbol == "**" and b.known and isinstance(b.value, int) and b.value < 0 and a.type.kind in "iu":
         raise Refusal(f"an integer to the power {b.value} is an error in NumPy; write float(x) ** {b.value}")
     if symbol in ORDER and "c" in (a.type.kind, b.type.kind):
-        casts, found = resolve(UFUNC_OF[symbol], a.type, b.type)
+        casts, kind = resolve(UFUNC_OF[symbol], a.type, b.type)
         if compared_as_scalars(a, b):
-            return Number(found, f"{cast(a, casts[0]).closed} {symbol} {cast(b, casts[1]).closed}", atom=False)
+            return Number(kind, f"{cast(a, casts[0]).closed} {symbol} {cast(b, casts[1]).closed}", atom=False)
     return ufunc(UFUNC_OF[symbol], a, b)
 
 
@@ -77,14 +77,14 @@ def _python_binary(symbol: str, a: Number, b: Number) -> Number:
                           "both numbers")
     if symbol in COMPARISONS:
         return compare_python(symbol, a, b)
-    found = python_arithmetic(symbol, a.type, b.type)
-    if symbol == "**" and found == INT:
-        found = _power_type(b)
-    if found == INT:
+    kind = python_arithmetic(symbol, a.type, b.type)
+    if symbol == "**" and kind == INT:
+        kind = _power_type(b)
+    if kind == INT:
         return _python_int(symbol, a, b)
-    if found == BOOL:
+    if kind == BOOL:
         return Number(BOOL, f"{a.closed} {symbol} {b.closed}", atom=False)
-    return _emit(UFUNC_OF[symbol], (cast(a, found), cast(b, found)), found)
+    return _emit(UFUNC_OF[symbol], (cast(a, kind), cast(b, kind)), kind)
 
 
 def _power_type(exponent: Number) -> Scalar:
@@ -136,8 +136,8 @@ def _bounds(symbol: str, a: tuple[int, int] | None, b: tuple[int, int] | None) -
         corners = [x // y for x in a for y in b]
     else:
         return None
-    found = min(corners), max(corners)
-    return found if found[0] >= INT64[0] and found[1] <= INT64[1] else None
+    bounds = min(corners), max(corners)
+    return bounds if bounds[0] >= INT64[0] and bounds[1] <= INT64[1] else None
 
 
 def unary(symbol: str, a: Number) -> Number:
@@ -147,8 +147,8 @@ def unary(symbol: str, a: Number) -> Number:
 
 def _unary(symbol: str, a: Number) -> Number:
     if symbol == "not":
-        found = truth(a)
-        return literal(not found.value) if found.known else Number(BOOL, f"!{found.closed}")
+        test = truth(a)
+        return literal(not test.value) if test.known else Number(BOOL, f"!{test.closed}")
     if not a.type.weak:
         return ufunc({"-": "negative", "+": "positive", "~": "invert"}[symbol], a)
     if symbol == "~" and a.type != INT:
@@ -193,13 +193,13 @@ def ufunc(name: str, *operands: Number) -> Number:
     """Return a NumPy ufunc of scalars."""
     if OPERATOR_OF.get(name) in COMPARISONS and are_integers(*operands):
         return compare_integers(OPERATOR_OF[name], *operands)
-    casts, found = resolve(name, *(operand.type for operand in operands))
+    casts, kind = resolve(name, *(operand.type for operand in operands))
     numbers = tuple(map(cast, operands, casts))
     if OPERATOR_OF.get(name) in ORDER and casts[0].kind == "f":
         work = Scalar("float32") if casts[0].dtype == "float16" else casts[0]
         text = compare_floats(OPERATOR_OF[name], operands, list(map(computed, numbers)), work)
-        return Number(found, text, atom=False)
-    return replace(_emit(name, numbers, found), common=all(number.common for number in numbers))
+        return Number(kind, text, atom=False)
+    return replace(_emit(name, numbers, kind), common=all(number.common for number in numbers))
 
 
 def _emit(name: str, numbers: tuple[Number, ...], found: Scalar) -> Number:
@@ -369,8 +369,8 @@ def _negative(texts: list[str], kind: Scalar, numbers: tuple[Number, ...]) -> st
 
 def _invert(texts: list[str], kind: Scalar, numbers: tuple[Number, ...]) -> str:
     text = f"!{texts[0]}" if kind.kind == "b" else f"({kind.c})~{texts[0]}"
-    known = kind.numpy.itemsize != SHORT and (kind.kind != "i" or numbers[0].bounds is not None)
-    return text if known or kind.dtype == "int8" else f"opaque<{kind.c}>({text})"
+    is_exact = kind.numpy.itemsize != SHORT and (kind.kind != "i" or numbers[0].bounds is not None)
+    return text if is_exact or kind.dtype == "int8" else f"opaque<{kind.c}>({text})"
 
 
 def _classify(function: str, integer: str) -> Callable[[list[str], Scalar, tuple[Number, ...]], str]:

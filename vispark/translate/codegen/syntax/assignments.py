@@ -95,20 +95,20 @@ def store(emit: Emitter, target: nodes.Expression, value: Value) -> None:
 def _unpacked(value: Value, targets: tuple[nodes.Expression, ...]) -> tuple[Value, ...]:
     """Return the items that several names get; the one with a * gets a list of the rest."""
     starred = [place for place, target in enumerate(targets) if isinstance(target, nodes.Spread)]
-    wanted = len(targets)
+    count = len(targets)
     if isinstance(value, Array) and value.shape:
         items: tuple[Value, ...] = tuple(element_of(value, str(i)) for i in range(value.shape[0]))
     elif isinstance(value, Tuple | List):
         items = value.items
     else:
         raise Refusal(f"{describe(value)} cannot be unpacked")
-    if starred and wanted - 1 <= len(items) <= MOST_UNPACKED:
-        start, rest = starred[0], len(items) - wanted + 1
-        return (*items[:start], List(items[start:start + rest]), *items[start + rest:])
+    if starred and count - 1 <= len(items) <= MOST_UNPACKED:
+        start, starred_count = starred[0], len(items) - count + 1
+        return (*items[:start], List(items[start:start + starred_count]), *items[start + starred_count:])
     if starred and len(items) > MOST_UNPACKED:
         raise Refusal(f"* takes a list of at most {MOST_UNPACKED} items here; write a slice, as in p[1:]")
-    if len(items) != wanted:
-        raise Refusal(f"{len(items)} values cannot be unpacked into {wanted} names")
+    if len(items) != count:
+        raise Refusal(f"{len(items)} values cannot be unpacked into {count} names")
     return items
 
 
@@ -143,12 +143,12 @@ def bind(emit: Emitter, name: str, value: Value) -> None:
 
 
 def _named(emit: Emitter, name: str, value: Number) -> Number:
-    found = emit.name(name)
-    emit.line(f"{value.c} {found} = {value.text};")
+    variable = emit.name(name)
+    emit.line(f"{value.c} {variable} = {value.text};")
     # An int of known bounds is not assigned again: another value may need more room. Nor is what given ints alone
     # decide: another value may be decided otherwise.
     settled = (value.type == INT and value.c == "int") or value.sources is not None
-    return replace(value, text=found, atom=True, variable=not settled)
+    return replace(value, text=variable, atom=True, variable=not settled)
 
 
 def _part(emit: Emitter, name: str, value: Value) -> Value:
@@ -222,8 +222,8 @@ def _mask(emit: Emitter, array: Array, indices: tuple[nodes.Expression, ...]) ->
     if len(indices) != 1 or isinstance(indices[0], nodes.Slice):
         return None
     with emit.detached():
-        found = expression(emit, indices[0])
-    if not isinstance(found, Array) or found.type.kind != "b" or found.shape != array.shape:
+        mask = expression(emit, indices[0])
+    if not isinstance(mask, Array) or mask.type.kind != "b" or mask.shape != array.shape:
         return None
     return emit.materialised(expression(emit, indices[0]), "mask")
 
@@ -239,8 +239,8 @@ def _held(emit: Emitter, node: nodes.Expression) -> tuple[Array, ...]:
     """Return the array of the function's own that an expression is an item or a slice of."""
     while isinstance(node, nodes.Index):
         node = node.value
-    found = emit.frame.variables.get(node.name) if isinstance(node, nodes.Local) else None
-    return (found,) if isinstance(found, Array) else ()
+    variable = emit.frame.variables.get(node.name) if isinstance(node, nodes.Local) else None
+    return (variable,) if isinstance(variable, Array) else ()
 
 
 def _view_of_storage(emit: Emitter, node: nodes.Expression) -> bool:
@@ -272,11 +272,11 @@ def lower_augment(emit: Emitter, statement: nodes.Augment, after: Names) -> bool
     if isinstance(current, Array) and isinstance(statement.target, nodes.Local):
         _augment_array(emit, statement, current, value)
         return True
-    found = operate(emit, statement.operator, current, value)
-    if isinstance(current, Array) and isinstance(found, Array) and found.shape != current.shape:
-        raise Refusal(f"{statement.operator}= of an array of shape {found.shape} does not fit the shape "
+    result = operate(emit, statement.operator, current, value)
+    if isinstance(current, Array) and isinstance(result, Array) and result.shape != current.shape:
+        raise Refusal(f"{statement.operator}= of an array of shape {result.shape} does not fit the shape "
                       f"{current.shape} of what it changes")
-    store(emit, statement.target, found)
+    store(emit, statement.target, result)
     return True
 
 
@@ -284,20 +284,20 @@ def _augment_array(emit: Emitter, statement: nodes.Augment, current: Array, valu
     """Write ``row += value``, which changes the array in place and keeps its type."""
     target: Any = statement.target
     name = target.name
-    found = operate(emit, statement.operator, current, value)
-    if not isinstance(found, Array) or found.shape != current.shape:
+    result = operate(emit, statement.operator, current, value)
+    if not isinstance(result, Array) or result.shape != current.shape:
         raise Refusal(f"{name} {statement.operator}= does not fit its shape {current.shape}")
     order = "buifc"
-    if order.index(found.type.kind) > order.index(current.type.kind) and \
-            not (current.type.kind in "iu" and found.type.kind in "iu"):
-        raise Refusal(f"{name} {statement.operator}= would put {found.type} into {current.type}; write "
+    if order.index(result.type.kind) > order.index(current.type.kind) and \
+            not (current.type.kind in "iu" and result.type.kind in "iu"):
+        raise Refusal(f"{name} {statement.operator}= would put {result.type} into {current.type}; write "
                       f"{name} = {name} {statement.operator} ...")
     if not current.storage:
         raise Refusal(f"{name} {statement.operator}= would change the array that {name} is a view of; write "
                       f"{name} = {name} {statement.operator} ...")
     if isinstance(value, Array) and value.volatile:
-        found = emit.materialised(found, "value")
-    emit.copy(current, found)
+        result = emit.materialised(result, "value")
+    emit.copy(current, result)
 
 
 def _fitted(array: Array, shape: tuple[int, ...]) -> Array:
@@ -310,8 +310,8 @@ def _fitted(array: Array, shape: tuple[int, ...]) -> Array:
         If it does not fit there.
     """
     more = max(0, len(array.shape) - len(shape))
-    rest = array.shape[more:]
+    trailing = array.shape[more:]
     if set(array.shape[:more]) - {1} or any(extent not in (1, wanted) for extent, wanted in
-                                           zip(rest[::-1], shape[::-1], strict=False)):
+                                           zip(trailing[::-1], shape[::-1], strict=False)):
         raise Refusal(f"an array of shape {array.shape} does not fit where one of shape {shape} is assigned to")
-    return reindexed(array, rest, lambda *indices: ("0",) * more + indices) if more else array
+    return reindexed(array, trailing, lambda *indices: ("0",) * more + indices) if more else array

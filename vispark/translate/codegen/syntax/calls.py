@@ -22,9 +22,9 @@ def lower_call(emit: Emitter, node: nodes.Call) -> Value:
     """Return the value of a call."""
     function = expression(emit, node.function)
     if isinstance(function, Named):
-        found = call_as_written(emit, function.name, node)
-        if found is not None:
-            return found
+        result = call_as_written(emit, function.name, node)
+        if result is not None:
+            return result
     arguments = tuple(one for argument in node.arguments for one in _given(emit, argument))
     keywords = {name: expression(emit, value) for name, value in node.keywords}
     here = emit.frame.definition

@@ -117,24 +117,24 @@ def _sum_of_each(emit: Emitter, node: _Each, steps: ForRange, kinds: list[Scalar
 
 def _text_at(emit: Emitter, node: _Each, steps: ForRange, here: CallFrame, count: int, number: int | str) -> str:
     """Return the text of one value of a generator, by its number or a variable for it, in a frame as it was."""
-    kept, emit.frame = emit.frame, replace(here, variables=dict(here.variables))
+    outer, emit.frame = emit.frame, replace(here, variables=dict(here.variables))
     try:
         with emit.detached() as lines, in_place(emit):
             bind_target(emit, node.target, item_at(steps, number) if isinstance(number, int) else
                         item_of(steps, Number(INT, number, bounds=(0, count - 1))))
             text = as_number(expression(emit, node.value)).text
     finally:
-        emit.frame = kept
+        emit.frame = outer
     if lines.lines and isinstance(number, str):
         raise Refusal("a value that is more than one expression has no text of its own")
     return text
 
 
 def _add(emit: Emitter, total: Number, value: Value) -> None:
-    found = cast(scalars.binary("+", total, as_number(value)), total.type).text
+    text = cast(scalars.binary("+", total, as_number(value)), total.type).text
     plain = f"{total.text} + "
-    emit.line(f"{total.text} += {found[len(plain):]};" if found.startswith(plain) and total.type.kind == "f"
-              else f"{total.text} = {found};")
+    emit.line(f"{total.text} += {text[len(plain):]};" if text.startswith(plain) and total.type.kind == "f"
+              else f"{total.text} = {text};")
 
 
 def _sum_of_rows(emit: Emitter, node: _Each, steps: ForRange, kinds: list[Any], start: Number | Array) -> Value:
@@ -192,14 +192,14 @@ def _extreme_by_key(emit: Emitter, name: str, node: _Each, steps: ForRange, kind
 
 def _truth_of_each(emit: Emitter, name: str, node: _Each, steps: ForRange) -> Value:
     """Compute ``any`` or ``all`` of a generator; items after the deciding one are not computed."""
-    found = emit.variable(BOOL, f"{name}_true", literal(name == "all"))
-    undecided = scalars.unary("not", found) if name == "any" else found
+    truth = emit.variable(BOOL, f"{name}_true", literal(name == "all"))
+    undecided = scalars.unary("not", truth) if name == "any" else truth
 
     def step(value: Value) -> None:
-        emit.line(f"{found.text} = {bool_of(value).text};")
+        emit.line(f"{truth.text} = {bool_of(value).text};")
 
     _turns_of_each(emit, node, steps, step, undecided.text)
-    return replace(found, variable=False)
+    return replace(truth, variable=False)
 
 
 def _turns_of_each(emit: Emitter, node: _Each, steps: ForRange, step: Callable[[Value], None],
@@ -233,7 +233,7 @@ def _items_in_turn(emit: Emitter, node: _Each, items: list[Value], step: Callabl
 
 
 def _turn_of_each(emit: Emitter, node: _Each, item: Value, step: Callable[[Value], None], while_: str) -> None:
-    kept = dict(emit.frame.variables)
+    outer = dict(emit.frame.variables)
     bind_target(emit, node.target, item)
     tests = [condition_of(emit, condition) for condition in node.conditions]
     with emit.block(f"if ({' && '.join(test.closed for test in tests)})") if tests else contextlib.nullcontext():
@@ -241,7 +241,7 @@ def _turn_of_each(emit: Emitter, node: _Each, item: Value, step: Callable[[Value
             _turns_of_each(emit, node.value, _steps_of_each(emit, node.value), step, while_)
         else:
             step(expression(emit, node.value))
-    emit.frame.variables = kept
+    emit.frame.variables = outer
 
 
 def bind_target(emit: Emitter, target: nodes.Expression, item: Value) -> None:
@@ -266,14 +266,14 @@ def _items_of_each(emit: Emitter, node: _Each, most: int) -> tuple[Value, ...]:
     steps = _steps_of_each(emit, node)
     if node.conditions:
         raise Refusal(_LENGTH)
-    kept, items = dict(emit.frame.variables), list[Value]()
+    outer, items = dict(emit.frame.variables), list[Value]()
     for item in written_items(steps, most):
         bind_target(emit, node.target, item)
         if isinstance(node.value, nodes.Each):
             items += _items_of_each(emit, node.value, most - len(items))
         else:
             items.append(emit.snapshot(expression(emit, node.value)))
-    emit.frame.variables = kept
+    emit.frame.variables = outer
     if len(items) > most:
         raise Refusal(_too_long(len(items)))
     return tuple(items)
@@ -329,7 +329,7 @@ def _array_of_several(emit: Emitter, node: nodes.Listed, steps: ForRange) -> Val
 
 
 def _array_by_loop(emit: Emitter, node: nodes.Listed, steps: ForRange, count: int) -> Value:
-    kept = dict(emit.frame.variables)
+    outer = dict(emit.frame.variables)
 
     def value(index: Number) -> Value:
         bind_target(emit, node.target, item_of(steps, index))
@@ -350,23 +350,23 @@ def _array_by_loop(emit: Emitter, node: nodes.Listed, steps: ForRange, count: in
         with emit.over(inner) as indices:
             number = one if isinstance(one, Number) else one.at(*indices)
             emit.line(f"{array.element(index.text, *indices)} = {numbers.convert(number, element.strong).text};")
-    emit.frame.variables = kept
+    emit.frame.variables = outer
     return array
 
 
 @lowers_call("tuple", "list")
 def gathered_items(emit: Emitter, name: str, node: nodes.Call) -> Value:
     """Return ``tuple(...)`` and ``list(...)`` of a generator, a row, a tuple or several at once."""
-    made = Tuple if name == "tuple" else List
+    kind = Tuple if name == "tuple" else List
     if not node.arguments:
-        return made(())
+        return kind(())
     first = node.arguments[0]
     if isinstance(first, nodes.Each):
-        return made(items_of_each(emit, first))
+        return kind(items_of_each(emit, first))
     value = expression(emit, first)
     if isinstance(value, Tuple | List):
-        return made(value.items)
-    return made(written_items(steps_of(value)))
+        return kind(value.items)
+    return kind(written_items(steps_of(value)))
 
 
 @lowers_call("sum", "min", "max", "any", "all")
@@ -374,16 +374,16 @@ def folded(emit: Emitter, name: str, node: nodes.Call) -> Value | None:
     """Return ``sum``, ``min`` and their like of a generator, a list comprehension or a range, or by a key."""
     if any(isinstance(one, nodes.Spread) for one in node.arguments):
         return None
-    given, keywords = signatures.bind(name, node.arguments, dict(node.keywords))
+    operands, keywords = signatures.bind(name, node.arguments, dict(node.keywords))
     if name == "sum":
-        given, keywords = given[:1], {"start": given[1]} if len(given) > 1 else {}
+        operands, keywords = operands[:1], {"start": operands[1]} if len(operands) > 1 else {}
     keywords = {word: one for word, one in keywords.items() if word == "start" or one != nodes.Literal(None)}
-    first = given[0] if len(given) == 1 else nodes.TupleOf(given, at=node.at)
+    first = operands[0] if len(operands) == 1 else nodes.TupleOf(operands, at=node.at)
     if isinstance(first, nodes.Each | nodes.Listed):
         return over_each(emit, name, first, **keywords)
     of_range = isinstance(first, nodes.Call) and first.function == nodes.Library("range")
     if "key" in keywords or (of_range and name in ("sum", "min", "max")):
-        if len(given) != 1 and "default" in keywords:
+        if len(operands) != 1 and "default" in keywords:
             raise Refusal(f"default of {name}() is for one row or tuple that may be empty")
         turn = nodes.Local("turn of the range" if of_range else "one of several", at=first.at)
         return over_each(emit, name, nodes.Each(turn, turn, first, (), at=first.at), **keywords)
@@ -396,8 +396,8 @@ def listed_array(emit: Emitter, name: str, node: nodes.Call) -> Value | None:
     first = node.arguments[0] if node.arguments else None
     if not isinstance(first, nodes.Listed):
         return None
-    rest = tuple(expression(emit, argument) for argument in node.arguments[1:])
-    return call_library(emit, name, (array_of(emit, first), *rest),
+    others = tuple(expression(emit, argument) for argument in node.arguments[1:])
+    return call_library(emit, name, (array_of(emit, first), *others),
                         {key: expression(emit, value) for key, value in node.keywords})
 
 

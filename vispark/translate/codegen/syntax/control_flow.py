@@ -89,7 +89,7 @@ def _merge(emit: Emitter, test: Number, branches: list[tuple[Lines, Variables]],
            live: Names) -> Variables:
     """Return the variables after ways that meet. What differs is stored by each in a variable declared before them.
     """
-    found: Variables = {}
+    merged: Variables = {}
     for name in branches[0][1]:
         values = [variables[name] for _, variables in branches if name in variables]
         if len(values) < len(branches):
@@ -98,10 +98,10 @@ def _merge(emit: Emitter, test: Number, branches: list[tuple[Lines, Variables]],
         outlasts = all(isinstance(value, LocalFunction | Nothing) or (isinstance(value, Number) and value.known)
                        for value in values) and all(same(values[0], value) for value in values)
         if unchanged or outlasts:
-            found[name] = values[0]
+            merged[name] = values[0]
         elif name in live:
-            found[name] = chosen(_merge_one(emit, name, test, branches, values), test, *values)
-    return found
+            merged[name] = chosen(_merge_one(emit, name, test, branches, values), test, *values)
+    return merged
 
 
 def _merge_one(emit: Emitter, name: str, test: Number, branches: list[tuple[Lines, Variables]],
@@ -112,9 +112,9 @@ def _merge_one(emit: Emitter, name: str, test: Number, branches: list[tuple[Line
         raise Refusal(f"{name}: {error}") from error
     target = emit.variable(kind, name)
     for (lines, _), value in zip(branches, values, strict=True):
-        kept, emit.out = emit.out, lines
+        outer, emit.out = emit.out, lines
         emit.assign(target, value)
-        emit.out = kept
+        emit.out = outer
     return target
 
 
@@ -180,7 +180,7 @@ def written_out_if_refused(emit: Emitter, loop: Callable[[], Any], written: Call
     tests, taken, scratch = emit.tests, set(emit.taken), emit.scratch
     try:
         with emit.detached() as lines:
-            found = loop()
+            result = loop()
     except (Refusal, TranslationError) as error:
         if not is_of_a_turn(error):
             raise
@@ -188,7 +188,7 @@ def written_out_if_refused(emit: Emitter, loop: Callable[[], Any], written: Call
         emit.frame, emit.tests, emit.taken, emit.scratch = frame, tests, taken, scratch
         return written()
     emit.put(lines)
-    return found
+    return result
 
 
 def _written_out(emit: Emitter, statement: nodes.For, items: list[Value], after: Names) -> bool:
@@ -206,11 +206,11 @@ def _loop(emit: Emitter, statement: nodes.For | nodes.While, after: Names, write
     """Return a loop with its ``else``. ``certain``: there is at least one turn."""
     head = liveness.at_head(statement, after)
     ends = liveness.live(statement.orelse, after)
-    wanted = liveness.assigned((statement,)) & (head | after | ends)
+    carried = liveness.assigned((statement,)) & (head | after | ends)
     before, taken, scratch = emit.frame.variables, set(emit.taken), emit.scratch
-    types = {name: type_of(before[name]) for name in sorted(wanted & before.keys())}
+    types = {name: type_of(before[name]) for name in sorted(carried & before.keys())}
     while True:
-        loop = OpenLoop(wanted, head, after | ends)
+        loop = OpenLoop(carried, head, after | ends)
         emit.frame.variables, emit.taken, emit.scratch = dict(before), set(taken), scratch
         with emit.detached(0) as lines:
             _declare(emit, loop, types, before, bool(statement.orelse) and liveness.breaks_out(statement.body))
@@ -288,11 +288,11 @@ def _carry(emit: Emitter, loop: OpenLoop, live: Names, missing: set[str]) -> Non
 
 
 def _join_type(loop: OpenLoop, name: str, kind: Type) -> None:
-    known = loop.seen.get(name, kind)
+    before = loop.seen.get(name, kind)
     try:
-        loop.seen[name] = join_types(known, kind)
+        loop.seen[name] = join_types(before, kind)
     except Refusal as error:
-        raise Refusal(f"{name} is {shown(known)} in one turn of the loop and {shown(kind)} in another; use another "
+        raise Refusal(f"{name} is {shown(before)} in one turn of the loop and {shown(kind)} in another; use another "
                       "name, or one type") from error
 
 

@@ -56,8 +56,8 @@ def _terms(emit: Emitter, node: nodes.Expression) -> Terms:
     if isinstance(node, nodes.Binary) and node.operator in ("+", "-"):
         (left, first), (right, second) = _terms(emit, node.left), _terms(emit, node.right)
         sign = 1 if node.operator == "+" else -1
-        taken = {one: left.get(one, 0) + sign * right.get(one, 0) for one in {**left, **right}}
-        return {one: times for one, times in taken.items() if times}, first + sign * second
+        joined = {one: left.get(one, 0) + sign * right.get(one, 0) for one in {**left, **right}}
+        return {one: times for one, times in joined.items() if times}, first + sign * second
     if isinstance(node, nodes.Binary) and node.operator == "*":
         (left, first), (right, second) = _terms(emit, node.left), _terms(emit, node.right)
         if not left or not right:

@@ -120,8 +120,8 @@ def lower_attribute(emit: Emitter, node: nodes.Attribute) -> Value:
     if isinstance(value, RaggedRow) and node.name == "size":
         return length_of(value)
     if isinstance(value, SparseRow) and node.name in (*OF_SPARSE, "size"):
-        found: Value = getattr(value, node.name)
-        return found
+        field: Value = getattr(value, node.name)
+        return field
     if node.name in OF_SPARSE:
         raise Refusal(attribute_lacks(node.name, node.value.name if isinstance(node.value, nodes.Local) else ""))
     if isinstance(value, Number | Array | Selected | RaggedRow | SparseRow) and node.name in registry.methods():

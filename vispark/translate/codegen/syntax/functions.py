@@ -77,9 +77,9 @@ def called(emit: Emitter, definition: nodes.Definition, variables: dict[str, Val
     """Return the value of a call whose parameters have their values."""
     body = definition.body
     if liveness.returns(body) <= 1 and liveness.returns_last(body) and liveness.leaves(body):
-        found: list[Value] = []
-        run(emit, definition, variables, outer, Returns(found.append))
-        return found[0]
+        results: list[Value] = []
+        run(emit, definition, variables, outer, Returns(results.append))
+        return results[0]
     kind = result_type(emit, definition, variables, outer)
     target = emit.variable(kind, f"{definition.name}_result")
     run(emit, definition, variables, outer, Returns(lambda value: emit.assign(target, value)))
@@ -99,9 +99,9 @@ def result_type(emit: Emitter, definition: nodes.Definition, variables: dict[str
 def run(emit: Emitter, definition: nodes.Definition, variables: dict[str, Value], outer: CallFrame | None,
         returns: Returns) -> Returns:
     """Write a function's body."""
-    kept, body = emit.frame, definition.body
+    before, body = emit.frame, definition.body
     emit.frame = CallFrame(definition, dict(variables), liveness.mutated(body), liveness.uses(body), outer, returns,
-                           depth=kept.depth + 1)
+                           depth=before.depth + 1)
     returns.jumps = not liveness.returns_last(body)
     try:
         if returns.jumps:
@@ -113,9 +113,9 @@ def run(emit: Emitter, definition: nodes.Definition, variables: dict[str, Value]
         if not isinstance(error.__cause__, Refusal) or not error.file.startswith(_LANGUAGE):
             raise
         # In a function that stands for one of NumPy's: the error is told of where that is called.
-        emit.frame = kept
+        emit.frame = before
         raise error.__cause__ from None
-    emit.frame = kept
+    emit.frame = before
     return returns
 
 
@@ -180,22 +180,22 @@ def _bound(emit: Emitter, function: LocalFunction, arguments: tuple[Value, ...],
            keywords: dict[str, Value]) -> dict[str, Value]:
     """Return the parameters' values in a call."""
     definition = function.definition
-    taken = [parameter.name for parameter in definition.parameters if not parameter.keyword_only]
+    positional = [parameter.name for parameter in definition.parameters if not parameter.keyword_only]
     many = [parameter.name for parameter in definition.parameters if parameter.many]
-    if len(arguments) > len(taken) and not many:
-        raise Refusal(f"{definition.name} takes {len(taken)} arguments, and {len(arguments)} are given")
-    found = dict(zip(taken, arguments, strict=False)) | {name: Tuple(arguments[len(taken):]) for name in many}
+    if len(arguments) > len(positional) and not many:
+        raise Refusal(f"{definition.name} takes {len(positional)} arguments, and {len(arguments)} are given")
+    bound = dict(zip(positional, arguments, strict=False)) | {name: Tuple(arguments[len(positional):]) for name in many}
     for name, value in keywords.items():
-        if name in found or name not in {parameter.name for parameter in definition.parameters}:
-            raise Refusal(f"{definition.name} has no parameter {name}" if name not in found else
+        if name in bound or name not in {parameter.name for parameter in definition.parameters}:
+            raise Refusal(f"{definition.name} has no parameter {name}" if name not in bound else
                           f"{definition.name} is given {name} twice")
-        found[name] = value
+        bound[name] = value
     for parameter, default in zip(definition.parameters, function.defaults, strict=True):
-        if parameter.name not in found:
+        if parameter.name not in bound:
             if default is None:
                 raise Refusal(f"{definition.name} needs its argument {parameter.name}")
-            found[parameter.name] = default
-    return {name: _argument(emit, name, value) for name, value in found.items()}
+            bound[parameter.name] = default
+    return {name: _argument(emit, name, value) for name, value in bound.items()}
 
 
 def _argument(emit: Emitter, name: str, value: Value) -> Value:

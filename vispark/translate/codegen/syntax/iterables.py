@@ -176,8 +176,8 @@ def count_of(steps: ForRange) -> int | None:
     if steps.kind == "tuple":
         return len(steps.items)
     if steps.kind == "range":
-        known = all(number.known for number in steps.items)
-        return len(range(*(number.value for number in steps.items))) if known else None
+        is_known = all(number.known for number in steps.items)
+        return len(range(*(number.value for number in steps.items))) if is_known else None
     counts = [count for count in map(count_of, steps.items) if count is not None]
     return min(counts) if len(counts) == len(steps.items) else None
 
@@ -236,8 +236,8 @@ def _range(emit: Emitter, start: Number, stop: Number, step: int) -> Iterator[Nu
         ends = (lows[0] if lows else -2**63) + 1, highs[1]
         bounds = min(ends), max(ends)
     if bounds and start.known and stop.known:
-        found = range(start.value, stop.value, step)
-        bounds = (min(found[0], found[-1]), max(found[0], found[-1])) if found else bounds
+        values = range(start.value, stop.value, step)
+        bounds = (min(values[0], values[-1]), max(values[0], values[-1])) if values else bounds
     index = Number(INT, emit.name("i"), bounds=bounds, limits=limits_of(start, stop))
     # One step beyond the last must fit too.
     roomy = bounds and index.narrow and bounds[0] - abs(step) >= -(2**31) and bounds[1] + abs(step) < 2**31

@@ -74,15 +74,15 @@ def operate(emit: Emitter, symbol: str, left: Value, right: Value) -> Value:
 def lower_compare(emit: Emitter, node: nodes.Compare) -> Value:
     """Return a comparison, or a chain of them."""
     left: Value = expression(emit, node.first)
-    found: Any = None
+    result: Any = None
     for symbol, other in zip(node.operators, node.others, strict=True):
         right = expression(emit, other)
         if len(node.operators) > 1 and isinstance(right, Number):
             right = emit.fixed(right)
         one = compare(emit, symbol, left, right)
-        found = one if found is None else both(found, one)
+        result = one if result is None else both(result, one)
         left = right
-    return found
+    return result
 
 
 def compare(emit: Emitter, symbol: str, left: Value, right: Value) -> Value:
@@ -95,8 +95,8 @@ def compare(emit: Emitter, symbol: str, left: Value, right: Value) -> Value:
     if symbol in ("is", "is not"):
         raise Refusal("is compares with None only; write == for numbers")
     if symbol in ("in", "not in"):
-        found = _within(emit, left, right)
-        return scalars.unary("not", found) if symbol == "not in" else found
+        test = _within(emit, left, right)
+        return scalars.unary("not", test) if symbol == "not in" else test
     if isinstance(left, Tuple | List) and type(left) is type(right) and symbol in ("==", "!="):
         return _compare_tuples(emit, symbol, left, right)
     if isinstance(left, Array) or isinstance(right, Array):
@@ -115,13 +115,13 @@ def _within(emit: Emitter, value: Value, container: Value) -> Number:
                                    type=BOOL) if as_number(value).type.kind in "iu" else _not_whole()
     if not isinstance(container, Tuple | List):
         raise Refusal(f"in is of a tuple, a row or range(), and this is {describe(container)}")
-    found = literal(False)
+    test = literal(False)
     for item in container.items:
         # What is the same object is found without a comparison, which a NaN would not pass.
         one = literal(True) if same(value, item) else bool_of(compare(emit, "==", value, item))
-        found = one if found.known and not found.value else found if found.known else literal(True) \
-            if one.known and one.value else Number(BOOL, f"{found.closed} || {one.closed}", atom=False)
-    return dataclasses.replace(found, type=BOOL)
+        test = one if test.known and not test.value else test if test.known else literal(True) \
+            if one.known and one.value else Number(BOOL, f"{test.closed} || {one.closed}", atom=False)
+    return dataclasses.replace(test, type=BOOL)
 
 
 def _not_whole() -> Number:
@@ -149,10 +149,10 @@ def condition_of(emit: Emitter, node: nodes.Expression) -> Number:
     if not isinstance(node, nodes.Logical):
         return bool_of(expression(emit, node))
     with errors_at(emit, node):
-        found = condition_of(emit, node.operands[0])
+        test = condition_of(emit, node.operands[0])
         for operand in node.operands[1:]:
-            found = _condition_with(emit, node.operator, found, operand)
-    return found
+            test = _condition_with(emit, node.operator, test, operand)
+    return test
 
 
 def _condition_with(emit: Emitter, symbol: str, left: Number, right: nodes.Expression) -> Number:
@@ -172,10 +172,10 @@ def _condition_with(emit: Emitter, symbol: str, left: Number, right: nodes.Expre
 @lowers_node(nodes.Logical)
 def lower_logical(emit: Emitter, node: nodes.Logical) -> Value:
     """Return ``and`` or ``or``: one of the operands."""
-    found = expression(emit, node.operands[0])
+    result = expression(emit, node.operands[0])
     for operand in node.operands[1:]:
-        found = _logical(emit, node.operator, found, operand)
-    return found
+        result = _logical(emit, node.operator, result, operand)
+    return result
 
 
 def _logical(emit: Emitter, symbol: str, left: Any, right: nodes.Expression) -> Value:
@@ -187,8 +187,8 @@ def _logical(emit: Emitter, symbol: str, left: Any, right: nodes.Expression) -> 
         other = expression(emit, right)
     if not lines.lines and all(isinstance(value, Number) and value.type.kind == "b" for value in (left, other)):
         sign = "&&" if symbol == "and" else "||"
-        found: Any = join_types(left.type, other.type)
-        return derived(Number(found, f"{test.closed} {sign} {other.closed}", atom=False), test, other)
+        kind: Any = join_types(left.type, other.type)
+        return derived(Number(kind, f"{test.closed} {sign} {other.closed}", atom=False), test, other)
     test = emit.fixed(test, "holds")
     needed = test if symbol == "and" else derived(Number(BOOL, f"!{test.closed}"), test)
     return _chosen(emit, needed, lines, other, None, emit.snapshot(left))

@@ -70,8 +70,8 @@ def _by_themselves(emit: Emitter, iterable: Value, items: Sequence[Number], is_r
     _of_one_type([item.type for item in items], f"{_NAME} is of numbers of one type here, and these are")
     row = iterable if isinstance(iterable, Array) else array_argument(emit, List(tuple(items)), _NAME)
     stored = in_order(emit, sortable(emit, row, "sorted"))
-    found = tuple(replace(stored.at(str(number)), type=items[0].type) for number in range(len(items)))
-    return List(found[::-1] if is_reversed else found)
+    ordered = tuple(replace(stored.at(str(number)), type=items[0].type) for number in range(len(items)))
+    return List(ordered[::-1] if is_reversed else ordered)
 
 
 def _by_key(emit: Emitter, items: Sequence[Value], key: Callable[[Value], Value], is_reversed: bool) -> List:
@@ -83,19 +83,19 @@ def _by_key(emit: Emitter, items: Sequence[Value], key: Callable[[Value], Value]
     own = own[::-1] if is_reversed else own
     places = _places(emit, [_parts(emit, key(item)) for item in own])
     at = _column(emit, own)
-    found = [at(places.element(str(number))) for number in range(len(own))]
-    return List(tuple(found[::-1] if is_reversed else found))
+    ordered = [at(places.element(str(number))) for number in range(len(own))]
+    return List(tuple(ordered[::-1] if is_reversed else ordered))
 
 
 def _parts(emit: Emitter, key: Value) -> tuple[Number, ...]:
     """Return the numbers of a key, which is one or a tuple of some."""
     parts = key.items if isinstance(key, Tuple) else (key,)
-    found = tuple(emit.fixed(as_number(part), "key") for part in parts if isinstance(plain(part), Number))
-    if len(found) < len(parts) or not parts:
+    numbers = tuple(emit.fixed(as_number(part), "key") for part in parts if isinstance(plain(part), Number))
+    if len(numbers) < len(parts) or not parts:
         raise Refusal(f"the key of {_NAME} gives a number, or a tuple of numbers, and this one gives {describe(key)}")
-    if any(part.type.kind == "c" for part in found):
+    if any(part.type.kind == "c" for part in numbers):
         raise Refusal(f"the key of {_NAME} gives complex numbers, which have no order; give abs() of them")
-    return found
+    return numbers
 
 
 def _places(emit: Emitter, keys: Sequence[tuple[Number, ...]]) -> Array:
@@ -107,13 +107,13 @@ def _places(emit: Emitter, keys: Sequence[tuple[Number, ...]]) -> Array:
         column = [parts[part] for parts in keys]
         kind = _of_one_type([number.type.strong for number in column],
                             f"the key of {_NAME} gives numbers of one type here, and these are")
-        given = _stored(emit, column, kind, "keys")
-        found = emit.storage(Scalar("int64"), (count,), "places")
+        stored = _stored(emit, column, kind, "keys")
+        places = emit.storage(Scalar("int64"), (count,), "places")
         if before is not None:
-            given = emit.materialised(reindexed(given, (count,), _looked_up(before)), "keys")
-        emit.line(f"sort_places<{count}>({given.storage}, {found.storage});")
-        before = found if before is None else emit.materialised(reindexed(before, (count,), _looked_up(found)),
-                                                                "places")
+            stored = emit.materialised(reindexed(stored, (count,), _looked_up(before)), "keys")
+        emit.line(f"sort_places<{count}>({stored.storage}, {places.storage});")
+        before = places if before is None else emit.materialised(reindexed(before, (count,), _looked_up(places)),
+                                                                 "places")
     assert before is not None
     return before
 
@@ -152,12 +152,12 @@ def _row_at(rows: Array, place: str) -> Array:
 
 def _number_at(stored: Array, items: Sequence[Number], place: str) -> Number:
     """Return the number at a place, of Python ints with the bounds that they all have."""
-    found = replace(stored.at(place), type=items[0].type)
+    number = replace(stored.at(place), type=items[0].type)
     limits = [item.bounds for item in items if item.bounds is not None]
-    if found.type != INT or len(limits) < len(items):
-        return found
+    if number.type != INT or len(limits) < len(items):
+        return number
     bounds = min(low for low, _ in limits), max(high for _, high in limits)
-    within = replace(found, bounds=bounds)
+    within = replace(number, bounds=bounds)
     return replace(within, text=f"(int){within.text}", atom=False) if within.narrow else within
 
 

@@ -81,7 +81,7 @@ def _sliced(emit: Emitter, array: Array, node: nodes.Index) -> Value:
         return indexed(emit, array, node)
     try:
         with emit.detached() as lines:
-            found = indexed(emit, array, node)
+            result = indexed(emit, array, node)
     except NotConstant as error:
         ends = [_end_of(emit, part, default, array.shape[0])
                 for part, default in ((one.start, 0), (one.stop, array.shape[0]))]
@@ -92,7 +92,7 @@ def _sliced(emit: Emitter, array: Array, node: nodes.Index) -> Value:
 
         return Selected(array, Array(NUMPY_BOOL, array.shape, inside), str(error))
     emit.put(lines)
-    return found
+    return result
 
 
 def _end_of(emit: Emitter, node: nodes.Expression | None, default: int, extent: int) -> str:
@@ -116,10 +116,10 @@ def gathered(emit: Emitter, array: Array, index: List | Array, node: nodes.Index
         return call_library(emit, "numpy.array", (items,), {})
     if not index.cheap:
         index = emit.materialised(index, "places")
-    axes, kept, subscript = len(index.shape), index, _subscript(emit, node)
+    axes, chosen, subscript = len(index.shape), index, _subscript(emit, node)
 
     def where(*indices: str) -> tuple[str, ...]:
-        return f"checked_index<{extent}>({kept.at(*indices[:axes]).text}, {subscript})", *indices[axes:]
+        return f"checked_index<{extent}>({chosen.at(*indices[:axes]).text}, {subscript})", *indices[axes:]
 
     return dataclasses.replace(reindexed(array, (*index.shape, *array.shape[1:]), where), cheap=False, fresh=True)
 
@@ -173,18 +173,18 @@ def indexed(emit: Emitter, array: Array, subscript: nodes.Index, only: Value | N
 def _expanded(array: Array, indices: tuple[nodes.Expression, ...]) -> list[nodes.Expression]:
     """Return the indices with ``...`` and missing ones written as slices."""
     whole = nodes.Slice(None, None, None)
-    given = sum(not (isinstance(node, nodes.Literal) and node.value in (None, Ellipsis)) for node in indices)
-    missing = len(array.shape) - given
+    count = sum(not (isinstance(node, nodes.Literal) and node.value in (None, Ellipsis)) for node in indices)
+    missing = len(array.shape) - count
     if missing < 0:
-        raise Refusal(f"{describe(array)} has {len(array.shape)} axes, and {given} indices are given")
-    found: list[nodes.Expression] = []
+        raise Refusal(f"{describe(array)} has {len(array.shape)} axes, and {count} indices are given")
+    expanded: list[nodes.Expression] = []
     for node in indices:
         if isinstance(node, nodes.Literal) and node.value is Ellipsis:
-            found += [whole] * missing
+            expanded += [whole] * missing
             missing = 0
         else:
-            found.append(node)
-    return found + [whole] * missing
+            expanded.append(node)
+    return expanded + [whole] * missing
 
 
 def _index_of(emit: Emitter, node: nodes.Expression, known: Value | None = None) -> Number:
@@ -232,8 +232,8 @@ def _range_of(emit: Emitter, node: nodes.Slice, extent: int) -> tuple[int | str,
     window = window_of(emit, node, extent)
     if window is not None:
         return *window, 1
-    found = range(*slice(*_slice_parts(emit, node)).indices(extent))
-    return found.start, len(found), found.step
+    places = range(*slice(*_slice_parts(emit, node)).indices(extent))
+    return places.start, len(places), places.step
 
 
 def _slice_parts(emit: Emitter, node: nodes.Slice) -> list[int | None]:
@@ -244,12 +244,12 @@ def _slice_parts(emit: Emitter, node: nodes.Slice) -> list[int | None]:
         for number in numbers:
             if number is not None and number.numpy_int:
                 static(number, reason)
-        found = [None if number is None else static(number, reason) for number in numbers]
+        parts = [None if number is None else static(number, reason) for number in numbers]
     except Refusal as error:
         raise NotConstant(str(error)) from error
-    if found[2] == 0:
+    if parts[2] == 0:
         raise Refusal("a slice's step is 0")
-    return found
+    return parts
 
 
 def picked(emit: Emitter, items: tuple[Value, ...], index: Number, subscript: str) -> Value:
@@ -260,8 +260,8 @@ def picked(emit: Emitter, items: tuple[Value, ...], index: Number, subscript: st
     index = emit.fixed(index)
     if isinstance(whole, tuple | NamedTupleType | ListType):
         parts = zip(*(item.items for item in items if isinstance(item, Tuple | List)), strict=True)
-        found = tuple(picked(emit, part, index, subscript) for part in parts)
-        return List(found) if isinstance(whole, ListType) else Tuple(found, getattr(whole, "names", ()))
+        chosen = tuple(picked(emit, part, index, subscript) for part in parts)
+        return List(chosen) if isinstance(whole, ListType) else Tuple(chosen, getattr(whole, "names", ()))
     if not isinstance(whole, Scalar | ArrayType):
         raise Refusal(f"the index of a tuple's item must be known before the kernel runs where the items are "
                       f"{shown(whole)}")
