@@ -100,8 +100,8 @@ def fuse(calls: Sequence[TracedCall], record: ElementSpec, *, wanted: frozenset[
                              shared_limit)
             if kernel.workspace:
                 return kernel
-            found = instead_of(kernel, calls, record, folding, shared_limit)
-            return found if found is not kernel else by_labels(kernel, calls, record, wanted, folding, shared_limit)
+            faster = instead_of(kernel, calls, record, folding, shared_limit)
+            return faster if faster is not kernel else by_labels(kernel, calls, record, wanted, folding, shared_limit)
         except NeedsStatic as needed:
             statics |= {place: values[place].number for place in needed.sources}
         except Refusal as error:
@@ -171,8 +171,8 @@ def _of_matrices(written: Callable[..., RowFunction], folding: Folding, shared_l
         apart |= other
     if not matrices or host.scratch:
         return None
-    rest = _folded(host, folding)
-    every = tuple(one for each in rest for one in each.accumulated)
+    others = _folded(host, folding)
+    every = tuple(one for each in others for one in each.accumulated)
     sums = tuple(each[0] for each in matrices)
     shared = functools.partial(written, apart=apart)
     few = _shared_row(host, shared, matrix_fold.LANES)
@@ -185,7 +185,7 @@ def _of_matrices(written: Callable[..., RowFunction], folding: Folding, shared_l
     function, table = _of_all_threads(host, shared, lanes, every, sums, shared_limit)
     if table is None:
         return None
-    frame = matrix_fold.MatrixFold(f"{function.name}_fold", function, host, table, rest, matrices=sums)
+    frame = matrix_fold.MatrixFold(f"{function.name}_fold", function, host, table, others, matrices=sums)
     frame = by_groups(by_roles(frame, shared_limit), few, shared_limit)
     return _made(frame, (*every, *sums), matrix_fold.waves_of((*every, *sums)))
 
@@ -194,17 +194,17 @@ def _of_all_threads(host: RowFunction, written: Any, lanes: int, every: tuple[Ac
                     sums: tuple[Accumulated, ...], shared_limit: int) -> tuple[RowFunction, Table | None]:
     """Return the row function by as many lanes as leave no thread of a block without a row of a tile, and its schedule.
     """
-    found: tuple[RowFunction, Table | None] = host, None
+    chosen: tuple[RowFunction, Table | None] = host, None
     while lanes <= WARP:
         function = _shared_row(host, written, lanes)
         table = matrix_fold.matrix_table(function, 1 if function is host else lanes, every, sums, shared_limit)
         if table is None:
             break
-        found = function, table
+        chosen = function, table
         if function is host or table.groups // 2 < table.tile:
-            return found
+            return chosen
         lanes *= 2
-    return found if found[1] else (host, matrix_fold.matrix_table(host, 1, every, sums, shared_limit))
+    return chosen if chosen[1] else (host, matrix_fold.matrix_table(host, 1, every, sums, shared_limit))
 
 
 def _folded(function: RowFunction, folding: Folding, but: str | None = None) -> tuple[AccumulatedField, ...]:
@@ -225,36 +225,36 @@ def _by_key(host: RowFunction, written: Any, folding: Folding, shared_limit: int
                    for each in _folded(host, folding, folding.key))
     keys = of_keys(folding.key, folding.groups)
     every = (*keys, *(one for each in folded for one in each.accumulated))
-    left = sum(one.width * one.itemsize for one in every)
-    if left > _PARTIAL_BYTES:
-        raise Refusal(f"{folding.groups} groups take {left:,} bytes for each thread block, and at most "
+    nbytes = sum(one.width * one.itemsize for one in every)
+    if nbytes > _PARTIAL_BYTES:
+        raise Refusal(f"{folding.groups} groups take {nbytes:,} bytes for each thread block, and at most "
                       f"{_PARTIAL_BYTES:,} can be")
     for most in (WARP, _LANES_IN_MEMORY):
         lanes = min(most, lanes_for_key(sum(each.port.count for each in folded)))
         function = _shared_row(host, written, lanes)
-        table, place = keyed_table(function, 1 if function is host else lanes, left + 16 * len(every), shared_limit)
+        table, place = keyed_table(function, 1 if function is host else lanes, nbytes + 16 * len(every), shared_limit)
         if place:
             break
     cells, sums = KeyCells(place), tuple(one for each in folded for one in each.accumulated)
     if all(one.words for one in sums) and not host.products:
         numbers = sum(each.port.count for each in folded)
         table, cells = table_with_cells(function, table, place, cell_bytes(keys[0], sums), 8 * sum(
-            one.width * one.words for one in (keys[0], *sums)), numbers, _PARTIAL_BYTES / left < _MULTIPROCESSORS,
+            one.width * one.words for one in (keys[0], *sums)), numbers, _PARTIAL_BYTES / nbytes < _MULTIPROCESSORS,
                                 shared_limit)
     if table.shared > usable(shared_limit):
         function = host
-        table, place = keyed_table(host, 1, left + 16 * len(every), shared_limit)
+        table, place = keyed_table(host, 1, nbytes + 16 * len(every), shared_limit)
         cells = KeyCells(place)
     if not cells.place:
-        made = _sorted_by_key(host, written, folding, (key, folded, keys), shared_limit)
-        if made is not None:
-            return made
+        ordered = _sorted_by_key(host, written, folding, (key, folded, keys), shared_limit)
+        if ordered is not None:
+            return ordered
     if host.products and table.kind != "tiled":
         return None
     frame = KeyedFrame(f"{function.name}_fold", function, host, table, folded, key=key, groups=folding.groups,
                        of_keys=keys, cells=cells)
-    made = _made(frame, every, min(float(table.resident), _PARTIAL_BYTES / left / _MULTIPROCESSORS))
-    return replace(made, preparation=frame.preparation)
+    ordered = _made(frame, every, min(float(table.resident), _PARTIAL_BYTES / nbytes / _MULTIPROCESSORS))
+    return replace(ordered, preparation=frame.preparation)
 
 
 def _sorted_by_key(host: RowFunction, written: Any, folding: Folding,
@@ -277,8 +277,8 @@ def _sorted_by_key(host: RowFunction, written: Any, folding: Folding,
                                    groups=folding.groups, of_keys=keys, cells=KeyCells(""),
                                    of_key=replace(of_key, name=f"{function.name}_key"))
     every = (*keys, *sums)
-    left = sum(one.width * one.itemsize for one in every)
-    return _made(frame, every, min(float(table.resident), _PARTIAL_BYTES / left / _MULTIPROCESSORS))
+    nbytes = sum(one.width * one.itemsize for one in every)
+    return _made(frame, every, min(float(table.resident), _PARTIAL_BYTES / nbytes / _MULTIPROCESSORS))
 
 
 def _made(frame: RowKernel, every: tuple[Accumulated, ...], waves: float) -> TableKernel:

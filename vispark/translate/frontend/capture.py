@@ -141,8 +141,8 @@ def is_taken_apart(value: list[Any]) -> bool:
 def _parts(value: Any) -> Iterator[Any]:
     """Yield the parts of lists and tuples, down to those that are neither."""
     if type(value) in (list, tuple) or is_named_tuple(type(value)):
-        for each in value:
-            yield from _parts(each)
+        for item in value:
+            yield from _parts(item)
     else:
         yield value
 

@@ -48,20 +48,20 @@ class _Check:
         first = definition.parameters[0]
         self.of_element: Names = frozenset() if first.many or first.name in self.bindings else frozenset({first.name})
         while True:
-            found = self.of_element | {name for name, values in self.bindings.items()
+            names = self.of_element | {name for name, values in self.bindings.items()
                                        if all(value is not None and self.runs(value) for value in values)
                                        and name not in {each.name for each in definition.parameters}}
-            if found == self.of_element:
+            if names == self.of_element:
                 break
-            self.of_element = found
+            self.of_element = names
 
     def whole(self) -> None:
         returned = [one.value for one, _ in liveness.statements(self.definition.body) if isinstance(one, nodes.Return)]
         if all(value == nodes.Literal(None) for value in returned):
             self.refuse(self.definition, f"{self.definition.name} returns nothing; a translated function returns its "
                                          "element's result")
-        left = self.block(self.definition.body, frozenset(each.name for each in self.definition.parameters))
-        if left is not None:
+        after = self.block(self.definition.body, frozenset(each.name for each in self.definition.parameters))
+        if after is not None:
             self._none_on_some_ways(self.definition)
 
     def _none_on_some_ways(self, at: nodes.Node | nodes.Definition) -> None:
@@ -300,13 +300,13 @@ def _stored_items(body: nodes.Block) -> Iterator[nodes.Index]:
 
 def _bindings(body: nodes.Block) -> dict[str, list[nodes.Expression | None]]:
     """Return the expressions that each name is bound to; None stands for bindings that are not analysed."""
-    found: dict[str, list[nodes.Expression | None]] = {}
+    bindings: dict[str, list[nodes.Expression | None]] = {}
     for statement, _ in liveness.statements(body):
         if isinstance(statement, nodes.Assign):
             for target in statement.targets:
                 for name in liveness.stored(target):
-                    found.setdefault(name, []).append(statement.value if isinstance(target, nodes.Local) else None)
+                    bindings.setdefault(name, []).append(statement.value if isinstance(target, nodes.Local) else None)
         elif isinstance(statement, nodes.For):
             for name in liveness.stored(statement.target):
-                found.setdefault(name, []).append(None)
-    return found
+                bindings.setdefault(name, []).append(None)
+    return bindings

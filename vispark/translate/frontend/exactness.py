@@ -77,10 +77,10 @@ def why_no_exact_number(function: Function, record: Number) -> str:
     'it gives an int or a float, which depends on the record'
     """
     def evaluated(evaluation: _Evaluation) -> None:
-        found = evaluation.called(function.definition, [record], {}, {})
-        for each in flat(found) if is_python(record) else ():
-            if not isinstance(each, Range) or each.kind == "mixed":
-                raise Doubtful(_OTHER_TYPE if isinstance(each, OfNumPy) else "gives an int or a float, which depends "
+        result = evaluation.called(function.definition, [record], {}, {})
+        for number in flat(result) if is_python(record) else ():
+            if not isinstance(number, Range) or number.kind == "mixed":
+                raise Doubtful(_OTHER_TYPE if isinstance(number, OfNumPy) else "gives an int or a float, which depends "
                                "on the record")
 
     return _doubt(function, evaluated)
@@ -106,12 +106,12 @@ def why_no_exact_join(function: Function, record: Number, *, is_mapped: bool = F
     def evaluated(evaluation: _Evaluation) -> None:
         total = record
         for number in range(_TURNS + 2):
-            found = evaluation.called(function.definition, [total, total], {}, {})
+            result = evaluation.called(function.definition, [total, total], {}, {})
             if is_mapped:
-                found = ranges.as_pythons(found)
-            joined = ranges.either(total, found)
-            for each, before in zip(flat(found), flat(record), strict=True):
-                if isinstance(before, Range) and not (isinstance(each, Range) and each.kind == before.kind):
+                result = ranges.as_pythons(result)
+            joined = ranges.either(total, result)
+            for after, before in zip(flat(result), flat(record), strict=True):
+                if isinstance(before, Range) and not (isinstance(after, Range) and after.kind == before.kind):
                     raise Doubtful(_OTHER_TYPE)
             if joined == total:
                 return
@@ -159,27 +159,27 @@ class _Evaluation:
     def called(self, definition: Definition, given: Sequence[Number], named: Mapping[str, Number],
                around: _Known) -> Number:
         """Return the result of a function."""
-        taken = [each for each in definition.parameters if not each.keyword_only]
+        positional = [each for each in definition.parameters if not each.keyword_only]
         self.reading.append(definition)
-        if any(each.many for each in definition.parameters) or len(given) > len(taken):
+        if any(each.many for each in definition.parameters) or len(given) > len(positional):
             self.doubt(definition, "takes any number of arguments, which is not followed")
         if definition.text.file.startswith(_OWN) and any(map(is_python, (*given, *named.values()))):
             self.doubt(definition, "is not followed for Python numbers")
-        known: dict[str, Number] = {name: around[name] for name in definition.free if name in around}
-        known |= {each.name: value for each, value in zip(taken, given, strict=False)} | dict(named)
-        for each in definition.parameters:
-            if each.name not in known and each.default is not None:
-                known[each.name] = self.of(each.default, around)
+        variables: dict[str, Number] = {name: around[name] for name in definition.free if name in around}
+        variables |= {each.name: value for each, value in zip(positional, given, strict=False)} | dict(named)
+        for parameter in definition.parameters:
+            if parameter.name not in variables and parameter.default is not None:
+                variables[parameter.name] = self.of(parameter.default, around)
         self.results.append([])
-        after = self.block(definition.body, known)
+        after = self.block(definition.body, variables)
         results = self.results.pop()
         if after is not None or not results:
             self.doubt(definition, "may return None")
-        found = results[0]
+        joined = results[0]
         for result in results[1:]:
-            found = ranges.either(found, result)
+            joined = ranges.either(joined, result)
         self.reading.pop()
-        return found
+        return joined
 
     def block(self, body: Block, known: _Known | None) -> _Known | None:
         """Return the variables after some statements; None if nothing gets there."""
@@ -202,13 +202,13 @@ class _Evaluation:
                 self.results[-1].append(self.of(value, known))
                 return None
             case nodes.Assign(targets, value):
-                given = self.of(value, known)
+                result = self.of(value, known)
                 for target in targets:
-                    known = self.bound(target, given, known)
+                    known = self.bound(target, result, known)
                 return known
             case nodes.Augment(target, symbol, value):
-                made = ranges.binary(symbol, self.of(target, known), self.of(value, known))
-                return self.bound(target, made, known)
+                updated = ranges.binary(symbol, self.of(target, known), self.of(value, known))
+                return self.bound(target, updated, known)
             case nodes.If(test, body, orelse):
                 self.of(test, known)
                 return self.joined([self.block(body, _where(test, known, self, holds=True)),
@@ -247,8 +247,8 @@ class _Evaluation:
             case nodes.Local(name):
                 return {**known, name: value}
             case nodes.TupleOf(items) if isinstance(value, tuple) and len(value) == len(items):
-                for item, each in zip(items, value, strict=True):
-                    known = self.bound(item, each, known)
+                for item, part in zip(items, value, strict=True):
+                    known = self.bound(item, part, known)
                 return known
             case nodes.TupleOf(items) if isinstance(value, OfNumPy):
                 for item in items:
@@ -261,10 +261,10 @@ class _Evaluation:
         ways = [each for each in states if each is not None]
         if not ways:
             return None
-        found = dict(ways[0])
+        joined = dict(ways[0])
         for other in ways[1:]:
-            found = {name: ranges.either(value, other[name]) for name, value in found.items() if name in other}
-        return found
+            joined = {name: ranges.either(value, other[name]) for name, value in joined.items() if name in other}
+        return joined
 
     def item_of(self, node: Any, iterable: Expression, known: _Known) -> Number:
         """Return the range of what a loop goes over."""
@@ -277,14 +277,14 @@ class _Evaluation:
                 if len(ends) == 1:
                     return Range("int", 0, max(highs[0] - 1, 0))
                 return Range("int", min(lows[0], lows[1]), max(highs[0], highs[1]))
-        found = self.of(iterable, known)
-        if isinstance(found, OfNumPy):
-            return self.number_of(iterable, 1) or found
-        if not isinstance(found, tuple) or not found:
+        result = self.of(iterable, known)
+        if isinstance(result, OfNumPy):
+            return self.number_of(iterable, 1) or result
+        if not isinstance(result, tuple) or not result:
             self.doubt(node, "goes over what is not followed")
-        item = found[0]
-        for each in found[1:]:
-            item = ranges.either(item, each)
+        item = result[0]
+        for other in result[1:]:
+            item = ranges.either(item, other)
         return item
 
     # -- expressions --------------------------------------------------------------------------------------------------
@@ -315,20 +315,20 @@ class _Evaluation:
                 left = first
                 for symbol, right in zip(symbols, others, strict=True):
                     if not (symbol in ("is", "is not") and right == nodes.Literal(None)):
-                        found = ranges.compared(symbol, self.of(left, known), self.of(right, known))
-                        if isinstance(found, OfNumPy) and len(symbols) == 1:
-                            return found
+                        result = ranges.compared(symbol, self.of(left, known), self.of(right, known))
+                        if isinstance(result, OfNumPy) and len(symbols) == 1:
+                            return result
                     left = right
                 return TRUTH
             case nodes.Logical(symbol, operands):
                 values = []
-                for each in operands:
-                    values.append(self.of(each, known))
-                    known = _where(each, known, self, holds=symbol == "and")
-                found = values[0]
+                for part in operands:
+                    values.append(self.of(part, known))
+                    known = _where(part, known, self, holds=symbol == "and")
+                result = values[0]
                 for value in values[1:]:
-                    found = ranges.either(found, value)
-                return found
+                    result = ranges.either(result, value)
+                return result
             case nodes.Choice(test, yes, no):
                 self.of(test, known)
                 return ranges.either(self.of(yes, _where(test, known, self, holds=True)),
@@ -354,15 +354,15 @@ class _Evaluation:
 
     def item(self, node: nodes.Index, value: Expression, indices: tuple[Expression, ...], known: _Known) -> Number:
         """Return the range of an item."""
-        found = self.of(value, known)
+        items = self.of(value, known)
         places = [self.of(each, known) for each in indices]
-        if isinstance(found, tuple) and len(places) == 1 and isinstance(place := places[0], Range) \
-                and place.kind == "int" and place.low == place.high and -len(found) <= place.low < len(found):
-            item: Number = found[place.low]
+        if isinstance(items, tuple) and len(places) == 1 and isinstance(place := places[0], Range) \
+                and place.kind == "int" and place.low == place.high and -len(items) <= place.low < len(items):
+            item: Number = items[place.low]
             return item
-        if not isinstance(found, OfNumPy):
+        if not isinstance(items, OfNumPy):
             self.doubt(node, "is not followed for Python numbers")
-        return self.number_of(value, len(places)) or found
+        return self.number_of(value, len(places)) or items
 
     def number_of(self, value: Expression, axes: int) -> Range | None:
         """Return the range of the numbers of a captured array, which may be a list, of Python numbers."""
@@ -389,21 +389,21 @@ class _Evaluation:
                 return self.called(inner, [self.of(each, known) for each in arguments],
                                    {name: self.of(value, known) for name, value in keywords.items()}, known)
             case nodes.Library(name):
-                given = [self.of(each, known) for each in arguments]
+                operands = [self.of(each, known) for each in arguments]
                 if name.startswith("numpy."):
-                    return self.numpy(node, name.removeprefix("numpy."), given, keywords, known)
+                    return self.numpy(node, name.removeprefix("numpy."), operands, keywords, known)
                 symbol = SYMBOLS.get(name)
-                if symbol and len(given) == 2 and not keywords:
-                    return ranges.compared(symbol, *given) if symbol in COMPARED else \
-                        ranges.binary(symbol, *given)
-                if name == "bool" and len(given) == 1:
+                if symbol and len(operands) == 2 and not keywords:
+                    return ranges.compared(symbol, *operands) if symbol in COMPARED else \
+                        ranges.binary(symbol, *operands)
+                if name == "bool" and len(operands) == 1:
                     return TRUTH
-                if name == "len" and isinstance(given[0], OfNumPy):
+                if name == "len" and isinstance(operands[0], OfNumPy):
                     return Range("int", 0, EXACT)
-                if given and not keywords and all(isinstance(each, OfNumPy) for each in given):
+                if operands and not keywords and all(isinstance(each, OfNumPy) for each in operands):
                     return OfNumPy()
                 if not keywords:
-                    return ranges.library(name, given)
+                    return ranges.library(name, operands)
             case nodes.Attribute(value, name):
                 of = self.of(value, known)
                 others = [self.of(each, known) for each in arguments]
@@ -464,8 +464,8 @@ def _where(test: Expression, known: _Known, evaluation: _Evaluation, *, holds: b
         case nodes.Unary("not", operand):
             return _where(operand, known, evaluation, holds=not holds)
         case nodes.Logical(symbol, operands) if (symbol == "and") == holds:
-            for each in operands:
-                known = _where(each, known, evaluation, holds=holds)
+            for part in operands:
+                known = _where(part, known, evaluation, holds=holds)
             return known
         case nodes.Local(name) if holds and isinstance(value := known.get(name), Range):
             return {**known, name: replace(value, nonzero=True)}

@@ -196,16 +196,16 @@ class _Kept:
         """Return the captures of another function by the same definition; None if the definition is not that
         function's.
         """
-        walk = Following(found := [function])
+        walk = Following(objects := [function])
         first, *steps = self.steps
         if not first[3](function, walk):
             return None
         try:
             for parent, get, key, check in steps:
-                value = get(found[parent], key)
+                value = get(objects[parent], key)
                 if not check(value, walk):
                     return None
-                found.append(value)
+                objects.append(value)
         except (Unbound, Refusal, AttributeError, LookupError):
             return None
         return tuple(walk.captures)
@@ -220,10 +220,10 @@ class Recipes:
 
     def known(self, function: Any) -> tuple[Definition, tuple[Capture, ...]] | None:
         """Return the known definition of a function and its present captures, if a recipe's checks hold; else None."""
-        for kept in self._kept.get(code, ()) if (code := code_of(function)) is not None else ():
-            captures = kept.captures_of(function)
+        for recipe in self._kept.get(code, ()) if (code := code_of(function)) is not None else ():
+            captures = recipe.captures_of(function)
             if captures is not None:
-                return kept.definition, captures
+                return recipe.definition, captures
         return None
 
     def keep(self, function: Any, definition: Definition, recipe: Recipe) -> None:
@@ -231,7 +231,7 @@ class Recipes:
         code = code_of(function)
         assert code is not None
         with self._lock:
-            kept = self._kept.pop(code, ())
-            self._kept[code] = (_Kept(definition, recipe.finished()), *kept)[:_RECIPES]
+            recipes = self._kept.pop(code, ())
+            self._kept[code] = (_Kept(definition, recipe.finished()), *recipes)[:_RECIPES]
             while len(self._kept) > _CODES:
                 del self._kept[next(iter(self._kept))]

@@ -62,17 +62,17 @@ def add_user_lines(error: VisparkError, functions: Sequence[LabelledFunction] | 
         return
     reported = _REPORTED.search(str(error))
     if reported:
-        shown = next((text for definition in definitions
-                      if (text := _at(definition, int(reported["subscript"], 16)))), "")
-        if shown and not error.detail:
-            error.args = error.message.replace(reported["where"], ""), error.place, shown
+        listed = next((text for definition in definitions
+                            if (text := _at(definition, int(reported["subscript"], 16)))), "")
+        if listed and not error.detail:
+            error.args = error.message.replace(reported["where"], ""), error.place, listed
         return
     places = list(dict.fromkeys(place for definition in definitions for place in computed(definition)))
     if not places or error.detail:
         return
-    shown = "\n".join(places[:_PLACES]) + ("\n  ..." if len(places) > _PLACES else "")
+    listed = "\n".join(places[:_PLACES]) + ("\n  ..." if len(places) > _PLACES else "")
     error.args = (error.message, error.place, "so ends a function of vmap whose index is out of range; it indexes by "
-                  f"computed numbers in\n{shown}\nCalled in Python on the same elements it raises IndexError there")
+                  f"computed numbers in\n{listed}\nCalled in Python on the same elements it raises IndexError there")
 
 
 def _named_by(error: VisparkError, functions: Sequence[LabelledFunction] | None) -> list[nodes.Definition]:
@@ -122,15 +122,15 @@ def _equal_before(definition: nodes.Definition) -> dict[int, int]:
 
     Loops that are written out ask for the same ones thousands of times.
     """
-    known = _counted.get(id(definition))
-    if known is not None:
-        return known[1]
+    counted = _counted.get(id(definition))
+    if counted is not None:
+        return counted[1]
     count: Counter[nodes.Node] = Counter()
     before: dict[int, int] = {}
-    for each in nodes.nodes_of(definition.body):
-        if isinstance(each, nodes.Index) and id(each) not in before:
-            before[id(each)] = count[each]
-            count[each] += 1
+    for node in nodes.nodes_of(definition.body):
+        if isinstance(node, nodes.Index) and id(node) not in before:
+            before[id(node)] = count[node]
+            count[node] += 1
     _counted[id(definition)] = definition, before
     for oldest in list(_counted)[:-_FUNCTIONS]:
         _counted.pop(oldest, None)
@@ -143,9 +143,9 @@ def _at(definition: nodes.Definition, wanted: int) -> str:
     """
     for node in nodes.nodes_of(definition.body):
         if isinstance(node, nodes.Called):
-            found = _at(node.definition, wanted)
-            if found:
-                return found
+            place = _at(node.definition, wanted)
+            if place:
+                return place
         elif isinstance(node, nodes.Index) and subscript(definition, node) == wanted:
             return str(complain("in Python it raises IndexError here:", node.at, definition.text, definition.name))
     return ""

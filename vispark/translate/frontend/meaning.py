@@ -96,10 +96,10 @@ def _uses(names: frozenset[str], part: object) -> list[bool]:
         case nodes.Assign(targets, nodes.Local(name)) if name in names:
             return [_is_two(target) for target in targets if not isinstance(target, nodes.Local)]
         case nodes.Call(nodes.Called(inner), arguments, keywords):
-            taken = {each.name for number, each in enumerate(inner.parameters)
-                     if number < len(arguments) and _is_one_of(arguments[number], names) and not each.many}
-            others = tuple([each for each in arguments if not (taken and _is_one_of(each, names))])
-            return _uses(frozenset(taken) | (names & set(inner.free)), inner.body) \
+            passed = {each.name for number, each in enumerate(inner.parameters)
+                      if number < len(arguments) and _is_one_of(arguments[number], names) and not each.many}
+            others = tuple([each for each in arguments if not (passed and _is_one_of(each, names))])
+            return _uses(frozenset(passed) | (names & set(inner.free)), inner.body) \
                 + _uses(names, (*others, *[value for _, value in keywords]))
         case nodes.Called(inner):
             return _uses(names & set(inner.free), inner.body)
@@ -154,8 +154,8 @@ def same_by_rows(function: nodes.Function, arguments: Sequence[nodes.Constant], 
     [True, False]
     """
     try:
-        given = _parameters(function.definition, [_Axes(len(each.shape), False) for each in arguments], axes)
-        result = _Kinds(function).of_body(function.definition, given)
+        parameters = _parameters(function.definition, [_Axes(len(each.shape), False) for each in arguments], axes)
+        result = _Kinds(function).of_body(function.definition, parameters)
     except _Doubtful:
         return False
     return all(kind.along for kind in _flat(result))
@@ -166,20 +166,20 @@ def _flat(kind: _Kind) -> list[_Axes]:
 
 
 def _parameters(definition: Definition, arguments: Sequence[_Kind], axes: Mapping[str, int]) -> dict[str, _Kind]:
-    taken = [each for each in definition.parameters if not each.keyword_only]
-    if any(each.many for each in taken) or not taken:
+    positional = [each for each in definition.parameters if not each.keyword_only]
+    if any(each.many for each in positional) or not positional:
         raise _Doubtful
     if "" in axes:
-        given: dict[str, _Kind] = {taken[0].name: _Axes(axes[""], True)}
+        kinds: dict[str, _Kind] = {positional[0].name: _Axes(axes[""], True)}
     elif all(name.replace(".", "0").isdecimal() for name in axes):
         if any("." in name for name in axes):
             raise _Doubtful
-        given = {taken[0].name: tuple(_Axes(axes[name], True) for name in sorted(axes, key=int))}
+        kinds = {positional[0].name: tuple(_Axes(axes[name], True) for name in sorted(axes, key=int))}
     else:
         names = {each.name for each in definition.parameters}
-        given = {name: _Axes(number, True) for name, number in axes.items() if name in names}
-    rest = [each.name for each in taken if each.name not in given]
-    return given | dict(zip(rest, arguments, strict=False))
+        kinds = {name: _Axes(number, True) for name, number in axes.items() if name in names}
+    others = [each.name for each in positional if each.name not in kinds]
+    return kinds | dict(zip(others, arguments, strict=False))
 
 
 class _Kinds:
@@ -251,9 +251,9 @@ class _Kinds:
         match function:
             case nodes.Called(inner) if not (inner.free
                                              or any(isinstance(each, nodes.Spread) for each in arguments)):
-                taken = [each.name for each in inner.parameters if not each.keyword_only]
-                given = dict(zip(taken, [self.of(each, known) for each in arguments], strict=False))
-                return self.of_body(inner, given | {name: self.of(value, known) for name, value in keywords})
+                names = [each.name for each in inner.parameters if not each.keyword_only]
+                kinds = dict(zip(names, [self.of(each, known) for each in arguments], strict=False))
+                return self.of_body(inner, kinds | {name: self.of(value, known) for name, value in keywords})
             case nodes.Attribute(value, name) if name in _METHODS:
                 # A dtype says nothing of axes.
                 others = () if name == "astype" else (*arguments, *[each for _, each in keywords])

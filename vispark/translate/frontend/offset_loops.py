@@ -52,12 +52,12 @@ def unrolled(node: FunctionNode, value: Value) -> tuple[FunctionNode, frozenset[
     if not any(isinstance(part, ast.For | ast.GeneratorExp | ast.ListComp) for part in ast.walk(node)):
         return node, frozenset()
     unroller = _Unroller(node, value)
-    made = copy.deepcopy(node)
-    if isinstance(made, ast.Lambda):
-        made.body = unroller.visit(made.body)
+    copied = copy.deepcopy(node)
+    if isinstance(copied, ast.Lambda):
+        copied.body = unroller.visit(copied.body)
     else:
-        made.body = [one for statement in made.body for one in _listed(unroller.visit(statement))]
-    return (made, frozenset(unroller.used)) if unroller.copies else (node, frozenset())
+        copied.body = [one for statement in copied.body for one in _listed(unroller.visit(statement))]
+    return (copied, frozenset(unroller.used)) if unroller.copies else (node, frozenset())
 
 
 class _Unroller(ast.NodeTransformer):
@@ -75,14 +75,14 @@ class _Unroller(ast.NodeTransformer):
                 raise NotKnown
         except NotKnown:
             return self.generic_visit(node)
-        found: list[ast.stmt] = []
-        for each in bindings:
-            found += [one for statement in _placed(node.body, each) for one in _listed(self.visit(statement))]
+        statements: list[ast.stmt] = []
+        for binding in bindings:
+            statements += [one for statement in _placed(node.body, binding) for one in _listed(self.visit(statement))]
         if bindings and self._read_later(node):
-            found += [ast.copy_location(ast.Assign([ast.copy_location(ast.Name(name, ast.Store()), node.target)],
-                                                   _constant(number, node.target)), node)
-                      for name, number in bindings[-1].items()]
-        return [*found, *(one for statement in node.orelse for one in _listed(self.visit(statement)))]
+            statements += [ast.copy_location(ast.Assign([ast.copy_location(ast.Name(name, ast.Store()), node.target)],
+                                                        _constant(number, node.target)), node)
+                           for name, number in bindings[-1].items()]
+        return [*statements, *(one for statement in node.orelse for one in _listed(self.visit(statement)))]
 
     def visit_GeneratorExp(self, node: ast.GeneratorExp) -> ast.AST:
         return self._list(node)
@@ -104,13 +104,14 @@ class _Unroller(ast.NodeTransformer):
         if not generators:
             yield item
             return
-        first, *rest = generators
-        inner = [item, *first.ifs, *(part for one in rest for part in (one.iter, *one.ifs))]
-        for each in self._bindings(first.target, first.iter, inner):
-            if all(self._known(condition) for condition in _placed(first.ifs, each)):
-                (one,), others = _placed([item], each), [ast.comprehension(
-                    one.target, _placed([one.iter], each)[0], _placed(one.ifs, each), one.is_async) for one in rest]
-                yield from self._items(one, others)
+        first, *others = generators
+        body = [item, *first.ifs, *(part for one in others for part in (one.iter, *one.ifs))]
+        for binding in self._bindings(first.target, first.iter, body):
+            if all(self._known(condition) for condition in _placed(first.ifs, binding)):
+                placed, = _placed([item], binding)
+                yield from self._items(placed, [ast.comprehension(
+                    one.target, _placed([one.iter], binding)[0], _placed(one.ifs, binding), one.is_async)
+                    for one in others])
 
     def _bindings(self, target: ast.expr, iterable: ast.expr, body: list[Any]) -> list[dict[str, Any]]:
         """Return the values of a loop's variables, turn by turn.
@@ -124,15 +125,15 @@ class _Unroller(ast.NodeTransformer):
         parts = [part for statement in body for part in ast.walk(statement)]
         if not any(_indexes(part, names) for part in parts) or any(_stores(part, names) for part in parts):
             raise NotKnown
-        found: list[dict[str, Any]] = []
+        bindings: list[dict[str, Any]] = []
         used = set(self.used)
         for item in self._items_of(iterable):
             self.copies += 1
             if self.copies > _COPIES:
                 self.used = used
                 raise NotKnown
-            found.append(dict(_matched(target, item)))
-        return found
+            bindings.append(dict(_matched(target, item)))
+        return bindings
 
     def _items_of(self, iterable: ast.expr) -> tuple[Any, ...]:
         """Return the items of an iterable; what Python would raise is left to the translator to tell."""
@@ -147,9 +148,9 @@ class _Unroller(ast.NodeTransformer):
             case ast.Constant(value=int() | float() as number):
                 return number
             case ast.Name(id=name):
-                known = self.value(name)
+                value = self.value(name)
                 self.used.add(name)
-                return known
+                return value
             case ast.Tuple(elts=items) | ast.List(elts=items):
                 return tuple(map(self._known, items))
             case ast.UnaryOp(op=ast.USub(), operand=operand):
@@ -212,9 +213,9 @@ def _placed(nodes: list[Any], numbers: dict[str, Any]) -> list[Any]:
 
 
 def _constant(value: Any, at: ast.AST) -> ast.expr:
-    made: ast.expr = ast.Tuple([_constant(one, at) for one in value], ast.Load()) if isinstance(value, tuple) else \
+    node: ast.expr = ast.Tuple([_constant(one, at) for one in value], ast.Load()) if isinstance(value, tuple) else \
         ast.Constant(value)
-    return ast.copy_location(made, at)
+    return ast.copy_location(node, at)
 
 
 def _matched(target: ast.expr, item: Any) -> Iterator[tuple[str, Any]]:

@@ -54,8 +54,8 @@ def meaning_of_numbers(function: Function, numbers: Mapping[str, str]) -> str:
     ''
     """
     first = next((each.name for each in function.definition.parameters), "")
-    known = {first if name == "" else name: kind for name, kind in numbers.items()}
-    return next(_Reading(function).differences(function.definition, known), "")
+    kinds = {first if name == "" else name: kind for name, kind in numbers.items()}
+    return next(_Reading(function).differences(function.definition, kinds), "")
 
 
 class _Reading:
@@ -98,8 +98,8 @@ class _Reading:
 
     def _called(self, inner: Definition, arguments: tuple[Expression, ...], keywords: dict[str, Expression],
                 known: Mapping[str, str]) -> Iterator[str]:
-        given = dict(zip([each.name for each in inner.parameters], arguments, strict=False)) | keywords
-        kinds = {name: kind for name, value in given.items() if (kind := self._kind(value, known))}
+        passed = dict(zip([each.name for each in inner.parameters], arguments, strict=False)) | keywords
+        kinds = {name: kind for name, value in passed.items() if (kind := self._kind(value, known))}
         if inner.text.file != composed.__file__:
             yield from self.differences(inner, kinds) if kinds else ()
         elif inner.name in ("comb", "factorial") and kinds:

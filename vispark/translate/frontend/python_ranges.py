@@ -91,10 +91,10 @@ class Doubtful(Exception):
 def number(value: int | float) -> Range:
     """Return the range of one number."""
     if isinstance(value, float):
-        found = Range.of("float") if value != value else Range("float", value, value)
+        range_ = Range.of("float") if value != value else Range("float", value, value)
     else:
-        found = replace(int_of(value), kind=type(value).__name__)
-    return replace(found, literal=True)
+        range_ = replace(int_of(value), kind=type(value).__name__)
+    return replace(range_, literal=True)
 
 
 def int_of(*ends: int) -> Range:
@@ -300,8 +300,8 @@ def of_numpy(symbol: str, left: Number, right: Number) -> OfNumPy:
 def compared(symbol: str, left: Number, right: Number) -> Number:
     """Return the result of a comparison."""
     if symbol in ("in", "not in") and isinstance(right, tuple):
-        for each in right:
-            compared("==", left, each)
+        for item in right:
+            compared("==", left, item)
         return TRUTH
     match left, right:
         case Range(), Range():
@@ -339,8 +339,8 @@ def library(name: str, given: Sequence[Number]) -> Number:
         total: Number = Range("int", 0, 0)
         if any(each.kind != "int" for each in numbers):
             raise Doubtful("adds what are not ints, for which Python has ways of its own")
-        for each in numbers:
-            total = binary("+", total, each)
+        for addend in numbers:
+            total = binary("+", total, addend)
         return total
     if name == "pow" and len(numbers) == 2:
         return python(binary("**", *numbers))
@@ -354,12 +354,12 @@ def library(name: str, given: Sequence[Number]) -> Number:
 def extreme(name: str, numbers: Sequence[Range]) -> Number:
     if any(each.nan for each in numbers):
         raise Doubtful("depends on the order of its arguments where one is NaN")
-    found: Number = numbers[0]
-    for each in numbers[1:]:
-        found = either(found, each)
+    joined: Number = numbers[0]
+    for other in numbers[1:]:
+        joined = either(joined, other)
     by = min if name == "min" else max
-    assert isinstance(found, Range)
-    return replace(found, low=by(each.low for each in numbers), high=by(each.high for each in numbers))
+    assert isinstance(joined, Range)
+    return replace(joined, low=by(each.low for each in numbers), high=by(each.high for each in numbers))
 
 
 def of_one(name: str, x: Range) -> Number:

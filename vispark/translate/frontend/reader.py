@@ -91,7 +91,7 @@ _recipes = Recipes()
 def trace_call(fn: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Function, tuple[form.Constant, ...]]:
     """Trace a function as :func:`trace` does; return the result and the arguments by value."""
     fn = called(fn, args)
-    if (known := _recipes.known(fn)) is None:
+    if (recipe := _recipes.known(fn)) is None:
         pool = _Pool()
         try:
             definition = pool.read(fn, 0)
@@ -100,8 +100,8 @@ def trace_call(fn: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Function,
             constants(args, None, fn)
             raise
         _recipes.keep(fn, definition, pool.recipe)
-        known = definition, tuple(pool.captures)
-    function = Function(*known)
+        recipe = definition, tuple(pool.captures)
+    function = Function(*recipe)
     return function, _by_value(function.definition, args)
 
 
@@ -117,9 +117,9 @@ def called(fn: Callable[..., Any], args: tuple[Any, ...]) -> Callable[..., Any]:
 
 
 def _by_value(definition: Definition, args: tuple[Any, ...]) -> tuple[form.Constant, ...]:
-    at, taken = definition.at, definition.taken
-    if taken is not None and len(args) >= max(1, taken):
-        raise complain(f"{definition.name} takes {taken} parameters, the element and {max(0, taken - 1)} "
+    at, most = definition.at, definition.taken
+    if most is not None and len(args) >= max(1, most):
+        raise complain(f"{definition.name} takes {most} parameters, the element and {max(0, most - 1)} "
                        f"arguments; {len(args)} arguments were given", at, definition.text, definition.name)
     return constants(args, definition)
 
@@ -204,20 +204,20 @@ class _Pool:
         """Return the bound arguments become the body's first assignments."""
         self.recipe.expect_partial(found, fn)
         inner = self.read(fn.func, self.recipe.follow(found, getattr, "func"))
-        taken = [parameter.name for parameter in inner.parameters if not parameter.keyword_only]
-        keys = dict(zip(taken, range(len(fn.args)), strict=False)) | {name: name for name in fn.keywords}
+        positional = [parameter.name for parameter in inner.parameters if not parameter.keyword_only]
+        keys = dict(zip(positional, range(len(fn.args)), strict=False)) | {name: name for name in fn.keywords}
         reader = _Reader(self, None, inner.text, inner.name)
         here = inner.at
         unknown = set(keys) - {parameter.name for parameter in inner.parameters if not parameter.many}
-        if unknown or len(fn.args) > len(taken):
-            raise complain(f"functools.partial gives {inner.name} " + (f"{unknown.pop()}, which it has no parameter for"
-                           if unknown else f"{len(fn.args)} arguments, and it takes {len(taken)} by position"), here,
-                           inner.text, inner.name)
+        if unknown or len(fn.args) > len(positional):
+            what = f"{unknown.pop()}, which it has no parameter for" if unknown else \
+                f"{len(fn.args)} arguments, and it takes {len(positional)} by position"
+            raise complain(f"functools.partial gives {inner.name} {what}", here, inner.text, inner.name)
         start = tuple(form.Assign((form.Local(name),), reader._function(reader.static(
             recipe.bound_argument(fn, key), name, here, self.recipe.follow(found, recipe.bound_argument, key)), here))
             for name, key in keys.items())
-        rest = tuple(parameter for parameter in inner.parameters if parameter.name not in keys)
-        return Definition(inner.name, rest, (*start, *inner.body), inner.free, inner.halo, inner.text, inner.at)
+        others = tuple(parameter for parameter in inner.parameters if parameter.name not in keys)
+        return Definition(inner.name, others, (*start, *inner.body), inner.free, inner.halo, inner.text, inner.at)
 
 
 #: What takes a string that is no dtype's name.
@@ -275,12 +275,12 @@ class _Reader:
 
         def value(name: str) -> Any:
             try:
-                known = None if name in bound else lookup(function, name)
+                value = None if name in bound else lookup(function, name)
             except Unbound:
-                known = None
-            if not is_known(known):
+                value = None
+            if not is_known(value):
                 raise NotKnown
-            return known
+            return value
 
         node, used = unrolled(node, value)
         for name in used:
@@ -292,11 +292,11 @@ class _Reader:
         written = dict(zip([one.arg for one in reversed(positional)], reversed(node.args.defaults), strict=False))
         written |= {one.arg: default for one, default in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
                     if default is not None}
-        found = []
+        parameters = []
         for one in [*positional, *starred(node), *node.args.kwonlyargs]:
             default = None
             if one is node.args.vararg:
-                found.append(Parameter(one.arg, form.TupleOf(()), True, True))
+                parameters.append(Parameter(one.arg, form.TupleOf(()), True, True))
                 continue
             if one.arg in written:
                 if defaults is None:
@@ -306,8 +306,8 @@ class _Reader:
                         default = self._function(self.static(
                            defaults[one.arg], one.arg, place(written[one.arg]),
                            self.pool.recipe.follow(self.number, recipe.default, one.arg)), place(written[one.arg]))
-            found.append(Parameter(one.arg, default, one in node.args.kwonlyargs))
-        return tuple(found)
+            parameters.append(Parameter(one.arg, default, one in node.args.kwonlyargs))
+        return tuple(parameters)
 
     def _check_stores(self, node: FunctionNode, parameters: set[str]) -> None:
         """Refuse a function that writes to its element or an argument."""
@@ -325,20 +325,20 @@ class _Reader:
 
     def block(self, nodes: Sequence[ast.stmt]) -> form.Block:
         """Return a suite. What follows an ``if`` that always leaves becomes its ``else``, so that returns come last."""
-        found: list[form.Statement] = []
+        statements: list[form.Statement] = []
         nodes = spelled_out(nodes, self.error)
         for number, node in enumerate(nodes):
             statement = self.statement(node)
             if statement is None:
                 continue
             if isinstance(statement, form.If) and not statement.orelse and leaves(statement.body):
-                rest = self.block(nodes[number + 1:])
-                found.append(form.If(statement.test, statement.body, rest, at=statement.at))
-                return tuple(found)
-            found.append(statement)
+                following = self.block(nodes[number + 1:])
+                statements.append(form.If(statement.test, statement.body, following, at=statement.at))
+                return tuple(statements)
+            statements.append(statement)
             if isinstance(statement, form.Return | form.Break | form.Continue):
                 break
-        return tuple(found)
+        return tuple(statements)
 
     def statement(self, node: ast.stmt) -> form.Statement | None:
         """Return a statement, or None for one without an effect."""
@@ -421,11 +421,11 @@ class _Reader:
         if isinstance(node, ast.Starred):
             return form.Spread(self.target(node.value), at=place(node))
         if isinstance(node, ast.Subscript):
-            found = self.expression(node.value)
+            base = self.expression(node.value)
             if isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str):
                 raise self.error(node, "assigning to a field is not supported: a translated function has no side "
                                        f"effects; return a dict with it, {{{node.slice.value!r}: value}}")
-            return form.Index(found, self._indices(node.slice), at=place(node))
+            return form.Index(base, self._indices(node.slice), at=place(node))
         if isinstance(node, ast.Attribute):
             raise self.error(node, f"assigning to .{node.attr} is not supported: a translated function has no side "
                                    "effects; return the value")
@@ -435,10 +435,10 @@ class _Reader:
 
     def expression(self, node: ast.expr) -> Expression:
         """Return an expression with a value."""
-        found = self.loose(node)
-        if isinstance(found, _Outside):
-            raise self.error(node, why_not(found.value, found.name))
-        return found
+        expression = self.loose(node)
+        if isinstance(expression, _Outside):
+            raise self.error(node, why_not(expression.value, expression.name))
+        return expression
 
     def loose(self, node: ast.expr) -> Expression:
         """Return an expression, or an object from outside that has attributes."""
@@ -479,10 +479,10 @@ class _Reader:
         if value is None or isinstance(value, bool) or value is Ellipsis:
             self.pool.recipe.expect(found, value)
             return form.Literal(value, at=at)
-        known = registry.name_of(value)
-        if known is not None:
+        library_name = registry.name_of(value)
+        if library_name is not None:
             self.pool.recipe.expect(found, value)
-            return form.Library(known, at=at)
+            return form.Library(library_name, at=at)
         instead = registry.written(value)
         if instead is not None:
             self.pool.recipe.expect(found, value)
@@ -546,13 +546,13 @@ class _Reader:
             raise self.error(node, f"{value.name} is Spark's, which a function that workers run cannot use: compute "
                                    f"what {full} gives before, and make it an argument of the function")
         try:
-            found = getattr(value.value, node.attr)
+            member = getattr(value.value, node.attr)
         except AttributeError as error:
             raise self.error(node, f"{value.name} has no {node.attr}{did_you_mean(value.value, node.attr)}") from error
-        if isinstance(found, float) and value.value in library.MODULES:
-            self.pool.recipe.expect(found_at, found)
-            return form.Literal(float(found), at=place(node))
-        return self.static(found, full, place(node), found_at)
+        if isinstance(member, float) and value.value in library.MODULES:
+            self.pool.recipe.expect(found_at, member)
+            return form.Literal(float(member), at=place(node))
+        return self.static(member, full, place(node), found_at)
 
     def _refuse_attribute(self, node: ast.Attribute, value: Expression) -> None:
         if isinstance(value, form.Library) and value.name in PYTHON_NUMBERS:
@@ -596,9 +596,9 @@ class _Reader:
                 raise self.error(node, "** in a call is not supported; write the arguments out")
         function = self._function(self.loose(node.func), place(node.func))
         if function == form.Library("float") and len(node.args) == 1:
-            found = spelled(node.args[0])
-            if found is not None:
-                return form.Literal(found, at=place(node))
+            text = spelled(node.args[0])
+            if text is not None:
+                return form.Literal(text, at=place(node))
         arguments = tuple(form.Spread(self.expression(one.value), at=place(one)) if isinstance(one, ast.Starred) else
                           self._argument(one, function) for one in node.args)
         keywords = tuple((one.arg, self._argument(one.value, function)) for one in node.keywords if one.arg)
@@ -686,13 +686,13 @@ class _Reader:
     def _comprehension(self, kind: type, node: ast.GeneratorExp | ast.ListComp,
                        generators: list[ast.comprehension]) -> Expression:
         """Return its targets are variables of its own, which Python keeps apart from the function's."""
-        generator, *rest = generators
+        generator, *inner = generators
         names = {part.id for part in ast.walk(generator.target) if isinstance(part, ast.Name)}
-        iterable, kept = self.expression(generator.iter), set(self.locals)
+        iterable, before = self.expression(generator.iter), set(self.locals)
         self.locals |= names
         target, conditions = self.target(generator.target), tuple(map(self.expression, generator.ifs))
-        value = self._comprehension(form.Each, node, rest) if rest else self.expression(node.elt)
-        self.locals = kept
+        value = self._comprehension(form.Each, node, inner) if inner else self.expression(node.elt)
+        self.locals = before
         return kind(value, target, iterable, conditions, at=place(node))
 
     def error(self, node: ast.AST, message: str) -> TranslationError:

@@ -48,9 +48,9 @@ def _spelled_out(node: ast.stmt, error: Error) -> list[ast.stmt]:
     for field, value in ast.iter_fields(node):
         if isinstance(value, ast.expr):
             setattr(node, field, apart.visit(copy.deepcopy(value)))
-    given = [name for name, _ in apart.found]
+    assigned = [name for name, _ in apart.found]
     for name, there in apart.found:
-        if given.count(name) > 1:
+        if assigned.count(name) > 1:
             raise error(there, f"{name} is given two values by := in one statement{_INSTEAD}")
         if any(one.id == name and turn[_position(one)] < turn[_position(there)] for one in names):
             raise error(there, f"{name} is read before := gives it a value here{_INSTEAD}")
@@ -66,9 +66,9 @@ def _spelled_out(node: ast.stmt, error: Error) -> list[ast.stmt]:
 
 def _reads(node: ast.stmt) -> list[ast.Name]:
     """Return the names that a statement reads in its own expressions."""
-    found = [part for own in _own(node) for part in ast.walk(own) if isinstance(part, ast.Name)
-             and isinstance(part.ctx, ast.Load)]
-    return [*found, node.target] if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name) else found
+    read = [part for own in _own(node) for part in ast.walk(own) if isinstance(part, ast.Name)
+            and isinstance(part.ctx, ast.Load)]
+    return [*read, node.target] if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name) else read
 
 
 def _turns(node: ast.stmt) -> dict[tuple[int, int], int]:

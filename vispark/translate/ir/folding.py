@@ -138,14 +138,14 @@ def accumulated(name: str, kind: Scalar, width: int, folds: Sequence[FieldFold])
     carried = _TYPES[np.dtype(how.result).str[1:]] if how.result else "double" if code == "f4" else _TYPES[code]
     if carried == "double" and operator == "add" and code != "f4":
         carried = "Twofold"
-    found = [Accumulated(name, operator, carried, width, element=kind.c)]
+    fields = [Accumulated(name, operator, carried, width, element=kind.c)]
     if how.guard == "overflow":
         product = operator == "multiply"
-        found.append(Accumulated(name, "multiply" if product else "add", "double", width, "overflow",
-                                 "SizeOrOne" if product else "Size", kind.c))
+        fields.append(Accumulated(name, "multiply" if product else "add", "double", width, "overflow",
+                                  "SizeOrOne" if product else "Size", kind.c))
     elif how.guard == "nan":
-        found.append(Accumulated(name, "add", "double", width, "nan", "IsNan", kind.c))
-    return tuple(found)
+        fields.append(Accumulated(name, "add", "double", width, "nan", "IsNan", kind.c))
+    return tuple(fields)
 
 
 def of_keys(name: str, groups: int) -> tuple[Accumulated, ...]:

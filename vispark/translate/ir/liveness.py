@@ -21,9 +21,9 @@ def reads(node: object) -> Names:
 
 def _reads(node: object) -> list[str]:
     """Return the names that are read, once for each reading."""
-    found: list[str] = []
-    _gather(node, found)
-    return found
+    names: list[str] = []
+    _gather(node, names)
+    return names
 
 
 def _gather(node: object, found: list[str]) -> None:
@@ -63,17 +63,17 @@ def _read_by(target: nodes.Expression) -> Names:
 
 def assigned(block: nodes.Block) -> Names:
     """Return the names that a block may bind."""
-    found = NONE
+    names = NONE
     for statement in block:
         if isinstance(statement, nodes.Assign):
-            found |= NONE.union(*map(stored, statement.targets))
+            names |= NONE.union(*map(stored, statement.targets))
         elif isinstance(statement, nodes.Augment):
-            found |= stored(statement.target)
+            names |= stored(statement.target)
         elif isinstance(statement, nodes.If | nodes.While | nodes.For):
-            found |= assigned(statement.body) | assigned(statement.orelse)
+            names |= assigned(statement.body) | assigned(statement.orelse)
             if isinstance(statement, nodes.For):
-                found |= stored(statement.target)
-    return found
+                names |= stored(statement.target)
+    return names
 
 
 def live(block: nodes.Block, after: Names, breaks: Names = NONE, goes_on: Names = NONE) -> Names:
@@ -104,8 +104,8 @@ def at_head(loop: nodes.For | nodes.While, after: Names) -> Names:
 
 def _before(statement: nodes.Statement, after: Names, breaks: Names, goes_on: Names) -> Names:
     if isinstance(statement, nodes.Assign):
-        kept = after - NONE.union(*map(stored, statement.targets))
-        return kept | reads(statement.value) | NONE.union(*map(_read_by, statement.targets))
+        needed = after - NONE.union(*map(stored, statement.targets))
+        return needed | reads(statement.value) | NONE.union(*map(_read_by, statement.targets))
     if isinstance(statement, nodes.Augment):
         return after | reads(statement.value) | reads(statement.target)
     if isinstance(statement, nodes.If):
@@ -134,7 +134,7 @@ def statements(block: nodes.Block) -> Iterator[tuple[nodes.Statement, int]]:
 
 def mutated(block: nodes.Block) -> Names:
     """Return the names whose arrays are written to in place."""
-    found = set()
+    names = set()
     for statement, _ in statements(block):
         targets = statement.targets if isinstance(statement, nodes.Assign) else (
             (statement.target,) if isinstance(statement, nodes.Augment) else ())
@@ -144,8 +144,8 @@ def mutated(block: nodes.Block) -> Names:
                 root = root.value
             if (isinstance(root, nodes.Local)
                     and (isinstance(target, nodes.Index) or isinstance(statement, nodes.Augment))):
-                found.add(root.name)
-    return frozenset(found)
+                names.add(root.name)
+    return frozenset(names)
 
 
 def _flat(target: nodes.Expression) -> Iterator[nodes.Expression]:
@@ -158,13 +158,13 @@ def _flat(target: nodes.Expression) -> Iterator[nodes.Expression]:
 
 def uses(block: nodes.Block) -> dict[str, int]:
     """Return the number of reads of each name; a read inside a loop counts twice, since it stands for many."""
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for statement, depth in statements(block):
         parts: tuple[object, ...] = tuple(getattr(statement, name, ()) for name in ("value", "test", "iterable"))
         parts += tuple(_read_by(target) and target for target in getattr(statement, "targets", ()))
         for name in _reads(parts):
-            found[name] = found.get(name, 0) + (2 if depth else 1)
-    return found
+            counts[name] = counts.get(name, 0) + (2 if depth else 1)
+    return counts
 
 
 def leaves(block: nodes.Block) -> bool:

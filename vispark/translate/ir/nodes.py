@@ -423,8 +423,8 @@ class Function:
 
 def parts(node: Node) -> Iterator[Any]:
     """Yield the nodes that a node is made of, those in tuples too; of a function that is called none."""
-    for each in fields(node):
-        yield from _direct(getattr(node, each.name))
+    for described in fields(node):
+        yield from _direct(getattr(node, described.name))
 
 
 def _direct(value: object) -> Iterator[Node]:

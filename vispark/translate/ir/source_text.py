@@ -45,8 +45,8 @@ def _found(code: types.CodeType) -> tuple[FunctionNode, SourceText]:
     if not lines:
         raise TranslationError(f"the source of {_shown(code)} was not found: {file} cannot be read. A translated "
                                "function is written in a file or a notebook, not made by exec or eval", file=file)
-    known = _functions(file, "".join(lines))
-    nodes = [node for node in known if _starts(node) == code.co_firstlineno and _named(node, code)]
+    candidates = _functions(file, "".join(lines))
+    nodes = [node for node in candidates if _starts(node) == code.co_firstlineno and _named(node, code)]
     if code.co_name == "<lambda>":
         # The innermost one, as those around it cover the code too.
         nodes = sorted((node for node in nodes if _covers(node, code)), key=_length)[:1]
@@ -76,7 +76,7 @@ def complain(message: str, at: At, text: SourceText, name: str) -> TranslationEr
     """
     if not at.line:
         return TranslationError(f"{message}\n  in {name} ({text.file})", file=text.file)
-    shown = f"{message}\n  File \"{text.file}\", line {at.line}, column {at.column + 1}, in {name}"
+    described = f"{message}\n  File \"{text.file}\", line {at.line}, column {at.column + 1}, in {name}"
     number = at.line - text.first
     if 0 <= number < len(text.lines):
         line = text.lines[number]
@@ -84,8 +84,8 @@ def complain(message: str, at: At, text: SourceText, name: str) -> TranslationEr
         start = len(line.encode()[:at.column].decode(errors="ignore"))
         end = len(line.encode()[:at.end_column].decode(errors="ignore")) if at.end_line == at.line else len(line)
         indent = len(line) - len(line.lstrip())
-        shown += f"\n    {line.strip()}\n    {' ' * max(0, start - indent)}{'^' * max(1, end - start)}"
-    return TranslationError(shown, file=text.file, line=at.line, column=at.column + 1)
+        described += f"\n    {line.strip()}\n    {' ' * max(0, start - indent)}{'^' * max(1, end - start)}"
+    return TranslationError(described, file=text.file, line=at.line, column=at.column + 1)
 
 
 def at_definition(definition: Definition, message: str) -> TranslationError:
@@ -160,17 +160,17 @@ def bound_names(node: FunctionNode) -> set[str]:
     inside.
     """
     arguments = [*node.args.posonlyargs, *node.args.args, *starred(node), *node.args.kwonlyargs]
-    found = {argument.arg for argument in arguments}
+    names = {argument.arg for argument in arguments}
     todo: list[ast.AST] = list(node.body) if isinstance(node.body, list) else [node.body]
     while todo:
         part = todo.pop()
         if isinstance(part, ast.FunctionDef):
-            found.add(part.name)
+            names.add(part.name)
         elif isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store):
-            found.add(part.id)
+            names.add(part.id)
         if not isinstance(part, ast.FunctionDef | ast.Lambda | ast.GeneratorExp | ast.ListComp):
             todo.extend(ast.iter_child_nodes(part))
-    return found
+    return names
 
 
 def starred(node: FunctionNode) -> list[ast.arg]:

@@ -91,12 +91,12 @@ def resolve(ufunc: str | np.ufunc, *types: Scalar) -> tuple[tuple[Scalar, ...], 
     if all(isinstance(one, type) for one in asked):
         asked = tuple(np.dtype(one) for one in asked)
     try:
-        found = function.resolve_dtypes((*asked, *(None,) * function.nout))
+        dtypes = function.resolve_dtypes((*asked, *(None,) * function.nout))
     except TypeError as error:
         reason = str(error).split(", the `")[0].removeprefix("The ").strip()
         owner, ufunc = ("NumPy", ufunc) if isinstance(ufunc, str) else ("SciPy", ufunc.__name__)
         raise Refusal(f"{owner} has no {ufunc} of {' and '.join(map(str, types))} ({reason})") from error
-    scalars = tuple(scalar_of(dtype, f"what {ufunc} computes with") for dtype in found)
+    scalars = tuple(scalar_of(dtype, f"what {ufunc} computes with") for dtype in dtypes)
     return scalars[:function.nin], scalars[function.nin]
 
 

@@ -100,8 +100,8 @@ def derived(found: Number, *operands: Number) -> Number:
     limits: frozenset[tuple[str, int]] = frozenset()
     if found.type.weak and not found.known:
         origins = [frozenset() if one.known else one.sources for one in operands]
-        known = [each for each in origins if each is not None]
-        sources = frozenset().union(*known) if len(known) == len(origins) else None
+        sets = [each for each in origins if each is not None]
+        sources = frozenset().union(*sets) if len(sets) == len(origins) else None
         limits = limits_of(*operands) if sources is None else limits
     numpy_int = next((one.numpy_int for one in operands if one.numpy_int), "")
     if (sources, limits, numpy_int) == (found.sources, found.limits, found.numpy_int):
@@ -427,15 +427,15 @@ def times(a: str, b: int) -> str:
 def flat(base: str, shape: tuple[int, ...], *indices: str) -> str:
     """Return the element of a contiguous array."""
     terms: list[str] = []
-    known, stride = 0, 1
+    constant, stride = 0, 1
     for index, extent in zip(reversed(indices), reversed(shape), strict=True):
         term = times(index, stride)
         if term.lstrip("-").isdigit():
-            known += int(term)
+            constant += int(term)
         else:
             terms.insert(0, term)
         stride *= extent
-    return f"{base}[{plus(' + '.join(terms), known) if terms else known}]"
+    return f"{base}[{plus(' + '.join(terms), constant) if terms else constant}]"
 
 
 def stored(base: str, found: Scalar, shape: tuple[int, ...], **flags: Any) -> Array:

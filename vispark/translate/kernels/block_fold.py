@@ -68,9 +68,9 @@ def block_table(function: RowFunction, rest: tuple[Accumulated, ...], matrices: 
     ring = _RINGS[_SIDE, False]
     tiles = [(_WARPS * WARP, 3, ring.nbytes(_SIDE, 2 * _SIDE), ring),
              *((_THREADS, stages, stages * 4 * _ROWS * (2 * _SIDE + _CHUNK), None) for stages in (3, 2))]
-    for threads, stages, shared, found in tiles:
+    for threads, stages, shared, outers in tiles:
         if shared <= usable(shared_limit):
-            return Table("tiled", LANES, threads, _ROWS, stages, 1, shared), found
+            return Table("tiled", LANES, threads, _ROWS, stages, 1, shared), outers
     return None
 
 
@@ -84,16 +84,16 @@ def by_roles(fold: MatrixFold, shared_limit: int) -> MatrixFold:
     least = (_LEAST if alone else _LEAST_OF_TWO)[side]
     ring = _RINGS[side, alone]
     shared = ring.nbytes(side, side if alone else 2 * side)
-    rest = tuple(one for each in fold.folded for one in each.accumulated)
+    others = tuple(one for each in fold.folded for one in each.accumulated)
     if (not least <= min(outer.high, outer.broad) <= max(outer.high, outer.broad) <= side
-            or not _is_of_a_row(fold.function, rest, fold.matrices) or shared > usable(shared_limit)):
+            or not _is_of_a_row(fold.function, others, fold.matrices) or shared > usable(shared_limit)):
         return fold
-    given = vars(fold) | {"ring": ring}
+    fields = vars(fold) | {"ring": ring}
     tiles = matrix_table(fold.function, fold.table.lanes, (), fold.matrices, shared_limit, (_WARPS,))
     if tiles is not None and tiles.block == _WARPS * WARP:
-        return RoleFold(**(given | {"table": replace(tiles, shared=max(tiles.shared, shared))}))
+        return RoleFold(**(fields | {"table": replace(tiles, shared=max(tiles.shared, shared))}))
     table = Table("tiled", LANES, _WARPS * WARP, _ROWS, 3, 1, shared)
-    return fold if side == _SMALL else BlockFold(**(given | {"table": table}))
+    return fold if side == _SMALL else BlockFold(**(fields | {"table": table}))
 
 
 def _is_of_a_row(function: RowFunction, rest: tuple[Accumulated, ...], matrices: tuple[Accumulated, ...]) -> bool:

@@ -94,12 +94,12 @@ class _Sum:
 
 def _sums(outers: Sequence[OuterSum]) -> tuple[_Sum, ...]:
     """Return sums of outer products with that factor to the right that is computed, the narrower of two."""
-    found = []
+    sums = []
     for outer in outers:
         left, right = outer.pairs[0]
         is_turned = bool(right.row) or (not left.row and left.count < right.count)
-        found.append(_Sum(outer, *((right, left) if is_turned else (left, right)), is_turned))
-    return tuple(found)
+        sums.append(_Sum(outer, *((right, left) if is_turned else (left, right)), is_turned))
+    return tuple(sums)
 
 
 def _is_of_products(function: RowFunction, outers: Sequence[_Sum], matrices: Sequence[Accumulated]) -> bool:
@@ -264,8 +264,8 @@ class GroupFold(MatrixFold):
             at = f"rows::Group::row() + {8 * number}"
             inputs = [f"{port.base}[turn * {_ROWS}ll + {at}]" if port.number else
                       f"{port.local}_tile + ({at}) * {_stride_of(port)}" for port in quads.inputs]
-            given = [declared.rpartition(" ")[2] for declared, _ in quads.given]
-            arguments = [*inputs, *(f"{{{name}}}" for name in (*left, *read)), *given, "rows::Group::lane()"]
+            captured = [declared.rpartition(" ")[2] for declared, _ in quads.given]
+            arguments = [*inputs, *(f"{{{name}}}" for name in (*left, *read)), *captured, "rows::Group::lane()"]
             text.add(f"if ({at} < count) {quads.name}_of_quads{which}<{number}>({', '.join(arguments)});")
 
 

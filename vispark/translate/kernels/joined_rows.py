@@ -112,13 +112,13 @@ class _JoinWriter(RowWriter):
 
     def _variables(self, link: Link, fields: dict[str, Value | ElementField], first: int) -> dict[str, Value]:
         definition = link.definition
-        taken = [parameter for parameter in definition.parameters if not parameter.keyword_only and not parameter.many]
-        if len(taken) < 2:
-            raise Refusal(f"{definition.name} takes {len(taken)} parameters, and a fold's function takes two records")
-        found = {parameter.name: self._side(parameter.name, side, fields)
-                 for parameter, side in zip(taken, "01", strict=False)}
-        return found | {parameter.name: self._default(definition, parameter, {"": ElementField("", "bool")})
-                        for parameter in definition.parameters if parameter.name not in found}
+        two = [parameter for parameter in definition.parameters if not parameter.keyword_only and not parameter.many]
+        if len(two) < 2:
+            raise Refusal(f"{definition.name} takes {len(two)} parameters, and a fold's function takes two records")
+        variables = {parameter.name: self._side(parameter.name, side, fields)
+                     for parameter, side in zip(two, "01", strict=False)}
+        return variables | {parameter.name: self._default(definition, parameter, {"": ElementField("", "bool")})
+                            for parameter in definition.parameters if parameter.name not in variables}
 
     def _side(self, wanted: str, side: str, fields: dict[str, Value | ElementField]) -> Value:
         mine = {name.partition(".")[2]: field for name, field in fields.items() if name.partition(".")[0] == side}
@@ -131,11 +131,11 @@ class _JoinWriter(RowWriter):
 
 def _check(link: Link, fields: tuple[ElementField, ...], results: tuple[KernelOutput, ...]) -> None:
     """Check that what a function gives is a record as those that it takes."""
-    taken = {field.name: (scalar_of(field.dtype, "").dtype, field.shape) for field in fields}
-    given = {output.name: (output.dtype, output.shape) for output in results}
-    if taken != given:
-        raise Refusal(f"{link.definition.name} takes records of {_shown(taken)} and gives {_shown(given)}; a fold's "
-                      "function gives what it takes")
+    records = {field.name: (scalar_of(field.dtype, "").dtype, field.shape) for field in fields}
+    produced = {output.name: (output.dtype, output.shape) for output in results}
+    if records != produced:
+        raise Refusal(f"{link.definition.name} takes records of {_shown(records)} and gives {_shown(produced)}; a "
+                      "fold's function gives what it takes")
     size = sum(scalar_of(field.dtype, "").numpy.itemsize * _count(field.shape) for field in fields)
     if size > MOST_BYTES:
         raise Refusal(f"records of {size:,} bytes are too large to be joined one by one, by a thread: at most "
@@ -189,17 +189,17 @@ def _frame(function: RowFunction, fields: tuple[ElementField, ...]) -> list[str]
 
 def _call(function: RowFunction, fields: tuple[ElementField, ...]) -> str:
     """Return the call that joins what a thread has with the next row."""
-    taken, made = dict[str, str](), dict[str, str]()
+    inputs, outputs = dict[str, str](), dict[str, str]()
     for number, field in enumerate(fields):
         size = _count(field.shape)
-        taken[_on("0", field.name)] = f"joined_total_{number}"
-        taken[_on("1", field.name)] = f"joined_in_{number} + (joined_base + joined_row) * {size}"
-        made[field.name] = f"joined_next_{number}"
+        inputs[_on("0", field.name)] = f"joined_total_{number}"
+        inputs[_on("1", field.name)] = f"joined_in_{number} + (joined_base + joined_row) * {size}"
+        outputs[field.name] = f"joined_next_{number}"
 
     def given(port: Port, place: str) -> str:
         return f"*({place})" if port.number else place
 
-    arguments = [given(port, taken[port.parameter.name]) for port in function.inputs]
-    arguments += [given(port, made[port.parameter.name]) for port in function.outputs]
+    arguments = [given(port, inputs[port.parameter.name]) for port in function.inputs]
+    arguments += [given(port, outputs[port.parameter.name]) for port in function.outputs]
     arguments += [declared.rpartition(" ")[2] for declared, _ in function.given]
     return f"{function.name}({', '.join(arguments)});"

@@ -120,9 +120,9 @@ class KeyedFrame(RowKernel):
         offset = 1
         text.add(f"const long long first = blockIdx.x * 256ll + threadIdx.x, step = {threads};",
                  "if (first == 0) made[0] = 0;")
-        for each in self._shared_cells():
-            text.add(f"rows::start_cells<{each.one.cell}>(made + {offset}, {each.one.width}, first, step);")
-            offset += each.one.width * each.one.words
+        for cells in self._shared_cells():
+            text.add(f"rows::start_cells<{cells.one.cell}>(made + {offset}, {cells.one.width}, first, step);")
+            offset += cells.one.width * cells.one.words
 
     @property
     def _part(self) -> int:
@@ -146,19 +146,19 @@ class KeyedFrame(RowKernel):
 
     def _declare_shared_cells(self, text: IndentedText, offset: int) -> None:
         words = 1
-        for each in self._shared_cells():
-            one = each.one
-            if each.far:
-                text.add(f"rows::Word* const {each.name} = made + {words};")
+        for cells in self._shared_cells():
+            one = cells.one
+            if cells.far:
+                text.add(f"rows::Word* const {cells.name} = made + {words};")
                 words += one.width * one.words
-            if not each.near:
+            if not cells.near:
                 continue
             c = "rows::Word" if one.functor in ("Minimum", "Maximum") else "unsigned"
-            text.add(f"{c}* const {each.in_block} = ({c}*)(memory + {offset});")
-            offset += -(-each.side * each.near * 8 // 16) * 16
-            if each.moves:
-                text.add(f"__shared__ int {each.name}_first;", f"if (threadIdx.x == 0) {each.name}_first = -1;",
-                         f"rows::Window {each.name}_window(&{each.name}_first);")
+            text.add(f"{c}* const {cells.in_block} = ({c}*)(memory + {offset});")
+            offset += -(-cells.side * cells.near * 8 // 16) * 16
+            if cells.moves:
+                text.add(f"__shared__ int {cells.name}_first;", f"if (threadIdx.x == 0) {cells.name}_first = -1;",
+                         f"rows::Window {cells.name}_window(&{cells.name}_first);")
         if self.cells.parts > 1:
             text.add(f"for (int part = 0; part < {self.groups}; part += {self._part}) {{")
         started = [each.started(self.table.block) for each in self._shared_cells() if each.near]
@@ -344,13 +344,13 @@ class KeyedFrame(RowKernel):
         if any(each.near for each in cells):
             text.add("rows::barrier();")
         if device:
-            for each in cells:
-                if each.near:
-                    count = each.one.width // self.groups
-                    first = f"{each.name}_first" if each.moves else "0"
-                    text.add(f"rows::hand_on<{each.near}>({each.name}, {each.one.width}, "
-                             f"{f'part * {count}' if parts else '0'}, {each.in_block}, {each.side}, {first});")
+            for cell in cells:
+                if cell.near:
+                    count = cell.one.width // self.groups
+                    first = f"{cell.name}_first" if cell.moves else "0"
+                    text.add(f"rows::hand_on<{cell.near}>({cell.name}, {cell.one.width}, "
+                             f"{f'part * {count}' if parts else '0'}, {cell.in_block}, {cell.side}, {first});")
             text.add(*(["}"] if parts else []), "const bool all = rows::comes_last(made);")
-        for each in cells:
-            text.add(f"rows::leave_cells<{each.one.cell}, {each.one.functor}>({each.partial}, {each.name}, "
-                     f"{each.one.width}, {'all' if device else 'true'});")
+        for cell in cells:
+            text.add(f"rows::leave_cells<{cell.one.cell}, {cell.one.functor}>({cell.partial}, {cell.name}, "
+                     f"{cell.one.width}, {'all' if device else 'true'});")

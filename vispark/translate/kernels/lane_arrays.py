@@ -46,12 +46,12 @@ def in_registers(lines: Sequence[str], rows: frozenset[str], scratch: int) -> li
 
 def _arrays(lines: Sequence[str], scratch: int) -> dict[str, str] | None:
     """Return the declarations of a function's own arrays by their names; None if it has others than such."""
-    found = [match for line in lines if (match := _SCRATCH.fullmatch(line))]
-    if sum("scratch" in line for line in lines) != len(found) or len({one[2] for one in found}) != len(found):
+    matches = [match for line in lines if (match := _SCRATCH.fullmatch(line))]
+    if sum("scratch" in line for line in lines) != len(matches) or len({one[2] for one in matches}) != len(matches):
         return None
-    ends = sorted({int(one[3]) for one in found} | {scratch})
+    ends = sorted({int(one[3]) for one in matches} | {scratch})
     declared: dict[str, str] = {}
-    for c, name, first in (one.groups() for one in found):
+    for c, name, first in (one.groups() for one in matches):
         end = next((end for end in ends if end > int(first)), None)
         if c not in _ITEMSIZES or end is None:
             return None

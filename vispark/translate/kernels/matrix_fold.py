@@ -45,8 +45,8 @@ def is_matrix_fold(source: str) -> bool:
 
 def waves_of(accumulated: tuple[Accumulated, ...]) -> float:
     """Return the works for each multiprocessor, fewer where what they leave is large."""
-    left = sum(one.width * one.itemsize for one in accumulated)
-    return min(1.0, _PARTIAL_BYTES / left / _MULTIPROCESSORS)
+    nbytes = sum(one.width * one.itemsize for one in accumulated)
+    return min(1.0, _PARTIAL_BYTES / nbytes / _MULTIPROCESSORS)
 
 
 def matrix_table(function: RowFunction, lanes: int, rest: tuple[Accumulated, ...], matrices: tuple[Accumulated, ...],
@@ -56,7 +56,7 @@ def matrix_table(function: RowFunction, lanes: int, rest: tuple[Accumulated, ...
     """
     if not any(port.count for port in function.inputs):
         return None
-    each = sum(row_step(factor, function) * factor.itemsize for factor in function.factors)
+    row_bytes = sum(row_step(factor, function) * factor.itemsize for factor in function.factors)
     kinds = by_sum_type(function, matrices)
     shares = [share_of(together, other_registers(kinds, lanes, rest), warps) for together in kinds]
     threads = WARP * max(share.warps for share in shares)
@@ -65,7 +65,7 @@ def matrix_table(function: RowFunction, lanes: int, rest: tuple[Accumulated, ...
     # One tile alone, whose rows nothing brings in meanwhile, is for rows of which no two tiles fit.
     for most, stages in [*((most, stages) for most in _TILES for stages in (3, 2)), *((most, 1) for most in _TILES)]:
         table = tiled_table(function, lanes, threads, most, stages, shared_limit)
-        shared = max(-(-table.shared // 16) * 16 + table.tile * each, joined) + _BEYOND_BYTES
+        shared = max(-(-table.shared // 16) * 16 + table.tile * row_bytes, joined) + _BEYOND_BYTES
         if shared <= usable(shared_limit) and table.tile <= most:
             return replace(table, shared=shared, resident=1)
     return None
@@ -96,10 +96,10 @@ Summed = tuple[OuterSum, Accumulated]
 
 def by_sum_type(function: RowFunction, matrices: tuple[Accumulated, ...]) -> list[list[Summed]]:
     """Return a function's matrices, those together whose sums are of one type: their tiles share the warps."""
-    found: dict[tuple[str, str], list[Summed]] = {}
+    by_type: dict[tuple[str, str], list[Summed]] = {}
     for outer, one in zip(function.outers, matrices, strict=True):
-        found.setdefault((outer.c, one.accumulator), []).append((outer, one))
-    return list(found.values())
+        by_type.setdefault((outer.c, one.accumulator), []).append((outer, one))
+    return list(by_type.values())
 
 
 @dataclass(frozen=True)
@@ -149,8 +149,8 @@ def _turn_cost(matrices: list[Summed], share: Share) -> tuple[float, int, int]:
     """
     tiles = sum(tiles_of(outer, share.eights) for outer, _ in matrices)
     groups = share.warps // tiles
-    each = max(_ISSUED + _ISSUED_EACH * share.eights, _PRODUCT_CYCLES * share.eights)
-    return -(-tiles * groups // _SCHEDULERS) * each / groups, groups, -share.warps
+    cycles = max(_ISSUED + _ISSUED_EACH * share.eights, _PRODUCT_CYCLES * share.eights)
+    return -(-tiles * groups // _SCHEDULERS) * cycles / groups, groups, -share.warps
 
 
 def tiles_of(outer: OuterSum, eights: int) -> int:
@@ -167,12 +167,12 @@ def _tile_of(c: str) -> tuple[int, int]:
 def _turn_bytes(matrices: list[Summed], share: Share, threads: int) -> int:
     """Return the shared memory in which warps that take turns join their sums; of GPUs without tensor cores, too."""
     down, across = _tile_of(matrices[0][0].c)
-    found = 0
+    nbytes = 0
     for eights in (share.eights, across // 8):
         tiles = sum(tiles_of(outer, eights) for outer, _ in matrices)
         if 2 * tiles <= threads // WARP:
-            found = max(found, tiles * down * 8 * eights * matrices[0][1].itemsize)
-    return found
+            nbytes = max(nbytes, tiles * down * 8 * eights * matrices[0][1].itemsize)
+    return nbytes
 
 
 @dataclass(frozen=True)
@@ -275,8 +275,8 @@ class _Passes(MatrixFold):
 
     def write(self, text: IndentedText) -> None:
         """Write the passes."""
-        rest = tuple(one for folded in self.folded for one in folded.accumulated)
-        other = other_registers(by_sum_type(self.function, self.matrices), self.table.lanes, rest)
+        others = tuple(one for folded in self.folded for one in folded.accumulated)
+        other = other_registers(by_sum_type(self.function, self.matrices), self.table.lanes, others)
         warps = [some for some in WARPS if WARP * some <= self.table.block]
         eights = share_of(list(self.together), other, warps).eights
         text.add("{")
@@ -293,11 +293,11 @@ class _Passes(MatrixFold):
 
     def _each(self, call: str) -> list[tuple[OuterSum, str]]:
         """Return a call of a function for each matrix."""
-        found, first = [], "0"
+        calls, first = [], "0"
         for outer, _ in self.together:
-            found.append((outer, f"sums.{call}<{outer.base}_matrix, {first}>"))
+            calls.append((outer, f"sums.{call}<{outer.base}_matrix, {first}>"))
             first = f"{outer.base}_matrix::TILES" if first == "0" else f"{first} + {outer.base}_matrix::TILES"
-        return found
+        return calls
 
     def _declare_folds(self, text: IndentedText) -> None:
         super()._declare_folds(text)

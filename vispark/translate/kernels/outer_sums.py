@@ -116,12 +116,12 @@ def factored(value: Array, kind: Scalar) -> Factored | None:
     if not 0 < len(products) <= _MOST_PRODUCTS or not all(_multiplies(one.first) and _multiplies(one.second)
                                                           for one in products):
         return None
-    found = Factored(symmetric=value.shape[0] == value.shape[1])
+    factors = Factored(symmetric=value.shape[0] == value.shape[1])
     for one in products:
-        found.symmetric &= sorted(_moved(one.first)) == sorted(one.second)
+        factors.symmetric &= sorted(_moved(one.first)) == sorted(one.second)
         first = _joined((*one.first, *one.neither), kind, one.negative)
-        found.pairs.append((first, _joined(one.second, kind)))
-    return found
+        factors.pairs.append((first, _joined(one.second, kind)))
+    return factors
 
 
 def _multiplies(parts: Sequence[tuple[str, str]]) -> bool:
@@ -142,8 +142,8 @@ def part_of_row(text: str) -> tuple[str, int] | None:
     >>> part_of_row("p[place_i + 1]")
     ('p', 1)
     """
-    found = re.fullmatch(rf"(\w+)\[(?:{_I}|{_J})(?: \+ (\d+))?\]", text)
-    return None if found is None else (found[1], int(found[2] or 0))
+    match = re.fullmatch(rf"(\w+)\[(?:{_I}|{_J})(?: \+ (\d+))?\]", text)
+    return None if match is None else (match[1], int(match[2] or 0))
 
 
 def _moved(parts: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
@@ -172,13 +172,13 @@ def _products(text: str, kind: Scalar) -> list[_Product] | None:
     text = _bare(text)
     parts = _split(text, "+-")
     if len(parts) > 1:
-        found: list[_Product] = []
+        products: list[_Product] = []
         for operator, part in parts:
             inner = _products(part, kind)
             if inner is None:
                 return None
-            found += [one.times(_Product(operator == "-"), "*") for one in inner]
-        return found
+            products += [one.times(_Product(operator == "-"), "*") for one in inner]
+        return products
     depends = _I in text, _J in text
     if text.startswith("-") and len(_split(text[1:], "+-")) == 1 and all(depends):
         negated = _products(text[1:], kind)
@@ -198,21 +198,21 @@ def _products(text: str, kind: Scalar) -> list[_Product] | None:
 
 def _multiplied(parts: Sequence[tuple[str, str]], kind: Scalar) -> list[_Product] | None:
     """Return the products that a product is: a sum of several may be multiplied by what is none."""
-    found = [_Product()]
+    products = [_Product()]
     for operator, part in parts:
         both = _I in part and _J in part
         if operator == "/":
             if both:
                 return None
-            found = [one.times(_only(part), operator) for one in found]
+            products = [one.times(_only(part), operator) for one in products]
             continue
         inner = _products(part, kind)
         if not both and (inner is None or len(inner) > 1):
             inner = [_only(part)]
-        if inner is None or len(found) * len(inner) > _MOST_PRODUCTS:
+        if inner is None or len(products) * len(inner) > _MOST_PRODUCTS:
             return None
-        found = [_whole(one, other) for one in found for other in inner]
-    return found
+        products = [_whole(one, other) for one in products for other in inner]
+    return products
 
 
 def _only(text: str) -> _Product:
@@ -248,14 +248,14 @@ def _split(text: str, operators: str) -> list[tuple[str, str]]:
     """Return a text's operands of some binary operators, each with the operator before it; a single one if it has
     others of lower precedence, or none.
     """
-    found, start, operator = list[tuple[str, str]](), 0, operators[0]
+    terms, start, operator = list[tuple[str, str]](), 0, operators[0]
     for position, word in _outer_words(text):
         if word not in ("+", "-", "*", "/"):
             return [(operators[0], text)]
         if word in operators:
-            found.append((operator, text[start:position].strip()))
+            terms.append((operator, text[start:position].strip()))
             operator, start = word, position + len(word) + 1
-    return [*found, (operator, text[start:].strip())]
+    return [*terms, (operator, text[start:].strip())]
 
 
 def _outer_words(text: str) -> Iterator[tuple[int, str]]:

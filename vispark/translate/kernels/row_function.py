@@ -273,12 +273,12 @@ class RowWriter:
                     fields |= dict(self._boundary(structure, kind, value, outputs))
             # What earlier functions gave, and the last one leaves as it is.
             replaced = {output.name for output in outputs}
-            rest = {name: value for name, value in fields.items() if name not in replaced}
-            results, targets = self._outputs(rest, outputs)
+            remaining = {name: value for name, value in fields.items() if name not in replaced}
+            results, targets = self._outputs(remaining, outputs)
             self.one_return = liveness.returns(definition.body) <= 1
             run(self.emit, definition, variables, None, Returns(
                 lambda value: self._write_out(structure, targets, value, kind, outputs)))
-            for name, value in rest.items():
+            for name, value in remaining.items():
                 if name in targets:
                     self._store(targets[name], self._taken(name, value))
         return self._function(lines.lines, results, structure, merge)
@@ -287,9 +287,9 @@ class RowWriter:
         """Return a name that the kernel around the row function has no other use for either."""
         added = _FRAME_WORDS - self.emit.taken
         self.emit.taken |= added
-        found = self.emit.name(wanted)
+        name = self.emit.name(wanted)
         self.emit.taken -= added
-        return found
+        return name
 
     # -- what comes in ------------------------------------------------------------------------------------------------
 
@@ -309,35 +309,36 @@ class RowWriter:
     def _variables(self, link: Link, fields: dict[str, Value | ElementField], first: int) -> dict[str, Value]:
         """Return the parameters' values: fields, arguments in order, defaults."""
         definition = link.definition
-        taken = [parameter for parameter in definition.parameters if not parameter.keyword_only]
+        positional = [parameter for parameter in definition.parameters if not parameter.keyword_only]
         many = next((parameter.name for parameter in definition.parameters if parameter.many), "")
-        if not taken and not (many and "" in fields):
+        if not positional and not (many and "" in fields):
             raise Refusal(f"{definition.name} has no parameter for the element")
-        found: dict[str, Value] = {}
+        variables: dict[str, Value] = {}
         first_of: tuple[Value, ...] = ()
-        if not taken:
-            found[many] = Tuple(first_of := (self._taken(many, fields[""]),))
+        if not positional:
+            variables[many] = Tuple(first_of := (self._taken(many, fields[""]),))
         elif "" in fields:
-            found[taken[0].name] = self._taken(taken[0].name, fields[""])
+            variables[positional[0].name] = self._taken(positional[0].name, fields[""])
         elif _is_tuple(fields):
-            found[taken[0].name] = self._tuple_of(taken[0].name, fields)
+            variables[positional[0].name] = self._tuple_of(positional[0].name, fields)
         names = {parameter.name for parameter in definition.parameters if not parameter.many}
-        found |= {name: self._taken(name, field) for name, field in fields.items() if name in names}
-        if not found:
-            found[taken[0].name] = self._record_of(taken[0].name, definition, fields)
-        rest = [parameter for parameter in taken if parameter.name not in found]
+        variables |= {name: self._taken(name, field) for name, field in fields.items() if name in names}
+        if not variables:
+            variables[positional[0].name] = self._record_of(positional[0].name, definition, fields)
+        rest = [parameter for parameter in positional if parameter.name not in variables]
         if link.arguments > len(rest) and many:
-            found[many] = Tuple((*first_of, *(self._value(("argument", number), f"{many}_{number - first - len(rest)}")
-                                              for number in range(first + len(rest), first + link.arguments))))
+            behind = range(first + len(rest), first + link.arguments)
+            variables[many] = Tuple((*first_of, *(self._value(("argument", number), f"{many}_{place}")
+                                                  for place, number in enumerate(behind))))
         elif link.arguments > len(rest):
             raise Refusal(f"{definition.name} takes {len(rest)} arguments beside the element, and "
                           f"{link.arguments} are given")
         for parameter, number in zip(rest, range(first, first + link.arguments), strict=False):
-            found[parameter.name] = self._value(("argument", number), parameter.name)
+            variables[parameter.name] = self._value(("argument", number), parameter.name)
         for parameter in definition.parameters:
-            if parameter.name not in found:
-                found[parameter.name] = self._default(definition, parameter, fields)
-        return found
+            if parameter.name not in variables:
+                variables[parameter.name] = self._default(definition, parameter, fields)
+        return variables
 
     def _record_of(self, wanted: str, definition: Definition, fields: dict[str, Value | ElementField]) -> Dict:
         """Return a record of fields as a dict; of its fields those that the function may read."""
@@ -370,8 +371,8 @@ class RowWriter:
     def _default(self, definition: Definition, parameter: nodes.Parameter,
                  fields: dict[str, Value | ElementField]) -> Value:
         if parameter.default is None:
-            known = "" if "" in fields else f"; the record's fields are {', '.join(fields)}"
-            raise Refusal(f"no value is given for the parameter {parameter.name} of {definition.name}{known}")
+            fields_text = "" if "" in fields else f"; the record's fields are {', '.join(fields)}"
+            raise Refusal(f"no value is given for the parameter {parameter.name} of {definition.name}{fields_text}")
         return expression(self.emit, parameter.default)
 
     def _taken(self, wanted: str, field: Value | ElementField) -> Value:
@@ -470,15 +471,15 @@ class RowWriter:
     def _outputs(self, rest: dict[str, Value | ElementField],
                  last: list[KernelOutput]) -> tuple[list[KernelOutput], dict[str, Array | Number]]:
         """Return the kernel's outputs, in order, and the array or number that stores each."""
-        found = []
+        own = []
         value: Any
         for name, value in rest.items():
             if isinstance(value, ElementField):
                 if self.folded:
-                    found.append(KernelOutput(name, np.dtype(value.dtype).newbyteorder("=").name, value.shape))
+                    own.append(KernelOutput(name, np.dtype(value.dtype).newbyteorder("=").name, value.shape))
             else:
-                found.append(KernelOutput(name, value.type.dtype, value.shape if isinstance(value, Array) else ()))
-        results = [output for output in (*found, *last) if self.wanted is None or output.name in self.wanted]
+                own.append(KernelOutput(name, value.type.dtype, value.shape if isinstance(value, Array) else ()))
+        results = [output for output in (*own, *last) if self.wanted is None or output.name in self.wanted]
         return results, {output.name: self._output(output) for output in results}
 
     def _output(self, output: KernelOutput) -> Array | Number:
@@ -501,15 +502,15 @@ class RowWriter:
         port = next(port for port in self.ports if target.element("0", "0").startswith(f"{port.local}["))
         name = port.parameter.name
         with self.emit.detached() as lines:
-            found = outer_sums.factored(value, target.type)
-        known = self.outers.get(name)
-        if found is None or lines.lines or (known and len(known.pairs) != len(found.pairs)):
+            factors = outer_sums.factored(value, target.type)
+        outer = self.outers.get(name)
+        if factors is None or lines.lines or (outer and len(outer.pairs) != len(factors.pairs)):
             raise NotFactored(name)
-        if known is None:
-            known = self.outers[name] = self._outer_of(port, target, found)
-        self.outers[name] = replace(known, symmetric=known.symmetric and found.symmetric)
+        if outer is None:
+            outer = self.outers[name] = self._outer_of(port, target, factors)
+        self.outers[name] = replace(outer, symmetric=outer.symmetric and factors.symmetric)
         written = set[str]()
-        for pair, texts in zip(known.pairs, found.pairs, strict=True):
+        for pair, texts in zip(outer.pairs, factors.pairs, strict=True):
             for factor, text in zip(pair, texts, strict=True):
                 if factor.name in written or factor.row:
                     continue
@@ -530,9 +531,9 @@ class RowWriter:
 
     def _factor(self, port: Port, count: int, text: str) -> Factor:
         """Return a factor; what lanes have before them as a part of the row is not copied."""
-        found = outer_sums.part_of_row(text) if self.emit.lanes > 1 and self.one_return and port.c == "float" else None
-        if found is not None and self.factor_of(found[0]) == ("row", Scalar(port.parameter.dtype)):
-            return Factor(f"{found[0]}_{found[1]}", port.c, port.itemsize, count, *found)
+        part = outer_sums.part_of_row(text) if self.emit.lanes > 1 and self.one_return and port.c == "float" else None
+        if part is not None and self.factor_of(part[0]) == ("row", Scalar(port.parameter.dtype)):
+            return Factor(f"{part[0]}_{part[1]}", port.c, port.itemsize, count, *part)
         name = self.emit.lasting("factor")
         self.emit.taken.add(f"{name}_tile")
         return Factor(name, port.c, port.itemsize, count)
@@ -569,8 +570,8 @@ class RowWriter:
         with self.emit.block(f"for (int {slot} = 0; {slot} < {slots}; ++{slot})"):
             self.emit.line(f"const int {place} = {slot} * {self.emit.lanes} + lane;")
             with self.emit.block(f"if ({place} < {size})"):
-                found = cast(value.at(*self.emit.unflattened(place, target.shape)), target.type)
-                self.emit.line(f"{local}[{slot}] = {found.text};")
+                element = cast(value.at(*self.emit.unflattened(place, target.shape)), target.type)
+                self.emit.line(f"{local}[{slot}] = {element.text};")
 
     def _function(self, lines: list[str], results: list[KernelOutput], structure: ResultStructure,
                   merge: bool) -> RowFunction:
@@ -589,11 +590,11 @@ class RowWriter:
                 words |= _words(stages[0].lines)
         words |= {factor.row for outer in self.outers.values() for factor in outer.factors}
         inputs = tuple(port for port in self.inputs.values() if port.local in words)
-        given = tuple((declared, parameter) for name, declared, parameter in self.given if name in words)
+        captured = tuple((declared, parameter) for name, declared, parameter in self.given if name in words)
         outers = tuple(self.outers.values())
         ports = tuple(port for port in self.ports if port.parameter.name not in self.outers)
         flats = tuple(port for port in self.flats.values() if port.local in words)
-        return RowFunction(self.title, tuple(lines), inputs, ports, given, tuple(results), structure, merge,
+        return RowFunction(self.title, tuple(lines), inputs, ports, captured, tuple(results), structure, merge,
                            self.emit.scratch, tuple(products), tuple(stages), outers, flats)
 
     def factor_of(self, name: str) -> tuple[str, Scalar] | None:
@@ -601,8 +602,8 @@ class RowWriter:
         for port in self.inputs.values():
             if port.local == name and not port.number:
                 return "row", Scalar(port.parameter.dtype)
-        for known, _, parameter in self.given:
-            if known == name and parameter.pointer:
+        for declared, _, parameter in self.given:
+            if declared == name and parameter.pointer:
                 return "matrix", Scalar(parameter.dtype)
         return None
 
@@ -620,18 +621,18 @@ def _reusing(lines: Sequence[str], stages: dict[str, ProductRow]) -> Callable[..
             and any(re.fullmatch(declared(stage, stage.array), line) for line in lines[:stage.before]) \
             and not any(re.search(changed, line) for line in lines[stage.before:])
 
-    kept = [stage for stage in stages.values() if stays(stage)]
+    staying = [stage for stage in stages.values() if stays(stage)]
 
     def reused(of: Sequence[str], end: ProductRow | None) -> list[str]:
-        found = list(of)
-        for stage in kept:
+        rewritten = list(of)
+        for stage in staying:
             first = 0 if stage is end else stage.before
             if end is None or stage.before <= end.before:
-                found[first:] = [re.sub(rf"\b{stage.array}\b", stage.name, line) for line in found[first:]]
-        if end in kept:
+                rewritten[first:] = [re.sub(rf"\b{stage.array}\b", stage.name, line) for line in rewritten[first:]]
+        if end in staying:
             own = re.compile(rf"{declared(end, end.name)}|\s*{end.name}\[(\w+)\] = {end.name}\[0 \+ 1 \* \1\];")
-            found = [line for line in found if not own.fullmatch(line)]
-        return found
+            rewritten = [line for line in rewritten if not own.fullmatch(line)]
+        return rewritten
 
     return reused
 

@@ -153,31 +153,31 @@ class RowKernel:
 
     def _call(self, places: dict[str, str], lanes: bool) -> str:
         """Return a call of the row function; ``places`` are its inputs and outputs by their names."""
-        given = [places[port.local] for port in (*self.function.inputs, *self.function.outputs)]
-        given += [places[factor.name] for factor in (self.function if lanes else self.host).factors]
-        given += [places[product.name] for product in self.function.products]
-        given += [places[stage.name] for stage in (self.function if lanes else self.host).stages]
-        given += [_last_word(declared) for declared, _ in self.function.given]
-        given += [port.base for port in self.function.flats]
+        arguments = [places[port.local] for port in (*self.function.inputs, *self.function.outputs)]
+        arguments += [places[factor.name] for factor in (self.function if lanes else self.host).factors]
+        arguments += [places[product.name] for product in self.function.products]
+        arguments += [places[stage.name] for stage in (self.function if lanes else self.host).stages]
+        arguments += [_last_word(declared) for declared, _ in self.function.given]
+        arguments += [port.base for port in self.function.flats]
         if lanes and self.table.lanes > 1:
-            given += ["lane", "scratch"]
+            arguments += ["lane", "scratch"]
         elif self.workspace:
-            given += ["scratch"]
-        return f"{self.function.name}({', '.join(given)});"
+            arguments += ["scratch"]
+        return f"{self.function.name}({', '.join(arguments)});"
 
     def _call_stage(self, stage: ProductRow, product: Product, places: dict[str, str], lanes: bool) -> str:
         """Return a call of the stage before a product."""
-        given = [places[port.local] for port in self.function.inputs] + [places[stage.name]]
-        given += [places[one.name] for one in _before(self.function, product)]
+        arguments = [places[port.local] for port in self.function.inputs] + [places[stage.name]]
+        arguments += [places[one.name] for one in _before(self.function, product)]
         stages = (self.function if lanes else self.host).stages
-        given += [places[one.name] for one in stages[:stages.index(stage)]]
-        given += [_last_word(declared) for declared, _ in self.function.given]
-        given += [port.base for port in self.function.flats]
+        arguments += [places[one.name] for one in stages[:stages.index(stage)]]
+        arguments += [_last_word(declared) for declared, _ in self.function.given]
+        arguments += [port.base for port in self.function.flats]
         if lanes and self.table.lanes > 1:
-            given += ["lane", "scratch"]
+            arguments += ["lane", "scratch"]
         elif self.workspace:
-            given += ["scratch"]
-        return f"{self.function.name}_{stage.name}({', '.join(given)});"
+            arguments += ["scratch"]
+        return f"{self.function.name}_{stage.name}({', '.join(arguments)});"
 
     # -- on the host --------------------------------------------------------------------------------------------------
 
@@ -547,10 +547,10 @@ def function_of_row(function: RowFunction, lanes: int, folded: Sequence[Accumula
         last += ["const int lane", "unsigned char* const scratch"]
     elif function.scratch:
         last += ["unsigned char* const scratch"]
-    found = []
+    lines = []
     for stage in function.stages:
         product = next(one for one in function.products if one.row == stage.name)
-        found += _function(f"{function.name}_{stage.name}", [
+        lines += _function(f"{function.name}_{stage.name}", [
             *inputs, f"{stage.c}* __restrict__ {stage.name}", *_given(_before(function, product)),
             *_given(function.stages[:function.stages.index(stage)]), *last], stage.lines)
     parameters = inputs
@@ -559,7 +559,7 @@ def function_of_row(function: RowFunction, lanes: int, folded: Sequence[Accumula
                           f"{port.c} (&{port.local})[{slots[port.local]}]" if port.local in slots else
                           f"{port.c}* __restrict__ {port.local}")
     parameters += [f"{factor.c}* __restrict__ {factor.name}" for factor in function.factors]
-    return found + _function(function.name, [*parameters, *_given(function.products), *_given(function.stages), *last],
+    return lines + _function(function.name, [*parameters, *_given(function.products), *_given(function.stages), *last],
                              function.lines)
 
 

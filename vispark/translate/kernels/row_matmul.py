@@ -121,10 +121,10 @@ def _whole(text: str) -> bool:
 def _parted(text: str, side: int) -> tuple[str, str, str] | None:
     """Return the computed factor of a term, and the name and the place of the other one."""
     bare = text[1:-1] if text.startswith("(") and text.endswith(")") and _within(text[1:-1]) else text
-    found = _SIDES[side].fullmatch(bare)
-    if found is None or not _whole(found["row"]):
+    match = _SIDES[side].fullmatch(bare)
+    if match is None or not _whole(match["row"]):
         return None
-    return found["row"], found["name"], found["place"]
+    return match["row"], match["name"], match["place"]
 
 
 def _affine_places(places: dict[tuple[int, int], int], width: int, terms: int) -> tuple[int, int, int] | None:
@@ -180,16 +180,16 @@ class RowProducts(NoProducts):
         width = count_of(steps)
         if not self.multiplied or self.probe is not None or width is None or width < LEAST:
             return None
-        found: dict[int, tuple[Term, int, Scalar]] = {}
+        by_place: dict[int, tuple[Term, int, Scalar]] = {}
         for j in (0, 1, width - 1):
             one = self._sum_at(steps, target, value, j)
             if one is None:
                 return None
-            found[j] = one
-        _, terms, kind = found[0]
-        if any(one[1:] != (terms, kind) for one in found.values()):
+            by_place[j] = one
+        _, terms, kind = by_place[0]
+        if any(one[1:] != (terms, kind) for one in by_place.values()):
             return None
-        return self.product_of(lambda j, k: found[j][0](k), width, terms, kind)
+        return self.product_of(lambda j, k: by_place[j][0](k), width, terms, kind)
 
     def _sum_at(self, steps: ForRange, target: nodes.Expression, value: nodes.Expression,
                 number: int) -> tuple[Term, int, Scalar] | None:
@@ -216,11 +216,11 @@ class RowProducts(NoProducts):
         names: set[tuple[str, str]] = set()
         for j in {0, 1, width - 1}:
             for k in {0, 1, terms - 1}:
-                found = _TERM.fullmatch(text(j, k))
-                if found is None:
+                match = _TERM.fullmatch(text(j, k))
+                if match is None:
                     return self._of_computed(text, width, terms, kind)
-                names.add((found[1], found[3]))
-                places[0][j, k], places[1][j, k] = int(found[2]), int(found[4])
+                names.add((match[1], match[3]))
+                places[0][j, k], places[1][j, k] = int(match[2]), int(match[4])
         if len(names) != 1:
             return None
         even = [_affine_places(places[side], width, terms) for side in (0, 1)]
@@ -260,9 +260,9 @@ class RowProducts(NoProducts):
         terms; None if there is none.
         """
         assert self.base is not None
-        found = {k: _ITEM.fullmatch(item) for k, item in items.items()}
-        steps = _affine_places({(j, k): int(one[2]) for k, one in found.items() if one for j in (0, 1)}, 2, terms) \
-            if all(found.values()) and len({one[1] for one in found.values() if one}) == 1 else None
+        matches = {k: _ITEM.fullmatch(item) for k, item in items.items()}
+        steps = _affine_places({(j, k): int(one[2]) for k, one in matches.items() if one for j in (0, 1)}, 2, terms) \
+            if all(matches.values()) and len({one[1] for one in matches.values() if one}) == 1 else None
         name = self.emit.lasting("staged")
         with self.emit.detached() as lines, self.emit.along((terms,)) as (place,):
             if steps is not None and self.factor_of(items[0].partition("[")[0]) is None:
@@ -306,10 +306,10 @@ class RowProducts(NoProducts):
 
     def assigned_product(self, loop: nodes.For, steps: ForRange, after: frozenset[str]) -> bool:
         """Write a loop that assigns the items of a product to an array's, or adds them; return False of others."""
-        found = _as_items(loop)
-        if found is None or self.probe is not None or liveness.assigned((loop,)) & after or not _from_zero(steps):
+        assigned = _as_items(loop)
+        if assigned is None or self.probe is not None or liveness.assigned((loop,)) & after or not _from_zero(steps):
             return False
-        name, value, added = found
+        name, value, added = assigned
         array = self.emit.frame.variables.get(name)
         product = self.product_over(steps, loop.target, value)
         if product is None or not isinstance(array, Array) or not array.storage or len(array.shape) != 1 \

@@ -244,18 +244,18 @@ def table_with_cells(function: RowFunction, table: Table, place: str, nbytes: Se
         return table, KeyCells(place)
     if numbers <= _NARROW_RECORD:
         whole, *digits = nbytes
-        found = _with_block_cells(function, table, flat, whole, shared_limit)
-        if found:
-            return found, KeyCells("block")
+        chosen = _with_block_cells(function, table, flat, whole, shared_limit)
+        if chosen:
+            return chosen, KeyCells("block")
         most = _MOST_PARTS if flat else 1
         cells = [KeyCells("device", _MOST_DIGITS - i, -(-each // (usable(shared_limit) - _PART_BYTES)))
                  for i, each in enumerate(digits)]
         # With the fewest digits most numbers of some sums may have to go to memory.
         for one in sorted(cells, key=lambda one: one.parts * (5 if one is cells[-1] and len(cells) > 1 else 4)):
             shared = -(-digits[_MOST_DIGITS - one.near] // one.parts) + (_PART_BYTES if one.parts > 1 else 0)
-            found = _with_block_cells(function, table, flat, shared, shared_limit) if one.parts <= most else None
-            if found:
-                return found, one
+            chosen = _with_block_cells(function, table, flat, shared, shared_limit) if one.parts <= most else None
+            if chosen:
+                return chosen, one
     if place or far > _FAR_BYTES:
         return table, KeyCells(place)
     return (_flat_with_cells(function, 0, shared_limit)[0] if flat else
@@ -291,28 +291,28 @@ def _all_numbers(function: RowFunction, lanes: int) -> bool:
 
 def _flat_with_cells(function: RowFunction, cells: int, shared_limit: int) -> list[Table]:
     """Return tables for elements that are numbers, with cells in shared memory."""
-    found = []
+    tables = []
     for block in (512, 1024, 256):
         shared = max(cells, block // 32 * 8)
         if shared <= usable(shared_limit):
             pack = _pack(function)
             resident = _resident(block, shared, _KEY_REGISTERS, shared_limit, _FLAT_REGISTERS)
-            found.append(Table("flat", 1, block, block * pack, pack, resident, shared))
-    return found
+            tables.append(Table("flat", 1, block, block * pack, pack, resident, shared))
+    return tables
 
 
 def _with_cells(function: RowFunction, lanes: int, cells: Callable[[int], int], fewest: int, shared_limit: int,
                 blocks: Sequence[int] = (128, 64, 256, 32)) -> list[Table]:
     """Return tables that leave room for cells, and have threads enough."""
-    found = []
+    tables = []
     for block in blocks:
         for part in (2, 1):
             table = _tiled(function, lanes, (), block, 2, True, shared_limit, part)
             shared = -(-table.shared // 16) * 16 + cells(block) + _SYSTEM_BYTES
             table = replace(table, shared=shared, resident=_resident(block, shared, _KEY_REGISTERS, shared_limit))
             if shared <= usable(shared_limit) and table.resident * block >= fewest:
-                found.append(table)
-    return found
+                tables.append(table)
+    return tables
 
 
 def _without_cells(function: RowFunction, lanes: int, blocks: Sequence[int], shared_limit: int) -> Table:
@@ -448,7 +448,7 @@ def _resident(block: int, shared: int, registers: int, shared_limit: int, others
     """Return the number of resident thread blocks of a multiprocessor, for ``registers`` of accumulators and other
     ones.
     """
-    each = min(255, others + registers + registers // 2)
-    by_registers = _REGISTERS // (block * -(-each // 8) * 8)
+    per_thread = min(255, others + registers + registers // 2)
+    by_registers = _REGISTERS // (block * -(-per_thread // 8) * 8)
     by_shared = usable(shared_limit) // (shared + _SYSTEM_BYTES)
     return max(1, min(_THREADS // block, by_registers, by_shared))

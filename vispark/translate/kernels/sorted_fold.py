@@ -105,9 +105,9 @@ class SortedFold(KeyedFrame):
                  f"for (int place = threadIdx.x; place < count; place += {self.table.block}) {{",
                  "const long long row = first + place;", f"{self.key.c} {self.key.local};")
         inputs = {port.local: at_row(port, "row") for port in self.of_key.inputs}
-        given = [*(inputs[port.local] for port in self.of_key.inputs), self.key.local,
-                 *(declared.rpartition(" ")[2] for declared, _ in self.of_key.given)]
-        text.add(f"{self.of_key.name}({', '.join(given)});",
+        arguments = [*(inputs[port.local] for port in self.of_key.inputs), self.key.local,
+                     *(declared.rpartition(" ")[2] for declared, _ in self.of_key.given)]
+        text.add(f"{self.of_key.name}({', '.join(arguments)});",
                  f"const long long key = rows::key_of({self.key.local});")
         self._take_range(text)
         text.add("sorted.set(place, key);", "}")

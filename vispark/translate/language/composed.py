@@ -21,10 +21,10 @@ def trapezoid(y, x=None, dx=1.0):
 
 @written_as("numpy.select", "condlist choicelist default=")
 def select(condlist, choicelist, default=0):
-    found = default
+    chosen = default
     for test, choice in zip(condlist[::-1], choicelist[::-1]):
-        found = np.where(test, choice, found)
-    return found
+        chosen = np.where(test, choice, chosen)
+    return chosen
 
 
 @written_as("numpy.tril", "m k=")
@@ -145,28 +145,28 @@ def ulp(x):
 
 @written_as("functools.reduce", "function sequence initial= /")
 def reduce(function, sequence, initial=None):
-    found, rest = (sequence[0], sequence[1:]) if initial is None else (initial, sequence)
-    for item in rest:
-        found = function(found, item)
-    return found
+    total, items = (sequence[0], sequence[1:]) if initial is None else (initial, sequence)
+    for item in items:
+        total = function(total, item)
+    return total
 
 
 @written_as("math.gcd", "*integers")
 def gcd(*integers):
-    found = 0
+    divisor = 0
     for one in integers:
-        rest = abs(int(one))
-        while rest != 0:
-            found, rest = rest, found % rest
-    return found
+        remainder = abs(int(one))
+        while remainder != 0:
+            divisor, remainder = remainder, divisor % remainder
+    return divisor
 
 
 @written_as("math.lcm", "*integers")
 def lcm(*integers):
-    found = 1
+    multiple = 1
     for one in integers:
-        found = found // gcd(found, one) * abs(int(one)) if found != 0 else 0
-    return found
+        multiple = multiple // gcd(multiple, one) * abs(int(one)) if multiple != 0 else 0
+    return multiple
 
 
 @written_as("math.isqrt", "n /")
@@ -182,26 +182,26 @@ def isqrt(n):
 
 @written_as("math.factorial", "x /")
 def factorial(n):
-    found = 1
+    product = 1
     for i in range(2, int(n) + 1):
-        found *= i
-    return found
+        product *= i
+    return product
 
 
 @written_as("math.comb", "n k /")
 def comb(n, k):
     n, k = int(n), int(k)
-    found = 1 if k <= n else 0
+    count = 1 if k <= n else 0
     for i in range(1, min(k, n - k) + 1):
-        found = found * (n - i + 1) // i
-    return found
+        count = count * (n - i + 1) // i
+    return count
 
 
 @written_as("math.perm", "n k= /")
 def perm(n, k=None):
     n = int(n)
     k = n if k is None else int(k)
-    found = 1 if k <= n else 0
+    count = 1 if k <= n else 0
     for i in range(min(k, n)):
-        found = found * (n - i)
-    return found
+        count = count * (n - i)
+    return count

@@ -101,26 +101,26 @@ def det(a):
     if n == 1:
         return a[0, 0] / 1
     work = (a / 1).copy()
-    found = work[0, 0] * 0 + 1
+    product = work[0, 0] * 0 + 1
     for k in range(n):
         best = k
         for i in range(k + 1, n):
             if abs(work[i, k]) > abs(work[best, k]):
                 best = i
         if best != k:
-            found = -found
+            product = -product
             for j in range(k, n):
                 one = work[k, j]
                 work[k, j] = work[best, j]
                 work[best, j] = one
         pivot = work[k, k]
-        found *= pivot
+        product *= pivot
         if pivot != 0:
             for i in range(k + 1, n):
                 factor = work[i, k] / pivot
                 for j in range(k + 1, n):
                     work[i, j] -= factor * work[k, j]
-    return found
+    return product
 
 
 @written_as("numpy.linalg.cholesky", "a / * upper!", instead={"upper": "write np.linalg.cholesky(a).T"})
@@ -129,19 +129,19 @@ def cholesky(a):
     n = len(a)
     if n == 1:
         return np.sqrt(np.where(a.real > 0, a.real, math.nan)).astype((a / 1).dtype)
-    found = np.zeros_like(a / 1)
+    factor = np.zeros_like(a / 1)
     for j in range(n):
-        left = (a[j, j] / 1).real
+        square = (a[j, j] / 1).real
         for k in range(j):
-            left -= (found[j, k] * found[j, k].conj()).real
-        root = np.sqrt(np.where(left > 0, left, math.nan)).astype(found.dtype)
-        found[j, j] = root
+            square -= (factor[j, k] * factor[j, k].conj()).real
+        root = np.sqrt(np.where(square > 0, square, math.nan)).astype(factor.dtype)
+        factor[j, j] = root
         for i in range(j + 1, n):
             below = a[i, j] / 1
             for k in range(j):
-                below -= found[i, k] * found[j, k].conj()
-            found[i, j] = below / root
-    return found
+                below -= factor[i, k] * factor[j, k].conj()
+            factor[i, j] = below / root
+    return factor
 
 
 @written_as("numpy.linalg.eigh", "a UPLO!", instead={"UPLO": "write np.linalg.eigh(a.T)"})
@@ -176,11 +176,11 @@ def eigh(a):
                         one, other = turned[k, p], turned[k, q]
                         turned[k, p] = cosine * one - sine * other
                         turned[k, q] = sine * one + cosine * other
-        left = 0.0
+        outside = 0.0
         for p in range(n - 1):
             for q in range(p + 1, n):
-                left += float(work[p, q]) * float(work[p, q])
-        apart = left - size * 1e-36
+                outside += float(work[p, q]) * float(work[p, q])
+        apart = outside - size * 1e-36
         sweeps += 1
     values = np.einsum("ii->i", work).copy()
     order = np.argsort(values)

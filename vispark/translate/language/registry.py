@@ -205,8 +205,8 @@ def names() -> list[str]:
     not be installed, with their modules.
     """
     _load()
-    known = {name for name in _names.values() if _functions[name].family != "check"}
-    return sorted({*known, *(name for name in _functions if name.rpartition(".")[0] in OPTIONAL)})
+    library = {name for name in _names.values() if _functions[name].family != "check"}
+    return sorted({*library, *(name for name in _functions if name.rpartition(".")[0] in OPTIONAL)})
 
 
 def methods() -> Mapping[str, str]:
@@ -262,6 +262,6 @@ def nearest(name: str) -> str | None:
     'numpy.cumsum'
     """
     module, _, short = name.rpartition(".")
-    known = [one.rpartition(".")[2] for one in names() if one.rpartition(".")[0] == module]
-    found = difflib.get_close_matches(short, known, 1, 0.8)
-    return f"{module}.{found[0]}" if found else None
+    candidates = [one.rpartition(".")[2] for one in names() if one.rpartition(".")[0] == module]
+    matches = difflib.get_close_matches(short, candidates, 1, 0.8)
+    return f"{module}.{matches[0]}" if matches else None

@@ -26,24 +26,24 @@ def signature(name: str) -> tuple[inspect.Signature, frozenset[str]]:
     >>> signature("numpy.round")
     (<Signature (a, decimals=None, out=None)>, frozenset({'out'}))
     """
-    found: list[inspect.Parameter] = []
+    parameters: list[inspect.Parameter] = []
     refused = set()
     kind: Any = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    known = registry.function(name)
-    for word in (known.parameters if known else "x /").split():
+    entry = registry.function(name)
+    for word in (entry.parameters if entry else "x /").split():
         if word == "/":
-            found = [one.replace(kind=inspect.Parameter.POSITIONAL_ONLY) for one in found]
+            parameters = [one.replace(kind=inspect.Parameter.POSITIONAL_ONLY) for one in parameters]
         elif word == "*":
             kind = inspect.Parameter.KEYWORD_ONLY
         elif word[0] == "*":
-            found.append(inspect.Parameter(word[1:], inspect.Parameter.VAR_POSITIONAL))
+            parameters.append(inspect.Parameter(word[1:], inspect.Parameter.VAR_POSITIONAL))
             kind = inspect.Parameter.KEYWORD_ONLY
         else:
             plain = word.rstrip("=!")
             refused |= {plain} if word[-1] == "!" else set()
             default = inspect.Parameter.empty if plain == word else None
-            found.append(inspect.Parameter(plain, kind, default=default))
-    return inspect.Signature(found), frozenset(refused)
+            parameters.append(inspect.Parameter(plain, kind, default=default))
+    return inspect.Signature(parameters), frozenset(refused)
 
 
 def bind(name: str, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -64,28 +64,28 @@ def bind(name: str, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> tu
     >>> bind("numpy.std", ["p"], {"ddof": 1, "axis": 0})
     (('p', 0), {'ddof': 1})
     """
-    found, refused = signature(name)
-    parameters = found.parameters
+    declared, refused = signature(name)
+    parameters = declared.parameters
     by_place = [one for one in parameters.values() if one.kind not in (one.KEYWORD_ONLY, one.VAR_POSITIONAL)]
     many = any(one.kind == one.VAR_POSITIONAL for one in parameters.values())
     if len(arguments) > len(by_place) and not many:
         raise Refusal(f"{shown(name)} takes {_counted(len(by_place))} by place, and {len(arguments)} are given; "
                       f"{_taken(name)}")
-    given = [one.name for one in by_place[:len(arguments)]]
-    for key in (*(key for key in given if key in refused), *keywords):
-        if key in given and key in keywords:
+    positional = [one.name for one in by_place[:len(arguments)]]
+    for key in (*(key for key in positional if key in refused), *keywords):
+        if key in positional and key in keywords:
             raise Refusal(f"{shown(name)} is given {key} twice")
         _check_keyword(name, key)
     for one in by_place:
-        if one.default is one.empty and one.name not in given and one.name not in keywords:
+        if one.default is one.empty and one.name not in positional and one.name not in keywords:
             raise Refusal(f"{shown(name)} needs its argument {one.name}; {_taken(name)}")
-    bound = found.bind(*arguments, **keywords)
+    bound = declared.bind(*arguments, **keywords)
     return bound.args, bound.kwargs
 
 
 def _check_keyword(name: str, key: str) -> None:
-    found, refused = signature(name)
-    one = found.parameters.get(key)
+    declared, refused = signature(name)
+    one = declared.parameters.get(key)
     if one is None or one.kind in (one.POSITIONAL_ONLY, one.VAR_POSITIONAL):
         raise Refusal(f"{shown(name)} takes no keyword {key}; {_taken(name)}")
     if key in refused:
@@ -93,8 +93,8 @@ def _check_keyword(name: str, key: str) -> None:
 
 
 def _instead(name: str, parameter: str) -> str:
-    known = registry.function(name)
-    return known.instead.get(parameter, "") if known else ""
+    entry = registry.function(name)
+    return entry.instead.get(parameter, "") if entry else ""
 
 
 def shown(name: str) -> str:
@@ -106,8 +106,8 @@ def shown(name: str) -> str:
 
 
 def _taken(name: str) -> str:
-    found, refused = signature(name)
-    names = [("*" if one.kind == one.VAR_POSITIONAL else "") + one.name for one in found.parameters.values()
+    declared, refused = signature(name)
+    names = [("*" if one.kind == one.VAR_POSITIONAL else "") + one.name for one in declared.parameters.values()
              if one.name not in refused]
     return f"it takes {', '.join(names)} here"
 
@@ -124,13 +124,13 @@ def check(function: nodes.Expression, arguments: Sequence[nodes.Expression], key
     Refusal
         As :func:`bind`.
     """
-    name, given = "", list[Any](arguments)
+    name, values = "", list[Any](arguments)
     if isinstance(function, nodes.Library):
         name = function.name
     elif isinstance(function, nodes.Attribute):
         if function.name not in registry.methods():
             raise Refusal(f".{function.name} is not called; write it without parentheses")
-        name, given = registry.methods()[function.name], [function.value, *given]
+        name, values = registry.methods()[function.name], [function.value, *values]
     elif isinstance(function, nodes.Called) and function.definition.text.file == composed.__file__:
         name = next(one.name for one in registry.functions().values()
                     if one.written and one.written.__name__ == function.definition.name)
@@ -144,4 +144,4 @@ def check(function: nodes.Expression, arguments: Sequence[nodes.Expression], key
         for key in keywords:
             _check_keyword(name, key)
     else:
-        bind(name, given, keywords)
+        bind(name, values, keywords)

@@ -115,8 +115,8 @@ def halo_of(definition: Definition) -> Definition:
     offsets = [each.offset for found in reads.values() if _why_no_field(found) is None for each in found
                if each.offset is not None]
     if not offsets:
-        for found in reads.values():
-            why, at = _why_no_field(found) or (COMPUTED, found[0].at)
+        for field_reads in reads.values():
+            why, at = _why_no_field(field_reads) or (COMPUTED, field_reads[0].at)
             raise complain(why, at, definition.text, definition.name)
         raise at_definition(definition, "a stencil reads its cell by offsets, as in u[0, 0]; this one reads none")
     along = list(zip_longest(*offsets, fillvalue=0))
@@ -182,8 +182,8 @@ def _calls(body: Sequence[nodes.Node], grids: dict[str, str],
         inner = function.definition if isinstance(function, nodes.Called) else \
             named.get(function.name) if isinstance(function, nodes.Local) else None
         if inner is not None:
-            given = dict(zip([one.name for one in inner.parameters], node.arguments, strict=False))
-            passed = {name: grids[value.name] for name, value in (given | dict(node.keywords)).items()
+            bound = dict(zip([one.name for one in inner.parameters], node.arguments, strict=False))
+            passed = {name: grids[value.name] for name, value in (bound | dict(node.keywords)).items()
                       if isinstance(value, nodes.Local) and value.name in grids}
             if passed:
                 yield inner, passed

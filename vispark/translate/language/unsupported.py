@@ -112,8 +112,8 @@ for _same, _as in (("flatnonzero", "nonzero"), ("argwhere", "nonzero"), ("compre
 def did_you_mean(value: Any, short: str = "") -> str:
     """Return the end of an error's text for a function that the language lacks, or a name that a module lacks."""
     module = getattr(value, "__name__", "") if short else _module_of(value)
-    found = registry.nearest(f"{module}.{short or getattr(value, '__name__', '')}") if module else None
-    return f"; the nearest is {found.replace('numpy', 'np', 1)}" if found else ""
+    nearest = registry.nearest(f"{module}.{short or getattr(value, '__name__', '')}") if module else None
+    return f"; the nearest is {nearest.replace('numpy', 'np', 1)}" if nearest else ""
 
 
 def _module_of(value: Any) -> str:

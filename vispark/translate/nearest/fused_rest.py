@@ -86,9 +86,9 @@ def by_labels(kernel: TableKernel, calls: Sequence[TracedCall], record: ElementS
                if not value.shape and value.weak and np.dtype(value.dtype) == np.bool_}
     while True:
         try:
-            made = _made(kernel, links_of(chain), record, givens(values), tuple(statics.items()), wanted, folding,
-                         _Labels(shape, KernelParameter("input", row.name, 0, rows, row.shape, True), centres), result)
-            return made or kernel
+            fused = _made(kernel, links_of(chain), record, givens(values), tuple(statics.items()), wanted, folding,
+                          _Labels(shape, KernelParameter("input", row.name, 0, rows, row.shape, True), centres), result)
+            return fused or kernel
         except NeedsStatic as needed:
             statics |= {place: values[place].number for place in needed.sources}
         except (Refusal, TranslationError):
@@ -124,8 +124,8 @@ def _made(kernel: TableKernel, links: tuple[Link, ...], record: ElementSpec,
     if host.products:
         return None
     function = _by_warps(host, written)
-    known = {output.name: output for output in kernel.outputs}
-    if any(output != known.get(output.name) for output in host.results):
+    outputs = {output.name: output for output in kernel.outputs}
+    if any(output != outputs.get(output.name) for output in host.results):
         return None
     if by_key is None and (host.results, host.structure, host.merge) != (kernel.outputs, kernel.structure,
                                                                          kernel.merge):
@@ -228,10 +228,10 @@ class _Frame(RowKernel):
     def ports(self) -> tuple[Port, ...]:
         """The kernel's ports: the rows that are labelled come first."""
         mine = [port for port in self.function.inputs if port.parameter == self.labels.row]
-        rest = [port for port in self.function.inputs if port.parameter != self.labels.row]
+        others = [port for port in self.function.inputs if port.parameter != self.labels.row]
         c, count = KINDS[self.labels.row.dtype], self.labels.shape.columns
         row = Port("x", "", c, count, np.dtype(self.labels.row.dtype).itemsize, False, False, self.labels.row)
-        return (mine[0] if mine else row, *rest, *(() if self.folded or self.by_key else self.function.outputs))
+        return (mine[0] if mine else row, *others, *(() if self.folded or self.by_key else self.function.outputs))
 
     @property
     def parameters(self) -> tuple[KernelParameter, ...]:
@@ -242,12 +242,12 @@ class _Frame(RowKernel):
     @property
     def _given(self) -> list[tuple[str, KernelParameter]]:
         """The other parameters, but for centres and label, with the numbers that they have without the label."""
-        found = []
+        captured = []
         for declared, parameter in self.function.given:
             one = _without_label(parameter)
             if one is not None and one != self.labels.centres:
-                found.append((declared, one))
-        return found
+                captured.append((declared, one))
+        return captured
 
     def _named(self, wanted: KernelParameter | None, otherwise: str) -> str:
         """Return the name of a parameter in the row function."""
@@ -275,12 +275,12 @@ class _Frame(RowKernel):
         lane = [f"const int lane = threadIdx.x % {WARP};", "unsigned char* const scratch = nullptr;"]
         text.choose(lambda part: part.add("if (threadIdx.x != 0) return;"),
                     (lambda part: part.add(*lane)) if self.table.lanes > 1 else None)
-        given = f"{self.ports[0].base}, work.count, room, image, {centres}"
+        arguments = f"{self.ports[0].base}, work.count, room, image, {centres}"
         if self.by_key:
-            self._fold_by_key(text, self.by_key, given)
+            self._fold_by_key(text, self.by_key, arguments)
         else:
             text.choose(lambda part: self._rows_on_host(part, f"{self.ports[0].base}, work.count, {centres}"),
-                        lambda part: self._rows_in_chunks(part, given))
+                        lambda part: self._rows_in_chunks(part, arguments))
         return [*shape.types(), *self._values(), *shape.preparing(others, centres),
                 f'extern "C" __global__ void __launch_bounds__({shape.threads}, 1)',
                 f"{self.name}({', '.join(declared)})", "{", *text.lines, "}"]

@@ -7,19 +7,19 @@ from vispark.translate.ir import nodes
 
 def assigned_in(body: nodes.Block) -> set[str]:
     """Return the names that a block assigns."""
-    found: set[str] = set()
+    names: set[str] = set()
     for statement in body:
         match statement:
             case nodes.Assign(targets, _):
                 for target in targets:
-                    found |= names_in(target)
+                    names |= names_in(target)
             case nodes.Augment(target, _, _):
-                found |= names_in(target)
+                names |= names_in(target)
             case nodes.If(_, body, orelse):
-                found |= assigned_in(body) | assigned_in(orelse)
+                names |= assigned_in(body) | assigned_in(orelse)
             case nodes.For(target, _, body, orelse):
-                found |= names_in(target) | assigned_in(body) | assigned_in(orelse)
-    return found
+                names |= names_in(target) | assigned_in(body) | assigned_in(orelse)
+    return names
 
 
 def names_in(target: nodes.Expression) -> set[str]:

@@ -139,7 +139,7 @@ def jump(shape: Roles | Pair) -> list[str]:
     pieces = ["".join(f"add.f32 %{k * share + i}, %{k * share + i}, %{count + 1 + i}; " for i in range(share))
               for k in range(own)]
     sums = [f'"+f"(sums[{i}])' for i in range(count)]
-    given = ['"r"(centre)', *(f'"f"(row[{i}])' for i in range(share))]
+    operands = ['"r"(centre)', *(f'"f"(row[{i}])' for i in range(share))]
     return [
         f"template <> struct nearest::Jump<{own}, {share}> {{",
         f"    static __device__ __forceinline__ void add(float (&sums)[{count}], unsigned centre,",
@@ -149,7 +149,7 @@ def jump(shape: Roles | Pair) -> list[str]:
         *(f'                     "c{k}: {piece}{"bra.uni done;" if k < own - 1 else ""}"'
           for k, piece in enumerate(pieces)),
         '                     "done:}"',
-        *_operands(sums, given), "    }", "};"]
+        *_operands(sums, operands), "    }", "};"]
 
 
 def _operands(outs: list[str], ins: list[str]) -> list[str]:
@@ -175,9 +175,9 @@ def pair_for(centres: int, columns: int) -> Pair | None:
     if not 16 <= centres <= _MOST_CENTRES or columns % 4 or columns < _LEAST_OF_PAIR:
         return None
     for slots in range(_MOST_SLOTS, _LEAST_SLOTS, -1):
-        found = Pair(centres, columns, slots)
-        if found.own * found.share <= _MOST_SUMS and found.shared <= SHARED_LIMIT:
-            return found
+        pair = Pair(centres, columns, slots)
+        if pair.own * pair.share <= _MOST_SUMS and pair.shared <= SHARED_LIMIT:
+            return pair
     return None
 
 
@@ -189,8 +189,8 @@ def roles_for(centres: int, columns: int) -> Roles | None:
         return None
     for slots in range(_MOST_SLOTS, _LEAST_SLOTS - 1, -1):
         for groups in (2, 4, 8):
-            found = Roles(centres, columns, slots, groups)
+            roles = Roles(centres, columns, slots, groups)
             fills = groups == 8 or _ADDERS // groups <= columns
-            if fills and found.own * found.share <= _MOST_SUMS and found.shared <= SHARED_LIMIT:
-                return found
+            if fills and roles.own * roles.share <= _MOST_SUMS and roles.shared <= SHARED_LIMIT:
+                return roles
     return None

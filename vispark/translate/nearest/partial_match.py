@@ -42,11 +42,11 @@ class _PartialMatch(SymbolicRun):
     def value(self, node: nodes.Expression, values: dict[str, object]) -> object:
         """Return a value, which nothing is known of where it is not understood."""
         try:
-            found = super().value(node, values)
+            value = super().value(node, values)
         except Other:
-            found = Unknown()
-        self._look(found)
-        return found
+            value = Unknown()
+        self._look(value)
+        return value
 
     def block(self, body: nodes.Block, values: dict[str, object]) -> None:
         """Run a block's statements symbolically; names set by statements that are not understood become unknown."""
@@ -62,8 +62,8 @@ class _PartialMatch(SymbolicRun):
                 if isinstance(statement, nodes.If):
                     self.block(statement.body, values)
                     self.block(statement.orelse, values)
-        for each in values.values():
-            self._look(each)
+        for value in values.values():
+            self._look(value)
 
     def call(self, definition: nodes.Definition, values: dict[str, object]) -> object:
         """Return the result of a function, with all of its statements looked at."""

@@ -134,21 +134,21 @@ def dot(left: Poly, right: Poly) -> Poly:
     inner = right.axes[0] if len(right.axes) < 2 else right.axes[-2]
     if left.axes[-1] != "d" or inner != "d" or len(left.axes) + len(right.axes) > 3:
         raise Other
-    rest = tuple(axis for axis in left.axes + right.axes if axis != "d")
+    axes = tuple(axis for axis in left.axes + right.axes if axis != "d")
     product = multiply(replace(left, axes=()), replace(right, axes=()))
-    return fold(replace(product, axes=rest), "sum")
+    return fold(replace(product, axes=axes), "sum")
 
 
 def einsum(subscripts: object, operands: Sequence[object]) -> Poly:
     """Return ``np.einsum`` of one or two operands, whose letters stand for one axis each."""
     if not isinstance(subscripts, str):
         raise Other
-    taken, arrow, left = subscripts.replace(" ", "").partition("->")
-    letters = taken.split(",")
+    inputs, arrow, outputs = subscripts.replace(" ", "").partition("->")
+    letters = inputs.split(",")
     if len(letters) != len(operands) or not 1 <= len(operands) <= 2:
         raise Other
     if not arrow:
-        left = "".join(sorted(letter for letter in set(taken) - {","} if taken.count(letter) == 1))
+        outputs = "".join(sorted(letter for letter in set(inputs) - {","} if inputs.count(letter) == 1))
     meaning: dict[str, str] = {}
     product = constant(1)
     for names, operand in zip(letters, operands, strict=True):
@@ -159,8 +159,8 @@ def einsum(subscripts: object, operands: Sequence[object]) -> Poly:
             if axis == NEW or meaning.setdefault(name, axis) != axis:
                 raise Other
         product = multiply(product, replace(operand, axes=()))
-    axes = tuple(meaning.get(name, NEW) for name in left)
-    gone = sorted(meaning[name] for name in meaning if name not in left)
+    axes = tuple(meaning.get(name, NEW) for name in outputs)
+    gone = sorted(meaning[name] for name in meaning if name not in outputs)
     if len(set(meaning.values())) < len(meaning) or NEW in axes or gone not in ([], ["d"]):
         raise Other
     product = replace(product, axes=axes)
@@ -170,9 +170,9 @@ def einsum(subscripts: object, operands: Sequence[object]) -> Poly:
 def spread(value: object, axis: str, place: str) -> Poly | Root:
     """Return the values along an axis, given the value at one place of it."""
     if isinstance(value, Root):
-        found = spread(value.of, axis, place)
-        assert isinstance(found, Poly)
-        return Root(found)
+        inner = spread(value.of, axis, place)
+        assert isinstance(inner, Poly)
+        return Root(inner)
     if not isinstance(value, Poly) or value.axes or (value.d, value.k) != ((place, "") if axis == "d" else ("", place)):
         raise Other
     return replace(value, axes=(axis,), d="axis") if axis == "d" else replace(value, axes=(axis,), k="axis")
@@ -190,8 +190,8 @@ def at(poly: Poly, axis: int, place: str) -> Poly:
     name = poly.axes[axis]
     if name not in ("d", "k"):
         raise Other
-    rest = poly.axes[:axis] + poly.axes[axis + 1:]
-    return replace(poly, axes=rest, d=place) if name == "d" else replace(poly, axes=rest, k=place)
+    axes = poly.axes[:axis] + poly.axes[axis + 1:]
+    return replace(poly, axes=axes, d=place) if name == "d" else replace(poly, axes=axes, k=place)
 
 
 def distance(poly: Poly) -> int:

@@ -144,15 +144,15 @@ class SymbolicRun:
     def result(self) -> object:
         """Run the function on symbols; return its result, of leaves that a kernel can compute."""
         definition = self.function.definition
-        taken = [parameter for parameter in definition.parameters if not parameter.keyword_only]
-        if len(taken) != len(definition.parameters):
+        positional = [parameter for parameter in definition.parameters if not parameter.keyword_only]
+        if len(positional) != len(definition.parameters):
             raise Other
         values: dict[str, object] = {}
-        for number, parameter in enumerate(taken[1:]):
-            known = self.arguments[number] if number < len(self.arguments) else None
+        for number, parameter in enumerate(positional[1:]):
+            argument = self.arguments[number] if number < len(self.arguments) else None
             values[parameter.name] = algebra.MATRIX if self.centres == ("argument", number) else \
-                GivenNumber(known) if isinstance(known, int) else Unknown()
-        return _shape(self.call(definition, {taken[0].name: algebra.ROW} | values))
+                GivenNumber(argument) if isinstance(argument, int) else Unknown()
+        return _shape(self.call(definition, {positional[0].name: algebra.ROW} | values))
 
     # -- statements ---------------------------------------------------------------------------------------------------
 
@@ -170,9 +170,9 @@ class SymbolicRun:
         for statement in body:
             match statement:
                 case nodes.Assign(targets, value):
-                    found = self.value(value, values)
+                    result = self.value(value, values)
                     for target in targets:
-                        self.assign(target, found, values)
+                        self.assign(target, result, values)
                 case nodes.Augment(nodes.Local(name) as target, operator, value):
                     before = self.value(target, values)
                     if isinstance(before, Poly) and before.axes:
@@ -218,12 +218,12 @@ class SymbolicRun:
                                                                                                 EmptyArray):
                 if inner[name] is not values[name] or self.value(index, inner) != place:
                     raise Other
-                found = self.value(value, inner)
+                result = self.value(value, inner)
             case _:
                 raise Other
         for changed in assigned_in(body):
             values[changed] = Unknown()
-        values[name] = algebra.spread(found, place.axis, place.name)
+        values[name] = algebra.spread(result, place.axis, place.name)
 
     def _search(self, place: LoopIndex, body: nodes.Block, values: dict[str, object], inner: dict[str, object],
                 start_at: int) -> None:
@@ -233,18 +233,18 @@ class SymbolicRun:
         self.block(tuple(before), inner)
         if not isinstance(last, nodes.If) or last.orelse:
             raise Other
-        found, least = self._compared(last.test, inner)
+        key, least = self._compared(last.test, inner)
         if not isinstance(least, nodes.Local) or inner.get(least.name) is not start.get(least.name) \
-                or _measure(found, place.name) != 1:
+                or _measure(key, place.name) != 1:
             raise Other
-        begun = algebra.moved(values.get(least.name), place.name) == found and _measure(values[least.name], _FIRST) == 1
+        begun = algebra.moved(values.get(least.name), place.name) == key and _measure(values[least.name], _FIRST) == 1
         if not begun and (start_at or values.get(least.name) != _INFINITE):
             raise Other
-        kept = dict(inner)
-        self.block(last.body, kept)
-        changed = {name for name in kept if name not in inner or kept[name] is not inner[name]}
+        after = dict(inner)
+        self.block(last.body, after)
+        changed = {name for name in after if name not in inner or after[name] is not inner[name]}
         where = changed - {least.name}
-        if len(where) != 1 or kept[least.name] != found or kept[where_name := where.pop()] != place:
+        if len(where) != 1 or after[least.name] != key or after[where_name := where.pop()] != place:
             raise Other
         first = values.get(where_name)
         if not isinstance(first, Written) or (type(first.written), first.written) != (int, 0) \
@@ -277,8 +277,8 @@ class SymbolicRun:
             after = inner[name]
             if not isinstance(after, Poly) or after.terms.get(name) != 1:
                 continue
-            rest = Poly((), {term: value for term, value in after.terms.items() if term != name}, after.d, after.k)
-            values[name] = algebra.add(before, algebra.fold(rest, "sum", place.name)) if rest.terms else before
+            addend = Poly((), {term: value for term, value in after.terms.items() if term != name}, after.d, after.k)
+            values[name] = algebra.add(before, algebra.fold(addend, "sum", place.name)) if addend.terms else before
 
     # -- what loops go over -------------------------------------------------------------------------------------------
 
@@ -347,8 +347,8 @@ class SymbolicRun:
             case nodes.Call():
                 return self._called(node, values)
             case nodes.Listed(value, target, iterable, ()):
-                place, found = self._at_each(value, target, iterable, values)
-                return algebra.spread(found, place.axis, place.name)
+                place, result = self._at_each(value, target, iterable, values)
+                return algebra.spread(result, place.axis, place.name)
         raise Other
 
     def _captured(self, number: int) -> object:
@@ -381,19 +381,19 @@ class SymbolicRun:
         if not isinstance(value, Poly):
             raise Other
         axes: list[str] = []
-        rest = list(value.axes)
+        remaining = list(value.axes)
         for node in indices:
             if isinstance(node, nodes.Literal) and node.value is None:
                 axes.append(NEW)
-            elif node == nodes.Slice(None, None, None) and rest:
-                axes.append(rest.pop(0))
-            elif rest and isinstance(place := self.value(node, values), LoopIndex) and place.axis == rest[0]:
-                value = algebra.at(value, value.axes.index(rest.pop(0)), place.name)
-            elif rest[:1] == ["k"] and node == nodes.Literal(0):
-                value = algebra.at(value, value.axes.index(rest.pop(0)), _FIRST)
+            elif node == nodes.Slice(None, None, None) and remaining:
+                axes.append(remaining.pop(0))
+            elif remaining and isinstance(place := self.value(node, values), LoopIndex) and place.axis == remaining[0]:
+                value = algebra.at(value, value.axes.index(remaining.pop(0)), place.name)
+            elif remaining[:1] == ["k"] and node == nodes.Literal(0):
+                value = algebra.at(value, value.axes.index(remaining.pop(0)), _FIRST)
             else:
                 raise Other
-        return replace(value, axes=(*axes, *rest))
+        return replace(value, axes=(*axes, *remaining))
 
     def binary(self, operator: str, left: object, right: object) -> object:
         if isinstance(left, Absolute):
@@ -443,16 +443,16 @@ class SymbolicRun:
             return self._least_of(arguments[0], node.keywords[0][1], values)
         if name == "numpy.einsum" and isinstance(arguments[0], nodes.Literal) and not node.keywords:
             return algebra.einsum(arguments[0].value, [self.value(each, values) for each in arguments[1:]])
-        given = [self.value(each, values) for each in arguments]
-        return self._library(name, given, {key: self.value(each, values) for key, each in node.keywords})
+        operands = [self.value(each, values) for each in arguments]
+        return self._library(name, operands, {key: self.value(each, values) for key, each in node.keywords})
 
     def _inline(self, definition: nodes.Definition, node: nodes.Call, values: dict[str, object]) -> object:
         names = [parameter.name for parameter in definition.parameters]
-        given = dict(zip(names, (self.value(each, values) for each in node.arguments), strict=False))
-        given |= {key: self.value(each, values) for key, each in node.keywords}
-        if set(given) != set(names) or len(node.arguments) + len(node.keywords) != len(names):
+        passed = dict(zip(names, (self.value(each, values) for each in node.arguments), strict=False))
+        passed |= {key: self.value(each, values) for key, each in node.keywords}
+        if set(passed) != set(names) or len(node.arguments) + len(node.keywords) != len(names):
             raise Other
-        return self.call(definition, given)
+        return self.call(definition, passed)
 
     def _least_of(self, over: nodes.Expression, key: nodes.Expression, values: dict[str, object]) -> Nearest:
         """Recognise ``min(range(len(c)), key=lambda k: ...)``, in which centre 0 wins against NaN."""
@@ -471,10 +471,10 @@ class SymbolicRun:
     def _each(self, node: nodes.Each | nodes.Listed, values: dict[str, object]) -> object:
         if node.conditions:
             raise Other
-        place, found = self._at_each(node.value, node.target, node.iterable, values)
-        if place.axis != "d" or not isinstance(found, Poly) or found.axes:
+        place, result = self._at_each(node.value, node.target, node.iterable, values)
+        if place.axis != "d" or not isinstance(result, Poly) or result.axes:
             raise Other
-        return algebra.fold(found, "sum", place.name)
+        return algebra.fold(result, "sum", place.name)
 
     def _at_each(self, value: nodes.Expression, target: nodes.Expression, iterable: nodes.Expression,
                  values: dict[str, object]) -> tuple[LoopIndex, object]:
@@ -546,8 +546,8 @@ def _number(value: object) -> object:
         raise Other
     if math.isinf(value):
         return value
-    found = algebra.constant(Fraction(value))
-    return Written(found.axes, found.terms, written=value)
+    number = algebra.constant(Fraction(value))
+    return Written(number.axes, number.terms, written=value)
 
 
 def _extreme(value: object, axis: object, sign: int) -> Nearest:

@@ -89,11 +89,11 @@ def split(function: form.Function, arguments: Sequence[Argument] = ()) -> LabelS
     for centres in candidates(function):
         run = _SplitRun(function, centres, tuple(arguments))
         try:
-            found = run.parted()
+            parts = run.parted()
         except (Other, Open):
             continue
-        if found is not None:
-            return found
+        if parts is not None:
+            return parts
     return None
 
 
@@ -125,29 +125,29 @@ class _SplitRun(SymbolicRun):
     def parted(self) -> LabelSplit | None:
         """Return the parts, or None where nothing is looked for."""
         definition = self.function.definition
-        taken = [parameter for parameter in definition.parameters if not parameter.keyword_only]
-        if not taken or any(parameter.many for parameter in taken):
+        positional = [parameter for parameter in definition.parameters if not parameter.keyword_only]
+        if not positional or any(parameter.many for parameter in positional):
             raise Other
         names = set(_names(definition))
         while self.label in names:
             self.label += "_"
         kind, number = self.centres
         values: dict[str, object] = {parameter.name: Unknown() for parameter in definition.parameters}
-        for place, parameter in enumerate(taken[1:]):
-            known = self.arguments[place] if place < len(self.arguments) else None
+        for place, parameter in enumerate(positional[1:]):
+            argument = self.arguments[place] if place < len(self.arguments) else None
             values[parameter.name] = algebra.MATRIX if self.centres == ("argument", place) else \
-                GivenNumber(known) if isinstance(known, int) else Unknown()
-        result = self._shaped(self.call(definition, values | {taken[0].name: algebra.ROW}))
+                GivenNumber(argument) if isinstance(argument, int) else Unknown()
+        result = self._shaped(self.call(definition, values | {positional[0].name: algebra.ROW}))
         if not self.found or len(self.ways) != 1:
             return None
         body = self._body(definition)
         if kind == "argument":
-            centres = form.Local(taken[number + 1].name)
+            centres = form.Local(positional[number + 1].name)
             body = (form.Assign((centres,), self._nearest_of(centres)), *body)
-        first = definition.parameters.index(taken[0]) + 1
+        first = definition.parameters.index(positional[0]) + 1
         parameters = (*definition.parameters[:first], form.Parameter(self.label), *definition.parameters[first:])
-        rest = replace(definition, parameters=parameters, body=_needed(body))
-        return LabelSplit(replace(self.function, definition=rest), self.ways.pop(), self.centres, result)
+        remaining = replace(definition, parameters=parameters, body=_needed(body))
+        return LabelSplit(replace(self.function, definition=remaining), self.ways.pop(), self.centres, result)
 
     def _shaped(self, value: object) -> object:
         """Return a result's leaves; nothing of the centres may be among them."""
@@ -175,16 +175,16 @@ class _SplitRun(SymbolicRun):
         """Return the value of an expression; unrecognised ones are unknown if they use nothing of the centres."""
         for part in form.parts(node):
             self.notes.pop(id(part), None)
-        found = self._nearest_item(node, values)
-        if found is None:
+        result = self._nearest_item(node, values)
+        if result is None:
             try:
-                found = super().value(node, values)
+                result = super().value(node, values)
             except Other:
-                found = self._unknown(node, values)
+                result = self._unknown(node, values)
         if not isinstance(node, form.Local):
-            self._note_search(found)
-        self.notes[id(node)] = found
-        return found
+            self._note_search(result)
+        self.notes[id(node)] = result
+        return result
 
     def _nearest_item(self, node: form.Expression, values: dict[str, object]) -> object:
         """Return the value of an index expression by the label: an item of the centres or of their distances; None for
@@ -195,8 +195,8 @@ class _SplitRun(SymbolicRun):
         value = self.value(node.value, values)
         if not _open(value) or not isinstance(value, Poly | Root) or _axes(value)[:1] != ("k",):
             return None
-        rest = [self.value(each, values) for each in node.indices if not isinstance(each, form.Slice)]
-        return Unknown() if rest and isinstance(rest[0], Nearest) and not any(map(_open, rest)) else None
+        others = [self.value(each, values) for each in node.indices if not isinstance(each, form.Slice)]
+        return Unknown() if others and isinstance(others[0], Nearest) and not any(map(_open, others)) else None
 
     def _unknown(self, node: form.Expression, values: dict[str, object]) -> object:
         if isinstance(node, form.Local) and node.name not in values:
@@ -209,17 +209,17 @@ class _SplitRun(SymbolicRun):
             self._closed((node,), values)
             return Unknown()
         for part in parts:
-            found = self.notes[id(part)] if id(part) in self.notes else self.value(part, values)
-            if _open(found):
+            value = self.notes[id(part)] if id(part) in self.notes else self.value(part, values)
+            if _open(value):
                 raise Open
         return Unknown()
 
     def _closed(self, nodes: Sequence[object], values: dict[str, object]) -> None:
         """Check that nodes refer to no value of the centres; raise ``Open`` if one does."""
         for node in nodes:
-            for each in form.nodes_of(node, called=True):
-                if (each == form.Captured(self.centres[1], "") and self.centres[0] == "capture") or \
-                        (isinstance(each, form.Local) and _open(values.get(each.name))):
+            for part in form.nodes_of(node, called=True):
+                if (part == form.Captured(self.centres[1], "") and self.centres[0] == "capture") or \
+                        (isinstance(part, form.Local) and _open(values.get(part.name))):
                     raise Open
 
     def binary(self, operator: str, left: object, right: object) -> object:
@@ -240,8 +240,8 @@ class _SplitRun(SymbolicRun):
                 return Key(0)
         match node:
             case form.Call(form.Library("min"), (form.Each(value, target, iterable, ()),), ()):
-                place, found = self._at_each(value, target, iterable, values)
-                if place.axis == "k" and _measure(found, place.name) == 1:
+                place, result = self._at_each(value, target, iterable, values)
+                if place.axis == "k" and _measure(result, place.name) == 1:
                     self._note_search(Nearest("start", False))
                     return Least()
         return super()._called(node, values)
@@ -260,10 +260,10 @@ class _SplitRun(SymbolicRun):
         return super()._library(name, given, keywords)
 
     def _extent(self, value: object) -> AxisLength:
-        found = super()._extent(value)
-        if found.axis == "k" and not isinstance(value, AxisLength):
+        extent = super()._extent(value)
+        if extent.axis == "k" and not isinstance(value, AxisLength):
             raise Open          # the rest has one centre
-        return found
+        return extent
 
     def _inline(self, definition: form.Definition, node: form.Call, values: dict[str, object]) -> object:
         before = self.found
@@ -302,12 +302,12 @@ class _SplitRun(SymbolicRun):
                 self.early += 1
                 self._shaped(self.value(value, values))
             case form.Assign(targets, value):
-                given = [self.value(value, values), *(self.value(each, values) for target in targets
-                                                      for each in _parts_of_target(target))]
-                self._forget(assigned_in((statement,)) | set(map(_base, targets)), values, given)
+                read = [self.value(value, values), *(self.value(each, values) for target in targets
+                                                     for each in _parts_of_target(target))]
+                self._forget(assigned_in((statement,)) | set(map(_base, targets)), values, read)
             case form.Augment(target, _, value):
-                given = [self.value(value, values), *(self.value(each, values) for each in _parts_of_target(target))]
-                self._forget({_base(target)}, values, given)
+                read = [self.value(value, values), *(self.value(each, values) for each in _parts_of_target(target))]
+                self._forget({_base(target)}, values, read)
             case form.If(test, body, orelse):
                 if _open(self.value(test, values)):
                     raise Open
@@ -413,9 +413,9 @@ class _SplitRun(SymbolicRun):
         if not isinstance(part, form.Node):
             return part
         if isinstance(part, form.Expression) and not isinstance(part, form.Local):
-            given = self._given(self.notes.get(id(part)), part)
-            if given is not None:
-                return given
+            parameter = self._given(self.notes.get(id(part)), part)
+            if parameter is not None:
+                return parameter
         if isinstance(part, form.Captured) and self.centres == ("capture", part.number):
             return self._nearest_of(part)
         if isinstance(part, form.Called):
@@ -442,12 +442,12 @@ class _SplitRun(SymbolicRun):
 
     def _whole(self, node: form.Expression) -> form.Expression:
         """Return an expression as the rest has it, whatever it gives."""
-        kept = self.notes.pop(id(node), None)
-        found = self._rewritten(node)
-        if kept is not None:
-            self.notes[id(node)] = kept
-        assert isinstance(found, form.Expression)
-        return found
+        note = self.notes.pop(id(node), None)
+        rewritten = self._rewritten(node)
+        if note is not None:
+            self.notes[id(node)] = note
+        assert isinstance(rewritten, form.Expression)
+        return rewritten
 
 
 def _open(value: object) -> bool:
@@ -498,7 +498,7 @@ def _names(definition: form.Definition) -> Iterator[str]:
 
 def _needed(body: form.Block) -> form.Block:
     """Return a body without unread assignments; expressions have no effects."""
-    kept: list[form.Statement] = []
+    needed: list[form.Statement] = []
     after = liveness.NONE
     for statement in reversed(body):
         if isinstance(statement, form.Assign | form.Augment | form.For):
@@ -510,8 +510,8 @@ def _needed(body: form.Block) -> form.Block:
                                                             and liveness.stored(statement.target) & after):
                 continue
         after = liveness.live((statement,), after)
-        kept.insert(0, statement)
-    return tuple(kept)
+        needed.insert(0, statement)
+    return tuple(needed)
 
 
 def _returns(statement: form.Statement) -> bool:

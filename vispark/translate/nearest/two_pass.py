@@ -67,12 +67,12 @@ def instead_of(kernel: TableKernel, calls: Sequence[TracedCall], record: Element
     row = row_of(calls[0], record) if len(calls) == 1 else None
     if row is None or (rows := np.dtype(row.dtype).name) not in KINDS:
         return kernel
-    found = _recognised(described(calls[0].function), known_of(calls[0]))
-    given = centres_of(calls[0], row, found.centres) if found else None
-    if found is None or given is None:
+    match = _recognised(described(calls[0].function), known_of(calls[0]))
+    parameter = centres_of(calls[0], row, match.centres) if match else None
+    if match is None or parameter is None:
         return kernel
     groups = folding.groups if folding and folding.key else None
-    return _kernel(kernel, found.result, row.name, rows, given, groups, shared_limit) or kernel
+    return _kernel(kernel, match.result, row.name, rows, parameter, groups, shared_limit) or kernel
 
 
 def is_matrix_work(source: str) -> bool:
@@ -85,9 +85,9 @@ def why_by_rows(call: TracedCall, record: ElementSpec, shared_limit: int = SHARE
     such function.
     """
     row = row_of(call, record)
-    known = described(call.function), known_of(call)
-    found = _recognised(*known) if row else None
-    seen = found.centres if found else _partially_matched(*known)
+    search = described(call.function), known_of(call)
+    match = _recognised(*search) if row else None
+    seen = match.centres if match else _partially_matched(*search)
     centres = centres_of(call, row, seen) if row is not None and seen else None
     if seen is None or (row and centres is None):
         return ""
@@ -95,15 +95,15 @@ def why_by_rows(call: TracedCall, record: ElementSpec, shared_limit: int = SHARE
         return (f"matrix work is for one row of an element, and of the fields {', '.join(_named(call, record))} "
                 "the function reads more, or no row")
     (count, columns), rows = centres.shape, np.dtype(row.dtype)
-    parted = None if found else parted_of(*known)
-    if found is None and parted is None:
+    parted = None if match else parted_of(*search)
+    if match is None and parted is None:
         return ("matrix work gives the label, and what else is computed of the row, the label, the nearest centre and "
                 "its distance; this function lets out more of the centres than that, or looks for them in two ways, by "
                 "sorting, or by a loop that does not begin with the label 0 and infinity or the first centre's "
                 "distance and go on by <")
     if rows.name not in KINDS:
         return f"matrix work is for rows of float32 or float64, and these are {rows}"
-    nearest = found.nearest if found else Nearest(parted.nan, False) if parted else None
+    nearest = match.nearest if match else Nearest(parted.nan, False) if parted else None
     assert nearest is not None
     if not _fold_for(count, columns, rows.name, "float32", nearest):
         return (f"{count} centres of {columns} numbers are too few or too many for matrix work, or the numbers no "
@@ -124,14 +124,14 @@ def _named(call: TracedCall, record: ElementSpec) -> list[str]:
 
 def row_of(call: TracedCall, record: ElementSpec) -> ElementField | None:
     """Return the row that a call's first parameter is, where that is all it reads of an element."""
-    taken = call.function.definition.parameters
+    parameters = call.function.definition.parameters
     if len(record.fields) == 1 and not record.fields[0].name:
-        found = record.fields[0]
-    elif taken and _named(call, record) == [taken[0].name]:
-        found = next(each for each in record.fields if each.name == taken[0].name)
+        field = record.fields[0]
+    elif parameters and _named(call, record) == [parameters[0].name]:
+        field = next(each for each in record.fields if each.name == parameters[0].name)
     else:
         return None
-    return found if len(found.shape) == 1 else None
+    return field if len(field.shape) == 1 else None
 
 
 def centres_of(call: TracedCall, row: ElementField, place: tuple[str, int]) -> KernelParameter | None:
@@ -179,9 +179,9 @@ def _kernel(kernel: TableKernel, result: object, field: str, rows: str, centres:
             shared_limit: int) -> TableKernel | None:
     parameters: tuple[KernelParameter, ...]
     count, columns = centres.shape
-    found = next(each for each in leaves(result) if isinstance(each, Nearest))
-    given = count, columns, rows, centres.dtype, found
-    shape = _fold_for(*given, shared_limit) if groups else shape_for(*given, folds=False, shared_limit=shared_limit)
+    nearest = next(each for each in leaves(result) if isinstance(each, Nearest))
+    sizes = count, columns, rows, centres.dtype, nearest
+    shape = _fold_for(*sizes, shared_limit) if groups else shape_for(*sizes, folds=False, shared_limit=shared_limit)
     if shape is None:
         return None
     row = KernelParameter("input", field, 0, rows, centres.shape[1:], True)
@@ -306,9 +306,9 @@ class NearestShape:
         image = (2 * self.ring or self.steps) * self.padded * 32
         waiting = 5 if self.products == 1 and self.ring else 3
         lists = waiting * _CHUNK + self.centres * (self.threads // 32 * 4 + 4 + 8)
-        found = image + 8 * self._size * self.threads * self.ahead + 16 * max(1, self.ring) + lists + \
+        nbytes = image + 8 * self._size * self.threads * self.ahead + 16 * max(1, self.ring) + lists + \
             16 * self.padded + 16 * self._size * self.steps
-        return max(-(-(found + 128) // 128) * 128, self.way.shared if self.way else 0)
+        return max(-(-(nbytes + 128) // 128) * 128, self.way.shared if self.way else 0)
 
     @property
     def preparation(self) -> PreparingKernel | None:
@@ -413,8 +413,8 @@ def one_pass(centres: int, columns: int, dtype: str, nearest: Nearest,
     """
     # It is for Hopper, whose thread blocks have no less than this.
     way = one_pass_for(centres, columns) if shared_limit >= SHARED_LIMIT else None
-    found = NearestShape(centres, columns, "float32", dtype, nearest.nan, THREADS, 0, _AHEAD, way) if way else None
-    return found if found and found.shared <= SHARED_LIMIT else None
+    shape = NearestShape(centres, columns, "float32", dtype, nearest.nan, THREADS, 0, _AHEAD, way) if way else None
+    return shape if shape and shape.shared <= SHARED_LIMIT else None
 
 
 def shape_for(centres: int, columns: int, rows: str, dtype: str, nearest: Nearest, *, folds: bool,
@@ -434,7 +434,7 @@ def shape_for(centres: int, columns: int, rows: str, dtype: str, nearest: Neares
             return whole
     for ahead in (_AHEAD, 3, 2):
         for ring in range(_RING, 1, -1):
-            found = replace(whole, ring=ring, ahead=ahead)
-            if 2 * ring <= whole.steps and found.shared <= shared_limit:
-                return found
+            shape = replace(whole, ring=ring, ahead=ahead)
+            if 2 * ring <= whole.steps and shape.shared <= shared_limit:
+                return shape
     return None

@@ -143,31 +143,31 @@ class CellWriter:
 
     def _variables(self) -> dict[str, Value]:
         """Return the parameters' values: fields by name, then arguments in order, then defaults."""
-        taken = [parameter for parameter in self.definition.parameters if not parameter.keyword_only]
-        if not taken:
+        positional = [parameter for parameter in self.definition.parameters if not parameter.keyword_only]
+        if not positional:
             raise Refusal(f"{self.definition.name} has no parameter for the cell")
         names = {parameter.name for parameter in self.definition.parameters}
-        found: dict[str, Value] = {}
+        variables: dict[str, Value] = {}
         for field in self.fields:
             if not field.name or field.name in names:
-                found[field.name or taken[0].name] = self._input(field.name or taken[0].name, field)
-        known = ", ".join(field.name for field in self.fields)
-        if not found:
+                variables[field.name or positional[0].name] = self._input(field.name or positional[0].name, field)
+        field_names = ", ".join(field.name for field in self.fields)
+        if not variables:
             raise Refusal(f"no parameter of {self.definition.name} is named after a field; the grid's fields are "
-                          f"{known}")
-        rest = [parameter for parameter in taken if parameter.name not in found]
-        if len(self.arguments) > len(rest):
-            raise Refusal(f"{self.definition.name} takes {len(rest)} arguments beside the grid's fields, and "
+                          f"{field_names}")
+        others = [parameter for parameter in positional if parameter.name not in variables]
+        if len(self.arguments) > len(others):
+            raise Refusal(f"{self.definition.name} takes {len(others)} arguments beside the grid's fields, and "
                           f"{len(self.arguments)} are given")
-        for parameter, (place, value) in zip(rest, self.arguments.items(), strict=False):
-            found[parameter.name] = self._value(place, parameter.name, value)
+        for parameter, (place, value) in zip(others, self.arguments.items(), strict=False):
+            variables[parameter.name] = self._value(place, parameter.name, value)
         for parameter in self.definition.parameters:
-            if parameter.name not in found:
+            if parameter.name not in variables:
                 if parameter.default is None:
                     raise Refusal(f"no value is given for the parameter {parameter.name} of {self.definition.name}"
-                                  + (f"; the grid's fields are {known}" if known else ""))
-                found[parameter.name] = expression(self.emit, parameter.default)
-        return found
+                                  + (f"; the grid's fields are {field_names}" if field_names else ""))
+                variables[parameter.name] = expression(self.emit, parameter.default)
+        return variables
 
     def _input(self, wanted: str, field: ElementField) -> Value:
         if field.shape:
@@ -263,7 +263,7 @@ class CellWriter:
         words = set(re.findall(r"\w+", "\n".join(lines)))
         self.reads = {key: name for key, name in self.reads.items() if name in words}
         reads = tuple(read for read in map(self._read_of, self.fields) if read.offsets)
-        given = {name: one for name, one in self.given.items() if name in words}
+        captured = {name: one for name, one in self.given.items() if name in words}
         places = {key: name for key, name in self.places.items() if name in words}
         signature = [f"{write.c}& {write.name}" for write in writes]
         signature += [f"const {read.c} {self.reads[read.field, offset]}" for read in reads for offset in read.offsets]
@@ -271,7 +271,7 @@ class CellWriter:
         extents = sorted(axis for short, axis in places if short == "extent")
         signature += [f"const long long {places['coordinate', axis]}" for axis in coordinates]
         signature += [f"const long long {places['extent', axis]}" for axis in extents]
-        signature += [declared for declared, _ in given.values()]
+        signature += [declared for declared, _ in captured.values()]
         divides = any(COMMON_QUOTIENT in line for line in lines)
         head = f"static __device__ __forceinline__ void {self.title}({', '.join(signature)})"
         if divides:
@@ -280,9 +280,9 @@ class CellWriter:
         helpers = prelude_for(body)
         text = (helpers + "\n" if helpers else "") + body
         cell = Cell(self.title, text, self.dims, reads, writes, tuple(coordinates), tuple(extents),
-                    tuple((declared, name) for name, (declared, _) in given.items()), not _PARTIAL.search(body),
+                    tuple((declared, name) for name, (declared, _) in captured.items()), not _PARTIAL.search(body),
                     divides)
-        parameters = tuple(parameter for _, parameter in given.values())
+        parameters = tuple(parameter for _, parameter in captured.values())
         dtypes = tuple((field.name, np.dtype(field.dtype).newbyteorder("=").name) for field in self.fields)
         return Made(cell, outputs, structure, parameters, self._halo(reads), dtypes)
 

@@ -143,12 +143,12 @@ def linked(cells: Sequence[Cell], ahead: int) -> Chain:
         delay = max(each.delay + read.reach(Y)[1] for read, each in reads)
         writes = []
         for write in cell.writes:
-            current[write.field] = made = version(write.field, write.c, write.itemsize, number)
-            made.delay = delay
-            writes.append((write, made))
+            current[write.field] = written = version(write.field, write.c, write.itemsize, number)
+            written.delay = delay
+            writes.append((write, written))
         stages.append(ChainStage(cell, tuple(reads), tuple(writes), delay))
-    for made in current.values():
-        made.stored = made.stage >= 0
+    for written in current.values():
+        written.stored = written.stage >= 0
     versions.sort(key=lambda each: each.stage >= 0)
     _spread(stages, versions)
     return Chain(tuple(stages), tuple(versions), ahead, _turns(stages, versions, ahead))
@@ -159,35 +159,36 @@ def _spread(stages: Sequence[ChainStage], versions: Sequence[Version]) -> None:
     late.
     """
     for stage in reversed(stages):
-        wanted = [(max(made.needed[axis][0] for _, made in stage.writes),
-                   max(made.needed[axis][1] for _, made in stage.writes)) for axis in (0, 1)]
-        for _, made in stage.writes:
-            made.grow(wanted)
-        for read, each in stage.reads:
+        margins = [(max(made.needed[axis][0] for _, made in stage.writes),
+                    max(made.needed[axis][1] for _, made in stage.writes)) for axis in (0, 1)]
+        for _, version in stage.writes:
+            version.grow(margins)
+        for read, version in stage.reads:
             reach = [read.reach(axis) for axis in (Y, X)]
-            each.grow([(low - below, high + above)
-                       for (low, high), (below, above) in zip(wanted, reach, strict=True)])
-    for each in versions:
-        if each.stage < 0:
-            each.delay = min(stages[number].delay - max(offset[Y] for offset in offsets)
-                             for number, offsets in each.reads)
+            version.grow([(low - below, high + above)
+                          for (low, high), (below, above) in zip(margins, reach, strict=True)])
+    for version in versions:
+        if version.stage < 0:
+            version.delay = min(stages[number].delay - max(offset[Y] for offset in offsets)
+                                for number, offsets in version.reads)
 
 
 def _turns(stages: Sequence[ChainStage], versions: Sequence[Version], ahead: int) -> int:
     """Deal each version as many rows as it needs, or a few more, so that few turns bring all back."""
     least = []
-    for each in versions:
-        ages = [stages[number].delay - offset[Y] - each.delay for number, offsets in each.reads for offset in offsets]
+    for version in versions:
+        ages = [stages[number].delay - offset[Y] - version.delay
+                for number, offsets in version.reads for offset in offsets]
         # A row beyond the grid is made of the one before it.
-        rows = max(ages, default=0) + 1 if each.stage < 0 or not each.continued else max(2, max(ages) + 1)
-        least.append(rows + (ahead if each.stage < 0 else 0))
+        rows = max(ages, default=0) + 1 if version.stage < 0 or not version.continued else max(2, max(ages) + 1)
+        least.append(rows + (ahead if version.stage < 0 else 0))
     options = []
     for turns in range(max(least), _MOST_TURNS + max(least)):
         depths = [next(depth for depth in range(need, turns + 1) if turns % depth == 0) for need in least]
         options.append((sum(depths) + turns, turns, depths))
     _, turns, depths = min(options)
-    for each, depth in zip(versions, depths, strict=True):
-        each.depth = depth
+    for version, depth in zip(versions, depths, strict=True):
+        version.depth = depth
     return turns
 
 
@@ -196,13 +197,13 @@ def own_names(cells: Sequence[Cell]) -> tuple[list[Cell], str]:
     also has the types that C++ lacks.
     """
     spaces: dict[str, str] = {}
-    found = []
+    renamed = []
     for number, cell in enumerate(cells):
         space = spaces.setdefault(cell.text, f"cells_{len(spaces)}")
-        given = tuple((_DEFINED.sub(rf"{space}::\1", re.sub(rf"\b{name}$", f"{name}_{number}", declared)),
-                       f"{name}_{number}") for declared, name in cell.given)
-        found.append(dataclasses.replace(cell, name=f"{space}::{cell.name}", given=given))
-    return found, "\n".join(f"namespace {space} {{\n{text}}}" for text, space in spaces.items())
+        captured = tuple((_DEFINED.sub(rf"{space}::\1", re.sub(rf"\b{name}$", f"{name}_{number}", declared)),
+                          f"{name}_{number}") for declared, name in cell.given)
+        renamed.append(dataclasses.replace(cell, name=f"{space}::{cell.name}", given=captured))
+    return renamed, "\n".join(f"namespace {space} {{\n{text}}}" for text, space in spaces.items())
 
 
 def why_not_chained(cells: Sequence[Cell], sides: Mapping[str, Sides]) -> str:

@@ -72,8 +72,8 @@ def parted(parts: Sequence[ChainPart], beyond: ChainSurroundings, *, dims: int) 
     TranslationError
         As :func:`~vispark.translate.specialise_stencil`.
     """
-    made = tuple(specialised(part.function, part.fields, part.args, dims, None) for part in parts)
-    return _parted(made, beyond)
+    cells = tuple(specialised(part.function, part.fields, part.args, dims, None) for part in parts)
+    return _parted(cells, beyond)
 
 
 def why_not_chained(parts: Sequence[ChainPart], beyond: ChainSurroundings, *, dims: int) -> str:
@@ -100,8 +100,8 @@ def specialise_chain(parts: Sequence[ChainPart], beyond: ChainSurroundings, *, d
     TranslationError
         If they cannot be one pass.
     """
-    made = tuple(specialised(part.function, part.fields, part.args, dims, None) for part in parts)
-    return _kernel(tuple(part.function.definition for part in parts), made, beyond)
+    cells = tuple(specialised(part.function, part.fields, part.args, dims, None) for part in parts)
+    return _kernel(tuple(part.function.definition for part in parts), cells, beyond)
 
 
 @functools.lru_cache(maxsize=64)

@@ -129,14 +129,14 @@ class Cell:
         """Return a call: ``target`` is what an output is stored in, ``place`` the cell's index in the grid along an
         axis.
         """
-        given = [target(write) for write in self.writes]
-        given += [neighbour(read, offset) for read in self.reads for offset in read.offsets]
-        given += [place(axis) for axis in self.coordinates]
-        given += [f"region.shape[{axis}]" for axis in self.extents]
-        given += [name for _, name in self.given]
+        arguments = [target(write) for write in self.writes]
+        arguments += [neighbour(read, offset) for read in self.reads for offset in read.offsets]
+        arguments += [place(axis) for axis in self.coordinates]
+        arguments += [f"region.shape[{axis}]" for axis in self.extents]
+        arguments += [name for _, name in self.given]
         if self.divides:
-            return f"{self.name}<{str(exact).lower()}>({', '.join([*given, 'sure'])});"
-        return f"{self.name}({', '.join(given)});"
+            return f"{self.name}<{str(exact).lower()}>({', '.join([*arguments, 'sure'])});"
+        return f"{self.name}({', '.join(arguments)});"
 
     def signature(self, kernel: str, bounds: str) -> list[str]:
         """Return the kernel's head."""
@@ -246,24 +246,24 @@ def carried(cells: Sequence[Cell], rims: Mapping[str, Rims]) -> tuple[Carried, .
     What a step does not write goes on as it is. Where cells beyond the grid keep their values, a field that is computed
     on the way has them from memory.
     """
-    given: dict[str, FieldRead | Write] = {}
+    by_field: dict[str, FieldRead | Write] = {}
     for cell in cells:
-        for each in cell.both:
-            given.setdefault(each.field, each)
+        for port in cell.both:
+            by_field.setdefault(port.field, port)
     written = {write.field: write.name for cell in cells for write in cell.writes}
     alike = all(cell is cells[0] for cell in cells)
-    found = []
-    for number, (field, first) in enumerate(given.items()):
-        kept = "kept" in rims[field] and any(any(offset) for cell in cells for read in cell.reads
+    fields = []
+    for number, (field, first) in enumerate(by_field.items()):
+        is_kept = "kept" in rims[field] and any(any(offset) for cell in cells for read in cell.reads
                                             if read.field == field for offset in read.offsets)
         live = [field in written]
         for cell in reversed(cells):
-            made = field in {write.field for write in cell.writes} and not kept
-            live.insert(0, (live[0] and not made) or field in {read.field for read in cell.reads})
+            is_written = field in {write.field for write in cell.writes} and not is_kept
+            live.insert(0, (live[0] and not is_written) or field in {read.field for read in cell.reads})
         name = first.name if alike else f"{re.sub(r'[^A-Za-z0-9_]', '_', field) or 'cells'}_{number}f"
         out = written.get(field, "") if alike or field not in written else f"{name}_out"
-        found.append(Carried(field, name, first.c, first.itemsize, out, tuple(live[:-1])))
-    return tuple(found)
+        fields.append(Carried(field, name, first.c, first.itemsize, out, tuple(live[:-1])))
+    return tuple(fields)
 
 
 @dataclass(frozen=True)

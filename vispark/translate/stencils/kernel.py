@@ -96,13 +96,13 @@ class StencilKernel:
 
     def values(self, function: Function, args: Sequence[Any]) -> tuple[np.ndarray | np.generic, ...]:
         """Return the values of the parameters of kind "argument" and "capture", in the parameters' order."""
-        found = []
+        values = []
         for parameter in self.parameters:
             if parameter.kind in ("argument", "capture"):
                 value = function.captures[parameter.number].value if parameter.kind == "capture" else \
                     argument(function.definition, args[parameter.number], parameter.number)
-                found.append(value.array if parameter.pointer else value.array[()])
-        return tuple(found)
+                values.append(value.array if parameter.pointer else value.array[()])
+        return tuple(values)
 
 
 def specialise_stencil(function: Function, fields: Sequence[ElementField], args: Sequence[Any] = (), *, dims: int,
@@ -137,8 +137,8 @@ def specialise_stencil(function: Function, fields: Sequence[ElementField], args:
     >>> kernel.halo, kernel.outputs[0].dtype
     (((1, 1),), 'float32')
     """
-    made = specialised(function, tuple(fields), args, dims, halo)
-    return _kernel(function.definition, made)
+    cell = specialised(function, tuple(fields), args, dims, halo)
+    return _kernel(function.definition, cell)
 
 
 def specialised(function: Function, fields: tuple[ElementField, ...], args: Sequence[Any], dims: int,
@@ -149,11 +149,11 @@ def specialised(function: Function, fields: tuple[ElementField, ...], args: Sequ
     values |= {("argument", i): argument(definition, arg, i) for i, arg in enumerate(args)}
     statics: Mapping[tuple[str, int], Any] = {place: value.number for place, value in values.items()
                                               if not value.shape and value.weak and np.dtype(value.dtype) == np.bool_}
-    given = tuple((place, _typed(value)) for place, value in values.items())
+    typed = tuple((place, _typed(value)) for place, value in values.items())
     names = tuple(capture.name for capture in function.captures)
     while True:
         try:
-            return _write(definition, fields, dims, halo, names, given, tuple(statics.items()))
+            return _write(definition, fields, dims, halo, names, typed, tuple(statics.items()))
         except NeedsStatic as needed:
             statics = {**statics, **{place: values[place].number for place in needed.sources}}
 

@@ -70,13 +70,13 @@ def march(cell: Cell, kernel: str, how: March) -> str:
 
 def registers_of(cell: Cell, how: March) -> int:
     """Return the registers, of 4 bytes, that a thread needs for the planes that it has read."""
-    found = 0
+    total = 0
     for read in cell.reads:
         field = _Field(cell, read, how)
         for unit, planes in field.planes.items():
             count = max(planes) - min(planes) + 1 + how.ahead if unit in field.kept else len(planes)
-            found += count * field.width(unit) * max(1, read.itemsize // 4)
-    return found
+            total += count * field.width(unit) * max(1, read.itemsize // 4)
+    return total
 
 
 #: What is read of a row: its own lanes together, or a group beside them, which its first lane stands for.

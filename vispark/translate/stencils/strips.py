@@ -77,8 +77,8 @@ class _StripWriter:
         chain = self.chain
         ports = [f"const {each.c}* __restrict__ {each.name}_in" for each in chain.given]
         ports += [f"{each.c}* __restrict__ {each.name}_out" for each in chain.stored]
-        given = [each for stage in chain.stages for each in stage.cell.given]
-        names = [port.split()[-1] for port in ports] + ["region", *(name for _, name in given)]
+        captured = [each for stage in chain.stages for each in stage.cell.given]
+        names = [port.split()[-1] for port in ports] + ["region", *(name for _, name in captured)]
         bounds = f"{self.how.warps * WARP}" + (f", {self.how.least}" if self.how.least else "")
         self._declare_place()
         self._registers()
@@ -90,9 +90,9 @@ class _StripWriter:
             REGION, LOAD, STORE, *wrap, text,
             "// A warp's strip; whether cells beyond the grid may be in it.",
             "template <bool rims> static __device__ __forceinline__ void",
-            f"{kernel}_strip({', '.join([*ports, 'const vp_region& region', *(each for each, _ in given)])})",
+            f"{kernel}_strip({', '.join([*ports, 'const vp_region& region', *(each for each, _ in captured)])})",
             "{", *body, "}", "", f'extern "C" __global__ void __launch_bounds__({bounds})',
-            f"{kernel}({', '.join([*ports, 'const vp_region region', *(each for each, _ in given)])})", "{",
+            f"{kernel}({', '.join([*ports, 'const vp_region region', *(each for each, _ in captured)])})", "{",
             *by_schedule(host_strips(chain, self.side, self.how.lanes, self.sides, self.place), self.lines), "}",
             ""])
 
@@ -123,8 +123,8 @@ class _StripWriter:
 
     def place(self, axis: int, index: str) -> str:
         """Return the index in the whole grid of a place of the patch."""
-        found = f"region.origin[{axis}] + {index}"
-        return f"vp_wrapped({found}, region.shape[{axis}])" if self.periodic[axis] else found
+        cell = f"region.origin[{axis}] + {index}"
+        return f"vp_wrapped({cell}, region.shape[{axis}])" if self.periodic[axis] else cell
 
     # -- before the first row -----------------------------------------------------------------------------------------
 
@@ -156,11 +156,11 @@ class _StripWriter:
                      "const bool rim = __any_sync(0xffffffffu, (below | above) != 0);")
 
     def _registers(self) -> None:
-        for each in self.chain.versions:
-            self.add(1, f"{each.c} {each.name}[{each.depth}][{self.how.lanes}] = {{}};")
-        for each in self.chain.given:
+        for version in self.chain.versions:
+            self.add(1, f"{version.c} {version.name}[{version.depth}][{self.how.lanes}] = {{}};")
+        for version in self.chain.given:
             for row in range(self.chain.ahead):
-                self._load(1, each, row, row)
+                self._load(1, version, row, row)
 
     def _load(self, depth: int, version: Version, rows: int, turn: int) -> None:
         """Write the load of a version's row, ``rows`` behind the turn's newest, in a turn counted from the loop's
@@ -176,8 +176,8 @@ class _StripWriter:
     def _loop(self) -> None:
         self.add(1, "for (int s = begin; s < end;) {")
         for turn in range(self.chain.turns):
-            for each in self.chain.given:
-                self._load(2, each, self.chain.ahead, turn + self.chain.ahead)
+            for version in self.chain.given:
+                self._load(2, version, self.chain.ahead, turn + self.chain.ahead)
             for stage in self.chain.stages:
                 self._stage(stage, turn)
             self.add(2, "if (++s >= end) break;")

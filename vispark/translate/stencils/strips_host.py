@@ -30,7 +30,7 @@ def host_strips(chain: Chain, side: int, lanes: int, sides: Mapping[str, Sides],
     width = _STRIP + 2 * side
     before = max(each.needed[0][0] - each.delay for each in chain.given)
     behind = max(stage.delay for stage in chain.stages)
-    kept = [version for stage in chain.stages if _passes_on(stage) for _, version in stage.writes]
+    stored = [version for stage in chain.stages if _passes_on(stage) for _, version in stage.writes]
     lines = ["if (threadIdx.x != 0 || threadIdx.y != 0 || blockIdx.x != 0) return;",
              "const long long rows = region.high[1] - region.low[1];",
              "const int first = region.low[1] + (int)(rows * blockIdx.y / gridDim.y);",
@@ -38,7 +38,7 @@ def host_strips(chain: Chain, side: int, lanes: int, sides: Mapping[str, Sides],
              f"const int begin = first - {before}, base = begin - {behind + 2};",
              "const int bottom = (int)max(-region.origin[1], -2147483647LL);",
              "const int top = (int)min(region.shape[1] - region.origin[1], 2147483647LL);",
-             *(f"{each.c} {each.name}[{_deep(each)}][{width}] = {{}};" for each in kept),
+             *(f"{each.c} {each.name}[{_deep(each)}][{width}] = {{}};" for each in stored),
              f"for (int corner = (region.low[2] & ~{lanes - 1}) - {side}; corner + {side} < region.high[2]; corner += "
              f"{_STRIP}) {{",
              f"    const int width = min({width}, region.high[2] + {side} - corner);",

@@ -134,7 +134,7 @@ class _Fuser:
         """Return the whole source."""
         ports = [f"const {self.type}* __restrict__ {each.name}_in" for each in self.loaded]
         ports += [f"{self.type}* __restrict__ {each.out}" for each in self.stored]
-        given = [declared for declared, _ in self.given]
+        captured = [declared for declared, _ in self.given]
         self._steps()
         steps, self.lines = self.lines, []
         wrap = [WRAP] if any(cell.coordinates for cell in self.cells) else []
@@ -144,10 +144,10 @@ class _Fuser:
             *before,
             "// A tile's steps; whether cells beyond the grid may be in it: rows and planes, ends of rows.",
             "template <bool rim_rows, bool rim_ends> static __device__ __forceinline__ void",
-            f"{self.kernel}_tile({', '.join(['unsigned char* shared', *ports, 'const vp_region& region', *given])})",
+            f"{self.kernel}_tile({', '.join(['unsigned char* shared', *ports, 'const vp_region& region', *captured])})",
             "{", *steps, "}", "",
             f'extern "C" __global__ void __launch_bounds__({self.how.warps * WARP}, 1)',
-            f"{self.kernel}({', '.join([*ports, 'const vp_region region', *given])})", "{",
+            f"{self.kernel}({', '.join([*ports, 'const vp_region region', *captured])})", "{",
             *by_schedule(host_steps(self.cells, self.fields, self.how, self.tile), self.lines), "}"]) + "\n"
 
     def _choose(self) -> None:
@@ -195,10 +195,10 @@ class _Fuser:
         for row in range(rows):
             self.add(1, f"const long long row_{row} = (long long)min({shifted('row', row)}, region.high[1] - 1 + "
                         f"{steps}) * region.pitch + at_x;")
-        for each in self.loaded:
-            self.add(1, f"const {self.type}* {each.name}_from = {each.name}_in + (first - {steps}) * region.plane;")
-        for each in self.stored:
-            self.add(1, f"{self.type}* {each.out}_to = {each.out} + (first - {2 * steps}) * region.plane + "
+        for field in self.loaded:
+            self.add(1, f"const {self.type}* {field.name}_from = {field.name}_in + (first - {steps}) * region.plane;")
+        for field in self.stored:
+            self.add(1, f"{self.type}* {field.out}_to = {field.out} + (first - {2 * steps}) * region.plane + "
                         "(long long)row * region.pitch + x;")
 
     def _registers(self) -> None:
@@ -225,12 +225,12 @@ class _Fuser:
         self.add(1, f"typedef {self.type} (*Edges){edge};",
                  f"typedef {self.type} (*Planes)[{self.how.warps}][{rows}][{tile.width}];",
                  "const Edges edges = (Edges)shared;")
-        for each in self.fields:
-            if each.loaded:
-                place = self.edges * len(self.fields) + self.loaded.index(each) * _PLANES * self.plane
-                self.add(1, f"const Planes {each.name}_ring = (Planes)(({self.type}*)shared + {place});")
-            if any(each.live):
-                self.add(1, f"{self.type} {each.name}[{steps}][{_PLANES}][{rows}][{tile.lanes}] = {{}};")
+        for field in self.fields:
+            if field.loaded:
+                place = self.edges * len(self.fields) + self.loaded.index(field) * _PLANES * self.plane
+                self.add(1, f"const Planes {field.name}_ring = (Planes)(({self.type}*)shared + {place});")
+            if any(field.live):
+                self.add(1, f"{self.type} {field.name}[{steps}][{_PLANES}][{rows}][{tile.lanes}] = {{}};")
         self.add(1, f"const int warp_above = max(warp - 1, 0), warp_below = min(warp + 1, {self.how.warps - 1});")
 
     def _alive(self, name: str, index: str, count: int, axis: int) -> list[str]:
@@ -248,14 +248,14 @@ class _Fuser:
 
     def _load(self, turn: int) -> list[str]:
         """Return the next plane, on its way into shared memory."""
-        found = []
-        for each in self.loaded:
-            slot = f"{each.name}_ring[{turn % _PLANES}][warp]"
-            found += [f"    vispark::copy_ahead<16>(&{slot}[{row}][lane * {self.tile.lanes}], "
-                      f"{each.name}_from + row_{row});"
+        lines = []
+        for field in self.loaded:
+            slot = f"{field.name}_ring[{turn % _PLANES}][warp]"
+            lines += [f"    vispark::copy_ahead<16>(&{slot}[{row}][lane * {self.tile.lanes}], "
+                      f"{field.name}_from + row_{row});"
                       for row in range(self.how.rows)]
-            found.append(f"    {each.name}_from += region.plane;")
-        return found
+            lines.append(f"    {field.name}_from += region.plane;")
+        return lines
 
     # -- every plane --------------------------------------------------------------------------------------------------
 
@@ -263,9 +263,9 @@ class _Fuser:
         how, lanes = self.how, self.tile.lanes
         newest = (turn + 2) % _PLANES
         self.add(2, f"vispark::wait_for_groups<{_PLANES - 1}>();")
-        for each in self.loaded:
-            slot = f"{each.name}_ring[{turn % _PLANES}][warp]"
-            self.add(2, *(f"vp_load<{lanes}>({each.name}[0][{newest}][{row}], &{slot}[{row}][lane * {lanes}]);"
+        for field in self.loaded:
+            slot = f"{field.name}_ring[{turn % _PLANES}][warp]"
+            self.add(2, *(f"vp_load<{lanes}>({field.name}[0][{newest}][{row}], &{slot}[{row}][lane * {lanes}]);"
                           for row in range(how.rows)))
         self.add(2, f"if (s + {_PLANES} < last + {how.steps}) {{", *self._load(turn), "}", "vispark::end_group();")
         self._give_edges(0, turn)
@@ -307,11 +307,11 @@ class _Fuser:
         def neighbour(read: FieldRead, offset: Offset) -> str:
             name, at = self.by_field[read.field].name, f"s - {level + 1}"
             if offset[0]:
-                found = f"{name}[{level}][{newest if offset[0] > 0 else oldest}][r][l]"
+                cell = f"{name}[{level}][{newest if offset[0] > 0 else oldest}][r][l]"
                 if how.mirrored(read.field, 0)[offset[0] > 0]:
                     side = f"{at} == top - 1" if offset[0] > 0 else f"{at} == bottom"
-                    return f"(rim_rows && {side} ? {name}[{level}][{middle}][r][l] : {found})"
-                return found
+                    return f"(rim_rows && {side} ? {name}[{level}][{middle}][r][l] : {cell})"
+                return cell
             return f"{name}_around[r + {offset[1] + 1}][l + {offset[2] + 1}]"
 
         def place(axis: int) -> str:
@@ -328,11 +328,11 @@ class _Fuser:
                      "    " + cell.call(lambda write: f"{made(self.by_field[write.field])}[r][l]", neighbour, place,
                                         exact=exact))
         written = [self.by_field[write.field] for write in cell.writes]
-        for each in self.fields:
-            if each not in written and (each.out if last else each.live[level + 1]):
+        for port in self.fields:
+            if port not in written and (port.out if last else port.live[level + 1]):
                 self.add(3, "#pragma unroll", f"for (int r = 0; r < {rows}; ++r)",
-                         f"    for (int l = 0; l < {lanes}; ++l) {made(each)}[r][l] = "
-                         f"{each.name}[{level}][{middle}][r][l];")
+                         f"    for (int l = 0; l < {lanes}; ++l) {made(port)}[r][l] = "
+                         f"{port.name}[{level}][{middle}][r][l];")
         self._keep(level, middle, [(made(each), each) for each in written if each.live[level]])
         if last:
             self._store()

@@ -79,9 +79,9 @@ def _row(cell: Cell, level: int, fields: Sequence[Carried], how: TimeSteps) -> l
               f"    {cell.call(lambda write: f'{write.name}_made[l]', neighbour, place, exact=True)}"]
     for write in cell.writes:
         if by_field[write.field].live[level]:
-            kept = f"{write.name}_made[l] = {by_field[write.field].name}[t][middle][r][l];"
-            lines += [f"for (int l = t + 1; l < min(from, width - t - 1); ++l) {kept}",
-                      f"for (int l = max(to, t + 1); l < width - t - 1; ++l) {kept}"]
+            unchanged = f"{write.name}_made[l] = {by_field[write.field].name}[t][middle][r][l];"
+            lines += [f"for (int l = t + 1; l < min(from, width - t - 1); ++l) {unchanged}",
+                      f"for (int l = max(to, t + 1); l < width - t - 1; ++l) {unchanged}"]
         lines += _mirrored(f"{write.name}_made", write.field, how)
     written = {write.field for write in cell.writes}
     lines += [f"for (int l = 0; l < width; ++l) {each.name}[t + 1][middle][r][l] = {each.name}[t][middle][r][l];"

@@ -59,8 +59,8 @@ def stepped(parts: Sequence[ChainPart], around: Surroundings,
     TranslationError
         As :func:`~vispark.translate.specialise_stencil`.
     """
-    made = tuple(specialised(part.function, part.fields, part.args, 3, None) for part in parts)
-    return _stepped(made, around, shared_limit)
+    cells = tuple(specialised(part.function, part.fields, part.args, 3, None) for part in parts)
+    return _stepped(cells, around, shared_limit)
 
 
 def why_not_stepped(parts: Sequence[ChainPart], around: Surroundings, shared_limit: int = SHARED_LIMIT) -> str:
@@ -90,10 +90,10 @@ def specialise_steps(parts: Sequence[ChainPart], around: Surroundings,
     TranslationError
         If they cannot be one pass.
     """
-    made = tuple(specialised(part.function, part.fields, part.args, 3, None) for part in parts)
+    cells = tuple(specialised(part.function, part.fields, part.args, 3, None) for part in parts)
     definitions = tuple(part.function.definition for part in parts)
     alike = all(part is parts[0] for part in parts)
-    return _kernel(definitions, made, around, alike, shared_limit)
+    return _kernel(definitions, cells, around, alike, shared_limit)
 
 
 @functools.lru_cache(maxsize=64)
@@ -139,10 +139,10 @@ def _why_apart(made: Sequence[Made], around: Surroundings, shared_limit: int) ->
 def _how(fields: Sequence[Carried], steps: int, around: Surroundings, shared_limit: int) -> TimeSteps | None:
     """Return the tiling of some time steps, if there is enough shared memory; else None."""
     rims = dict(around.rims)
-    found = (TimeSteps(steps, warps, rows, _STEP_CHUNK, tuple((each.field, rims[each.field]) for each in fields),
-                       buffers)
-             for warps, rows, buffers in _STEP_WARPS[len(fields)])
-    return next((how for how in found if shared_bytes(fields, how) <= shared_limit), None)
+    schedules = (TimeSteps(steps, warps, rows, _STEP_CHUNK, tuple((each.field, rims[each.field]) for each in fields),
+                           buffers)
+                 for warps, rows, buffers in _STEP_WARPS[len(fields)])
+    return next((how for how in schedules if shared_bytes(fields, how) <= shared_limit), None)
 
 
 @functools.lru_cache(maxsize=512)
