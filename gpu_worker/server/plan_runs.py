@@ -29,6 +29,9 @@ from gpu_worker.system.crash_record import CrashRecorder
 #: How long an MPI world may take to come to be, in seconds.
 _WORLD_SECONDS = 30.0
 
+#: How many VRDDs an error names that hold a device's memory.
+_SHOWN = 3
+
 #: How much smaller pieces of a partition are where those of a wave's size find no room.
 _SMALLER = 4
 
@@ -104,7 +107,16 @@ class PlanRuns:
                 except OutOfMemory as error:
                     failed, most = error, 2 * most
         # What is copied in for a wave belongs to no step; the plan as a whole failed in one.
-        raise OutOfMemory(failed.message + _advice(plan), failed.place if failed.place.operation else place) from failed
+        raise OutOfMemory(failed.message + _advice(plan) + self._held_on_devices(),
+                          failed.place if failed.place.operation else place) from failed
+
+    def _held_on_devices(self) -> str:
+        """Return the VRDDs that hold most of the devices' memory, for errors; empty if there are none."""
+        devices = {device.name for device in self._pool.devices}
+        lines = [line for line in self._names.report()[0] if devices & set(line.device.split(", "))]
+        most = sorted(lines, key=lambda line: -line.nbytes)[:_SHOWN]
+        shown = ", ".join(f"VRDD {line.vrdd} {line.name} ({line.nbytes:,} bytes)" for line in most)
+        return f"; held there: {shown}, until uncache()" if shown else ""
 
     def _begun(self, request: Run, plan: DecodedPlan, payload: Payload | None,
                chunked: ChunkedInput | None) -> tuple[Ran, Payload | None] | Submission:

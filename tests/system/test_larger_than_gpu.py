@@ -400,6 +400,24 @@ def test_records_of_one_key_that_no_device_has_room_for_are_sorted_and_folded(lo
         assert report(sc).memory[0].used < 1 << 20
 
 
+def test_a_load_that_finds_no_room_leaves_nothing_behind(local: Topology):
+    """What was held below the device is computed as before, also while the error and its VRDD are there."""
+    with host_context(local, memory="8m") as sc:
+        rdd = sc.parallelize(range(6), 6).mapPartitionsWithIndex(
+            lambda index, _: np.random.default_rng(index).normal(size=(4096, 64)))
+        held = rdd.persist("GPU_AND_HOST")
+        expected = exact(held.vmap(lambda x: x.sum()).sum())
+        more = rdd.map(lambda x: x + 2).cache("GPU")
+        for _ in range(2):
+            with pytest.raises(OutOfMemory, match="do not fit"):
+                more.count()
+            assert exact(held.vmap(lambda x: x.sum()).sum()) == expected
+        few = sc.parallelize(range(8), 1).mapPartitions(lambda _: np.ones((4096, 240))).cache("GPU")
+        assert few.count() == 4096
+        with pytest.raises(OutOfMemory, match=r"held there: VRDD \d+ htod \(7,864,320 bytes\), until uncache\(\)"):
+            raw(held)
+
+
 def test_a_budget_of_a_byte_is_said(local: Topology):
     with local.context({f"spark.vispark.{name}": value for name, value in
                         {"device": "host", "memory": "1", "hostMemory": "1"}.items()}) as sc:

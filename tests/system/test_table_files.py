@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import traceback
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 
 import numpy as np
@@ -178,6 +179,21 @@ def test_a_null_and_a_ragged_array_are_named_by_file_and_row(sc: SparkContext, t
     assert read_parquet(sc, path, "x", nulls=0).cache("GPU").sum() == 7
 
 
+def test_conditions_keep_no_row_of_which_they_are_null(sc: SparkContext, spark: SparkSession, tmp_path: Path):
+    table = pa.table({"id": [1, 2, 3, 4], "i": pa.array([1, None, 5, 2]), "s": pa.array(["a", "b", None, "c"])})
+    pq.write_table(table, tmp_path / "rows.parquet")
+    pa.orc.write_table(table, str(tmp_path / "rows.orc"))
+    (tmp_path / "rows.csv").write_text("id,i,s\n1,1,a\n2,,b\n3,5,\n4,2,c\n")
+    frame = spark.read.parquet(str(tmp_path / "rows.parquet"))
+    for given, sql in (([("i", "not in", [1, 2])], "i not in (1, 2)"), ([("i", "in", [1, None])], "i in (1, null)"),
+                       ([("i", "not in", [1, None])], "i not in (1, null)"), ([("i", "!=", 1)], "i != 1"),
+                       ([[("i", "not in", [5])], [("id", "==", 2)]], "i not in (5) or id = 2")):
+        wanted = [row.id for row in frame.filter(sql).select("id").collect()]
+        for read, name in ((read_parquet, "rows.parquet"), (read_orc, "rows.orc"), (read_csv, "rows.csv")):
+            assert read(sc, tmp_path / name, "id", filter=given).collect() == wanted, (given, name)
+    assert read_parquet(sc, tmp_path / "rows.parquet", "id", filter=[("s", "not in", ["a"])]).collect() == [2, 4]
+
+
 def test_filters_that_do_not_fit_are_told_before_anything_is_read(sc: SparkContext, tmp_path: Path):
     table = pa.table({"x": [1.0, 2.0], "name": ["a", "b"], "day": pa.array([1, 2], pa.date32())})
     pq.write_table(table, tmp_path / "rows.parquet")
@@ -192,6 +208,16 @@ def test_filters_that_do_not_fit_are_told_before_anything_is_read(sc: SparkConte
         assert read(sc, path, "x", filter=[("name", "==", "b")]).count() == 1
     assert read_parquet(sc, tmp_path / "rows.parquet", "x",
                         filter=pc.field("day") > pa.scalar(1, pa.date32())).collect() == [2.0]
+    (tmp_path / "more").mkdir()
+    table = table.append_column("t", pa.array([1, 2], pa.timestamp("us", "UTC")))
+    for number, each in enumerate((table, table.drop_columns("day"))):
+        pq.write_table(each, tmp_path / "more" / f"{number}.parquet")
+        pa.orc.write_table(each, str(tmp_path / "more" / f"{number}.orc"))
+    for read, kind in ((read_parquet, "parquet"), (read_orc, "orc")):
+        with pytest.raises(PlanError, match=rf"does not fit .*0.{kind}: .*timestamp.*; the columns are"):
+            read(sc, tmp_path / "more" / f"0.{kind}", "x", filter=[("t", ">", datetime(2020, 1, 3))])
+        with pytest.raises(PlanError, match=rf"not fit .*1.{kind}: No match for FieldRef.Name\(day\).*are x double"):
+            read(sc, tmp_path / "more" / f"*.{kind}", "x", filter=pc.field("day") > pa.scalar(1, pa.date32()))
 
 
 def test_errors_of_plain_actions_are_ours_and_fit_a_screen(sc: SparkContext, spark: SparkSession, tmp_path: Path):
@@ -326,6 +352,27 @@ def test_csv_lines_and_files_at_fault_are_named(sc: SparkContext, tmp_path: Path
         read_csv(sc, tmp_path / "c.csv", "x")
     with pytest.raises(RecordError, match="'s' is string"):
         read_csv(sc, tmp_path / "c.csv", "s")
+    (tmp_path / "d.csv").write_text("k,s\n1,a\n2.5,b\noops,c\n")
+    with pytest.raises(RecordError, match=r"d.csv, line 4: 'oops,c' is not read as k float32"):
+        read_csv(sc, tmp_path / "d.csv", "k", dtype="float32")
+
+
+def test_csv_of_a_compressed_file_is_sent_field_by_field(sc: SparkContext, tmp_path: Path):
+    path = tmp_path / "points.csv.gz"
+    lines = [f"{number},{number / 4},{number % 3}" for number in range(200_000)]
+    with gzip.open(path, "wt", compresslevel=1) as file:
+        file.write("\n".join(["k,x,y", *lines, ""]))
+    read = read_csv(sc, path, {"k": "k", "p": ["y", "x"]}, filter=[("y", "!=", 1)], dtype={"p": "float32"})
+    found = read.cache("GPU")
+    kept = np.flatnonzero(np.arange(200_000) % 3 != 1)
+    assert found.count() == len(kept) == read.count()
+    assert exact(found.vmap(lambda k: k).collect()[::1000]) == exact(list(kept[::1000]))
+    assert exact(found.take(3)[2]) == exact({"k": np.int64(3), "p": np.float32([0, 0.75])})
+    assert read_csv(sc, path, "x", filter=[("y", ">", 5)]).cache("GPU").collect() == []
+    with gzip.open(path, "wt") as file:
+        file.write("k,x\n" + "1,2\n" * 300_000 + "1,2,3\n")
+    with pytest.raises(RecordError, match=r"points.csv.gz, line 300002: '1,2,3' is not read as k int64, x int64"):
+        read_csv(sc, path).cache("GPU").count()
 
 
 # -- writing ----------------------------------------------------------------------------------------------------------

@@ -11,10 +11,12 @@ import numpy as np
 import pytest
 from pyspark.sql import types as spark
 
+import vispark
 from vispark.api.udfs.returns import ReturnType, check_type, ddl
 from vispark.api.udfs.task import UdfParameters, UdfTask
 from vispark.data.tables.output import OutputColumn
 from vispark.errors import PlanError, RecordError
+from vispark.translate.frontend.reader import trace
 
 pa = pytest.importorskip("pyarrow")
 
@@ -95,6 +97,26 @@ def test_columns_without_numbers_are_named_with_what_to_cast(kind, said):
     with pytest.raises(RecordError) as error:
         PARAMETERS.selection([kind, pa.float64()])
     assert said in str(error.value)
+
+
+def test_a_decimal_of_sql_is_told_by_its_parameter():
+    with pytest.raises(RecordError, match=r"what SQL gives for its parameter y is decimal128\(2, 1\): .* as 3.9D"):
+        UdfParameters("added", ("x", "y")).selection([pa.float64(), pa.decimal128(2, 1)])
+
+
+def test_a_result_that_does_not_fit_names_the_function():
+    returns = ReturnType("added", spark.ByteType())
+    with pytest.raises(RecordError, match=r"added is declared to return tinyint, and gives .*300 not in range"):
+        returns._batch(spark.StructType([spark.StructField("value", spark.ByteType())]),
+                       [OutputColumn("value", np.array([300]))])
+
+
+def test_a_function_over_columns_is_translated_inside_others():
+    @vispark.udf("double")
+    def doubled(x):
+        return 2 * x
+
+    assert trace(doubled).definition.parameters == trace(lambda x: doubled(x) + 1).definition.parameters
 
 
 @pytest.mark.parametrize("kind", [

@@ -80,7 +80,8 @@ def write_parquet(vrdd: ColumnarSource, path: str | os.PathLike[str], compressio
     try:
         parts = vrdd.columnar().mapPartitionsWithIndex(WriteTask(target.partial, compression)).collect()
         if not parts:
-            raise PlanError("there are no records, and nothing that tells their columns; a file of Parquet has columns")
+            raise PlanError("there are no records, and nothing that tells their columns; a table without rows is "
+                            'written by toDF("x double").write.parquet(path)')
         for part in parts:
             if part.schema != parts[0].schema:
                 raise PlanError(f"partition {part.partition} has the columns {_columns(part.schema)}, and partition "

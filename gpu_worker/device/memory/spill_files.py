@@ -203,7 +203,7 @@ def _disk(nbytes: int, directory: str) -> Iterator[None]:
         with system_call(f"a file of {nbytes:,} bytes in {directory}, for what finds no room in memory", SpillError):
             yield
     except VisparkError as error:
-        raise type(error)(f"{error.message}: spark.vispark.spillDir names another directory") from error
+        raise type(error)(f"{error.message}: set spark.vispark.spillDir to a directory that has it") from error
 
 
 def _write(descriptor: int, content: np.ndarray, offset: int) -> None:

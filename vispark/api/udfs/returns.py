@@ -13,7 +13,7 @@ from vispark.data.tables import output
 from vispark.data.tables.arrow import pa
 from vispark.data.tables.output import VALUE, OutputColumn
 from vispark.data.tables.types import of_spark
-from vispark.errors import PlanError
+from vispark.errors import PlanError, RecordError
 
 
 def check_type(kind: spark.DataType, name: str) -> None:
@@ -80,7 +80,11 @@ class ReturnType:
     def _batch(self, schema: spark.StructType, columns: list[OutputColumn]) -> Any:
         batch = pa.RecordBatch.from_arrays([each.arrow() for each in columns], [each.name for each in columns])
         target = pa.schema([(field.name, output.arrow_type(field.name, field.dataType)) for field in schema.fields])
-        return output.cast(batch, target)
+        try:
+            return output.cast(batch, target)
+        except RecordError as error:
+            raise RecordError(f"{self.name} is declared to return {self.kind.simpleString()}, and gives what that does "
+                              f"not hold: {error.message}") from error
 
     def _by_schema(self, schema: spark.StructType, columns: list[OutputColumn]) -> list[OutputColumn]:
         try:

@@ -36,6 +36,9 @@ _FIRST, _LEAST_BYTES = 16, 1 << 20
 #: Held while a function of this process is computed, as all have one connection to the worker.
 _COMPUTING = threading.Lock()
 
+#: What to do about a null inside an array.
+_REMEDY = "leave such rows out, or fill them, as in transform(column, lambda x: coalesce(x, lit(0.0)))"
+
 _Given = TypeVar("_Given")
 
 
@@ -86,10 +89,15 @@ class UdfParameters:
         """
         for number, kind in enumerate(kinds):
             if kind.kind not in ("number", "array", "vector"):
-                column = self.columns[number] if self.columns else self.names[number]
-                hint = "give its fields as columns of their own" if kind.kind == "struct" else advice(column, kind)
-                raise RecordError(f"{self.function} takes numbers, booleans and arrays of these, and the column "
-                                  f"{column!r}, its parameter {self.names[number]}, is {kind.text}: {hint}")
+                name = self.names[number]
+                shown = self.columns[number] if self.columns else name
+                hint = "give its fields as columns of their own" if kind.kind == "struct" else advice(shown, kind)
+                if not self.columns and kind.text.startswith("decimal"):
+                    hint = "cast it, as in CAST(... AS DOUBLE); a number of SQL is a double with D behind it, as 3.9D"
+                given = f"the column {shown!r}, its parameter {name}," if self.columns else \
+                    f"what SQL gives for its parameter {name}"
+                raise RecordError(f"{self.function} takes numbers, booleans and arrays of these, and {given} is "
+                                  f"{kind.text}: {hint}")
         return kinds
 
 
@@ -114,7 +122,8 @@ class TranslatedComputation:
 
     def __call__(self, batches: list[Any]) -> Any:
         # No two columns become one array, so that none takes the place of another while all batches are there.
-        reader = BatchReader(self.parameters.selection(batches[0].schema.types), "the batch", reuses=True)
+        reader = BatchReader(self.parameters.selection(batches[0].schema.types),
+                             f"a batch for {self.parameters.function}", reuses=True, remedy=_REMEDY)
         rows = Rows(array for batch in batches for array in reader.arrays(batch))
         context = TaskContext.get()
         partition = context.partitionId() if context else 0

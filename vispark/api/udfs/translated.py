@@ -56,6 +56,8 @@ class ColumnFunction:
         Always true, so that Spark may compute it again, or of rows that a filter leaves out later.
     evalType : int
         PySpark's number of its kind of UDF.
+    py_func : callable
+        Function that it was made of, which ``vmap`` and other functions take it for.
     """
 
     deterministic = True
@@ -68,7 +70,7 @@ class ColumnFunction:
         if self.__name__ == "<lambda>":
             self.__name__ = "lambda"
         self._returns = returns
-        self._function, self._fallback, self._reason = function, fallback, ""
+        self.py_func, self._fallback, self._reason = function, fallback, ""
         self._spec: MapSpec | None = None
         try:
             self._spec = _translated(function)
@@ -214,9 +216,9 @@ class ColumnFunction:
         session = Session.of(context or _context())
         refresh(session.credentials.gpus, session.context, None)
         parameters, returns = UdfParameters(self.__name__, names, columns), self._check()
-        plain = PlainComputation(self._function, returns)
+        plain = PlainComputation(self.py_func, returns)
         if self._spec is None:
-            return UdfTask(plain, parameters, returns, session.options.udfBytes, optional_parameters(self._function))
+            return UdfTask(plain, parameters, returns, session.options.udfBytes, optional_parameters(self.py_func))
         chain = ops.verify((ops.PlanNode(ops.Send()), ops.PlanNode(ops.Map(self._spec))))
         translated = TranslatedComputation(session.credentials, chain, parameters, returns)
         return UdfTask(FallbackComputation(translated, plain) if self._fallback else translated, parameters, returns,

@@ -33,6 +33,8 @@ class BatchReader:
         How many rows came before.
     reuses : bool
         Whether an array may lie where the one before did, or be the batch's own.
+    remedy : str
+        What errors advise against nulls.
     """
 
     selection: Selection
@@ -40,6 +42,7 @@ class BatchReader:
     is_ragged: bool = False
     rows: int = 0
     reuses: bool = False
+    remedy: str = 'leave such rows out, or say what stands for nulls, as nulls=float("nan")'
 
     def __post_init__(self) -> None:
         self._widths: dict[str, int] = {}
@@ -132,8 +135,7 @@ class BatchReader:
 
     def _refuse_null(self, spec: ColumnSpec, row: int, what: str = "null") -> None:
         if self.selection.nulls is None:
-            raise RecordError(f"column {spec.name!r} is {what} in row {self.rows + row} of {self.place}; leave such "
-                              'rows out, or say what stands for nulls, as nulls=float("nan")')
+            raise RecordError(f"column {spec.name!r} is {what} in row {self.rows + row} of {self.place}; {self.remedy}")
 
     def _plain(self, spec: ColumnSpec, column: Any) -> _Numbers:
         if not column.null_count:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,13 +16,14 @@ from gpu_worker.protocol.errors import PlanError, RecordError
 from vispark._utils.boundary import brief
 from vispark._utils.contexts import check_running
 from vispark.data.records.rows import Rows
+from vispark.data.records.streamed_rows import StreamedRows
 from vispark.data.records.text.reader import line_ends, lines, opened_text
 from vispark.data.records.text.splits import TextSplit, splits
 from vispark.data.storage.locality import near_blocks
 from vispark.data.tables import files
 from vispark.data.tables.arrow import pa, require
 from vispark.data.tables.batches import BatchReader
-from vispark.data.tables.selection import Columns, ColumnSpec, Selection, select
+from vispark.data.tables.selection import Columns, ColumnSpec, FieldSpec, Selection, select
 from vispark.data.tables.types import ColumnType, of_arrow
 
 #: Files whose headers the driver compares; of more, tasks do alone.
@@ -87,10 +89,14 @@ def read_csv(sc: SparkContext, path: str | os.PathLike[str], columns: Columns | 
         return sc.emptyRDD()
     paths = list(dict.fromkeys(split.path for split in text_splits))
     names, schema = _first(paths[0], header, delimiter)
-    selection = _parsed_as(select(schema, columns, dtype, nulls, paths[0]), dtype is not None)
+    as_numbers = schema if dtype is None or isinstance(dtype, Mapping) else \
+        [(name, kind if kind.kind == "number" else of_arrow(pa.float64())) for name, kind in schema]
+    selection = _parsed_as(select(as_numbers, columns, dtype, nulls, paths[0]), dtype is not None)
     files.check_filter(schema, condition, paths[0])
     kinds = tuple((name, _kind(name, schema, selection)) for name in files.names_to_read(names, selection, condition))
     task = CsvTask(tuple(names), kinds, header, delimiter, selection, condition, blocks, paths[0])
+    if as_numbers != schema:
+        task.check_lines()
     if header and len(paths) <= FEW:
         for other in paths[1:]:
             task.check_header(other)
@@ -179,8 +185,45 @@ class CsvTask:
     first: str
 
     def __call__(self, found: Iterable[TextSplit]) -> Iterable[Any]:
-        arrays = (array for split in found for array in self._arrays(split))
-        return Rows(arrays) if not self.blocks else files.together(list(arrays))
+        given = list(found)
+        arrays = self._arrays(given)
+        if self.blocks:
+            return files.together(list(arrays))
+        # Nothing says how much a compressed file holds: it is read anew for each field, while that is sent.
+        if len(self.selection.fields) > files.STREAMED or not any(split.compressed for split in given):
+            return Rows(arrays)
+        sources = {field.name: partial(self._alone(field)._arrays, given, reuses=True)
+                   for field in self.selection.fields}
+        return StreamedRows(arrays, partial(self._count, given), sources)
+
+    def _alone(self, field: FieldSpec) -> CsvTask:
+        """Return the task that reads a field alone."""
+        selection = self.selection.alone(field)
+        needed = files.names_to_read(self.names, selection, self.filter)
+        return replace(self, selection=selection, kinds=tuple([each for each in self.kinds if each[0] in needed]))
+
+    def _count(self, given: Sequence[TextSplit]) -> int:
+        """Return the number of lines that the filter keeps, without making numbers of others than it asks."""
+        if self.filter is None:
+            counting = replace(self, kinds=((self.names[0], "S"),))
+            try:
+                return sum(table.num_rows for split in given for table in counting._tables(split))
+            except RecordError:     # which is about all columns
+                return sum(table.num_rows for split in given for table in self._tables(split))
+        counting = self._alone(self.selection.fields[0])
+        return sum(kept.num_rows for split in given for table in counting._tables(split)
+                   for batch in table.to_batches()
+                   for kept in files.chosen("", batch, counting.selection, self.filter))
+
+    def check_lines(self) -> None:
+        """Check that the first lines of the first file are of the dtypes that are wanted.
+
+        Raises
+        ------
+        RecordError
+            If one is not; it names file and line.
+        """
+        next(self._tables(TextSplit(self.first, 0, 1 << 62)), None)
 
     def check_header(self, path: str) -> None:
         """Check that a file's first line has the names of the first file.
@@ -199,21 +242,26 @@ class CsvTask:
             raise RecordError(f"{path} has {len(names)} columns, and {self.first} has {len(self.names)}; read files of "
                               "one schema at a time")
 
-    def _arrays(self, split: TextSplit) -> Iterator[Any]:
+    def _arrays(self, given: Sequence[TextSplit], *, reuses: bool = False) -> Iterator[Any]:
+        for split in given:
+            reader = BatchReader(self.selection, f"the lines from byte {split.start} on of {split.path}", reuses=reuses)
+            for table in self._tables(split):
+                for batch in table.combine_chunks().to_batches():
+                    for kept in files.chosen("", batch, self.selection, self.filter):
+                        yield from reader.arrays(kept)
+
+    def _tables(self, split: TextSplit) -> Iterator[Any]:
+        """Yield the tables of a split's lines, some of them at a time."""
         if self.header and split.start == 0 and split.path != self.first:
             self.check_header(split.path)
-        reader = BatchReader(self.selection, f"the lines from byte {split.start} on of {split.path}")
         with opened_text(split.path) as file:
             for start, data in lines(file, split, int(self.header)):
                 if not data.strip():
                     continue
                 try:
-                    table = _table(data, self.names, self.delimiter, dict(self.kinds))
+                    yield _table(data, self.names, self.delimiter, dict(self.kinds))
                 except pa.ArrowException as error:
                     raise self._fault(split.path, start, data, error) from error
-                for batch in table.combine_chunks().to_batches():
-                    for chosen in files.chosen("", batch, self.selection, self.filter):
-                        yield from reader.arrays(chosen)
 
     def _fault(self, path: str, start: int, data: bytes, error: Exception) -> RecordError:
         """Return the error for the first line that cannot be parsed."""

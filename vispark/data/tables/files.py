@@ -7,6 +7,7 @@ is here: which parts become which partition, checks of schemas, and the task.
 from __future__ import annotations
 
 import functools
+import operator
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
@@ -37,7 +38,7 @@ FEW = 64
 SMALL = 4 << 20
 
 #: Fields up to which each is read by itself, while it is sent.
-_STREAMED = 16
+STREAMED = 16
 
 
 @dataclass(frozen=True)
@@ -136,7 +137,7 @@ class ReadTask:
         """Return whether each field is read by itself, while it is sent: where the number of rows can be known before,
         and files can be opened for each field.
         """
-        return not self.is_ragged and len(self.selection.fields) <= _STREAMED \
+        return not self.is_ragged and len(self.selection.fields) <= STREAMED \
             and all("://" not in each.path and (self.filter is not None or each.part.rows >= 0) for each in slices)
 
     def _arrays(self, slices: Sequence[FileSlice], kept: _KeptRows | None = None, *,
@@ -259,10 +260,46 @@ def expression(filter: Any) -> Any:
     if filter is None or isinstance(filter, pa.dataset.Expression):
         return filter
     try:
-        return pa.parquet.filters_to_expression(filter)
+        ways = [filter] if isinstance(filter[0][0], str) else filter
+        return functools.reduce(operator.or_, [functools.reduce(operator.and_, map(_condition, way)) for way in ways])
     except (TypeError, ValueError, IndexError, KeyError) as error:
         raise PlanError(f'filter={filter!r}; it is an expression such as pyarrow.compute.field("x") > 0, or a list of '
                         'conditions that all hold, such as [("x", ">", 0), ("k", "in", [1, 2])]') from error
+
+
+def _condition(given: Any) -> Any:
+    """Return the Arrow expression of a condition, which keeps no row for which SQL's is null: Arrow's ``isin`` is false
+    of a null, and true of it where a null is among the values.
+    """
+    name, how, values = given
+    if how not in ("in", "not in"):
+        return pa.parquet.filters_to_expression([given])
+    known = [value for value in values if value is not None]
+    if how == "in":
+        return pa.parquet.filters_to_expression([(name, how, known)])
+    is_kept = pa.compute.field(name).is_valid() if len(known) == len(values) else pa.compute.scalar(False)
+    return pa.parquet.filters_to_expression([(name, how, known)]) & is_kept
+
+
+def check_filter_types(schema: Any, filter: Any, path: str) -> None:
+    """Check that a filter names columns of a file, of an Arrow schema, and compares them with what they can be.
+
+    Raises
+    ------
+    PlanError
+        If it does not; it names the file and its columns.
+    """
+    if filter is None:
+        return
+    text = str(filter)
+    named = [field for field in schema if field.name in text or "FieldPath" in text]
+    row = pa.RecordBatch.from_arrays([pa.nulls(1, field.type) for field in named], [field.name for field in named])
+    try:
+        list(_scanned(row, {}, filter))
+    except pa.ArrowException as error:
+        shown = ", ".join(f"{field.name} {field.type}" for field in list(schema)[:16])
+        raise PlanError(f"filter={filter} does not fit {path}: {str(error).partition(chr(10))[0].rstrip('.')}; the "
+                        f"columns are {shown}") from error
 
 
 def check_filter(schema: Sequence[tuple[str, ColumnType]], filter: Any, table: str) -> None:
@@ -414,6 +451,14 @@ def columns_of(path: str, schema: Any) -> tuple[tuple[str, ColumnType], ...]:
     own = {field.name for field in schema}
     values = [(name, of_arrow(pa.scalar(value).type)) for name, value in values_of(path).items() if name not in own]
     return (*((field.name, of_arrow(field.type)) for field in schema), *values)
+
+
+def with_directories(path: str, schema: Any) -> Any:
+    """Return the Arrow schema of a file, with the columns that its directories give."""
+    for name, value in values_of(path).items():
+        if name not in schema.names:
+            schema = schema.append(pa.field(name, pa.scalar(value).type))
+    return schema
 
 
 def possible(schema: Any, statements: Sequence[Any], filter: Any) -> list[int]:

@@ -70,6 +70,7 @@ class OrcFormat(FileFormat):
             schema = files.columns_of(path, file.schema)
             if selection is None or not file.nrows:
                 return FileFooter(path, schema, ())
+            files.check_filter_types(files.with_directories(path, file.schema), filter, path)
             share = len(selection.columns) / max(1, sum(len(list(kind.leaves(name))) for name, kind in schema))
             listed = stripes(source, file) or _equal_stripes(file)
             chosen = range(len(listed)) if filter is None else _possible(path, file, listed, filter)
@@ -101,7 +102,7 @@ class OrcFormat(FileFormat):
 def _possible(path: str, file: Any, found: Sequence[Stripe], filter: Any) -> list[int]:
     """Return the stripes of which statistics do not say that the filter keeps none of their rows."""
     values = {name: pa.scalar(value) for name, value in values_of(path).items() if name not in file.schema.names}
-    schema = pa.schema([*file.schema, *((name, value.type) for name, value in values.items())])
+    schema = files.with_directories(path, file.schema)
     if len(set(schema.names)) < len(schema.names):
         return list(range(len(found)))
     equalities = [pa.compute.field(name) == value for name, value in values.items()]

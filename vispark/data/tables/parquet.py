@@ -97,6 +97,7 @@ class ParquetFormat(FileFormat):
 
     def footer(self, path: str, selection: Selection | None, filter: Any) -> FileFooter:
         fragment = _fragment(path)
+        files.check_filter_types(files.with_directories(path, fragment.physical_schema), filter, path)
         chosen = range(fragment.num_row_groups) if filter is None else _possible(path, fragment, filter)
         metadata = fragment.metadata
         numbers = [] if selection is None else _column_numbers(metadata, selection)
@@ -130,7 +131,7 @@ class ParquetFormat(FileFormat):
 
     def masks(self, slices: Sequence[FileSlice], filter: Any) -> Iterator[tuple[FileSlice, Any]]:
         fragment = _fragment(slices[0].path)
-        schema = _schema(slices[0].path, fragment)
+        schema = files.with_directories(slices[0].path, fragment.physical_schema)
         for piece in slices:
             group = fragment.subset(row_group_ids=[piece.part.number])
             for batch in _rows_of_slice(piece, group.scanner(schema, columns={_KEPT: filter}, **_SCAN).to_batches()):
@@ -153,7 +154,7 @@ def _possible(path: str, fragment: Any, filter: Any) -> set[int]:
     Statistics leave NaN out, which is neither equal to a number nor less or more: ``~(x > 2)`` keeps such rows. So a
     row group is left out where the filter keeps none of its rows either if columns of floats have NaN in them.
     """
-    schema = _schema(path, fragment)
+    schema = files.with_directories(path, fragment.physical_schema)
     groups = {group.id for group in fragment.subset(filter, schema=schema).row_groups}
     floats = [pa.compute.field(*place) for top in schema if top.name in str(filter)
               for _, place, kind in of_arrow(top.type).leaves(top.name)
@@ -182,15 +183,6 @@ def _whole(file: Any, number: int, names: Any) -> Iterator[Any]:
         yield batch.select(names)
 
 
-def _schema(path: str, fragment: Any) -> Any:
-    """Return the columns of a file, with those that its directories give."""
-    schema = fragment.physical_schema
-    for name, value in values_of(path).items():
-        if name not in schema.names:
-            schema = schema.append(pa.field(name, pa.scalar(value).type))
-    return schema
-
-
 def _column_numbers(metadata: Any, selection: Selection) -> list[int]:
     """Return the numbers of a file's columns that hold the selected ones."""
     paths = [spec.path for spec in selection.columns]
@@ -201,7 +193,7 @@ def _column_numbers(metadata: Any, selection: Selection) -> list[int]:
 def _sliced(group: Any, each: FileSlice, selection: Selection, filter: Any) -> Iterator[Any]:
     """Yield the batches of a slice's rows that a filter keeps."""
     columns = {f"v{number}": pa.compute.field(*spec.path) for number, spec in enumerate(selection.columns)}
-    schema = _schema(each.path, group)
+    schema = files.with_directories(each.path, group.physical_schema)
     # The filter as a column: a filtered batch does not say which rows it has, and Arrow would ask statistics again.
     if filter is not None:
         columns[_KEPT] = filter

@@ -139,7 +139,7 @@ class _Choice:
     def made(self, columns: Columns | None, dtype: DTypes) -> Selection:
         fields = list(self._named(columns, dtype) if isinstance(columns, Mapping) else self._listed(columns, dtype))
         specs = tuple(self._leaves[name] for name in self._read)
-        self._check_names(fields)
+        self._check_names(fields, is_listed=columns is not None)
         return Selection(specs, tuple(fields), self._nulls)
 
     def _listed(self, columns: str | Sequence[str] | None, dtype: DTypes) -> Iterable[FieldSpec]:
@@ -173,10 +173,12 @@ class _Choice:
         if unknown:
             raise PlanError(f"dtype= has the field {unknown[0]!r}; the fields are {', '.join(map(repr, names))}")
 
-    def _check_names(self, fields: list[FieldSpec]) -> None:
+    def _check_names(self, fields: list[FieldSpec], *, is_listed: bool) -> None:
         twice = [name for name, count in Counter(field.name for field in fields).items() if count > 1]
         if twice:
-            raise PlanError(f"columns= names {twice[0]!r} twice; a record has each field once")
+            raise PlanError(f"columns= names {twice[0]!r} twice; a record has each field once" if is_listed else
+                            f"two columns of {self._table} are the field {twice[0]!r}: columns= as a dict gives them "
+                            "names of their own, and a list leaves one out")
 
     def _found(self, names: Sequence[str], *, whole: bool = False) -> list[ColumnSpec]:
         """Return the columns of numbers that names mean; a struct's name means all of its fields."""

@@ -85,8 +85,8 @@ class WorkerChannel(Protocol):
     def held(self, number: int) -> tuple[int, dict[int, PartitionSchema]] | None:
         """Return the worker's epoch and the schemas of a VRDD that it holds; None where it cannot be asked now."""
 
-    def retain(self, number: int, partitions: tuple[int, ...]) -> None:
-        """Release all other partitions of a VRDD in the worker."""
+    def retain(self, number: int, partitions: tuple[int, ...], *, only: bool) -> None:
+        """Release all other partitions of a VRDD in the worker, which with ``only`` then accepts no others."""
 
     def release(self, numbers: tuple[int, ...]) -> None:
         """Release VRDDs in the worker, after the plans in flight."""

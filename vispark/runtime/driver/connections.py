@@ -140,10 +140,9 @@ class WorkerConnections:
         epoch, reply = self._ask(lambda client: messages.Describe(client.next_number(), number, ()))
         return epoch, contents(reply)
 
-    def retain(self, number: int, partitions: tuple[int, ...]) -> None:
-        """Release all other partitions of a VRDD in the worker, which then accepts no others."""
+    def retain(self, number: int, partitions: tuple[int, ...], *, only: bool) -> None:
         with suppress(WorkerError):
-            self._ask(lambda client: Retain(client.next_number(), number, partitions))
+            self._ask(lambda client: Retain(client.next_number(), number, partitions, only))
 
     def release(self, numbers: tuple[int, ...]) -> None:
         self._settle_orphans()

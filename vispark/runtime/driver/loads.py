@@ -73,12 +73,15 @@ class Loads:
         for residency in untold:
             residency.tokens = tokens
         self._release_copies(targets, partitions)
+        done: list[Any] = []
         try:
             with self._workers.awaited.during(f"a Spark job that loads VRDD {last.cached}"):
-                handles = checked(self._jobs.run(lambda: self._run(tokens, partitions, last.cached), chain), chain)
+                done = self._jobs.run(lambda: self._run(tokens, partitions, last.cached), chain)
+            handles = checked(done, chain)
         except VisparkError:
             if untold:
                 tokens.unpersist()
+            self._give_back(targets, [each for each in done if isinstance(each, PartitionHandle)])
             raise
         for token in handles:
             self.place(token)
@@ -98,6 +101,17 @@ class Loads:
             residency = self._residencies.get(number)
             if residency:
                 residency.bind(token.home, token.epoch, {token.partition: content})
+
+    def _give_back(self, targets: Sequence[Residency], loaded: Sequence[PartitionHandle]) -> None:
+        """Let workers release what tasks of a load that failed have left, so that it is in nobody's way."""
+        for token in loaded:
+            worker = self._workers.at(token.home)
+            worker.learn(token.epoch, token.shared_limit)
+            worker.reached(token.reach)
+        for residency in targets:
+            for worker in self._workers.known():
+                here = [partition for partition, (home, _) in list(residency.places.items()) if home == worker.home]
+                worker.retain(residency.cached.number, sorted(here), only=False)
 
     def _release_copies(self, targets: Sequence[Residency], coming: Sequence[int] = ()) -> None:
         """Let workers release copies of partitions, except those that are known to be there or that are coming."""

@@ -161,7 +161,7 @@ class RelayedChannel:
     def held(self, number: int) -> tuple[int, dict[int, PartitionSchema]] | None:
         return None
 
-    def retain(self, number: int, partitions: tuple[int, ...]) -> None:
+    def retain(self, number: int, partitions: tuple[int, ...], *, only: bool) -> None:
         """Release all other partitions with the next plan; the worker may take others after that, for it hears too late
         of those that are coming.
         """

@@ -201,13 +201,13 @@ class Worker:
         """
         return self._channel.held(number) or (self.epoch, {})
 
-    def retain(self, number: int, partitions: list[int]) -> None:
-        """Release all other partitions of a VRDD in the worker, which then accepts no others.
+    def retain(self, number: int, partitions: list[int], *, only: bool = True) -> None:
+        """Release all other partitions of a VRDD in the worker, which with ``only`` then accepts no others.
 
         Where it is relayed to, with the next plan; it may take others after that, for it hears too late of those that
         are coming.
         """
-        self._channel.retain(number, tuple(partitions))
+        self._channel.retain(number, tuple(partitions), only=only)
 
     def release(self, numbers: tuple[int, ...]) -> None:
         """Release VRDDs in the worker, after the plans in flight; a relayed worker is told with the next plan."""
