@@ -21,7 +21,7 @@ from vispark.migrate.errors import NO, UNKNOWN, USAGE, YES, SourceError
 from vispark.migrate.result_recorder import as_records_of
 from vispark.migrate.statements import RECORD, recorded_statements
 from vispark.migrate.validate_command import recorded_run, statement_results
-from vispark.migrate.validation import StatementResults, grouped, validated
+from vispark.migrate.validation import StatementResults, grouped, validated, with_nearer
 from vispark.migrate.values import decoded, encoded
 
 #: A program without Spark whose object has the methods of an RDD.
@@ -138,9 +138,41 @@ def test_a_number_that_falls_is_judged_by_its_largest_value_until_then(values, v
     assert " of its largest value, 5" in found.as_text()
 
 
-@pytest.mark.parametrize("values", [(0.1, 5.0), (np.array([5.0, 1.0]), np.array([0.1, 0.1]))])
-def test_what_rises_and_what_is_no_number_is_judged_by_its_own_values(values):
-    wrong = [each * (1 + 2.5e-13) for each in values]
+@pytest.mark.parametrize(("error", "verdict"), [(3e-13, WITHIN_ROUNDING), (1e-9, DIFFERS)])
+def test_a_gradient_at_its_optimum_is_judged_by_its_largest_value_until_then(error, verdict):
+    gradients = [np.array([50.0, -3.0]), np.array([1e-3, 2e-3]), np.array([2e-13, -1e-13])]
+    mine = [(each, np.eye(2) * (1 + i)) for i, each in enumerate(gradients)]
+    other = [*mine[:2], (gradients[2] + error, mine[2][1])]
+    left = _results(gradients[2], name="g", line=0)
+    found = validated([_results(*mine, name="(g, H)"), left], [],
+                      [_results(*other, name="(g, H)"), _results(gradients[2] + error, name="g", line=0)], Tolerance())
+    assert found.verdict == verdict
+    assert [each.verdict for each in found.statements] == [verdict] * 2, "and what is left of it at the end"
+    wrong = [*mine[:2], (gradients[2], mine[2][1] * (1 + 1e-10))]
+    assert validated([_results(*mine)], [], [_results(*wrong)], Tolerance()).verdict == DIFFERS, "of its own field"
+
+
+@pytest.mark.parametrize(("own", "error", "verdict"), [
+    (4e-10, 8e-10, WITHIN_NOISE), (4e-10, 4e-9, DIFFERS), (1e-16, 8e-10, DIFFERS), (0.3, 0.4, DIFFERS)])
+def test_what_differs_is_judged_by_how_far_the_cpu_is_from_wider_floats(own, error, verdict):
+    mine = np.array([1e-12, 2e-12])
+    found = validated([_results(mine)], [], [_results(mine * (1 + error))], Tolerance())
+    assert found.verdict == DIFFERS
+    judged = with_nearer(found, [_results(mine.astype(np.longdouble) * (1 + np.longdouble(own)))])
+    assert judged.verdict == verdict and (judged.statements[0].first is None) == (verdict == WITHIN_NOISE)
+
+
+def test_an_early_pass_is_not_judged_by_the_rounding_errors_of_later_ones():
+    mine, wide = [np.array([1.0]), np.array([1e-12])], [np.longdouble(1.0), np.longdouble(1.0004e-12)]
+    other = [mine[0] * (1 + 1e-7), mine[1] * (1 + 1e-4)]
+    found = with_nearer(validated([_results(*mine)], [], [_results(*other)], Tolerance()),
+                        [_results(*(np.array([each]) for each in wide))])
+    assert found.statements[0].first == 1
+
+
+@pytest.mark.parametrize("values", [(0.1, 5.0), ([5.0, 1.0], [0.1, 0.1])])
+def test_what_rises_and_what_are_records_is_judged_by_its_own_values(values):
+    wrong = [[x * (1 + 2.5e-13) for x in each] if isinstance(each, list) else each * (1 + 2.5e-13) for each in values]
     found = validated([_results(*values)], [], [_results(*wrong)], Tolerance())
     assert (found.verdict, found.statements[0].scale) == (DIFFERS, 0)
 

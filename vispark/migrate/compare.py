@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -33,19 +33,21 @@ from vispark.migrate.verdicts import (
 )
 
 __all__ = ["DIFFERS", "EQUAL", "NOT_KNOWN", "TERMS", "VERDICTS", "WITHIN_NOISE", "WITHIN_ROUNDING", "Comparison",
-           "Tolerance", "ValuePlace", "compare", "compare_summaries", "ulps"]
+           "Tolerance", "ValuePlace", "compare", "compare_summaries", "sizes_of", "ulps"]
 
 #: eps of float32: what is computed of float32 and float64 comes as float64.
 NARROW = float(np.finfo(np.float32).eps)
 #: Records that are compared at once where they are floats, or arrays of one shape.
 BATCH = 1 << 10
 _Path = tuple[Any, ...]
+#: Largest sizes of floats by the places of their fields in a result.
+FieldSizes = Mapping[_Path, float]
 #: Number and key of a record, and the record on both sides.
 _Matched = tuple[int | None, Any, Any, Any]
 
 
 def compare(reference: Any, other: Any, tolerance: Tolerance | None = None, ordered: bool = True,
-            scale: float = 0.0) -> Comparison:
+            former: FieldSizes | None = None) -> Comparison:
     """Compare two results of an action.
 
     Parameters
@@ -58,8 +60,8 @@ def compare(reference: Any, other: Any, tolerance: Tolerance | None = None, orde
         What is noise, and what rounding.
     ordered : bool
         Whether the order of a list's records counts.
-    scale : float
-        Floats are judged by this value where the largest one of their field is smaller.
+    former : mapping, optional
+        Sizes by which the floats of a field are judged where its own are smaller, of results that are no lists.
 
     Returns
     -------
@@ -76,7 +78,7 @@ def compare(reference: Any, other: Any, tolerance: Tolerance | None = None, orde
     """
     if isinstance(reference, Summary) or isinstance(other, Summary):
         return compare_summaries(_summary(reference), _summary(other), tolerance)
-    one, two, walk = _opened(reference), _opened(other), _Walk(tolerance or Tolerance(), scale)
+    one, two, walk = _opened(reference), _opened(other), _Walk(tolerance or Tolerance(), former or {})
     if isinstance(one, list | StoredResult) and isinstance(two, list | StoredResult):
         return walk.lists(one, two, ordered)
     if isinstance(one, StoredResult) or isinstance(two, StoredResult):
@@ -85,6 +87,18 @@ def compare(reference: Any, other: Any, tolerance: Tolerance | None = None, orde
             return walk.lists(one, two, ordered)
         return Comparison(DIFFERS, math.inf, "results of another form")
     return walk.values(one, two)
+
+
+def sizes_of(result: Any) -> FieldSizes:
+    """Return the largest finite sizes of a result's floats by their fields; none of lists of records, and of dicts.
+
+    Examples
+    --------
+    >>> sizes_of((np.array([3.0, -4.0]), 0.5))
+    {(0,): 4.0, (1,): 0.5}
+    """
+    opened = _opened(result)
+    return {} if isinstance(opened, list | dict | StoredResult | Summary) else _Survey.of([opened]).scales
 
 
 def _opened(result: Any) -> Any:
@@ -166,8 +180,8 @@ class _Survey:
 class _Walk:
     """Walk over two results at once: pairs of leaves, each judged against the largest value of its field."""
 
-    def __init__(self, tolerance: Tolerance, scale: float = 0.0):
-        self._tolerance, self._scale = tolerance, scale
+    def __init__(self, tolerance: Tolerance, former: FieldSizes):
+        self._tolerance, self._former = tolerance, former
         self._scales: dict[_Path, float] = {}
         self._histogram = [0] * len(BINS)
 
@@ -299,14 +313,14 @@ class _Walk:
     def _judged(self, place: ValuePlace, relative: float, eps: float, scale: float, one: float,
                 two: float) -> Comparison:
         verdict = self._tolerance.verdict(relative, eps)
-        of = "its largest value so far" if scale and scale == self._scale else "the largest value of its field"
+        of = "its largest value so far" if scale in self._former.values() else "the largest value of its field"
         why = "" if verdict == EQUAL else f"differs by {relative:.1e} of {of}"
         if math.isinf(relative):
             why = "not finite on one side alone"
         return Comparison(verdict, relative, why, place, float(one), float(two))
 
     def _scale_of(self, path: _Path) -> float:
-        return max(self._scale, self._scales.get(path, 0.0))
+        return max(self._former.get(path, 0.0), self._scales.get(path, 0.0))
 
     def _eps(self, left: Any, right: Any) -> float:
         eps = eps_of(left if is_float(left) else right)

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
 from typing import Any
 
-import numpy as np
-
-from vispark.migrate.compare import DIFFERS, EQUAL, NOT_KNOWN, VERDICTS, Comparison, Tolerance, compare
-from vispark.migrate.digests import is_float
+from vispark.migrate.compare import (
+    DIFFERS,
+    EQUAL,
+    NOT_KNOWN,
+    VERDICTS,
+    WITHIN_NOISE,
+    Comparison,
+    FieldSizes,
+    Tolerance,
+    compare,
+    sizes_of,
+)
 from vispark.migrate.nearer import nearer
 from vispark.migrate.noise import is_noise
-from vispark.migrate.stored_results import StoredResult
-from vispark.migrate.verdicts import LABELS
+from vispark.migrate.verdicts import LABELS, NOISE_FACTOR
 
-#: Bytes of a number in a file of results, at most.
-_NUMBER_BYTES = 128
 #: Passes of a statement that JSON has.
 SHOWN = 1000
 #: Function and target of a statement: the same in a program and its port, whatever their lines.
@@ -57,11 +61,13 @@ class StatementVerdict:
     reference, other : StatementResults
         Those of the program on the CPU and on the GPU.
     noise : float
-        The largest difference of the reference from itself.
+        The largest difference of the reference from itself, or from its run in wider floats where that decided.
     passes : tuple of Comparison
         One for each pass that both ran.
     scale : float
-        The largest value of a number that falls over the passes, by which its later values are judged; 0 of all else.
+        The largest value of what falls over the passes, by which its later values are judged; 0 of all else.
+    former : mapping
+        Sizes of its fields before its first pass.
     """
 
     reference: StatementResults
@@ -69,6 +75,7 @@ class StatementVerdict:
     noise: float
     passes: tuple[Comparison, ...]
     scale: float = 0.0
+    former: FieldSizes = field(default_factory=dict)
 
     @property
     def verdict(self) -> str:
@@ -192,10 +199,12 @@ def validated(reference: Sequence[StatementResults], again: Sequence[StatementRe
     (2, 'equal')
     """
     selves = {id(one): two for one, two in aligned(reference, again) if one is not None and two is not None}
+    largest = _sizes_by_name(reference)
     statements, only_reference, only_other = [], [], []
     for one, two in aligned(reference, other):
         if one is not None and two is not None:
-            statements.append(_statement(one, selves.get(id(one)), two, tolerance))
+            former = {} if one.line else largest.get(one.name[1], {})
+            statements.append(_statement(one, selves.get(id(one)), two, tolerance, former))
         elif one is not None:
             only_reference.append(one)
         elif two is not None:
@@ -204,24 +213,29 @@ def validated(reference: Sequence[StatementResults], again: Sequence[StatementRe
 
 
 def _statement(reference: StatementResults, again: StatementResults | None, other: StatementResults,
-               tolerance: Tolerance) -> StatementVerdict:
+               tolerance: Tolerance, former: FieldSizes) -> StatementVerdict:
     # Results are read twice: how noisy they are is known when all passes were seen.
-    selves = [compare(one, two, scale=scale) for one, two, scale in zip(
-        reference.values, again.values, scales_of(reference.values), strict=False)] if again else []
+    sizes = list(map(sizes_of, reference.values))
+    scales = list(scales_of(sizes, former))
+    selves = [compare(one, two, former=scale) for one, two, scale in zip(
+        reference.values, again.values, scales, strict=False)] if again else []
     noise = max((each.worst for each in selves), default=0.0)
     is_stable = again is None or (len(again.values) == len(reference.values) and all(map(is_noise, selves)))
     ordered = all(each.ordered for each in selves) and (is_stable or not again)
     limits = Tolerance(noise if is_stable else 0.0, tolerance.terms, tolerance.allow_narrower)
     passes = [compare(one, two, limits, ordered, scale) for one, two, scale in zip(
-        reference.values, other.values, scales_of(reference.values), strict=False)]
+        reference.values, other.values, scales, strict=False)]
     if not is_stable:
         why = "on the CPU it differs from itself when its partitions are dealt anew"
         passes = [each if each.verdict == EQUAL else Comparison(NOT_KNOWN, each.worst, why) for each in passes]
-    return StatementVerdict(reference, other, noise, tuple(passes), _fallen_from(reference.values))
+    return StatementVerdict(reference, other, noise, tuple(passes), _fallen_from(sizes, scales), former)
 
 
 def with_nearer(found: Validation, wide: Sequence[StatementResults], why_not: str = "") -> Validation:
-    """Say of each first difference which of the two runs is nearer to a run in wider floats.
+    """Judge what differs by a run in wider floats, and say of each first difference which of the two is nearer to it.
+
+    How far the program on the CPU is from that run is its own rounding error: what differs from it by no more than 8
+    times as much is within noise.
 
     Parameters
     ----------
@@ -243,7 +257,28 @@ def with_nearer(found: Validation, wide: Sequence[StatementResults], why_not: st
         _with_nearer(each, partners.get(id(each.reference)), why_not) for each in found.statements))
 
 
+def _by_own_error(statement: StatementVerdict, wide: StatementResults | None) -> StatementVerdict:
+    """Return the verdict with the passes within noise that differ by no more than the CPU's own rounding errors.
+
+    A pass is judged by its own error and by those of the passes before it that differ.
+    """
+    if wide is None or len(wide.values) != len(statement.reference.values):
+        return statement
+    scales = scales_of(map(sizes_of, statement.reference.values), statement.former)
+    passes, own = list(statement.passes), 0.0
+    for number, (each, one, exact, scale) in enumerate(zip(
+            statement.passes, statement.reference.values, wide.values, scales, strict=False)):
+        if each.verdict != DIFFERS:
+            continue
+        error = compare(one, exact, former=scale)
+        own = max(own, error.worst if is_noise(error) else 0.0)
+        if each.worst <= NOISE_FACTOR * own:
+            passes[number] = replace(each, verdict=WITHIN_NOISE)
+    return replace(statement, passes=tuple(passes), noise=max(statement.noise, own))
+
+
 def _with_nearer(statement: StatementVerdict, wide: StatementResults | None, why_not: str) -> StatementVerdict:
+    statement = _by_own_error(statement, wide)
     if statement.first is None:
         return statement
     number = statement.first - 1
@@ -257,36 +292,49 @@ def _with_nearer(statement: StatementVerdict, wide: StatementResults | None, why
     return replace(statement, passes=tuple(passes))
 
 
-def scales_of(values: Iterable[Any]) -> Iterator[float]:
-    """Yield, for each pass, the largest value that a number had in the passes before it; 0 where it is no float.
+def scales_of(sizes: Iterable[FieldSizes], former: FieldSizes | None = None) -> Iterator[FieldSizes]:
+    """Yield, for each pass, the largest sizes that the fields of a result had in the passes before it.
 
-    A number that falls to 0, as the distance between the centres of two passes, is what is left of larger ones that
-    cancel: its rounding error is one of these.
+    What falls to 0, as the distance between the centres of two passes, or a gradient at its optimum, is what is left of
+    larger terms that cancel: its rounding error is one of these.
+
+    Parameters
+    ----------
+    sizes : iterable of mappings
+        Those of each pass, by :func:`~vispark.migrate.compare.sizes_of`.
+    former : mapping, optional
+        Those of before.
 
     Examples
     --------
-    >>> list(scales_of([4.0, 0.5, 2.0])), list(scales_of([3, 2]))
-    ([0.0, 4.0, 4.0], [0.0, 0.0])
+    >>> list(scales_of([{(): 4.0}, {(): 0.5}, {(): 2.0}]))
+    [{}, {(): 4.0}, {(): 4.0}]
     """
-    largest = 0.0
-    for value in values:
-        number = _number(value)
-        yield largest if number is not None else 0.0
-        if number is not None and math.isfinite(number):
-            largest = max(largest, number)
+    largest = dict(former or {})
+    for each in sizes:
+        yield dict(largest)
+        for path, size in each.items():
+            largest[path] = max(largest.get(path, 0.0), size)
 
 
-def _number(value: Any) -> float | None:
-    """Return the size of a result that is one float; None of all others, of which nothing is read."""
-    if isinstance(value, StoredResult):
-        value = value.value() if value.form == "value" and value.size <= _NUMBER_BYTES else None
-    return float(abs(value)) if is_float(value) and np.ndim(value) == 0 else None
-
-
-def _fallen_from(values: Sequence[Any]) -> float:
+def _fallen_from(sizes: Sequence[FieldSizes], scales: Sequence[FieldSizes]) -> float:
     """Return the largest of the scales that are above their pass's value; 0 where none is."""
-    sizes = ((_number(value), scale) for value, scale in zip(values, scales_of(values), strict=True))
-    return max((scale for size, scale in sizes if size is not None and scale > size), default=0.0)
+    return max((scale[path] for size, scale in zip(sizes, scales, strict=True) for path in size
+                if scale.get(path, 0.0) > size[path]), default=0.0)
+
+
+def _sizes_by_name(statements: Sequence[StatementResults]) -> dict[str, FieldSizes]:
+    """Return the largest sizes of what statements assign, by its name, for what is left of that at the end."""
+    found: dict[str, FieldSizes] = {}
+    for each in (one for one in statements if one.line):
+        largest: dict[tuple[Any, ...], float] = {}
+        for sizes in map(sizes_of, each.values):
+            largest = {path: max(size, largest.get(path, 0.0)) for path, size in {**largest, **sizes}.items()}
+        names = each.name[1].strip("()").split(", ")
+        for number, name in enumerate(names):
+            found[name] = largest if len(names) == 1 else {
+                path[1:]: size for path, size in largest.items() if path[:1] == (number,)}
+    return found
 
 
 def _first_difference(statements: Sequence[StatementVerdict]) -> list[str]:
