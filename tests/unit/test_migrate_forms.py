@@ -304,6 +304,27 @@ def test_an_option_behind_the_script_is_named_as_it_is_the_programs(tmp_path: Pa
     assert ended.stdout.endswith("job.py --cluster x --k=3 --history\n")
 
 
+@pytest.mark.parametrize(("words", "said"), [
+    (("record", "--out", "other"), "other is there and is no capture: name another folder"),
+    (("record", "--out", "file/c"), "file/c cannot be made: Not a directory; --out names another folder"),
+    (("run", "--out", "file/c"), "file/c cannot be made: Not a directory; --out names another folder"),
+    (("profile", "--trace", "none/t.json"), "/none/t.json cannot be written: there is no directory"),
+    (("profile", "--journal", "none/plans"), "none/plans cannot be written: there is no directory"),
+    (("port", "--out", "none/p.py"), "none/p.py cannot be written: there is no directory"),
+    (("port", "--out", "file/p.py"), "file/p.py cannot be written: "),
+    (("calibrate", "--out", "none/c.json"), "none/c.json cannot be written: there is no directory")])
+def test_what_cannot_be_written_is_said_before_the_program_runs(words: tuple[str, ...], said: str, tmp_path: Path,
+                                                                monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    Path("other").mkdir()
+    Path("other", "text").touch()
+    Path("file").touch()
+    Path("job.py").write_text("open('ran', 'w').close()\n")
+    ended = _vispark(*words, *(["job.py"] if words[0] != "calibrate" else []))
+    assert ended.exit_code == UNKNOWN and said in ended.output and "Traceback" not in ended.output
+    assert not Path("ran").exists()
+
+
 @pytest.mark.parametrize("words", [("port",), ("report", "html", "1", "--out")])
 def test_a_file_that_cannot_be_written_is_as_it_was(words: tuple[str, ...], tmp_path: Path,
                                                     monkeypatch: pytest.MonkeyPatch):

@@ -36,6 +36,19 @@ def test_a_profile_writes_its_trace(shell, tmp_path: Path):
     assert "traceEvents" in (tmp_path / "trace.json").read_text()
 
 
+def test_a_profile_whose_trace_cannot_be_written_is_not_lost(shell, tmp_path: Path, capsys):
+    shell.user_ns["done"] = []
+    with pytest.raises(PlanError, match=r"there is no directory .*none; make it first"):
+        shell.run_cell_magic("vispark_profile", str(tmp_path / "none" / "trace.json"), "done.append(1)")
+    (tmp_path / "folder").mkdir()
+    found = shell.run_cell_magic("vispark_profile", str(tmp_path / "folder" / "trace.json"),
+                                 f"import os; os.rmdir({str(tmp_path / 'folder')!r}); done.append(2)")
+    assert shell.user_ns["done"] == [2] and found.total > 0
+    assert "the trace cannot be written: " in capsys.readouterr().err
+    with pytest.raises(FileNotFoundError):
+        shell.run_cell_magic("vispark_profile", str(tmp_path / "trace.json"), "open('/no/such')")
+
+
 def test_the_error_of_a_profiled_cell_ends_the_profile(shell, capsys):
     with pytest.raises(ZeroDivisionError):
         shell.run_cell_magic("vispark_profile", "", "1 / 0")

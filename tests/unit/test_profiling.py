@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import time
 from pathlib import Path
@@ -144,10 +145,24 @@ def test_answers_that_overlap_are_on_tracks_beside_each_other(tmp_path: Path):
 
 def test_a_trace_that_cannot_be_written_is_an_error_at_once(tmp_path: Path):
     done = []
-    for path, error in ((tmp_path / "none" / "trace.json", FileNotFoundError), (tmp_path, IsADirectoryError)):
-        with pytest.raises(error), profile(path):
+    (tmp_path / "file").touch()
+    for path, said in ((tmp_path / "none" / "trace.json", f"there is no directory {tmp_path / 'none'}; make it first"),
+                       (tmp_path, "it is a directory; name a file in it"),
+                       (tmp_path / "file" / "x" / "trace.json", f"{tmp_path / 'file'} is a file and no directory"),
+                       (Path("/proc/trace.json"), "No such file or directory")):
+        with pytest.raises(PlanError, match=re.escape(f"the trace {path} cannot be written: {said}")), profile(path):
             done.append("the program")
     assert not done and profiling.current() is None
+
+
+def test_a_trace_that_is_there_stays_until_the_end(tmp_path: Path):
+    path = tmp_path / "trace.json"
+    with profile(path):
+        assert not path.exists()
+    path.write_text("kept")
+    with profile(path):
+        assert path.read_text() == "kept"
+    assert "traceEvents" in path.read_text()
 
 
 def test_a_trace_that_cannot_be_written_at_the_end_hides_no_error(tmp_path: Path):

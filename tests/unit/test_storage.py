@@ -75,6 +75,23 @@ def test_directories_take_other_names_and_go(directory: str):
     assert place.names() == {}
 
 
+def test_a_place_is_writable_and_has_nothing_more_than_before(directory: str):
+    (located(directory) / "deep" / "u").check_writable()
+    assert located(f"{directory}/deep").names() == {}
+    (located(directory) / "file").write([b"abc"], 3)
+    (located(directory) / "file").check_writable()
+    assert located(directory).names()["file"]
+
+
+def test_a_place_below_a_file_is_said_before_it_is_written(tmp_path: Path):
+    (tmp_path / "file").touch()
+    for place in (tmp_path / "file" / "u", tmp_path / "file" / "deep" / "u"):
+        with pytest.raises(PlanError, match=r"u cannot be written: there is a file where a directory would have to be"):
+            located(place).check_writable()
+    with pytest.raises(PlanError, match=r"/proc/u cannot be written: there can be no such file there"):
+        located("/proc/u").check_writable()
+
+
 def test_a_place_that_can_have_no_files_is_said():
     with pytest.raises(PlanError, match=r"/proc/u/v cannot be written: there can be no such file there"):
         located("/proc/u/v").write([b"abc"], 3)

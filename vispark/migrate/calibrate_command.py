@@ -9,6 +9,7 @@ from pyspark import SparkConf, SparkContext
 
 from vispark.migrate.calibrate import machine_load, measure, most_elements, refuse_busy, written
 from vispark.migrate.cli import emit, json_option
+from vispark.migrate.written_files import check_file
 
 
 @click.command("calibrate")
@@ -25,6 +26,7 @@ def command(device: str, name: str, elements: int | None, out: Path, as_json: bo
 
     Refused, with exit status 4, on a machine of which more than half of the cores were busy in the last minute.
     """
+    check_file(out)
     load, cores = machine_load()
     refuse_busy(load, cores)
     conf = SparkConf().setMaster("local[1]").setAppName("vispark calibrate").set("spark.vispark.device", device)

@@ -149,11 +149,8 @@ class RunCapture:
         CaptureError
             If the folder has something else, or cannot be written.
         """
+        prepare_folder(folder)
         try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if any(folder.iterdir()) and not (folder / _JSON).exists():
-                raise CaptureError(f"{folder} is there and is no capture: name another folder with --out")
-            folder.chmod(0o700)
             with os.fdopen(_opened(folder / _ARRAYS), "wb") as file:
                 np.savez_compressed(file, **self.arrays)  # type: ignore[arg-type]
             document = {name: value for name, value in asdict(self).items() if name != "arrays"}
@@ -203,6 +200,23 @@ def digest_of(text: str) -> str:
 def is_capture(path: Path) -> bool:
     """Return whether a path is a folder with a capture."""
     return (path / _JSON).is_file()
+
+
+def prepare_folder(folder: Path) -> None:
+    """Make a folder for a capture, which only its owner can read; one that has a capture is as good.
+
+    Raises
+    ------
+    CaptureError
+        If the folder has something else, or cannot be made.
+    """
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if any(folder.iterdir()) and not (folder / _JSON).exists():
+            raise CaptureError(f"{folder} is there and is no capture: name another folder with --out")
+        folder.chmod(0o700)
+    except OSError as error:
+        raise CaptureError(f"{folder} cannot be made: {error.strerror or error}; --out names another folder") from error
 
 
 def remove_capture(folder: Path) -> None:

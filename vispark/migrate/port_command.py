@@ -28,7 +28,7 @@ from vispark.migrate.run_store import saying_what_is_not_kept
 from vispark.migrate.sites import SourceProgram
 from vispark.migrate.unrepeatable import unrepeatable
 from vispark.migrate.validate_command import validate
-from vispark.migrate.written_files import write_file
+from vispark.migrate.written_files import check_file, write_file
 
 #: Says of a port that it did not run.
 NOT_EXECUTED = "not executed"
@@ -54,6 +54,9 @@ def command(ctx: click.Context, script: Path, folder: Path | None, write: bool, 
     Exit status: 0 if the port was run and computes the same; 3 if nothing is ported, or it differs; 4 if it was not
     run, or if only a recording can say whether there is one.
     """
+    targets = [*([script] if write else []), *([out] if out else [])]
+    for path in targets:
+        check_file(path)
     program = with_modules(SourceProgram.read(script))
     source = program.parts[-1].source
     capture = RunCapture.read(folder) if folder else None
@@ -71,7 +74,7 @@ def command(ctx: click.Context, script: Path, folder: Path | None, write: bool, 
     elif found.loops and verdict == DIFFERS:
         status = NO
     if status == YES:
-        for path in [*([script] if write else []), *([out] if out else [])]:
+        for path in targets:
             is_notebook = script.suffix == path.suffix == SUFFIX
             if is_notebook:
                 write_file(path, notebook_with(script, found.text))

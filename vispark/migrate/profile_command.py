@@ -19,6 +19,7 @@ from vispark.migrate.errors import NO, YES, ValidationError
 from vispark.migrate.history import History
 from vispark.migrate.kept_answers import keep_source
 from vispark.migrate.port_command import surroundings
+from vispark.migrate.written_files import check_file
 
 #: Descriptor to which what the program prints goes.
 _STANDARD_ERROR = 2
@@ -46,6 +47,8 @@ def command(ctx: click.Context, script: Path, arguments: tuple[str, ...], trace:
     standard error. Exit status: 0 if the program ended with 0; 3 if it did not.
     """
     path = (trace or Path(f"{script.stem}.trace.json")).resolve()
+    for written in (path, *([journal] if journal else [])):
+        check_file(written)
     answer = profiled(script, arguments, path, journal, device, timeout)
     emit(answer | {"trace": str(path)}, as_json, lambda: text_of(script, answer, path, top))
     if history:

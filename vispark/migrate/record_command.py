@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from vispark.migrate import script_argument
+from vispark.migrate.capture import prepare_folder
 from vispark.migrate.cli import emit, json_option
 from vispark.migrate.errors import YES
 from vispark.migrate.notebooks import SUFFIX, write_script
@@ -33,6 +34,7 @@ def command(ctx: click.Context, script: Path, arguments: tuple[str, ...], out: P
     Options of vispark come before SCRIPT; everything behind it is the program's.
     """
     folder = out or Path(f"{script.stem}.capture")
+    prepare_folder(folder)
     with tempfile.TemporaryDirectory(prefix="vispark-record-") as place:
         if is_notebook := script.suffix == SUFFIX:
             sys.path.insert(0, str(script.resolve().parent))

@@ -39,7 +39,7 @@ from vispark.migrate.run_traces import RunFolder
 from vispark.migrate.sites import SourceProgram
 from vispark.migrate.unrepeatable import unrepeatable
 from vispark.migrate.validate_command import run_seconds, statement_results, validate
-from vispark.migrate.written_files import write_file
+from vispark.migrate.written_files import check_file, write_file
 
 
 @dataclass
@@ -116,7 +116,11 @@ def command(ctx: click.Context, script: Path, arguments: tuple[str, ...], out: P
     if cluster and device != "auto":
         raise click.UsageError(f"--device is that of the cluster: vispark cluster show {cluster}")
     folder = out or Path(f"{script.stem}.vispark")
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise OutputError(f"{folder} cannot be made: {error.strerror}; --out names another folder") from error
+    check_file(folder / "run.txt")
     path = write_script(script, folder.resolve()) if script.suffix == SUFFIX else script
     with surroundings(script.resolve(), os.getcwd(), device) if path is not script else nullcontext():
         way = migrate_program(path, arguments, folder, device, noise, timeout, cluster, conf,

@@ -7,7 +7,21 @@ import shutil
 from contextlib import suppress
 from pathlib import Path
 
+from vispark._utils.writable import why_unwritable
 from vispark.migrate.errors import OutputError
+
+
+def check_file(path: Path) -> None:
+    """Raise OutputError where a file cannot be written, before what takes long to find what is to be in it.
+
+    Examples
+    --------
+    >>> check_file(Path("/none/job.py"))
+    Traceback (most recent call last):
+    vispark.migrate.errors.OutputError: /none/job.py cannot be written: there is no directory /none; make it first, ...
+    """
+    if why := why_unwritable(path):
+        raise OutputError(f"{path} cannot be written: {why}")
 
 
 def write_file(path: Path, text: str) -> None:
@@ -28,7 +42,7 @@ def write_file(path: Path, text: str) -> None:
     --------
     >>> write_file(Path("none", "job.py"), "")
     Traceback (most recent call last):
-    vispark.migrate.errors.OutputError: none/job.py cannot be written: No such file or directory
+    vispark.migrate.errors.OutputError: none/job.py cannot be written: there is no directory ...
     """
     try:
         if path.exists() and not path.is_file():
@@ -36,7 +50,7 @@ def write_file(path: Path, text: str) -> None:
         else:
             _replace(path.resolve(), text)
     except OSError as error:
-        raise OutputError(f"{path} cannot be written: {error.strerror or error}") from error
+        raise OutputError(f"{path} cannot be written: {why_unwritable(path) or error.strerror or error}") from error
 
 
 def _replace(path: Path, text: str) -> None:

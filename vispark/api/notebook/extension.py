@@ -40,8 +40,15 @@ def load_ipython_extension(ipython: Any) -> None:
     """
     def vispark_profile(line: str, cell: str) -> Profile:
         """Run a cell and return where its time went; ``%%vispark_profile PATH`` writes the trace, too."""
-        with profile(line.strip() or None) as profiled:
-            ipython.run_cell(cell).raise_error()
+        path, is_done = os.path.expanduser(line.strip()), False
+        try:
+            with profile(path or None) as profiled:
+                ipython.run_cell(cell).raise_error()
+                is_done = True
+        except OSError as error:
+            if not is_done:
+                raise
+            print(f"the trace cannot be written: {error}; _.save(PATH) writes it elsewhere", file=sys.stderr)
         return profiled
 
     def vispark(line: str) -> Explanation:

@@ -89,12 +89,17 @@ def facts(path: Any) -> FileFacts:
 
 
 def check_written(path: str) -> None:
-    """Raise PlanError where no grid can be written to a path: nobody knows its URL, or its format is only read."""
-    located(path)
+    """Raise PlanError where no grid can be written to a path: nobody knows its URL, its format is only read, or there
+    can be no such file.
+    """
+    place = located(path)
     ending = _ending(path)
     if ending in FORMATS and ending != _ZARR:
         raise PlanError(f"{path}: files that end in {ending} are read, and not written; save a grid as {_ZARR} or "
                         f"{_NPY}, or with per_block=True as a directory")
+    place.check_writable()
+    if ending == _NPY and place.store.renames and place.is_there() and not place.is_file():
+        raise PlanError(f"{path} is there, and is a directory; save the grid under another name")
 
 
 def _ending(path: str) -> str:

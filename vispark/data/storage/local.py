@@ -55,6 +55,10 @@ class LocalFiles(Store):
         """Return whether a path exists."""
         return os.path.exists(name)
 
+    def make(self, name: str) -> None:
+        """Make a directory, and those above it."""
+        os.makedirs(name, exist_ok=True)
+
     def remove(self, name: str) -> None:
         """Remove a directory."""
         shutil.rmtree(name, ignore_errors=not os.path.exists(name))

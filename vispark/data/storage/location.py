@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -50,6 +51,10 @@ class Store(ABC):
     @abstractmethod
     def names(self, name: str) -> dict[str, bool]:
         """Return the names in a directory, and whether each is a file; empty where there is no directory."""
+
+    def make(self, name: str) -> None:
+        """Make a directory, and those above it."""
+        raise NotImplementedError
 
     @abstractmethod
     def remove(self, name: str) -> None:
@@ -136,6 +141,18 @@ class Location:
         with self.naming("written"):
             self.store.write(self.name, pieces, nbytes)
 
+    def check_writable(self) -> None:
+        """Raise PlanError where nothing can be written beside it, as far as a directory that is made there tells.
+
+        An object store has no directories, and is not asked.
+        """
+        if not self.store.renames:
+            return
+        beside = self.beside(uuid.uuid4().hex[:12])
+        with self.naming("written"):
+            self.store.make(beside.name)
+            self.store.remove(beside.name)
+
     def names(self) -> dict[str, bool]:
         """Return the names in the directory, and whether each is a file."""
         with self.naming("listed"):
@@ -168,6 +185,9 @@ class Location:
                                 "that exists or can be made") from error
             raise PlanError(f"there is no file {self.path}; a grid's files must be within reach of every node that "
                             "reads them") from error
+        except (NotADirectoryError, FileExistsError) as error:
+            raise PlanError(f"{self.path} cannot be {done}: there is a file where a directory would have to be"
+                            ) from error
         except refusals as error:
             raise PlanError(f"{self.path} cannot be {done}: there is no permission: {_first_line(error)}"
                             + self.store.advice) from error

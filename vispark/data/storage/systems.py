@@ -121,7 +121,7 @@ class FileSystem(Store):
     def write(self, name: str, pieces: Iterable[Any], nbytes: int) -> None:
         """Write beside, and rename."""
         with contextlib.suppress(FileExistsError):
-            self.system.makedirs(self.system._parent(name), exist_ok=True)
+            self.make(self.system._parent(name))
         partial = partial_name(name)
         with contextlib.ExitStack() as undo:
             undo.callback(self._remove_file, partial)
@@ -144,6 +144,10 @@ class FileSystem(Store):
         inside = name.strip("/")
         return {entry["name"].rstrip("/").rpartition("/")[2]: entry["type"] == "file" for entry in entries
                 if entry["name"].strip("/") != inside}
+
+    def make(self, name: str) -> None:
+        """Make a directory, and those above it."""
+        self.system.makedirs(name, exist_ok=True)
 
     def remove(self, name: str) -> None:
         """Remove a directory."""

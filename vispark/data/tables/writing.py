@@ -137,7 +137,8 @@ class TableDirectory:
             else:
                 os.makedirs(self.partial)
         except OSError as error:
-            raise PlanError(f"{self.path} cannot be made: {error}") from error
+            raise PlanError(f"{self.path} cannot be made: {error.strerror or error}; write to a directory that is "
+                            "there or can be made") from error
 
     def commit(self, parts: Sequence[PartFile]) -> None:
         """Put the files in place, and ``_SUCCESS`` beside them; what other attempts wrote is deleted.

@@ -31,6 +31,7 @@ from pyspark import SparkContext
 from gpu_worker.protocol.messages import Times
 from vispark._utils.callers import user_line
 from vispark._utils.lazy import LazyModule
+from vispark._utils.writable import why_unwritable
 from vispark.errors import PlanError
 from vispark.runtime.profiling.attribution import shares, tracks
 from vispark.runtime.profiling.spark_jobs import Job, SparkStage, Task, jobs_since, jobs_so_far
@@ -348,10 +349,10 @@ def profile(path: str | os.PathLike[str] | None = None) -> Iterator[Profile]:
     Raises
     ------
     PlanError
-        If a profile is being taken already.
+        If a profile is being taken already, or the trace cannot be written there: before anything is done.
     OSError
-        If the trace cannot be written there: before anything is done, or where that is so at the end alone. What the
-        program itself raises then has that as a note.
+        If the trace can be written no more at the end; :meth:`Profile.save` writes it elsewhere. What the program
+        itself raises then has that as a note.
 
     Examples
     --------
@@ -367,8 +368,8 @@ def profile(path: str | os.PathLike[str] | None = None) -> Iterator[Profile]:
     if _current is not None:
         raise PlanError("a profile is being taken already: leave that one first")
     trace = None if path is None else Path(path).absolute()
-    if trace is not None:
-        trace.open("a").close()     # what cannot be written is an error before the program, not behind it
+    if trace is not None and (why := why_unwritable(trace)):
+        raise PlanError(f"the trace {trace} cannot be written: {why}")
     profiled = Profile()
     profiled._begin()
     _current = profiled
