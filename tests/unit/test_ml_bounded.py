@@ -27,3 +27,20 @@ def test_a_minimum_has_no_way_down_within_the_bounds(seed: int):
 def test_no_step_leaves_the_start_within_the_bounds():
     found = minimize_within(lambda x: (x @ x, 2 * x), np.array([5.0]), np.array([1.0]), np.array([3.0]), iterations=0)
     assert found.x == [3.0] and not found.is_failed
+
+
+def test_coordinates_of_very_different_curvature_take_few_steps():
+    rng, factors = np.random.default_rng(1), np.logspace(-3, 3, 9)
+    rows = rng.normal(size=(40, 9))
+    matrix = factors[:, None] * (rows.T @ rows / 40) * factors
+    middle, lower = np.where(np.arange(9) % 3, .5, -1) / factors, -.3 / factors
+
+    def objective(x: np.ndarray) -> tuple[float, np.ndarray]:
+        return (x - middle) @ matrix @ (x - middle) / 2, matrix @ (x - middle)
+
+    found = minimize_within(objective, np.zeros(9), lower, np.full(9, np.inf), curvature=factors ** 2, tolerance=1e-12)
+    assert len(found.history) < 50 and (found.x >= lower).all()
+    gradient = objective(found.x)[1] / factors
+    np.testing.assert_allclose(gradient[found.x > lower], 0, atol=1e-6)
+    assert (found.x == lower).any() and (gradient[found.x == lower] > 0).all()
+    assert len(minimize_within(objective, np.zeros(9), lower, np.full(9, np.inf), tolerance=1e-12).history) == 101

@@ -113,6 +113,11 @@ class StandardizedModel:
         factors, _ = self._factors()
         return factors if factors.any() else None
 
+    def curvature(self) -> np.ndarray:
+        """Return the most that the second derivatives of a logistic loss and the L2 term are, by coordinate."""
+        _, l2 = self._factors()
+        return 0.25 + l2
+
     def raw(self, vector: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the coefficients of the features as they are, a row for each set, and the intercepts."""
         coefficients, intercepts = self._parts(vector)

@@ -120,8 +120,8 @@ class LogisticRegression(LabelledFit, classification.LogisticRegression):
         objective = model.objective(softmax if is_multinomial else logistic)
         bounds = self._bounds(statistics.deviation, model.sets)
         if bounds:
-            minimum = minimize_within(objective, model.start(start), *bounds, iterations=penalty.iterations,
-                                      tolerance=penalty.tolerance)
+            minimum = minimize_within(objective, model.start(start), *bounds, curvature=model.curvature(),
+                                      iterations=penalty.iterations, tolerance=penalty.tolerance)
         else:
             minimum = minimize(objective, model.start(start), l1=model.l1(), iterations=penalty.iterations,
                                tolerance=penalty.tolerance)

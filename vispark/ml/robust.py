@@ -48,8 +48,8 @@ def huber_fit(points: VRDD, moments: Moments, penalty: Penalty, epsilon: float, 
 
     start = np.append(np.ones(size), [(1 + inverse @ mean) * fit_intercept, 1.0])
     lower = np.append(np.full(size + 1, -np.inf), np.finfo(float).tiny)
-    minimum = minimize_within(objective, start, lower, np.full(size + 2, np.inf), iterations=penalty.iterations,
-                              tolerance=penalty.tolerance)
+    minimum = minimize_within(objective, start, lower, np.full(size + 2, np.inf), curvature=1 + l2,
+                              iterations=penalty.iterations, tolerance=penalty.tolerance)
     coefficients = minimum.x[:size] * inverse
     intercept = float(minimum.x[size] - coefficients @ mean)
     return LinearFit(coefficients, intercept, np.zeros(1), minimum.history), float(minimum.x[-1])

@@ -23,7 +23,7 @@ Pairs = deque[tuple[np.ndarray, np.ndarray]]
 
 
 def minimize_within(objective: Objective, start: np.ndarray, lower: np.ndarray, upper: np.ndarray, *,
-                    iterations: int = 100, tolerance: float = 1e-6) -> Minimum:
+                    curvature: np.ndarray | float = 1.0, iterations: int = 100, tolerance: float = 1e-6) -> Minimum:
     """Return the minimum of a smooth convex function within bounds.
 
     Parameters
@@ -32,6 +32,9 @@ def minimize_within(objective: Objective, start: np.ndarray, lower: np.ndarray, 
         Gives value and gradient, for a float64 array.
     start, lower, upper : array of float64, shape (n,)
         Where to begin, and the bounds, which may be infinite.
+    curvature : array of float64, shape (n,)
+        About how much the second derivatives are, as far as that is known: with coordinates of very different ones, an
+        optimum would take very many steps.
     iterations : int
         The most steps.
     tolerance : float
@@ -44,6 +47,20 @@ def minimize_within(objective: Objective, start: np.ndarray, lower: np.ndarray, 
     >>> minimize_within(lambda x: (((x - 3) ** 2).sum(), 2 * (x - 3)), low, low, high).x.round(6)
     array([1., 3.])
     """
+    scale = 1 / np.sqrt(curvature)
+    found = _minimum(lambda x: _scaled(objective, x, scale), start / scale, lower / scale, upper / scale, iterations,
+                     tolerance)
+    # Rounding must not leave the bounds.
+    return Minimum(np.clip(found.x * scale, lower, upper), found.history, found.is_failed)
+
+
+def _scaled(objective: Objective, x: np.ndarray, scale: np.ndarray) -> tuple[float, np.ndarray]:
+    value, gradient = objective(x * scale)
+    return value, gradient * scale
+
+
+def _minimum(objective: Objective, start: np.ndarray, lower: np.ndarray, upper: np.ndarray, iterations: int,
+             tolerance: float) -> Minimum:
     x = np.clip(np.asarray(start, float), lower, upper)
     value, gradient = objective(x)
     history, pairs, is_failed = [value], Pairs(maxlen=_MEMORY), False
