@@ -135,6 +135,8 @@ def test_sparse_vectors(sc: SparkContext):
                      lambda p, w: np.dot(w[p.indices], p.values)):
         assert np.allclose(held.vmap(function, weights).collect(), [v.dot(weights) for v in vectors])
     assert held.vmap(lambda p: len(p) + p.size + len(p.values)).collect() == [40 + len(v.values) for v in vectors]
+    with pytest.raises(KernelFault, match="rows of 20 and of 19 items do not go together"):
+        held.vmap(lambda p, w: p.dot(w), weights[:-1]).collect()
     named = sc.parallelize([{"x": v, "y": 1.0} for v in vectors], 2).cache("GPU")
     assert named.collect() == [{"x": v, "y": 1.0} for v in vectors]
     assert np.allclose(named.vmap(lambda x, y, w: x.dot(w) - y, weights).collect(),
@@ -163,8 +165,10 @@ def test_errors(sc: SparkContext):
     rows = sc.parallelize([np.ones(2), np.ones(1)], 1).cache("GPU")
     assert rows.filter(lambda p: len(p) > 1).count() == 1 and rows.map(len).collect() == [2, 1]
     assert sorted(map(len, rows.union(rows).collect())) == [1, 1, 2, 2]
-    with pytest.raises(KernelFault):
-        held.vmap(lambda values: values.min()).collect()        # of a row without items
+    with pytest.raises(TranslationError, match="has no slices"):
+        held.vmap(lambda values: values[1:].sum()).collect()
+    with pytest.raises(KernelFault, match="a row without items has no extreme"):
+        held.vmap(lambda values: values.min()).collect()
 
 
 CSR = Kernels("""

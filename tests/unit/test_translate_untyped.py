@@ -202,3 +202,13 @@ def test_a_kernels_fault_tells_the_subscript_that_the_kernel_reported():
         line = f'File "{__file__}", line {_twice.__code__.co_firstlineno + 1}, column '
         columns.append(int(fault.detail.partition(line)[2].partition(",")[0]))
     assert columns == [12, 38, 53]
+
+
+def test_a_kernels_fault_tells_rows_whose_lengths_do_not_go_together():
+    definition = trace(_twice).definition
+    index_faults.remember("vmap _twice", definition)
+    for lengths, words in (((1, 3, 9, 0), "rows of 9 and of 3 items"), ((1, 0, 0, 0), "a row without items")):
+        fault = KernelFault("a kernel ended" + reported(REPORT.pack(*lengths)), Place(operation="vmap _twice"))
+        index_faults.add_user_lines(fault)
+        assert words in fault.message and "out of range" not in str(fault)
+        assert f"line {definition.text.first}, in _twice" in fault.detail

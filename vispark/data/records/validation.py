@@ -14,8 +14,8 @@ from vispark.data.records.layout import NUMERIC, PYTHON
 
 ARRAYS = (np.ndarray, np.memmap)
 
-_RIGHT = ("a record is a number, a numeric array, a tuple of numbers and rows, a dict of numbers and arrays, "
-          "or a (key, value) pair with such a value")
+_RIGHT = ("a record is a number, a numeric array, a tuple of numbers and rows, a dict of numbers and arrays, a "
+          "SparseVector where all are, or a (key, value) pair with such a value")
 
 
 @dataclass(frozen=True, slots=True)

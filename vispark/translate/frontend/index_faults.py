@@ -23,6 +23,9 @@ _FUNCTIONS, _PLACES = 64, 6
 _REPORTED = re.compile(r"is out of range for an axis of length \d+(?P<where>, at the subscript "
                        r"(?P<subscript>[0-9a-f]+))")
 
+#: What it says where another thing of a row was wrong.
+_OF_ROWS = ("items do not go together", "a row without items")
+
 #: What errors call a function's kernels, and the function.
 LabelledFunction = tuple[str, nodes.Definition]
 
@@ -43,7 +46,7 @@ def add_user_lines(error: VisparkError, functions: Sequence[LabelledFunction] | 
     """Add the user's lines to a kernel's error.
 
     To a fault, where its function indexes by computed numbers: such an index may have ended it. To a kernel that was
-    late, where it was called from and which function it is of.
+    late, or whose rows' lengths were wrong, where it was called from and which function it is of.
 
     Parameters
     ----------
@@ -53,12 +56,13 @@ def add_user_lines(error: VisparkError, functions: Sequence[LabelledFunction] | 
         with one label are none: the lines of another plan's function would mislead.
     """
     definitions = _named_by(error, functions)
-    if isinstance(error, DeadlineExceeded) and not error.detail:
+    is_of_rows = isinstance(error, KernelFault) and any(words in str(error) for words in _OF_ROWS)
+    if (isinstance(error, DeadlineExceeded) or is_of_rows) and not error.detail:
         called = [f"  called at {line}"] if (line := user_line()) else []
         at = [f"  File \"{definition.text.file}\", line {definition.text.first}, in {definition.name}"
               for definition in definitions]
         error.args = error.message, error.place, "\n".join(dict.fromkeys([*called, *at]))
-    if not isinstance(error, KernelFault):
+    if not isinstance(error, KernelFault) or is_of_rows:
         return
     reported = _REPORTED.search(str(error))
     if reported:

@@ -28,5 +28,6 @@ def softmax(x, axis=None):
 @written_as("scipy.special.log_softmax", "x axis=")
 def log_softmax(x, axis=None):
     x = np.asarray(x)
-    apart = x - np.max(x, axis, keepdims=True)
+    most = np.max(x, axis, keepdims=True)
+    apart = x - np.where(np.isfinite(most), most, 0)
     return apart - np.log(np.sum(np.exp(apart), axis, keepdims=True))

@@ -51,6 +51,9 @@ def lower_index(emit: Emitter, node: nodes.Index) -> Value:
     if isinstance(value, Number) and not value.type.weak and not node.indices:
         return value
     if isinstance(value, RaggedRow) and len(node.indices) == 1:
+        if isinstance(node.indices[0], nodes.Slice):
+            raise Refusal("a row whose length only data says has no slices; write a loop, as in "
+                          "for i in range(1, len(p)): total += p[i]")
         return item_of_row(emit, value, _index_of(emit, node.indices[0]), _subscript(emit, node))
     if isinstance(value, Dict):
         raise Refusal(f"{describe(value)} has no items by number; write the name of a field, as r[\"x\"]")
