@@ -396,6 +396,23 @@ def test_what_is_written_is_read_again(spark: SparkSession, sc: SparkContext, tm
     assert [file.name for file in tmp_path.iterdir()] == ["new"]
 
 
+def test_a_table_without_rows_is_written_by_its_schema(spark: SparkSession, sc: SparkContext, tmp_path: Path):
+    kinds = "k int, x array<double>"
+    numbers = sc.parallelize([1, 2], 2).cache("GPU")
+    for chosen, rows in ((numbers.filter(lambda k: k > 5), []), (numbers, [(1, [0.5, 1.0]), (2, [1.0, 2.0])])):
+        table = chosen.vmap(lambda k: {"x": np.array([k / 2, 1.0 * k]), "k": k})
+        table.write_parquet(tmp_path / f"{len(rows)}", schema=kinds)
+        read = spark.read.parquet(str(tmp_path / f"{len(rows)}"))
+        assert read.schema.simpleString() == "struct<k:int,x:array<double>>"
+        assert sorted(map(tuple, read.collect())) == rows
+    with pytest.raises(PlanError, match=r'give write_parquet a schema, such as schema="x double"'):
+        numbers.filter(lambda k: k > 5).vmap(lambda k: k).write_parquet(tmp_path / "none")
+    with pytest.raises(PlanError, match="a table has columns with names"):
+        numbers.write_parquet(tmp_path / "none", schema="double")
+    with pytest.raises(RecordError, match="does not fit int8"):
+        numbers.vmap(lambda k: {"k": 300 * k}).write_parquet(tmp_path / "none", schema="k tinyint")
+
+
 def test_a_directory_is_replaced_only_if_asked(sc: SparkContext, tmp_path: Path):
     path = tmp_path / "new"
     numbers = sc.parallelize([1.0, 2.0, 3.0], 3).cache("GPU")

@@ -9,7 +9,7 @@ from vispark._utils.lazy import LazyModule
 from vispark.api.recorded_rdd import RecordedRDD
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, types
 
     from vispark.api import table_output
 else:
@@ -61,7 +61,7 @@ def toDF(vrdd: RecordedRDD, schema: Any = None, sampleRatio: float | None = None
 
 
 def write_parquet(vrdd: RecordedRDD, path: str | os.PathLike[str], compression: str = "snappy", *,
-                  overwrite: bool = False) -> None:
+                  overwrite: bool = False, schema: str | types.StructType | None = None) -> None:
     """Write the records to Parquet files, one for each partition that has any, and ``_SUCCESS`` beside them.
 
     Tasks take the arrays from the workers. The directory comes to be as a whole when all files are written; of a
@@ -76,12 +76,16 @@ def write_parquet(vrdd: RecordedRDD, path: str | os.PathLike[str], compression: 
         ``snappy``, ``zstd``, ``gzip``, ``lz4``, ``brotli`` or ``none``.
     overwrite : bool
         Whether to replace what is there, once the new files are written.
+    schema : str or StructType, optional
+        Names and types of the columns, as of :meth:`toDF`: with them a table without rows is written, too.
 
     Raises
     ------
     PlanError
         If pyarrow is missing, something is there, or the records are no rows of a table: of two dimensions or more,
-        complex, or not alike in all partitions; if there are none.
+        complex, or not alike in all partitions; if there are none, and no ``schema``.
+    RecordError
+        At the action, if a number does not fit the type that ``schema`` has for it.
 
     See Also
     --------
@@ -97,4 +101,4 @@ def write_parquet(vrdd: RecordedRDD, path: str | os.PathLike[str], compression: 
     >>> read_parquet(sc, path).collect()
     [np.float64(1.0), np.float64(4.0), np.float64(9.0)]
     """
-    table_output.write_parquet(vrdd, path, compression, overwrite=overwrite)
+    table_output.write_parquet(vrdd, path, compression, overwrite=overwrite, schema=schema)

@@ -55,8 +55,7 @@ def to_dataframe(vrdd: ColumnarSource, schema: Schema) -> DataFrame:
 
 def _schema(columns: RDD[FetchedPartition], schema: Schema) -> spark.StructType:
     """Return the schema of the DataFrame; without types, of the first partition that has records."""
-    if isinstance(schema, str):
-        schema = _parse_datatype_string(schema)
+    schema = _parsed(schema)
     if isinstance(schema, spark.StructType):
         return schema
     if isinstance(schema, spark.DataType):
@@ -70,18 +69,29 @@ def _schema(columns: RDD[FetchedPartition], schema: Schema) -> spark.StructType:
     return output.named(arrow[0], list(schema) if schema is not None else None)
 
 
-def write_parquet(vrdd: ColumnarSource, path: str | os.PathLike[str], compression: str, *, overwrite: bool) -> None:
+def _parsed(schema: Schema) -> Schema:
+    """Return a schema, of a text the types that it has."""
+    return _parse_datatype_string(schema) if isinstance(schema, str) else schema
+
+
+def write_parquet(vrdd: ColumnarSource, path: str | os.PathLike[str], compression: str, *, overwrite: bool,
+                  schema: str | spark.StructType | None) -> None:
     """See :meth:`vispark.VRDD.write_parquet`."""
     require("write_parquet")
     if compression not in COMPRESSIONS:
         raise PlanError(f"compression={compression!r}; there are {', '.join(COMPRESSIONS)}")
+    kinds = _parsed(schema)
+    if kinds is not None and not isinstance(kinds, spark.StructType):
+        raise PlanError(f"schema={schema!r}; a table has columns with names, such as \"x array<float>, y double\"")
     target = TableDirectory(os.fspath(path), overwrite=overwrite)
     target.begin()
     try:
-        parts = vrdd.columnar().mapPartitionsWithIndex(WriteTask(target.partial, compression)).collect()
-        if not parts:
-            raise PlanError("there are no records, and nothing that tells their columns; a table without rows is "
-                            'written by toDF("x double").write.parquet(path)')
+        task = WriteTask(target.partial, compression, kinds)
+        parts = vrdd.columnar().mapPartitionsWithIndex(task).collect()
+        if not parts and kinds is None:
+            raise PlanError("there are no records, and nothing that tells their columns: give write_parquet a schema, "
+                            'such as schema="x double"')
+        parts = parts or [task.without_rows()]
         for part in parts:
             if part.schema != parts[0].schema:
                 raise PlanError(f"partition {part.partition} has the columns {_columns(part.schema)}, and partition "

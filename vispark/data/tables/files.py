@@ -262,7 +262,7 @@ def expression(filter: Any) -> Any:
     try:
         ways = [filter] if isinstance(filter[0][0], str) else filter
         return functools.reduce(operator.or_, [functools.reduce(operator.and_, map(_condition, way)) for way in ways])
-    except (TypeError, ValueError, IndexError, KeyError) as error:
+    except (TypeError, ValueError, IndexError, KeyError, OverflowError) as error:
         raise PlanError(f'filter={filter!r}; it is an expression such as pyarrow.compute.field("x") > 0, or a list of '
                         'conditions that all hold, such as [("x", ">", 0), ("k", "in", [1, 2])]') from error
 

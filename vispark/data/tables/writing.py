@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pyspark.sql import types as spark
+
 from gpu_worker.protocol.errors import PlanError
 from vispark.data.records.partition_schema import FetchedPartition
 from vispark.data.records.text.splits import fsspec_of
@@ -37,29 +39,52 @@ class PartFile:
 
 @dataclass(frozen=True)
 class WriteTask:
-    """Task that writes a partition to a file of its own name; one without records is not written."""
+    """Task that writes a partition to a file of its own name, by a schema if there is one; a partition without records
+    is not written.
+    """
 
     directory: str
     compression: str
+    schema: spark.StructType | None = None
 
     def __call__(self, partition: int, given: Iterable[FetchedPartition]) -> Iterator[PartFile]:
         for content in given:
             columns = output.columns_of(content)
             if not columns:
                 return
-            # Of its own name, so that a repeated task and its twin do not write into one file.
-            name = f"part-{partition:05}-{uuid.uuid4().hex}.parquet"
-            path = f"{self.directory}/{name}"
-            try:
-                schema = _write(path, columns, self.compression)
-            except (OSError, pa.ArrowException) as error:
-                raise PlanError(f"{path} cannot be written: {error}") from error
-            yield PartFile(partition, name, schema)
+            yield self._written(partition, columns)
+
+    def without_rows(self) -> PartFile:
+        """Write the file of a table without rows, by the schema."""
+        return self._written(0, ())
+
+    def _written(self, partition: int, columns: Sequence[output.OutputColumn]) -> PartFile:
+        # Of its own name, so that a repeated task and its twin do not write into one file.
+        name = f"part-{partition:05}-{uuid.uuid4().hex}.parquet"
+        path = f"{self.directory}/{name}"
+        try:
+            return PartFile(partition, name, _write(path, columns, self.compression, self.schema))
+        except (OSError, pa.ArrowException) as error:
+            raise PlanError(f"{path} cannot be written: {error}") from error
 
 
-def _write(path: str, columns: Sequence[output.OutputColumn], compression: str) -> Any:
+def _batches(columns: Sequence[output.OutputColumn], wanted: spark.StructType | None) -> Iterator[Any]:
+    """Yield record batches of a schema's columns; one without rows where there are none."""
+    if wanted is None:
+        yield from output.batches(list(columns), _GROUP)
+        return
+    target = pa.schema([(field.name, output.arrow_type(field.name, field.dataType)) for field in wanted.fields])
+    if not columns:
+        yield pa.RecordBatch.from_pylist([], schema=target)
+        return
+    for batch in output.batches(output.fitted(list(columns), wanted), _GROUP):
+        yield output.cast(batch, target)
+
+
+def _write(path: str, columns: Sequence[output.OutputColumn], compression: str,
+           wanted: spark.StructType | None) -> Any:
     """Write one file, and return its schema."""
-    batches = output.batches(list(columns), _GROUP)
+    batches = _batches(columns, wanted)
     first = next(batches)
     # Dictionaries of floats are larger than the floats.
     plain = [field.name for field in first.schema if not pa.types.is_floating(field.type)
