@@ -290,8 +290,9 @@ class SessionWorker:
     def _chunked(self, piece: Chunk, memory: Payload) -> ChunkedInput:
         self._names.admit(piece.epoch)
         plan = self._plans.get(piece.key, piece.plan)
-        self._runs.admission.enter(_ADMISSION_SECONDS)
-        return ChunkedInput(piece.key, plan, self._pool, memory, piece.vrdd, self._runs.admission.leave)
+        admission = self._runs.admission
+        number = admission.enter(_ADMISSION_SECONDS)
+        return ChunkedInput(piece.key, plan, self._pool, memory, piece.vrdd, partial(admission.leave, number))
 
     def _run(self, request: Run, payloads: Payloads, descriptor: int | None = None) -> Answer | Submission:
         self._counters.begun += 1

@@ -1,23 +1,32 @@
 """Admission of plans to the memory of a session's devices.
 
 Plans run side by side until one of them finds no room. That one gives back all that it has, waits until no other plan
-holds memory of its own, and runs again by itself; plans that come meanwhile wait behind it. So plans at once never
-overrun what each alone keeps within, and as nobody holds memory while it waits, none waits for another for ever.
+holds memory of its own, and runs again by itself. So plans at once never overrun what each alone keeps within, and as
+nobody holds memory while it waits, none waits for another for ever. Plans that come meanwhile go on as long as it waits
+for one that was there before it, such as a load whose records are slow to come; then they wait behind it.
 """
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
-from collections import deque
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gpu_worker.protocol.errors import DeadlineExceeded
 
 
+@dataclass(eq=False, slots=True)
+class _Waiting:
+    """Plan that waits: one that is to run by itself, for those that were there before it, and then for all."""
+
+    alone: bool
+    before: frozenset[int]
+
+
 class Admission:
-    """Queue of plans for the memory of devices, first come first served.
+    """Queue of plans for the memory of devices.
 
     Examples
     --------
@@ -32,15 +41,20 @@ class Admission:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._waiting: deque[object] = deque()
+        self._waiting: list[_Waiting] = []
         self._is_alone = False
-        #: How many plans hold memory.
-        self.running = 0
+        self._running: set[int] = set()
+        self._numbers = itertools.count(1)
+
+    @property
+    def running(self) -> int:
+        """How many plans hold memory."""
+        return len(self._running)
 
     @property
     def is_crowded(self) -> bool:
         """Whether other plans than the caller's hold memory, or wait for it."""
-        return self.running > 1 or bool(self._waiting)
+        return len(self._running) > 1 or bool(self._waiting)
 
     def among_others(self, seconds: float) -> AbstractContextManager[None]:
         """Return a context in which a plan may allocate, beside others that do.
@@ -56,28 +70,41 @@ class Admission:
         """Return a context in which no other plan may allocate. Raises as :meth:`among_others`."""
         return _Admitted(self, seconds, alone=True)
 
-    def enter(self, seconds: float, *, alone: bool = False) -> None:
-        """Wait for the right to allocate, which :meth:`leave` gives back. Raises as :meth:`among_others`."""
-        turn, deadline = object(), time.monotonic() + seconds
+    def enter(self, seconds: float, *, alone: bool = False) -> int:
+        """Wait for the right to allocate, and return its number, with which :meth:`leave` gives it back. Raises as
+        :meth:`among_others`.
+        """
         with self._changed:
-            if not (alone or self._is_alone or self._waiting):
-                self.running += 1
-                return
-            self._waiting.append(turn)
-            try:
-                while self._waiting[0] is not turn or self._is_alone or (alone and self.running):
-                    if not self._changed.wait(max(0.0, deadline - time.monotonic())) and time.monotonic() > deadline:
-                        raise DeadlineExceeded(f"other plans had the devices' memory for {seconds:.3g} s")
-                self.running += 1
-                self._is_alone = alone
-            finally:
-                self._waiting.remove(turn)
-                self._changed.notify_all()
+            if alone or self._is_alone or self._waiting:
+                self._wait(_Waiting(alone, frozenset(self._running)), seconds)
+            number = next(self._numbers)
+            self._running.add(number)
+            self._is_alone = alone
+            return number
 
-    def leave(self) -> None:
+    def _wait(self, plan: _Waiting, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        self._waiting.append(plan)
+        try:
+            while not self._may_enter(plan):
+                if not self._changed.wait(max(0.0, deadline - time.monotonic())) and time.monotonic() > deadline:
+                    raise DeadlineExceeded(f"other plans had the devices' memory for {seconds:.3g} s")
+        finally:
+            self._waiting.remove(plan)
+            self._changed.notify_all()
+
+    def _may_enter(self, plan: _Waiting) -> bool:
+        if self._is_alone:
+            return False
+        if plan.alone:
+            return self._waiting[0] is plan and not self._running
+        ahead = self._waiting[:self._waiting.index(plan)]
+        return all(not each.alone or not each.before.isdisjoint(self._running) for each in ahead)
+
+    def leave(self, number: int) -> None:
         """Give back the right to allocate."""
         with self._changed:
-            self.running -= 1
+            self._running.discard(number)
             self._is_alone = False
             if self._waiting:
                 self._changed.notify_all()
@@ -90,9 +117,10 @@ class _Admitted:
     admission: Admission
     seconds: float
     alone: bool
+    number: int = field(default=0, init=False)
 
     def __enter__(self) -> None:
-        self.admission.enter(self.seconds, alone=self.alone)
+        self.number = self.admission.enter(self.seconds, alone=self.alone)
 
     def __exit__(self, *_: object) -> None:
-        self.admission.leave()
+        self.admission.leave(self.number)
