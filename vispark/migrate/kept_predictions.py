@@ -86,11 +86,15 @@ def _predicted(answer: Qualification, found: Validation | None) -> Iterator[tupl
 def measured_pass(loop: LoopAdvice, found: Validation) -> tuple[int, float | None]:
     """Return the first statement of a loop that ran in each pass, by its line, and the median seconds of its port's.
 
-    Where there is none, the loop's line, and None.
+    It may be in a function that the loop calls. Where there is none, the loop's line, and None.
     """
-    last = max([each.line for each in loop.advice], default=loop.line)
-    for each in found.statements:
+    lines = {each.line for each in loop.advice}
+    last = max(lines, default=loop.line)
+    inside = [each for each in found.statements if loop.line < each.reference.line <= last]
+    called = [each for each in found.statements
+              if each.reference.line in lines and len(each.reference.values) == loop.passes]
+    for each in (*inside, *called):
         passes = loop_of(each.other)
-        if loop.line < each.reference.line <= last and passes is not None:
+        if passes is not None:
             return each.reference.line, float(passes["median"])
     return loop.line, None

@@ -148,8 +148,10 @@ def _work(loop: LoopAdvice, verdicts: Mapping[RddCall, Advice], recorded: Mappin
     for action in actions:
         chain = list(_chain(action, capture))
         inside = [call for call in chain if call.count is None]
+        # A line search, for one, runs an action several times a pass.
+        times = max(1, round(len(action.starts) / max(1, loop.passes or 1)))
         if any(said.get(call.number) in ("stays", "by hand") for call in inside):
-            jobs.append(action)
+            jobs += [action] * times
             continue
         if not any(said.get(call.number) in ON_DEVICE for call in inside):
             continue
@@ -159,7 +161,7 @@ def _work(loop: LoopAdvice, verdicts: Mapping[RddCall, Advice], recorded: Mappin
         size = (held.count or 0) * held.record_bytes
         data = max(data, size)
         maps = [call for call in inside if call.method in MAPS and said.get(call.number) in ON_DEVICE]
-        kernels.append(kernel_work(size, held.count or 0, maps[0] if maps else None, inside))
+        kernels += [kernel_work(size, held.count or 0, maps[0] if maps else None, inside)] * times
     job = Interval(min(min(each.seconds) for each in jobs), max(max(each.seconds) for each in jobs)) if jobs else None
     driver = sum(found.driver for call, found in recorded.items() if call in verdicts)
     return PassWork(kernels, len(jobs), job, Interval(driver, driver).spread(DRIVER)), data
