@@ -162,6 +162,20 @@ def test_what_differs_is_judged_by_how_far_the_cpu_is_from_wider_floats(own, err
     assert judged.verdict == verdict and (judged.statements[0].first is None) == (verdict == WITHIN_NOISE)
 
 
+@pytest.mark.parametrize(("change", "first"), [((0, 1e-5), 1), ((1, 1e-5), None), ((2, 1e-5), None)])
+def test_noise_is_that_of_a_field_in_the_passes_up_to_one(change, first):
+    # The second field gets noisy in the second pass; the first one, as a loss beside a gradient, never does.
+    mine = [(4.0, np.array([1.0])), (4.0, np.array([1.0])), (4.0, np.array([1.0]))]
+    again = [mine[0], *[(4.0, np.array([1.0 + 1e-5]))] * 2]
+    number, error = change
+    other = [*mine[:number], (4.0, mine[number][1] * (1 + error)), *mine[number + 1:]]
+    found = validated([_results(*mine)], [_results(*again)], [_results(*other)], Tolerance())
+    assert found.statements[0].first == first
+    other = [*mine[:number], (4.0 * (1 + error), mine[number][1]), *mine[number + 1:]]
+    found = validated([_results(*mine)], [_results(*again)], [_results(*other)], Tolerance())
+    assert found.statements[0].first == number + 1
+
+
 def test_an_early_pass_is_not_judged_by_the_rounding_errors_of_later_ones():
     mine, wide = [np.array([1.0]), np.array([1e-12])], [np.longdouble(1.0), np.longdouble(1.0004e-12)]
     other = [mine[0] * (1 + 1e-7), mine[1] * (1 + 1e-4)]

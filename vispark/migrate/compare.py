@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -27,21 +27,20 @@ from vispark.migrate.verdicts import (
     WITHIN_NOISE,
     WITHIN_ROUNDING,
     Comparison,
+    FieldSizes,
     Tolerance,
     ValuePlace,
     ulps,
 )
 
 __all__ = ["DIFFERS", "EQUAL", "NOT_KNOWN", "TERMS", "VERDICTS", "WITHIN_NOISE", "WITHIN_ROUNDING", "Comparison",
-           "Tolerance", "ValuePlace", "compare", "compare_summaries", "sizes_of", "ulps"]
+           "FieldSizes", "Tolerance", "ValuePlace", "compare", "compare_summaries", "sizes_of", "ulps"]
 
 #: eps of float32: what is computed of float32 and float64 comes as float64.
 NARROW = float(np.finfo(np.float32).eps)
 #: Records that are compared at once where they are floats, or arrays of one shape.
 BATCH = 1 << 10
 _Path = tuple[Any, ...]
-#: Largest sizes of floats by the places of their fields in a result.
-FieldSizes = Mapping[_Path, float]
 #: Number and key of a record, and the record on both sides.
 _Matched = tuple[int | None, Any, Any, Any]
 
@@ -184,6 +183,7 @@ class _Walk:
         self._tolerance, self._former = tolerance, former
         self._scales: dict[_Path, float] = {}
         self._histogram = [0] * len(BINS)
+        self._worst: dict[_Path, float] = {}
 
     def values(self, reference: Any, other: Any) -> Comparison:
         """Compare results that are no lists."""
@@ -257,7 +257,7 @@ class _Walk:
                     first = compared
                 if compared.worst > worst.worst or (compared.verdict != EQUAL and worst.verdict == EQUAL):
                     worst = compared
-        return replace(first or worst, worst=worst.worst, histogram=tuple(self._histogram))
+        return replace(first or worst, worst=worst.worst, histogram=tuple(self._histogram), fields=dict(self._worst))
 
     def _batch(self, batch: list[_Matched]) -> Iterator[Comparison]:
         one = _stacked([each[2] for each in batch]) if len(batch) > 1 else None
@@ -269,12 +269,13 @@ class _Walk:
         scale, eps = self._scale_of(()), self._eps(one, two)
         relative = self._relative(one, two, scale)
         of_records = relative.reshape(len(batch), -1).max(axis=1, initial=0.0)
-        differing = np.flatnonzero(of_records > self._tolerance.limit(eps))
+        self._note_worst((), float(of_records.max(initial=0.0)))
+        differing = np.flatnonzero(of_records > self._tolerance.limit(eps, ()))
         for at in {int(np.argmax(of_records)), *map(int, differing[:1])}:
             index = np.unravel_index(int(np.argmax(relative[at])), one.shape[1:])
             number, key, _, _ = batch[at]
             place = ValuePlace(number, key, tuple(int(i) for i in index))
-            yield self._judged(place, float(relative[at][index]), eps, scale, one[at][index], two[at][index])
+            yield self._judged(place, (), float(relative[at][index]), eps, scale, one[at][index], two[at][index])
 
     def _leaves(self, number: int | None, key: Any, one: Any, two: Any) -> Iterator[Comparison]:
         mine, theirs = list(leaves(one)), list(leaves(two))
@@ -308,11 +309,15 @@ class _Walk:
             first += relative.size
         shape = (*np.shape(left), *((2,) if _dtype(left).kind == "c" or _dtype(right).kind == "c" else ()))
         path = place.path + (tuple(int(i) for i in np.unravel_index(at, shape)) if shape and first else ())
-        return self._judged(replace(place, path=path), max(worst, 0.0), eps, scale, *values)
+        self._note_worst(place.path, max(worst, 0.0))
+        return self._judged(replace(place, path=path), place.path, max(worst, 0.0), eps, scale, *values)
 
-    def _judged(self, place: ValuePlace, relative: float, eps: float, scale: float, one: float,
+    def _note_worst(self, path: _Path, relative: float) -> None:
+        self._worst[path] = max(self._worst.get(path, 0.0), relative)
+
+    def _judged(self, place: ValuePlace, path: _Path, relative: float, eps: float, scale: float, one: float,
                 two: float) -> Comparison:
-        verdict = self._tolerance.verdict(relative, eps)
+        verdict = self._tolerance.verdict(relative, eps, path)
         of = "its largest value so far" if scale in self._former.values() else "the largest value of its field"
         why = "" if verdict == EQUAL else f"differs by {relative:.1e} of {of}"
         if math.isinf(relative):

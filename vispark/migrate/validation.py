@@ -12,7 +12,6 @@ from vispark.migrate.compare import (
     EQUAL,
     NOT_KNOWN,
     VERDICTS,
-    WITHIN_NOISE,
     Comparison,
     FieldSizes,
     Tolerance,
@@ -21,7 +20,7 @@ from vispark.migrate.compare import (
 )
 from vispark.migrate.nearer import nearer
 from vispark.migrate.noise import is_noise
-from vispark.migrate.verdicts import LABELS, NOISE_FACTOR
+from vispark.migrate.verdicts import LABELS
 
 #: Passes of a statement that JSON has.
 SHOWN = 1000
@@ -68,6 +67,8 @@ class StatementVerdict:
         The largest value of what falls over the passes, by which its later values are judged; 0 of all else.
     former : mapping
         Sizes of its fields before its first pass.
+    tolerance : Tolerance
+        Without the noise.
     """
 
     reference: StatementResults
@@ -76,6 +77,7 @@ class StatementVerdict:
     passes: tuple[Comparison, ...]
     scale: float = 0.0
     former: FieldSizes = field(default_factory=dict)
+    tolerance: Tolerance = field(default_factory=Tolerance)
 
     @property
     def verdict(self) -> str:
@@ -220,15 +222,27 @@ def _statement(reference: StatementResults, again: StatementResults | None, othe
     selves = [compare(one, two, former=scale) for one, two, scale in zip(
         reference.values, again.values, scales, strict=False)] if again else []
     noise = max((each.worst for each in selves), default=0.0)
+    noisy = list(_largest_until(selves)) if selves else []
     is_stable = again is None or (len(again.values) == len(reference.values) and all(map(is_noise, selves)))
     ordered = all(each.ordered for each in selves) and (is_stable or not again)
-    limits = Tolerance(noise if is_stable else 0.0, tolerance.terms, tolerance.allow_narrower)
-    passes = [compare(one, two, limits, ordered, scale) for one, two, scale in zip(
-        reference.values, other.values, scales, strict=False)]
+    limits = [replace(tolerance, noise=each.worst, fields=each.fields) for each in noisy] if is_stable else []
+    limits += [replace(tolerance, noise=0.0)] * (len(scales) - len(limits))
+    passes = [compare(one, two, limit, ordered, scale) for one, two, scale, limit in zip(
+        reference.values, other.values, scales, limits, strict=False)]
     if not is_stable:
         why = "on the CPU it differs from itself when its partitions are dealt anew"
         passes = [each if each.verdict == EQUAL else Comparison(NOT_KNOWN, each.worst, why) for each in passes]
-    return StatementVerdict(reference, other, noise, tuple(passes), _fallen_from(sizes, scales), former)
+    return StatementVerdict(reference, other, noise, tuple(passes), _fallen_from(sizes, scales), former, tolerance)
+
+
+def _largest_until(selves: Iterable[Comparison]) -> Iterator[Comparison]:
+    """Yield, for each pass, the largest differences of fields in the passes up to it."""
+    worst, fields = 0.0, dict[tuple[Any, ...], float]()
+    for each in selves:
+        worst = max(worst, each.worst)
+        for path, size in each.fields.items():
+            fields[path] = max(fields.get(path, 0.0), size)
+        yield replace(each, worst=worst, fields=dict(fields))
 
 
 def with_nearer(found: Validation, wide: Sequence[StatementResults], why_not: str = "") -> Validation:
@@ -265,16 +279,19 @@ def _by_own_error(statement: StatementVerdict, wide: StatementResults | None) ->
     if wide is None or len(wide.values) != len(statement.reference.values):
         return statement
     scales = scales_of(map(sizes_of, statement.reference.values), statement.former)
-    passes, own = list(statement.passes), 0.0
-    for number, (each, one, exact, scale) in enumerate(zip(
-            statement.passes, statement.reference.values, wide.values, scales, strict=False)):
+    passes, errors, noise = list(statement.passes), list[Comparison](), statement.noise
+    for number, (each, one, two, exact, scale) in enumerate(zip(
+            statement.passes, statement.reference.values, statement.other.values, wide.values, scales, strict=False)):
         if each.verdict != DIFFERS:
             continue
-        error = compare(one, exact, former=scale)
-        own = max(own, error.worst if is_noise(error) else 0.0)
-        if each.worst <= NOISE_FACTOR * own:
-            passes[number] = replace(each, verdict=WITHIN_NOISE)
-    return replace(statement, passes=tuple(passes), noise=max(statement.noise, own))
+        error = compare(one, exact, ordered=each.ordered, former=scale)
+        if is_noise(error):
+            errors.append(error)
+            own = [*_largest_until(errors)][-1]
+            passes[number] = compare(one, two, replace(statement.tolerance, noise=own.worst, fields=own.fields),
+                                     each.ordered, scale)
+            noise = max(noise, own.worst)
+    return replace(statement, passes=tuple(passes), noise=noise)
 
 
 def _with_nearer(statement: StatementVerdict, wide: StatementResults | None, why_not: str) -> StatementVerdict:

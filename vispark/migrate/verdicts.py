@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,8 @@ ROUNDING_FACTOR = 8.0
 TERMS = 10_000
 #: Beginnings of the histogram's bins, in units of the last place.
 BINS = (0, 1, 2, 4, 16, 256, 65536)
+#: Sizes by the places of fields in a result.
+FieldSizes = Mapping[tuple[Any, ...], float]
 LABELS = ("0", "1", "2-3", "4-15", "16-255", "256-65535", "65536..")
 
 
@@ -62,6 +65,8 @@ class Comparison:
         Whether the records came in one order.
     nearer : str
         Which of the two is nearer to a run in wider floats, or why that is not known; empty where nobody asked.
+    fields : mapping
+        The largest difference of each field, as ``worst`` is of all of them.
     """
 
     verdict: str
@@ -73,6 +78,7 @@ class Comparison:
     histogram: tuple[int, ...] = (0,) * len(BINS)
     ordered: bool = True
     nearer: str = ""
+    fields: FieldSizes = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         """Return the comparison as JSON has it."""
@@ -90,6 +96,8 @@ class Tolerance:
     ----------
     noise : float
         Difference of the reference from itself when its partitions are dealt anew.
+    fields : mapping, optional
+        The same of each field, of which none has the noise of another. [default: ``noise`` is that of all]
     terms : int
         Terms of the sums that the values are.
     allow_narrower : bool
@@ -99,9 +107,12 @@ class Tolerance:
     noise: float = 0.0
     terms: int = TERMS
     allow_narrower: bool = False
+    fields: FieldSizes | None = None
 
-    def verdict(self, difference: float, eps: float) -> str:
+    def verdict(self, difference: float, eps: float, path: tuple[Any, ...] | None = None) -> str:
         """Return the verdict of a relative difference of values whose dtype has this distance of 1.0 to the next.
+
+        ``path`` is their field's; None for a result as a whole.
 
         Examples
         --------
@@ -110,13 +121,16 @@ class Tolerance:
         """
         if difference == 0:
             return EQUAL
-        if difference <= NOISE_FACTOR * self.noise:
+        if difference <= NOISE_FACTOR * self._noise_of(path):
             return WITHIN_NOISE
-        return WITHIN_ROUNDING if difference <= self.limit(eps) else DIFFERS
+        return WITHIN_ROUNDING if difference <= self.limit(eps, path) else DIFFERS
 
-    def limit(self, eps: float) -> float:
+    def limit(self, eps: float, path: tuple[Any, ...] | None = None) -> float:
         """Return the largest relative difference that is not "differs"."""
-        return max(NOISE_FACTOR * self.noise, ROUNDING_FACTOR * math.sqrt(self.terms) * eps)
+        return max(NOISE_FACTOR * self._noise_of(path), ROUNDING_FACTOR * math.sqrt(self.terms) * eps)
+
+    def _noise_of(self, path: tuple[Any, ...] | None) -> float:
+        return self.noise if self.fields is None or path is None else self.fields.get(path, 0.0)
 
 
 def ulps(left: Any, right: Any) -> np.ndarray:
