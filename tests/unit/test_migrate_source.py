@@ -27,6 +27,37 @@ def _verdicts(answer: Qualification, loop: int = 0) -> dict[tuple[int, str], str
     return {(each.line, each.call.partition("(")[0]): each.verdict for each in answer.loops[loop].advice}
 
 
+@pytest.mark.parametrize(("between", "verdict"), [
+    ("scale = scale + 1", "by hand"), ("w[i] += 0.5", "by hand"), ("a, w = w, 3", "by hand"), ("w.fill(i)", "by hand"),
+    ("for scale in range(3): pass", "by hand"), ("other = scale + 1", "vmap"), ("print(w)", "vmap"), ("x = 3", "vmap")])
+def test_a_name_that_changes_before_the_action_is_said(between: str, verdict: str):
+    answer = _of(f"""
+        scale, w = 2.0, [1.0]
+        def shifted(x): return x * scale + w[0]
+        data = sc.textFile(path).map(float).cache()
+        for i in range(3):
+            scores = data.map(lambda x: shifted(x))
+            {between}
+            total = scores.reduce(lambda a, b: a + b)
+            scale = total
+        """)
+    found = {each.line: each for each in answer.loops[0].advice}
+    assert found[6].verdict == verdict
+    assert verdict == "vmap" or "line 7, before line 8 runs it" in found[6].detail
+
+
+def test_what_a_shuffle_runs_may_change_behind_it():
+    answer = _of("""
+        w = 1.0
+        data = sc.textFile(path).map(float).cache()
+        for i in range(3):
+            sums = data.map(lambda x: (int(x) % 3, x * w)).reduceByKey(lambda a, b: a + b)
+            w = w + 1
+            total = sums.collect()
+        """)
+    assert _verdicts(answer)[(5, ".map")] == "vmap"
+
+
 @pytest.mark.parametrize(("name", "wanted"), [
     ("kmeans", {(62, ".map"): "stays", (63, ".map"): "stays", (63, ".cache"): "cache", (71, ".map"): "vmap",
                 (73, ".reduceByKey"): "fold", (75, ".map"): "driver", (76, ".collect"): "as it is"}),

@@ -89,7 +89,8 @@ class _NotPorted(Exception):
     """A loop that is not ported, with the reason."""
 
 
-def port(program: SourceProgram, capture: RunCapture | None = None, imports: bool = True) -> PortedProgram:
+def port(program: SourceProgram, capture: RunCapture | None = None, imports: bool = True,
+         without: Mapping[int, str] | None = None) -> PortedProgram:
     """Return a program with its loops ported, as far as that needs no guess.
 
     Parameters
@@ -99,6 +100,8 @@ def port(program: SourceProgram, capture: RunCapture | None = None, imports: boo
         A recording of it: types, and names that are above all keys. Without one the source alone decides.
     imports : bool
         Whether its imports and definitions may be executed, where there is no recording.
+    without : mapping, optional
+        Lines of loops that stay as they are, with the reason.
 
     Raises
     ------
@@ -120,7 +123,7 @@ def port(program: SourceProgram, capture: RunCapture | None = None, imports: boo
         w -= data.vmap(lambda x: x * w).reduce(lambda a, b: a + b)
     <BLANKLINE>
     """
-    porter = _Porter(program, capture, imports)
+    porter = _Porter(program, capture, imports, without or {})
     edits: list[Edit] = []
     ported, refused = [], []
     for loop, calls in program.loops().items():
@@ -136,8 +139,8 @@ def port(program: SourceProgram, capture: RunCapture | None = None, imports: boo
 
 
 class _Porter:
-    def __init__(self, program: SourceProgram, capture: RunCapture | None, imports: bool):
-        self.program, self.capture = program, capture
+    def __init__(self, program: SourceProgram, capture: RunCapture | None, imports: bool, without: Mapping[int, str]):
+        self.program, self.capture, self.without = program, capture, without
         self.text = SourceBytes(program.source)
         self.recorded: Mapping[RddCall, CapturedCall] = recorded_calls(program, capture) if capture else {}
         self.ask = asking_recorded(dict(self.recorded)) if capture else asking(FunctionMaker(program, imports))
@@ -160,6 +163,8 @@ class _Porter:
         _NotPorted
             If it is not ported.
         """
+        if why := self._why_without(loop):
+            raise _NotPorted(why)
         verdicts = self.verdicts(loop, calls)
         kept = [call for call, advice in verdicts.items() if advice.verdict == "cache"]
         calls = calls + [call for call in verdicts if call not in calls and call not in kept
@@ -183,6 +188,11 @@ class _Porter:
         for call in calls:
             edits += self._call(call, verdicts[call], kept[0], bases)
         return edits
+
+    def _why_without(self, loop: ast.For | ast.While) -> str:
+        """Return the reason for which a loop is to stay as it is; empty where there is none."""
+        file, line = self.program.located(loop.lineno)
+        return self.without.get(line, "") if file == self.program.file else ""
 
     def _also_kept(self, kept: list[RddCall], calls: list[RddCall]) -> list[RddCall]:
         """Return the further caches of RDDs that functions of the loop are called with, in the loop or elsewhere."""
@@ -230,7 +240,7 @@ class _Porter:
             if other is loop or not any(kept in self.program.upstream(call) for call in calls):
                 continue
             verdicts = self.verdicts(other, calls)
-            bad = [call for call in calls if verdicts[call].verdict not in _PORTABLE]
+            bad = [call for call in calls if verdicts[call].verdict not in _PORTABLE or self._why_without(other)]
             if bad:
                 raise _NotPorted(f"the loop at {self.program.where(other.lineno)} goes over the same RDD and stays in "
                                  f"Spark, by {self.program.where(bad[0].line)}; decide whether there are to be two "

@@ -28,6 +28,7 @@ from vispark.migrate.run_store import saying_what_is_not_kept
 from vispark.migrate.sites import SourceProgram
 from vispark.migrate.unrepeatable import unrepeatable
 from vispark.migrate.validate_command import validate
+from vispark.migrate.validation import Validation
 from vispark.migrate.written_files import check_file, write_file
 
 #: Says of a port that it did not run.
@@ -63,8 +64,10 @@ def command(ctx: click.Context, script: Path, folder: Path | None, write: bool, 
     if capture is not None and capture.digest != digest_of(source):
         raise CaptureError(f"{folder} is a recording of another script, or of another version of it "
                            f"({capture.script}): record it again")
-    found = port(program, capture)
-    verdict = tried(found, capture, history) if capture is not None and execute and found.loops else NOT_EXECUTED
+    found, validation = port(program, capture), None
+    if capture is not None and execute:
+        found, validation = ported_as_far(program, found, capture, history)
+    verdict = validation.verdict if validation is not None else NOT_EXECUTED
     if history and found.loops and verdict == NOT_EXECUTED:
         with saying_what_is_not_kept():
             keep_port(History(), script, source, found.diff)
@@ -83,18 +86,52 @@ def command(ctx: click.Context, script: Path, folder: Path | None, write: bool, 
     if not found.loops and not found.refused:
         found = replace(found, refused=(NO_LOOP,) if found.program.calls else tuple(answers(found.program)))
     document = {"ported": list(found.loops), "refused": list(found.refused), "verdict": verdict, "diff": found.diff}
-    emit(document, as_json, lambda: _text(found, verdict, bool(capture)))
+    emit(document, as_json, lambda: "\n".join([_text(found, verdict, bool(capture)), *_where(validation)]))
     ctx.exit(status)
 
 
-def tried(found: PortedProgram, capture: RunCapture, history: bool = False) -> str:
-    """Return the verdict on a port: script and port run with a recording's arguments, on the ``host`` device.
+def ported_as_far(program: SourceProgram, found: PortedProgram, capture: RunCapture,
+                  history: bool = False) -> tuple[PortedProgram, Validation | None]:
+    """Return a port and its validation, by :func:`tried`, without the loops with which it differs.
 
-    A program that writes is not run a second time: its verdict is :data:`NOT_EXECUTED`. The validation goes to the
-    store where ``history`` says so.
+    Where there is but one loop, that is ported, and the port differs.
+    """
+    without = dict[int, str]()
+    while True:
+        validation = tried(found, capture, history) if found.loops else None
+        wrong = _loop_that_differs(program, found, validation)
+        if wrong is None or len(found.loops) < 2:
+            return found, validation
+        without[wrong] = "the port differs with it: " + "; ".join(each.strip("# ") for each in _where(validation))
+        found = port(program, capture, without=without)
+
+
+def _loop_that_differs(program: SourceProgram, found: PortedProgram, validation: Validation | None) -> int | None:
+    """Return the line of the ported loop that has the first statement with other results; None where none has."""
+    lines = [each.reference.line for each in validation.statements if each.first is not None] if validation else []
+    for loop in program.loops():
+        file, first = program.located(loop.lineno)
+        last = first + (loop.end_lineno or loop.lineno) - loop.lineno
+        if file == program.file and first in found.loops and any(first <= line <= last for line in lines[:1]):
+            return first
+    return None
+
+
+def _where(validation: Validation | None) -> list[str]:
+    """Return the lines that say where a port differs first."""
+    if validation is None or validation.verdict != DIFFERS:
+        return []
+    return [f"# {line}" for line in validation.as_text().splitlines() if line.strip().startswith(("first:", "nearer"))]
+
+
+def tried(found: PortedProgram, capture: RunCapture, history: bool = False) -> Validation | None:
+    """Return the validation of a port: script and port run with a recording's arguments, on the ``host`` device.
+
+    A program that writes is not run a second time: there is none. The validation goes to the store where ``history``
+    says so.
     """
     if unrepeatable(capture):
-        return NOT_EXECUTED
+        return None
     script = Path(found.program.file).resolve()
     with tempfile.TemporaryDirectory(prefix="vispark-port-") as folder, surroundings(script, capture.folder):
         changed = Path(folder) / f"{script.stem}.py"
@@ -112,7 +149,7 @@ def tried(found: PortedProgram, capture: RunCapture, history: bool = False) -> s
         if history:
             with saying_what_is_not_kept():
                 keep_validation(History(), script, changed, validation, qualify_capture(capture), traces)
-        return validation.verdict
+        return validation
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from pathlib import PurePath
 from vispark.migrate.advice import ON_DEVICE, Advice, LoopAdvice, shortened
 from vispark.migrate.class_members import is_place
 from vispark.migrate.functions import FOLDS, Verdict
+from vispark.migrate.late_names import late_change
 from vispark.migrate.row_functions import FunctionOfRow
 from vispark.migrate.sites import SOURCES, Loop, RddCall, SourceProgram
 from vispark.migrate.text_sources import OTHERWISE, TextReader, readers_of
@@ -193,6 +194,12 @@ class LoopRules:
         if said is None:
             return self._put(call, "stays", "its function is not known without a run",
                              _State("spark", f"the function of {self.program.where(call.line)}"))
+        if changed := late_change(self.program, call):
+            name, line, runs = changed
+            why = (f"{name}, which its function reads, changes at {self.program.where(line)}, before "
+                   f"{self.program.where(runs)} runs it: Spark takes it as it is then, vmap as it is here; decide, and "
+                   "have this line behind the change if Spark is right")
+            return self._put(call, "by hand", why, _State("spark", f"the function of {self.program.where(call.line)}"))
         if self._is_of_blocks(call) or (not said.is_read and self._has_rows(call)):
             return self._put(call, "rows of blocks", self._rows_of(call), _State("device"))
         if not said.is_read:
