@@ -21,6 +21,18 @@ def _wider(x):
     return special.erfc(x), special.gamma(x), special.gammaln(x), special.ndtr(x)
 
 
+def _inverses(x):
+    return special.erfinv(x), special.erfcinv(x), special.ndtri(x)
+
+
+def _of_gamma(x):
+    return special.psi(x), special.digamma(x)
+
+
+def _scaled(x):
+    return special.erfcx(x), special.log_ndtr(x), special.exprel(x)
+
+
 def _of_two(a, b):
     return special.rel_entr(a, b), special.kl_div(a, b), special.xlogy(a, b), special.xlog1py(a, b), \
         special.huber(a, b), special.pseudo_huber(a, b)
@@ -30,6 +42,15 @@ case("special: near functions of float32", _F32, tolerance=8, golden="special")(
 case("special: near functions of float64", _F64, tolerance=8)(_near)
 case("special: wider functions of float32", _F32, tolerance=64)(_wider)
 case("special: wider functions of float64", _F64, tolerance=64)(_wider)
+case("special: inverses of float32", _F32, tolerance=8)(_inverses)
+case("special: inverses of float64", np.append(_F64, [1e-310, 1e-300, 1e-9, 0.999999, 1.999999]),
+     tolerance=64)(_inverses)
+case("special: digamma of float32", _F32, tolerance=8)(_of_gamma)
+case("special: digamma of float64", np.append(_F64, [1.4616321449683622, 1.2, 1.8, -0.0001, -7.0, 1e300, -1e300]),
+     tolerance=64)(_of_gamma)
+case("special: scaled functions of float32", _F32, tolerance=8)(_scaled)
+case("special: scaled functions of float64", np.append(_F64, [-1.0001, -26.0, -40.0, 1e-17, 30.0, 800.0]),
+     tolerance=256)(_scaled)
 case("special: of two float32", pairs(_F32), tolerance=64)(_of_two)
 case("special: of two float64", pairs(_F64), tolerance=64)(_of_two)
 case("special: of two float32, subnormal ones too", pairs(np.array([1e-45, 1.2e-38, 3, 350], "float32")),
@@ -52,7 +73,7 @@ def _of_row(p, c):
 @case("special: logsumexp", rows(9, 7), tolerance=8)
 def _logsumexp(p):
     return special.logsumexp(p), special.logsumexp(p[None, :], 0), special.logsumexp(p[None, :], axis=1), \
-        special.logsumexp(p - np.inf)
+        special.logsumexp(p - np.inf), special.log_softmax(p - np.inf), special.log_softmax(p / 0.0)
 
 
 @case("special: softmax", rows(9, 7), tolerance=16)

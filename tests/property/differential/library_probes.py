@@ -30,6 +30,10 @@ def _special() -> list[Probe]:
     found += [Probe(f"special.{name}({{a}})", _SPECIAL) for name in (
         "log1p", "expit", "logit", "log_expit", "ndtr", "entr")]
     found += [Probe(f"special.{name}({{m}})", _SPECIAL) for name in ("gamma", "gammaln")]
+    found += [Probe(f"special.{name}({{m}})", _SPECIAL) for name in ("erfinv", "erfcinv", "ndtri", "exprel")]
+    found.append(Probe("special.psi(abs({m}) + 0.25)", _SPECIAL))
+    # SciPy's are less exact left of zero, and right of six.
+    found += [Probe(f"special.{name}({{m}})", Equal(units=512, absolute=16)) for name in ("erfcx", "log_ndtr")]
     found += [Probe(f"special.{name}({{a}}, {{m}})", _SPECIAL) for name in (
         "xlogy", "xlog1py", "huber", "pseudo_huber", "rel_entr", "kl_div")]
     found += [Probe(f"special.{name}({{m}}, {{a}})", _SPECIAL) for name in ("xlogy", "xlog1py", "rel_entr", "kl_div")]

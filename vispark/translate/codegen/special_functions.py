@@ -24,7 +24,10 @@ _C = {"erf": "erf", "erfc": "erfc", "gamma": "tgamma", "log1p": "log1p", "expm1"
 #: Functions of the prelude, with their parameters.
 _PRELUDE = {"gammaln": "x /", "expit": "x /", "logit": "x /", "log_expit": "x /", "ndtr": "x /", "entr": "x /",
             "rel_entr": "x1 x2 /", "kl_div": "x1 x2 /", "xlogy": "x1 x2 /", "xlog1py": "x1 x2 /", "huber": "x1 x2 /",
-            "pseudo_huber": "x1 x2 /"}
+            "pseudo_huber": "x1 x2 /", "psi": "x /", "digamma": "x /", "erfinv": "x /", "erfcinv": "x /",
+            "erfcx": "x /", "ndtri": "x /", "log_ndtr": "x /", "exprel": "x /"}
+#: SciPy's other names of them.
+_SAME = {"digamma": "psi"}
 
 
 def _call(emit: Emitter, *operands: Value, name: str) -> Value:
@@ -49,7 +52,7 @@ def _ufunc(name: str) -> np.ufunc:
 
 def _function(name: str, kind: Scalar) -> str:
     if name in _PRELUDE:
-        return f"special_{name}<{kind.c}>"
+        return f"special_{_SAME.get(name, name)}<{kind.c}>"
     return _C[name] + ("f" if kind.dtype == "float32" else "")
 
 

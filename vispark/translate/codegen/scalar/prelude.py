@@ -523,6 +523,98 @@ template <class T> __device__ __forceinline__ T special_pseudo_huber(T a, T b)
     const double share = double(b) / a;
     return a < 0 ? -log_of(T(0)) : a == 0 || b == 0 ? T(0) : T(double(a) * a * expm1_of(0.5 * log1p_of(share * share)));
 }
+// The digamma function: near its positive root by its Taylor series there, else by the recurrence up to 10 and the
+// asymptotic series; left of zero by reflection.
+__device__ __forceinline__ double digamma(double a)
+{
+    if (a == 0) return -1 / a;
+    double result = 0;
+    if (a < 0) {
+        if (floor(a) == a) return 0.0 * log(a);
+        const double apart = a - floor(a + 0.5);
+        result = -3.141592653589793 / tan(3.141592653589793 * apart);
+        a = 1 - a;
+    }
+    const double from_root = a - 1.4616321449683622 - 9.549995429965697e-17;
+    if (fabs(from_root) < 0.3) {
+        const double series[] = {
+            0.9676722454476212, -0.4427631689835921, 0.258499760955651, -0.16394270544240652, 0.10782405069126237,
+            -0.07219956125645471, 0.04880428816414311, -0.03316112647484736, 0.022597648232218104,
+            -0.01542476590494896, 0.010538791616612175, -0.007204534386356869, 0.004926781395729853,
+            -0.003369801655439328, 0.002305126326734928, -0.0015769367714301972, 0.0010788252019162967,
+            -0.0007380709389960052, 0.000504953265834602, -0.0003454680251063077, 0.00023635601564027053,
+            -0.00016170622091974803, 0.0001106337276874741, -7.569179582195066e-05};
+        double sum = 0;
+        for (int n = 23; n >= 0; --n) sum = (sum + series[n]) * from_root;
+        return result + sum;
+    }
+    for (; a < 10; a += 1) result -= 1 / a;
+    const double square = 1 / (a * a);
+    const double rest = square * (1.0 / 12 - square * (1.0 / 120 - square * (1.0 / 252 - square * (
+        1.0 / 240 - square * (1.0 / 132 - square * (691.0 / 32760 - square / 12))))));
+    return result + (log(a) - 0.5 / a - rest);
+}
+template <class T> __device__ __forceinline__ T special_psi(T a) { return T(digamma(a)); }
+// exp(a * a) * erfc(a), by the rest of the square beside it, or an asymptotic series.
+__device__ __forceinline__ double scaled_erfc(double a)
+{
+    if (a > 26) {
+        const double square = 0.5 / (a * a);
+        return 0.5641895835477563 / a
+            * (1 - square * (1 - 3 * square * (1 - 5 * square * (1 - 7 * square * (1 - 9 * square)))));
+    }
+    const double square = a * a;
+    if (square > 1000) return 2 * exp(square);
+    return exp(square) * (1 + fma(a, a, -square)) * erfc(a);
+}
+template <class T> __device__ __forceinline__ T special_erfcx(T a) { return T(scaled_erfc(a)); }
+// The a at which erfc is b, of b from 0 to 1/2: a start of Hastings', then Newton's steps towards the logarithm.
+__device__ __forceinline__ double inverse_of_tail(double b)
+{
+    if (b == 0) return -log(b);
+    const double wanted = log(b), t = sqrt(2 * (0.6931471805599453 - wanted));
+    double a = 0.7071067811865476 * (t - (2.30753 + 0.27061 * t) / (1 + t * (0.99229 + 0.04481 * t)));
+    for (int turn = 0; turn < 4; ++turn) {
+        const double scaled = scaled_erfc(a);
+        a += (log(scaled) - a * a - wanted) * scaled * 0.8862269254527580;
+    }
+    return a;
+}
+__device__ __forceinline__ double inverse_erf(double b)
+{
+    if (fabs(b) > 0.5) return copysign(inverse_of_tail(1 - fabs(b)), b);
+    const double square = b * b;
+    double a = 0.8862269254527580 * b
+        * (1 + square * (0.2617993877991494 + square * (0.1439317341450236 + square * 0.09766361950392055)));
+    for (int turn = 0; turn < 2; ++turn) {
+        const double step = (erf(a) - b) * 0.8862269254527580 * exp(a * a);
+        a -= step / (1 + a * step);
+    }
+    return a;
+}
+__device__ __forceinline__ double inverse_erfc(double b)
+{
+    if (b >= 0.5) return inverse_erf(1 - b);
+    return b < 0 ? sqrt(b) : inverse_of_tail(b);
+}
+template <class T> __device__ __forceinline__ T special_erfinv(T b) { return T(inverse_erf(b)); }
+template <class T> __device__ __forceinline__ T special_erfcinv(T b) { return T(inverse_erfc(b)); }
+template <class T> __device__ __forceinline__ T special_ndtri(T b)
+{
+    const double wanted = b;
+    return T(1.4142135623730951 * (wanted < 0.5 ? -inverse_erfc(2 * wanted) : inverse_erf(2 * wanted - 1)));
+}
+template <class T> __device__ __forceinline__ T special_log_ndtr(T b)
+{
+    const double a = b;
+    if (a < -1) return T(log(0.5 * scaled_erfc(a * -0.7071067811865476)) - 0.5 * a * a);
+    return T(log1p(-0.5 * erfc(a * 0.7071067811865476)));
+}
+template <class T> __device__ __forceinline__ T special_exprel(T b)
+{
+    const double a = b;
+    return T(fabs(a) < 1e-16 ? 1.0 : a > 717 ? a * 1e308 * 10 : expm1(a) / a);
+}
 
 // Half precision in memory; arithmetic is done in float.
 struct half_t {
