@@ -92,6 +92,32 @@ def test_a_place_below_a_file_is_said_before_it_is_written(tmp_path: Path):
         located("/proc/u").check_writable()
 
 
+def test_a_namenode_that_goes_meanwhile_is_asked_once_more(monkeypatch: pytest.MonkeyPatch):
+    """As HDFS's client says it; the file system is one of memory, so that the NameNode goes at a known moment."""
+    monkeypatch.setattr(systems, "_HDFS", ("memory",))
+    place = located(f"memory://failover{os.getpid()}") / "u"
+    opening, left = place.store.system.open, [1]
+
+    def going(*arguments: object, **named: object) -> object:
+        if left and left.pop():
+            raise RuntimeError("RPC listener disconnected")
+        return opening(*arguments, **named)
+
+    monkeypatch.setattr(place.store.system, "open", going)
+    place.write([b"abc"], 3)
+    assert place.store.system.cat_file(place.name) == b"abc"
+    left.append(1)
+    npy.write_block(place.path, np.arange(3))
+    left.append(1)
+    with pytest.raises(PlanError, match=r"u cannot be written: the NameNode went while it was written, .* write it ag"):
+        place.write(iter([b"xyz"]), 3)
+    left.extend([1, 1])
+    with pytest.raises(PlanError, match="u cannot be written: RPC listener disconnected"):
+        place.write([b"xyz"], 3)
+    assert place.store.system.cat_file(place.name).endswith(np.arange(3).tobytes())
+    place.beside("x").store.remove(f"/failover{os.getpid()}")
+
+
 def test_a_place_that_can_have_no_files_is_said():
     with pytest.raises(PlanError, match=r"/proc/u/v cannot be written: there can be no such file there"):
         located("/proc/u/v").write([b"abc"], 3)

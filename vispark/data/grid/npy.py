@@ -7,7 +7,7 @@ import itertools
 import math
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -373,6 +373,7 @@ def write_slabs(path: str, shape: tuple[int, ...], dtype: np.dtype, slabs: Itera
         file, {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape})
     header = file.getvalue()
     # As bytes, since not every store takes arrays of several axes.
-    pieces = (np.ascontiguousarray(slab, dtype).reshape(-1).view(np.uint8).data for slab in slabs)
-    (locations or Locations())(path).write(itertools.chain([header], pieces),
-                                           len(header) + math.prod(shape) * dtype.itemsize)
+    rest = (np.ascontiguousarray(slab, dtype).reshape(-1).view(np.uint8).data for slab in slabs)
+    # What is in memory anyway may be written again.
+    pieces = [header, *rest] if isinstance(slabs, Sequence) else itertools.chain([header], rest)
+    (locations or Locations())(path).write(pieces, len(header) + math.prod(shape) * dtype.itemsize)

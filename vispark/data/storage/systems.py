@@ -30,6 +30,9 @@ _VERSIONS = ("etag", "ETag", "generation", "mtime", "modification_time", "LastMo
 _HDFS = ("hdfs", "viewfs")
 #: What hdfs-native does where only one NameNode can answer: it gives up after about 5 s, not after 3 minutes.
 _ONE_NAMENODE = {"dfs.client.failover.max.attempts": "3", "dfs.client.failover.sleep.max.millis": "2000"}
+#: What hdfs-native says where a NameNode goes while it is asked. It asks the others from then on, but asks nobody again
+#: for what may have been done.
+_LOST = "RPC listener disconnected"
 #: HDFS's default, in bytes. Files are written as one block each: a second one may not be allocated in time.
 _BLOCK, _UNIT = 128 << 20, 512
 
@@ -119,7 +122,18 @@ class FileSystem(Store):
         return self.system.cat_file(name)
 
     def write(self, name: str, pieces: Iterable[Any], nbytes: int) -> None:
-        """Write beside, and rename."""
+        """Write beside, and rename; once more where HDFS fails over meanwhile, and the pieces are still there."""
+        try:
+            self._write(name, pieces, nbytes)
+        except (OSError, RuntimeError) as error:
+            if not self._is_hdfs or _LOST not in str(error):
+                raise
+            if not isinstance(pieces, Sequence):
+                raise OSError("the NameNode went while it was written, of which nothing is left: write it again "
+                              f"({error})") from error
+            self._write(name, pieces, nbytes)
+
+    def _write(self, name: str, pieces: Iterable[Any], nbytes: int) -> None:
         with contextlib.suppress(FileExistsError):
             self.make(self.system._parent(name))
         partial = partial_name(name)
