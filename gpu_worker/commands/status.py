@@ -65,3 +65,6 @@ def _print_session(session: SessionStatus, console: Console) -> None:
     for memory in session.report.memory:
         console.print(f"  {memory.device}: {memory.used:,} of {memory.total:,} bytes in use", highlight=False)
     console.print(f"  host: {session.report.host_bytes:,} bytes, {session.report.requests} requests", highlight=False)
+    if session.report.exchange:
+        console.print(f"  cells to other nodes: {session.report.sent:,} bytes by {session.report.exchange}",
+                      highlight=False, markup=False)

@@ -114,6 +114,11 @@ class JoinedWorld(ABC):
         except RuntimeError as error:
             raise refused(error, "a thread for a world") from error
 
+    @property
+    @abstractmethod
+    def way(self) -> str:
+        """What messages go by, for people."""
+
     def begin(self, deadline: float) -> None:
         """Begin a plan, which waits for other nodes until its deadline; may be repeated if the plan is begun in another
         way.

@@ -439,7 +439,7 @@ class Reported:
     of payloads. ``kernels`` were launched on devices, ``loaded`` were compiled for them or taken from the cache on
     disk, in ``compiling`` seconds; ``working`` are seconds that plans took, each for itself, ``busy`` those in which
     at least one was under way; ``crowded`` plans failed as memory was out. Counters only rise, from 0 when the
-    session's process begins.
+    session's process begins. ``exchange`` says what cells go by to other nodes, "" where there are none.
     """
 
     number: int
@@ -461,6 +461,7 @@ class Reported:
     working: float = 0.0
     crowded: int = 0
     busy: float = 0.0
+    exchange: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -272,7 +272,8 @@ class SessionWorker:
                         counters.begun, counters.failed, counters.lowered, self._snapshots.completed,
                         counters.received, counters.returned, working=counters.working, crowded=counters.crowded,
                         kernels=sum(each.launches for each in counts), loaded=sum(each.loaded for each in counts),
-                        compiling=sum(each.compiling for each in counts), busy=self._busy.seconds)
+                        compiling=sum(each.compiling for each in counts), busy=self._busy.seconds,
+                        exchange=self._grids.way)
 
     def close(self) -> None:
         """Free all memory."""

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
+from gpu_worker.commands.status import status
 from gpu_worker.protocol.errors import OptionError, PartitionMissing, WorldLost
 from gpu_worker.protocol.grids import Phase
 from gpu_worker.protocol.messages import KeepStep, Ran
@@ -51,6 +53,19 @@ def application(session: str, found: list[Node], case: Case, weight: float = 0.0
 
 def test_an_exchange_restores_the_coordinates(two: list[Node]):
     check_cases(two, "ucx", CASES)
+
+
+def test_a_report_says_what_messages_go_over(two: list[Node], request: pytest.FixtureRequest):
+    said = {"tcp": "tcp/", "shared memory": "/memory", "CUDA IPC": "cuda_ipc/"}[request.node.callspec.params["two"]]
+    with application("way", two, case_of(2)) as app:
+        assert [report.exchange for report in app.reports()] == ["", ""]
+        app.put(1, field(app.case))
+        app.run((1, 2), app.loop(2), KeepStep(1, "u", "device"))
+        for report in app.reports():
+            way, _, transports = report.exchange.partition(" over ")
+            assert way == "ucx" and said in transports, report.exchange
+        shown = CliRunner().invoke(status, ["--runtime-dir", str(two[0].path)]).output
+        assert "  cells to other nodes: " in shown and f" bytes by {app.reports()[0].exchange}\n" in shown
 
 
 def test_a_loop_has_the_bits_of_one_block(two: list[Node]):

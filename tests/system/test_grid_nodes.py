@@ -70,7 +70,9 @@ def test_a_loop_over_two_nodes(sc: SparkContext, cluster: Topology):
     held = sessions(cluster)
     assert len(held) == 2 and all(each.report.vrdds for each in held), "each node is to have some blocks"
     np.testing.assert_allclose(Grid.gather(blocks.iterate(heat, 0.1, steps=25)), expected(initial, 25), rtol=1e-5)
-    assert all(each.report.sent for each in sessions(cluster))             # halos went through MPI
+    assert all(each.report.sent and each.report.exchange == "mpi" for each in sessions(cluster))
+    assert "cells to other nodes: by mpi; gpu-worker status" in blocks.iterate(heat, 0.1, steps=2).explanation()
+    assert "cells to other nodes" not in blocks.explanation()
 
 
 @relayed
@@ -99,4 +101,4 @@ def test_a_node_that_loses_its_process_costs_time_only(sc: SparkContext, cluster
 @over_ucx
 def test_a_loop_over_ucx_goes_on_after_a_loss(sc: SparkContext, cluster: Topology):
     test_a_node_that_loses_its_process_costs_time_only(sc, cluster)
-    assert all(each.report.sent for each in sessions(cluster))
+    assert all(each.report.sent and each.report.exchange.startswith("ucx over ") for each in sessions(cluster))

@@ -46,6 +46,8 @@ class Meeting:
 class ThreadWorld(JoinedWorld):
     """World of nodes that are threads of one process."""
 
+    way = "threads"
+
     def __init__(self, meeting: Meeting, wanted: World, size: int):
         super().__init__(wanted.key, wanted.rank, size)
         self._meeting = meeting

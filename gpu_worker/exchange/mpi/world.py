@@ -79,6 +79,11 @@ class MpiWorld(JoinedWorld):
         self._launcher = launcher
         self._is_over = False
 
+    @property
+    def way(self) -> str:
+        """What messages go by, for people."""
+        return "mpi"
+
     def _gather(self, data: bytes) -> tuple[bytes, ...]:
         return self._ask(Gather(data)).data
 

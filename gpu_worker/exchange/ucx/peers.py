@@ -42,12 +42,15 @@ class Peers:
         Of each other rank.
     names : str
         Of all ranks, for errors.
+    transports : list of str
+        What UCX sends over to the other ranks, each once; empty until all have said something.
     """
 
     def __init__(self, worker: UcxWorker, wanted: Wanted):
         self.endpoints: dict[int, UcxEndpoint] = {}
         self.names = ", ".join(wanted.workers)
         self._worker, self._wanted = worker, wanted
+        self.transports: list[str] = []
         self._beats: dict[int, Request] = {}
         self._heard: dict[int, float] = {}
         self._due = self._listened = 0.0
@@ -59,7 +62,9 @@ class Peers:
                 self.endpoints[rank] = self._worker.connect(address)
 
     def begin_listening(self) -> None:
-        """Take ranks for silent from now on."""
+        """Take ranks for silent from now on, and note what UCX has chosen to send over."""
+        self.transports = list(dict.fromkeys(each for endpoint in self.endpoints.values()
+                                             for each in endpoint.transports()))
         self._listened = time.monotonic()
         self._heard = dict.fromkeys(self.endpoints, self._listened)
 

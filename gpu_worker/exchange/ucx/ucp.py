@@ -25,6 +25,9 @@ _VERSION = 1, 17
 _OK, _IN_PROGRESS, _LAST_ERROR = 0, 1, -100
 _FIRST_ERROR_POINTER = 2**64 + _LAST_ERROR
 
+#: The most ways of one connection that are asked for.
+_MOST_TRANSPORTS = 64
+
 #: What is asked of a context and a worker: messages with tags, by one thread at a time.
 _FEATURE_TAG, _SERIALIZED = 1, 1
 _ERRORS_OF_PEERS = 1
@@ -72,6 +75,19 @@ class _EndpointParams(ctypes.Structure):
                 ("request", c_void_p), ("name", c_char_p), ("local_socket", _SocketAddress))
 
 
+class _Transport(ctypes.Structure):
+    _fields_ = (("name", c_char_p), ("device", c_char_p))
+
+
+class _Transports(ctypes.Structure):
+    _fields_ = (("entries", POINTER(_Transport)), ("count", c_uint), ("size", c_size_t))
+
+
+class _EndpointAttributes(ctypes.Structure):
+    _fields_ = (("fields", c_uint64), ("name", ctypes.c_char * 32), ("local_socket", c_uint64 * 16),
+                ("remote_socket", c_uint64 * 16), ("transports", _Transports), ("user_data", c_void_p))
+
+
 class _MapParams(ctypes.Structure):
     _fields_ = (("fields", c_uint64), ("address", c_void_p), ("length", c_size_t), ("flags", c_uint),
                 ("protection", c_uint), ("memory_type", c_int), ("exported", c_void_p))
@@ -102,6 +118,7 @@ _SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "ucp_worker_progress": (c_uint, (c_void_p,)),
     "ucp_worker_flush_nbx": (c_void_p, (c_void_p, POINTER(_RequestParams))),
     "ucp_ep_create": (c_int8, (c_void_p, POINTER(_EndpointParams), POINTER(c_void_p))),
+    "ucp_ep_query": (c_int8, (c_void_p, POINTER(_EndpointAttributes))),
     "ucp_ep_close_nbx": (c_void_p, (c_void_p, POINTER(_RequestParams))),
     "ucp_tag_send_nbx": (c_void_p, (c_void_p, c_void_p, c_size_t, c_uint64, POINTER(_RequestParams))),
     "ucp_tag_recv_nbx": (c_void_p, (c_void_p, c_void_p, c_size_t, c_uint64, c_uint64, POINTER(_RequestParams))),
@@ -266,6 +283,16 @@ class UcxEndpoint:
 
     def _failed(self, argument: object, endpoint: object, status: int) -> None:
         self.failure = meaning(status)
+
+    def transports(self) -> list[str]:
+        """Return the transports that UCX has chosen for it, with their devices: ``tcp/eth0``, ``posix/memory``.
+
+        Of a connection over which no message has come yet they are not known.
+        """
+        entries = (_Transport * _MOST_TRANSPORTS)()
+        asked = _EndpointAttributes(1 << 3, transports=_Transports(entries, len(entries), ctypes.sizeof(_Transport)))
+        check(_library().ucp_ep_query(self._handle, byref(asked)), "it does not say what it sends over")
+        return [f"{each.name.decode()}/{each.device.decode()}" for each in entries[:asked.transports.count]]
 
     def send(self, memory: RegisteredMemory, tag: int) -> Request:
         """Begin to send memory under a tag."""

@@ -73,7 +73,7 @@ class OpenedWorld:
         except VisparkError:
             world.close()
             raise
-        _log.info("rank %d of %d of world %s has joined", world.rank, world.size, wanted.key.hex()[:16])
+        _log.info("rank %d of %d of world %s has joined: %s", world.rank, world.size, wanted.key.hex()[:16], world.way)
         return world
 
     def close(self) -> None:
@@ -104,6 +104,11 @@ class UcxWorld(JoinedWorld):
         self._moving: list[Request] = []
         self._beats: threading.Thread | None = None
         self._peers = Peers(worker, wanted)
+
+    @property
+    def way(self) -> str:
+        """What messages go by, for people."""
+        return f"ucx over {', '.join(self._peers.transports)}"
 
     def meet(self, deadline: float, is_over: Callable[[], bool]) -> None:
         """Wait until all ranks have said that they are there."""

@@ -225,6 +225,11 @@ class Grids:
         """The bytes that the present world has sent to other nodes."""
         return 0 if self._world is None else self._world.sent
 
+    @property
+    def way(self) -> str:
+        """What messages of the present world go by, for people; "" without one."""
+        return "" if self._world is None else self._world.way
+
     def leave(self) -> None:
         """Leave the world, if there is one; the other nodes learn of it at once."""
         world, self._world = self._world, None
