@@ -6,6 +6,7 @@ import errno
 import importlib
 import json
 import textwrap
+import warnings
 from collections import namedtuple
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from vispark.migrate.port import PortedProgram, port
 from vispark.migrate.record_forms import RecordForm, verdict_by_form
 from vispark.migrate.sites import SourceProgram
 from vispark.migrate.typed import as_dicts, is_of_pairs, of_dicts, typed_verdict
+from vispark.migrate.whole_numbers import leave_64_bits
 
 CELLS = ("%matplotlib inline\nimport numpy as np\n!ls\n", "data = sc.textFile('x').map(float).cache()\nw = 1.0\n",
          "%%bash\necho for i in x\n",
@@ -418,3 +420,16 @@ def test_a_filter_that_workers_do_stays_as_it_is():
 def test_records_that_no_worker_holds_are_the_reason(records: list, why: str):
     said, _, _ = verdict_by_form([(lambda record: record.replace(1), "")], records)
     assert not said.is_read and why in said.reason
+
+
+@pytest.mark.parametrize(("function", "records", "leaves"), [
+    (lambda x: (x * 6364136223846793005 + 1442695040888963407) % 1000003, range(-500, 500), True),
+    (lambda x: x ** 12, range(1, 60), True), (lambda x: x ** 4, range(1, 60), False),
+    (lambda x: x * 2.0 ** 80, range(3), False), (lambda x: 2 ** 62 - x, [-2 ** 62], True),
+    (lambda x: -x, [-2 ** 63], True),
+    (lambda p: p[0] << 40, [(2 ** 30, 1.0)], True), (lambda x: x * 2 ** 62, [np.int64(4)], False),
+    (lambda x: x / 0, [1], False), (lambda x: 1 / x + abs(x) // 3, [4], False)])
+def test_whole_numbers_that_leave_64_bits_are_seen(function, records, leaves):
+    with np.errstate(over="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert leave_64_bits([(function, "")], records) == leaves

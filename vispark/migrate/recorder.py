@@ -17,7 +17,7 @@ import types
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,7 @@ from vispark.migrate.rules import MAPS, PASSING
 from vispark.migrate.sites import ACTIONS, TRANSFORMATIONS, SourceProgram
 from vispark.migrate.stored_results import ResultFile
 from vispark.migrate.typed import bytes_of, described, one_where, traffic_of, typed_verdict
+from vispark.migrate.whole_numbers import LEAVES, leave_64_bits
 
 #: Records of what is cached that are taken, results of an action that are kept, and runs whose times are.
 SAMPLE, RESULTS, TIMES = 256, 100, 10_000
@@ -329,6 +330,8 @@ class Recorder:
             else:
                 asked = chain, plain(records)
                 said = typed_verdict(*asked)
+            if said.is_read and leave_64_bits(chain, records):
+                said = replace(said, is_read=False, reason=LEAVES)
             call.traffic = traffic_of(*asked) if said.is_read else []
             call.operations = operations_of(chain, samples[number][:COUNTED])
         call.is_read, call.reason, call.reason_line = said.is_read, said.reason, said.line
