@@ -58,6 +58,8 @@ def _lines(source: str) -> list[tuple[int, str, str]]:
     ("try:\n    a = rdd.first()\nexcept E:\n    a = rdd.take(1)\n", [(2, "", "a"), (4, "", "a")]),
     ("match k:\n    case 1:\n        a = rdd.sum()\n", [(3, "", "a")]),
     ("a, b = rdd.collect(); c = 3\n", [(1, "", "(a, b)")]),
+    ("a = list(rdd.toLocalIterator())\nb = rdd.toLocalIterator()\n", [(1, "", "a")]),
+    ("n = sc.accumulator(0.0)\nrdd.foreach(f)\nt = n.value\nu = b.value\n", [(3, "", "t")]),
     ("f = lambda rows: rows.sum()\n", []),
     ("def closest(p):\n    return helper(p)\ndef helper(p):\n    return p.sum()\nx = rdd.map(closest).first()\n",
      [(5, "", "x")]),
@@ -174,6 +176,23 @@ def test_noise_is_that_of_a_field_in_the_passes_up_to_one(change, first):
     other = [*mine[:number], (4.0 * (1 + error), mine[number][1]), *mine[number + 1:]]
     found = validated([_results(*mine)], [_results(*again)], [_results(*other)], Tolerance())
     assert found.statements[0].first == number + 1
+
+
+class _Moments:
+    def __init__(self, mean: float, parts: object = None):
+        self.mean, self.parts = mean, parts
+
+
+@pytest.mark.parametrize(("other", "parts", "verdict"), [
+    (0.5, None, EQUAL), (0.5 * (1 + 1e-15), None, WITHIN_ROUNDING), (0.501, None, DIFFERS), (0.5, object(), NOT_KNOWN)])
+def test_objects_are_compared_by_their_attributes_and_others_not_called_equal(other, parts, verdict):
+    values = [decoded(encoded(_Moments(each, parts))) for each in (0.5, other)]
+    found = validated([_results(values[0])], [], [_results(values[1])], Tolerance())
+    assert found.verdict == verdict
+    assert verdict != NOT_KNOWN or "objects of type _Moments are not looked at" in found.as_text()
+    beside = [decoded(encoded((_Moments(0.5, parts), each))) for each in (1.0, 1.0 + 1e-15)]
+    assert validated([_results(beside[0])], [], [_results(beside[1])], Tolerance()).verdict == (
+        NOT_KNOWN if parts else WITHIN_ROUNDING)
 
 
 def test_an_early_pass_is_not_judged_by_the_rounding_errors_of_later_ones():

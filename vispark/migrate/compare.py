@@ -16,7 +16,7 @@ import numpy as np
 from vispark.migrate.digests import Summary, as_reals, digest, eps_of, is_float, is_pair, leaves, packed, summarize
 from vispark.migrate.record_order import in_order, records_of
 from vispark.migrate.stored_results import StoredResult
-from vispark.migrate.values import BLOCK, StoredArray, array_blocks
+from vispark.migrate.values import BLOCK, StoredArray, UnreadObject, array_blocks
 from vispark.migrate.verdicts import (
     BINS,
     DIFFERS,
@@ -250,14 +250,17 @@ class _Walk:
         return found
 
     def _records(self, matched: Iterable[_Matched]) -> Comparison:
-        worst, first = Comparison(EQUAL), None
+        worst, first, unread = Comparison(EQUAL), None, None
         for batch in _batches((one, (number, key, one, two)) for number, key, one, two in matched):
             for compared in self._batch([each for _, each in batch]):
                 if compared.verdict == DIFFERS and (first is None or _is_before(compared, first)):
                     first = compared
+                if compared.verdict == NOT_KNOWN:
+                    unread = compared
                 if compared.worst > worst.worst or (compared.verdict != EQUAL and worst.verdict == EQUAL):
                     worst = compared
-        return replace(first or worst, worst=worst.worst, histogram=tuple(self._histogram), fields=dict(self._worst))
+        return replace(first or unread or worst, worst=worst.worst, histogram=tuple(self._histogram),
+                       fields=dict(self._worst))
 
     def _batch(self, batch: list[_Matched]) -> Iterator[Comparison]:
         one = _stacked([each[2] for each in batch]) if len(batch) > 1 else None
@@ -286,6 +289,8 @@ class _Walk:
             yield self._leaf(ValuePlace(number, key, path), left, right, self._scale_of(path))
 
     def _leaf(self, place: ValuePlace, left: Any, right: Any, scale: float) -> Comparison:
+        if isinstance(left, UnreadObject) and left == right:
+            return Comparison(NOT_KNOWN, why=f"objects of type {left.name} are not looked at", place=place)
         if np.shape(left) != np.shape(right):
             return Comparison(DIFFERS, math.inf, f"shapes {np.shape(left)} and {np.shape(right)}", place, left, right)
         if _is_number(left) and _is_number(right) and (is_float(left) or is_float(right)):

@@ -34,10 +34,16 @@ from vispark.migrate.wider_floats import widen
 class _Repeated:
     """Context in which records are drawn that all runs are given again, so that this draw is none of its own."""
 
-    entered = 0
+    entered, asked = 0, False
+
+    def was_asked(self) -> bool:
+        """Return whether records were drawn since this was asked last."""
+        asked, self.asked = self.asked, False
+        return asked
 
     def __enter__(self) -> None:
         self.entered += 1
+        self.asked = True
 
     def __exit__(self, *_: object) -> None:
         self.entered -= 1
@@ -51,7 +57,7 @@ def run(script: Path, results: ResultFile, more: int, samples: Iterator[Any] | N
     tree, statements = recorded_statements(script.read_text(encoding="utf-8"), str(script))
 
     def record(number: int, value: Any) -> Any:
-        results.write("result", _head_of(statements[number]), value)
+        results.write("drawn" if _REPEATED.was_asked() else "result", _head_of(statements[number]), value)
         return value
 
     setattr(builtins, RECORD, record)

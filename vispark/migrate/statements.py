@@ -14,6 +14,8 @@ from vispark.migrate.sites import ACTIONS, SOURCES, TRANSFORMATIONS
 
 #: Name under which a changed program finds the recorder; a builtin, as functions of the program call it.
 RECORD = "__vispark_record__"
+#: Functions that make one value of an iterator.
+_OF_ITERATORS = frozenset(["list", "tuple", "sorted", "set", "dict", "sum", "min", "max"])
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 #: Of each kind of statement, the field whose value is recorded.
 _FIELDS: dict[type[ast.stmt], str] = {
@@ -61,7 +63,7 @@ def recorded_statements(source: str, path: str) -> tuple[ast.Module, list[Record
         tree = ast.parse(source, path)
     except (SyntaxError, ValueError) as error:
         raise SourceError(f"{path} does not parse: {error}") from error
-    transformer = _Recording(_run_in_tasks(tree))
+    transformer = _Recording(_run_in_tasks(tree), _accumulators(tree))
     transformer.visit(tree)
     return ast.fix_missing_locations(tree), transformer.statements
 
@@ -80,9 +82,9 @@ def loop_variables(tree: ast.AST) -> set[str]:
 class _Recording(ast.NodeTransformer):
     """Transformer that wraps the values of statements with actions in calls of the recorder."""
 
-    def __init__(self, in_tasks: set[str]) -> None:
+    def __init__(self, in_tasks: set[str], accumulators: set[str]) -> None:
         self.statements: list[RecordedStatement] = []
-        self._in_tasks = in_tasks
+        self._in_tasks, self._accumulators = in_tasks, accumulators
         self._scope: list[str] = []
 
     def visit(self, node: ast.AST) -> ast.AST:
@@ -95,7 +97,7 @@ class _Recording(ast.NodeTransformer):
             return node
         name = _FIELDS.get(type(node)) if isinstance(node, ast.stmt) else None
         value = getattr(node, name, None) if name else None
-        if isinstance(node, ast.stmt) and isinstance(value, ast.expr) and _has_action(value):
+        if isinstance(node, ast.stmt) and isinstance(value, ast.expr) and self._has_action(value):
             setattr(node, name or "", self._wrapped(node, value))
         if isinstance(node, ast.stmt | ast.Module | ast.ExceptHandler | ast.match_case):
             self.generic_visit(node)
@@ -106,9 +108,16 @@ class _Recording(ast.NodeTransformer):
         self.statements.append(RecordedStatement(number, statement.lineno, ".".join(self._scope), _target(statement)))
         if isinstance(statement, ast.Expr) and isinstance(value, ast.Call) and not _is_action(value):
             # print(rdd.count()): its argument is the value, not what print gives.
-            value.args = [self._call(number, each) if _has_action(each) else each for each in value.args]
+            value.args = [self._call(number, each) if self._has_action(each) else each for each in value.args]
             return value
         return self._call(number, value)
+
+    def _has_action(self, node: ast.AST) -> bool:
+        if isinstance(node, _FUNCTIONS):
+            return False
+        if isinstance(node, ast.Attribute) and node.attr == "value" and isinstance(node.value, ast.Name):
+            return node.value.id in self._accumulators
+        return _is_action(node) or _is_whole_iterator(node) or any(map(self._has_action, ast.iter_child_nodes(node)))
 
     def _call(self, number: int, value: ast.expr) -> ast.expr:
         call = ast.Call(ast.Name(RECORD, ast.Load()), [ast.Constant(number), value], [])
@@ -128,10 +137,18 @@ def _is_action(node: ast.AST) -> bool:
         ACTIONS - {"toLocalIterator", "checkpoint", "localCheckpoint", "foreach", "foreachPartition"} | {"vreduce"})
 
 
-def _has_action(node: ast.AST) -> bool:
-    if isinstance(node, _FUNCTIONS):
-        return False
-    return _is_action(node) or any(_has_action(child) for child in ast.iter_child_nodes(node))
+def _is_whole_iterator(node: ast.AST) -> bool:
+    """Return whether a node makes one value of all that ``toLocalIterator`` gives."""
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _OF_ITERATORS and any(
+        isinstance(each, ast.Call) and isinstance(each.func, ast.Attribute) and each.func.attr == "toLocalIterator"
+        for each in node.args)
+
+
+def _accumulators(tree: ast.Module) -> set[str]:
+    """Return the names of Spark's accumulators."""
+    return {target.id for node in ast.walk(tree) if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)
+            and isinstance(node.value.func, ast.Attribute) and node.value.func.attr == "accumulator"
+            for target in node.targets if isinstance(target, ast.Name)}
 
 
 def _run_in_tasks(tree: ast.Module) -> set[str]:

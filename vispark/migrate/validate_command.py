@@ -120,6 +120,12 @@ def draws_in_tasks(path: Path) -> bool:
     return any(each.kind == "draws" for each in read_results(path))
 
 
+def drawn_statements(path: Path) -> Iterator[str]:
+    """Yield the statements whose records ``takeSample`` drew, which are not compared."""
+    for where in dict.fromkeys((each.where[1], each.where[3]) for each in read_results(path) if each.kind == "drawn"):
+        yield (f"line {where[0]}: {where[1]}: not compared: takeSample gives in all runs what it gave in the first one")
+
+
 def run_seconds(path: Path) -> float | None:
     """Return the seconds of a run, from the script's first line to its last; None of a run that was cut."""
     return next((each.seconds for each in read_results(path) if each.kind == "end"), None)
@@ -163,7 +169,7 @@ def validate(cpu: Path, gpu: Path, args: tuple[str, ...] = (), tolerance: Tolera
                           statement_results(ported), tolerance or Tolerance())
         if any(each.first for each in found.statements):
             found = _nearer(found, cpu, args, place, reference, timeout, jvm)
-        notes = (_DRAWS,) if draws else ()
+        notes = ((_DRAWS,) if draws else ()) + tuple(drawn_statements(reference))
         # The first run of a shared JVM starts it cold, and the others do not.
         runs = [run_seconds(each) for each in (reference, *([again] if again else []))]
         seconds = min([each for each in runs if each is not None], default=None)

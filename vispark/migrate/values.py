@@ -24,6 +24,17 @@ BLOCK = 1 << 16
 ArrayStore = Callable[[np.ndarray], int]
 
 
+#: Values of attributes by which objects are compared.
+_PLAIN = (bool, int, float, complex, str, bytes, np.generic, np.ndarray, list, tuple, type(None))
+
+
+@dataclass(frozen=True)
+class UnreadObject:
+    """Object of which only the name of its type is known."""
+
+    name: str
+
+
 @dataclass(frozen=True)
 class StoredArray:
     """Array that lies in a file, of which a block at a time is read.
@@ -91,7 +102,9 @@ def array_blocks(array: np.ndarray | StoredArray) -> Iterator[np.ndarray]:
 
 
 def encoded(value: Any, store: ArrayStore | None = None) -> bytes:
-    """Return the bytes of a value; of objects of other types only the name of their type is kept.
+    """Return the bytes of a value; objects of other types are dicts of their attributes, where these are such values.
+
+    Of all else only the name of the type is kept.
 
     Parameters
     ----------
@@ -104,7 +117,7 @@ def encoded(value: Any, store: ArrayStore | None = None) -> bytes:
     >>> decoded(encoded({1: (np.float32(0.5), [None, 2 ** 70])}))
     {1: (np.float32(0.5), [None, 1180591620717411303424])}
     >>> decoded(encoded(object))
-    '<type>'
+    UnreadObject(name='type')
     """
     return bytes(msgpack.packb(_form(value, store), use_bin_type=True))
 
@@ -137,7 +150,10 @@ def _form(value: Any, store: ArrayStore | None) -> Any:
         return ["l", sorted((_form(each, None) for each in value), key=repr)]
     if isinstance(value, np.ndarray):
         return ["l", [_form(each, store) for each in value.tolist()]]
-    return f"<{type(value).__name__}>"
+    attributes = getattr(value, "__dict__", None)
+    if isinstance(attributes, dict) and attributes and all(isinstance(each, _PLAIN) for each in attributes.values()):
+        return _form(attributes, store)
+    return ["?", type(value).__name__]
 
 
 def _array_form(value: np.generic | np.ndarray, store: ArrayStore | None) -> list[Any]:
@@ -158,6 +174,8 @@ def value_of(form: Any, path: Path | None = None) -> Any:
     if tag == "A":
         assert path is not None, "arrays beside a value lie in a file"
         return StoredArray(path, parts[2], np.dtype(parts[0]), tuple(parts[1]))
+    if tag == "?":
+        return UnreadObject(parts[0])
     if tag == "i":
         return int(parts[0])
     if tag == "c":
