@@ -75,10 +75,10 @@ def _greet(transport: Transport, hello: Hello, of: object) -> tuple[Connection, 
     with contextlib.ExitStack() as stack:
         connection, hello = transport.open(hello)
         stack.enter_context(connection)
-        said = greeted(connection, hello, of)
+        welcome = greeted(connection, hello, of)
         connection.clear_deadline()
         stack.pop_all()
-    return connection, said
+    return connection, welcome
 
 
 class Client:
@@ -300,13 +300,13 @@ def connect(hello: Hello, *, runtime_dir: str | None = None, reach: Reach | None
     ProtocolError
         If the worker is of another version.
     """
-    found = _transport(runtime_dir, reach, start, timeout, transport)
-    found.endpoint.directory.session_socket(hello.session)
-    connection, welcome = _until_greeted(found, lambda: _greet(found, hello, Greeting))
+    opened = _transport(runtime_dir, reach, start, timeout, transport)
+    opened.endpoint.directory.session_socket(hello.session)
+    connection, welcome = _until_greeted(opened, lambda: _greet(opened, hello, Greeting))
     if welcome.version != VERSION:
         connection.close()
         raise ProtocolError(f"the worker speaks version {welcome.version} of the protocol and this client {VERSION}")
-    return Client(connection, welcome, str(found.endpoint.directory.path), hello, found)
+    return Client(connection, welcome, str(opened.endpoint.directory.path), hello, opened)
 
 
 class Lease:
@@ -376,9 +376,9 @@ class Lease:
 def open_lease(hello: Hello, *, runtime_dir: str | None = None, reach: Reach | None = None,
                timeout: float = 60.0, transport: str = "") -> Lease:
     """Lease the session; on this node, start a daemon if there is none. Raises as :func:`connect` does."""
-    found = _transport(runtime_dir, reach, True, timeout, transport)
-    found.endpoint.directory.session_socket(hello.session)
-    return Lease(hello, found)
+    opened = _transport(runtime_dir, reach, True, timeout, transport)
+    opened.endpoint.directory.session_socket(hello.session)
+    return Lease(hello, opened)
 
 
 def finish(hello: Hello, *, runtime_dir: str | None = None, reach: Reach | None = None, timeout: float = 60.0,
@@ -411,8 +411,8 @@ def fate_of(death: Death) -> str:
         return f"was ended by a kernel: {error_of(death.failure)}"
     if not death.signal:
         return "has ended"
-    known = {each.value: f", {each.name}" for each in signal.Signals}
-    return f"was killed by signal {death.signal}{known.get(death.signal, '')}"
+    names = {each.value: f", {each.name}" for each in signal.Signals}
+    return f"was killed by signal {death.signal}{names.get(death.signal, '')}"
 
 
 # -- connecting -------------------------------------------------------------------------------------------------------

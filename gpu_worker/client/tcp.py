@@ -121,11 +121,11 @@ def _name_session(sock: socket.socket, session: str, where: str, seconds: float)
         raise
     except OSError as error:
         raise WorkerLost(f"the daemon at {where} does not answer: {error}") from error
-    said, _, rest = answer.decode(errors="replace").strip().partition(" ")
-    if said == REFUSED:
-        kind, _, why = rest.partition(" ")
+    status, _, reason = answer.decode(errors="replace").strip().partition(" ")
+    if status == REFUSED:
+        kind, _, why = reason.partition(" ")
         raise BY_NAME.get(kind, ProtocolError)(f"the daemon at {where} refused: {why}")
-    if said != READY:
+    if status != READY:
         raise ProtocolError(f"what answers at {where} is no GPU worker of vispark")
 
 

@@ -112,9 +112,9 @@ def greeted(connection: Connection, hello: Hello, of: object) -> Any:
 def answered(connection: Connection, of: object) -> Any:
     """Return the first message of a connection, which is of the union ``of``."""
     connection.await_answer()
-    found, descriptors = connection.receive_as(lambda body: answer(body, of))
+    reply, descriptors = connection.receive_as(lambda body: answer(body, of))
     close_all(descriptors)
-    return found
+    return reply
 
 
 def transport_to(endpoint: Endpoint, name: str = "") -> Transport:

@@ -185,12 +185,12 @@ class Daemon:
 
     def _serve(self, sock: socket.socket) -> None:
         """Greet a connection, and answer its request or pass the connection on."""
-        of, kept = Greeting, False
+        of, is_handed_over = Greeting, False
         try:
             connection = Connection(sock)
             hello = self._greeting(connection)
             of = AdminReply if hello.role in ADMIN_ROLES else Greeting
-            kept = self._greeted(hello, connection)
+            is_handed_over = self._greeted(hello, connection)
         except WorkerLost as error:
             _log.debug("a peer went away: %s", error)
         except VisparkError as error:
@@ -200,7 +200,7 @@ class Daemon:
             _log.exception("a connection met a defect")
             self._refuse(sock, as_error(error), of)
         finally:
-            if not kept:
+            if not is_handed_over:
                 sock.close()
 
     def _refuse(self, sock: socket.socket, error: VisparkError, of: object) -> None:
@@ -281,11 +281,11 @@ class Daemon:
                 continue
             close_all(descriptors)
             if isinstance(request, GetSnapshot):
-                found = self._supervisor.get_snapshot(request)
+                part = self._supervisor.get_snapshot(request)
                 try:
-                    connection.send(SnapshotPart(found.offset, found.nbytes), AdminReply, [found.descriptor])
+                    connection.send(SnapshotPart(part.offset, part.nbytes), AdminReply, [part.descriptor])
                 finally:
-                    os.close(found.descriptor)
+                    os.close(part.descriptor)
             elif isinstance(request, PublicationRequest):
                 self._administer_publications(request, connection)
             elif isinstance(request, Discard):

@@ -129,12 +129,12 @@ class DeviceProcess:
     def _connected(cls, directory: RuntimeDirectory, session: str, seconds: float,
                    child: subprocess.Popen[bytes] | None) -> DeviceProcess:
         with ExitStack() as undo:
-            control, found = _controlled(directory, session, seconds)
+            control, registration = _controlled(directory, session, seconds)
             undo.callback(control.close)
             with system_call(f"the end of the device process of session {session}", WorkerLost):
-                pidfd = os.pidfd_open(found.pid)
+                pidfd = os.pidfd_open(registration.pid)
             undo.pop_all()
-        return cls(directory, found, control, pidfd, child)
+        return cls(directory, registration, control, pidfd, child)
 
     def reconnect(self) -> None:
         """Connect again to the process, which lives and has closed the connection.
@@ -151,8 +151,8 @@ class DeviceProcess:
             closed.register(self._control.socket, 0)
             if not closed.poll(0):
                 raise WorkerLost("the device process does not answer")
-            control, found = _controlled(self._directory, self.found.session, ADOPT_SECONDS)
-            if found.epoch != self.found.epoch:
+            control, registration = _controlled(self._directory, self.found.session, ADOPT_SECONDS)
+            if registration.epoch != self.found.epoch:
                 control.close()
                 raise WorkerLost("the device process has a successor")
             self._control.close()
@@ -175,13 +175,13 @@ class DeviceProcess:
             self._control.socket.settimeout(seconds)
             self._control.send(replace(message, number=number), HandOver, [client.fileno()])
             while True:
-                taken, _ = self._control.receive(Taken, cap=64)
+                reply, _ = self._control.receive(Taken, cap=64)
                 # Lower numbers are late answers to those who no longer waited.
-                if taken.number == number and taken.clients == NOT_TAKEN:
+                if reply.number == number and reply.clients == NOT_TAKEN:
                     raise refused(OSError(errno.EMFILE, os.strerror(errno.EMFILE)), "a connection to a device process")
-                if taken.number == number:
+                if reply.number == number:
                     self._broken = None
-                    return taken.clients
+                    return reply.clients
 
     def ended(self, seconds: float = 0.0) -> bool:
         """Return whether the process has ended, or does so within ``seconds``."""
@@ -220,9 +220,9 @@ def _controlled(directory: RuntimeDirectory, session: str, seconds: float) -> tu
         sock.settimeout(seconds)
         sock.connect(str(directory.session_socket(session)))
         check_peer(sock, f"the device process of session {session}")
-        found, _ = Connection(sock).receive(Registration)
+        registration, _ = Connection(sock).receive(Registration)
         undo.pop_all()
-    return Connection(sock), found
+    return Connection(sock), registration
 
 
 def _killed(child: subprocess.Popen[bytes]) -> None:

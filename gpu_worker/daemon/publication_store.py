@@ -93,10 +93,10 @@ class PublicationStore:
             undo.callback(close_all, descriptors)
             _check(request, descriptors)
             with self._lock:
-                known = self._stored.get(request.details.key)
-                if known is not None:
+                earlier = self._stored.get(request.details.key)
+                if earlier is not None:
                     if request.vrdd:
-                        known.readers.add((request.session, request.vrdd))
+                        earlier.readers.add((request.session, request.vrdd))
                     return
                 stored = self._new(request, descriptors)
                 stored.readers |= {(request.session, request.vrdd)} if request.vrdd else set()
@@ -155,10 +155,10 @@ class PublicationStore:
     def unpublish(self, name: str, key: str = "") -> None:
         """Take a publication back: who has attached it keeps it. Raises PublicationLost if there is none."""
         with self._lock:
-            known = self._keys.get(name)
-            if known is None or key not in ("", known):
+            stored_key = self._keys.get(name)
+            if stored_key is None or key not in ("", stored_key):
                 raise self._lost(name)
-            self._unlist(known, "it was taken back")
+            self._unlist(stored_key, "it was taken back")
 
     def expire(self, lives: Callable[[str], bool | None]) -> float | None:
         """Close what nobody has used for its lease; return when to call again on the clock, None if no lease runs.

@@ -80,8 +80,8 @@ def detach(directory: RuntimeDirectory, idle: float | None, cluster: Cluster | N
         os._exit(_run_detached(directory, idle, cluster, port, writer))
     os.close(writer)
     with os.fdopen(reader, "rb") as pipe:
-        said = pipe.read(1)
-    if said:
+        byte = pipe.read(1)
+    if byte:
         return True
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     if status == 0:

@@ -54,12 +54,12 @@ class SnapshotStore:
             If there is none of that number.
         """
         with self._lock:
-            found = self._held.get(session, {}).get(part)
-            if found is None:
+            stored = self._held.get(session, {}).get(part)
+            if stored is None:
                 number, owner = part
                 raise PartitionMissing(f"there is no snapshot {number} here" + (f" of {owner}" if owner else ""))
             with system_call("a descriptor of a snapshot"):
-                return StoredSnapshot(os.dup(found.descriptor), found.offset, found.nbytes)
+                return StoredSnapshot(os.dup(stored.descriptor), stored.offset, stored.nbytes)
 
     def discard(self, session: str, numbers: Collection[int]) -> None:
         """Close some of a session's snapshots."""

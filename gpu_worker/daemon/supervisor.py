@@ -172,8 +172,8 @@ class Supervisor:
 
         first = coming()
         with self._lock:
-            found = self._sessions.get(session)
-            endpoint, gpus = (found.endpoint, found.assigned) if found else (None, ())
+            session_state = self._sessions.get(session)
+            endpoint, gpus = (session_state.endpoint, session_state.assigned) if session_state else (None, ())
         self._hand_over(session, first, coming, HandOver(0, REMOTE, 0, endpoint, gpus), client)
 
     def _gpus(self, hello: Hello) -> tuple[str, ...]:
@@ -553,15 +553,15 @@ class Supervisor:
                 process.is_watched = False
 
     def _record_death(self, process: DeviceProcess) -> None:
-        found = process.found
+        registration = process.found
         try:
             death = process.exit_status()
         except Exception:
-            _log.exception("how process %d ended is not known", found.pid)
+            _log.exception("how process %d ended is not known", registration.pid)
             death = Death(False, 0, None)
         with self._lock:
-            self._sessions.process_ended(found.session, found.epoch, death)
-        _log.info("process %d of session %s ended: signal %d, %s", found.pid, found.session, death.signal,
+            self._sessions.process_ended(registration.session, registration.epoch, death)
+        _log.info("process %d of session %s ended: signal %d, %s", registration.pid, registration.session, death.signal,
                   death.failure.message if death.failure else "nothing to blame")
 
     def _status(self, session: SessionState, coming: Future[DeviceProcess] | None) -> SessionStatus:

@@ -197,11 +197,11 @@ def _new_pair(directory: RuntimeDirectory) -> KeyPair:
     command = [sys.executable, "-P", "-m", "gpu_worker.daemon.tcp_keys"]
     try:
         with system_call("a process that makes a key pair", WorkerUnavailable):
-            made = subprocess.run(command, env=environment(directory), stdin=subprocess.DEVNULL, capture_output=True,
-                                  timeout=_KEY_SECONDS)
+            result = subprocess.run(command, env=environment(directory), stdin=subprocess.DEVNULL, capture_output=True,
+                                    timeout=_KEY_SECONDS)
     except subprocess.TimeoutExpired as error:
         raise WorkerUnavailable(f"no key pair could be made: {error}") from error
-    if made.returncode:
-        last = made.stderr.decode(errors="replace").strip().rpartition("\n")[2]
+    if result.returncode:
+        last = result.stderr.decode(errors="replace").strip().rpartition("\n")[2]
         raise WorkerUnavailable(f"no key pair could be made, which takes 'pip install cryptography': {last}")
-    return decode(made.stdout, KeyPair)
+    return decode(result.stdout, KeyPair)

@@ -89,8 +89,8 @@ def leading(data: bytes | bytearray | memoryview, *types: type) -> tuple[typing.
         If ``data`` is not msgpack, or is deeper or longer than the caps.
     """
     raw = _raw(data)
-    given = raw[:len(types)] if type(raw) is tuple else ()
-    return given if tuple(map(type, given)) == types else ()
+    values = raw[:len(types)] if type(raw) is tuple else ()
+    return values if tuple(map(type, values)) == types else ()
 
 
 def _raw(data: bytes | bytearray | memoryview) -> typing.Any:
@@ -137,7 +137,8 @@ def _record(of: typing.Any) -> tuple[Pack, Unpack]:
     codecs = [_codec(hints[name]) for name in names]
     plain = [place for place, name in enumerate(names) if hints[name] in _NUMBERS]
     #: The rest, each with what is the same packed, if something is.
-    rest = [(place, codec, _unchanged(hints[names[place]])) for place, codec in enumerate(codecs) if place not in plain]
+    checked = [(place, codec, _unchanged(hints[names[place]])) for place, codec in enumerate(codecs)
+               if place not in plain]
     count = len(names)
 
     def unpack(raw: typing.Any) -> typing.Any:
@@ -147,14 +148,14 @@ def _record(of: typing.Any) -> tuple[Pack, Unpack]:
         try:
             for place in plain:
                 values[place] = codecs[place][1](raw[place])
-            for place, (_, unpacker), nothing in rest:
+            for place, (_, unpacker), nothing in checked:
                 if raw[place] is not nothing:
                     values[place] = unpacker(raw[place])
         except _Mismatch as error:
             raise error.within("." + names[place]) from error
         return of(*values)
 
-    return _written(of, names, plain, rest, unpack)
+    return _written(of, names, plain, checked, unpack)
 
 
 def _written(of: type, names: list[str], plain: list[int], rest: list[Any], careful: Unpack) -> tuple[Pack, Unpack]:
@@ -164,11 +165,11 @@ def _written(of: type, names: list[str], plain: list[int], rest: list[Any], care
     They take two thirds of what loops over the fields do, and a plan that comes again is four messages' work. What is
     not right is left to the ``careful`` one, which says where.
     """
-    known: dict[str, typing.Any] = {"of": of, "careful": careful, "Mismatch": _Mismatch}
+    names_in_code: dict[str, typing.Any] = {"of": of, "careful": careful, "Mismatch": _Mismatch}
     fields = [f"v{place}" for place in range(len(names))]
     packed, read = [f"value.{name}" for name in names], []
     for place, (packer, unpacker), nothing in rest:
-        known |= {f"pack{place}": packer, f"unpack{place}": unpacker, f"nothing{place}": nothing}
+        names_in_code |= {f"pack{place}": packer, f"unpack{place}": unpacker, f"nothing{place}": nothing}
         packed[place] = f"{packed[place]} if {packed[place]} is nothing{place} else pack{place}({packed[place]})"
         read.append(f"        if v{place} is not nothing{place}: v{place} = unpack{place}(v{place})")
     hints = typing.get_type_hints(of)
@@ -179,8 +180,8 @@ def _written(of: type, names: list[str], plain: list[int], rest: list[Any], care
         "def unpack(raw: typing.Any) -> typing.Any:", f"    if {' or '.join(wrong)}: return careful(raw)",
         *([f"    {', '.join(fields)}, = raw"] if names else []),
         *(["    try:", *read, "    except Mismatch: return careful(raw)"] if read else []),
-        f"    return of({', '.join(fields)})"]), known)
-    return known["pack"], known["unpack"]
+        f"    return of({', '.join(fields)})"]), names_in_code)
+    return names_in_code["pack"], names_in_code["unpack"]
 
 
 def _unchanged(of: typing.Any) -> object:

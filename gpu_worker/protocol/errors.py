@@ -51,9 +51,9 @@ class Place:
     device: str = ""
 
     def __str__(self) -> str:
-        known = [("VRDD", self.vrdd), ("partition", self.partition), ("operation", self.operation),
+        parts = [("VRDD", self.vrdd), ("partition", self.partition), ("operation", self.operation),
                  ("device", self.device)]
-        return ", ".join(f"{name} {value}" for name, value in known if value not in ("", None))
+        return ", ".join(f"{name} {value}" for name, value in parts if value not in ("", None))
 
 
 class VisparkError(Exception):
@@ -221,10 +221,10 @@ class ProtocolError(WorkerError):
 
 
 def _tree(base: type[VisparkError]) -> dict[str, type[VisparkError]]:
-    found = {base.__name__: base}
+    classes = {base.__name__: base}
     for child in base.__subclasses__():
-        found |= _tree(child)
-    return found
+        classes |= _tree(child)
+    return classes
 
 
 #: Name to class, for errors that arrive from a peer.

@@ -71,8 +71,8 @@ class FrameScan:
                 self._object(inner)
         elif kind == _RECORD:
             self._array(len(inner))
-            for each in inner:
-                self._object(each)
+            for item in inner:
+                self._object(item)
         elif kind == _UNION:
             self._array(2)
             member = self._data[self._at]

@@ -34,28 +34,28 @@ else:
 
 
 def _defined(of: type) -> Any:
-    made: Any = dataclasses.dataclass(init=False, repr=False, eq=False, slots=True)(of)
-    assert not hasattr(made, "__post_init__") and made.__init__ is object.__init__
+    frozen: Any = dataclasses.dataclass(init=False, repr=False, eq=False, slots=True)(of)
+    assert not hasattr(frozen, "__post_init__") and frozen.__init__ is object.__init__
     assert all(field.init and not field.kw_only and field.default_factory is dataclasses.MISSING
-               for field in dataclasses.fields(made))
+               for field in dataclasses.fields(frozen))
 
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
-        _write_methods(made)
-        made.__init__(self, *args, **kwargs)
+        _write_methods(frozen)
+        frozen.__init__(self, *args, **kwargs)
 
     for name, method in {"__init__": __init__, **_SHARED}.items():
-        if name not in made.__dict__:
-            setattr(made, name, method)
-    return made
+        if name not in frozen.__dict__:
+            setattr(frozen, name, method)
+    return frozen
 
 
 def _write_methods(of: Any) -> None:
     """Compile the methods of a class that its records use often, at once."""
     fields = dataclasses.fields(of)
-    known: dict[str, Any] = {f"default_{field.name}": field.default for field in fields
-                             if field.default is not dataclasses.MISSING}
-    known |= {f"set_{field.name}": getattr(of, field.name).__set__ for field in fields}
-    parameters = [f"{field.name}=default_{field.name}" if f"default_{field.name}" in known else field.name
+    namespace: dict[str, Any] = {f"default_{field.name}": field.default for field in fields
+                                 if field.default is not dataclasses.MISSING}
+    namespace |= {f"set_{field.name}": getattr(of, field.name).__set__ for field in fields}
+    parameters = [f"{field.name}=default_{field.name}" if f"default_{field.name}" in namespace else field.name
                   for field in fields]
     compared = [field.name for field in fields if field.compare]
     ours, others = (f"({''.join(f'{record}.{name},' for name in compared)})" for record in ("self", "other"))
@@ -65,15 +65,15 @@ def _write_methods(of: Any) -> None:
         "def __eq__(self, other):",
         f"    return {ours} == {others} if other.__class__ is self.__class__ else NotImplemented",
         "def __hash__(self):",
-        f"    return hash({ours})"]), known)
+        f"    return hash({ours})"]), namespace)
     for name in ("__eq__", "__hash__", "__init__"):
         if name == "__init__" or name not in of.__dict__:
-            setattr(of, name, known[name])
+            setattr(of, name, namespace[name])
 
 
 def _repr(record: Any) -> str:
-    shown = [f"{field.name}={getattr(record, field.name)!r}" for field in dataclasses.fields(record) if field.repr]
-    return f"{type(record).__qualname__}({', '.join(shown)})"
+    fields = [f"{field.name}={getattr(record, field.name)!r}" for field in dataclasses.fields(record) if field.repr]
+    return f"{type(record).__qualname__}({', '.join(fields)})"
 
 
 def _refuse_assignment(record: Any, name: str, value: Any) -> None:

@@ -282,8 +282,8 @@ def sealed_size(descriptor: int) -> int:
 
 def identity(descriptor: int) -> tuple[int, int, int]:
     """Return a key that is equal for descriptors of one memfd: device, inode and size."""
-    found = os.fstat(descriptor)
-    return found.st_dev, found.st_ino, found.st_size
+    status = os.fstat(descriptor)
+    return status.st_dev, status.st_ino, status.st_size
 
 
 def results(data: bytes, descriptors: Sequence[int]) -> Data:

@@ -201,7 +201,7 @@ def _left(until: float) -> float:
     TimeoutError
         If there are none.
     """
-    left = until - time.monotonic()
-    if left <= 0:
+    seconds = until - time.monotonic()
+    if seconds <= 0:
         raise TimeoutError("the peer was too slow")
-    return left
+    return seconds

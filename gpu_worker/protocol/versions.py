@@ -23,8 +23,8 @@ def greeting(body: bytes | bytearray) -> Hello:
     ProtocolError
         If it is none.
     """
-    found = leading(body, int, str)
-    return decode(body, Hello) if not found or found[0] == VERSION else asking(found[1], found[0])
+    version = leading(body, int, str)
+    return decode(body, Hello) if not version or version[0] == VERSION else asking(version[1], version[0])
 
 
 def asking(role: str, version: int = VERSION) -> Hello:
@@ -43,15 +43,15 @@ def answer(body: bytes | bytearray, of: object) -> object:
         What the worker says went wrong.
     """
     try:
-        found = decode(body, of)
+        reply = decode(body, of)
     except ProtocolError as error:
-        found = _refusal(body)
-        if found is None:
+        reply = _refusal(body)
+        if reply is None:
             raise ProtocolError(f"the worker answers otherwise than in version {VERSION} of the protocol, which this "
                                 f"client speaks: {error.message}; {ADVICE}") from error
-    if isinstance(found, Failure):
-        raise _with_version(error_of(found))
-    return found
+    if isinstance(reply, Failure):
+        raise _with_version(error_of(reply))
+    return reply
 
 
 def other_version(version: int) -> ProtocolError:
@@ -63,11 +63,11 @@ def _refusal(body: bytes | bytearray) -> Failure | None:
     """Decode a failure that came as a member of another union, from a daemon that could not read the request."""
     for union in (Greeting, AdminReply):
         try:
-            found = decode(body, union)
+            reply = decode(body, union)
         except ProtocolError:
             continue
-        if isinstance(found, Failure):
-            return found
+        if isinstance(reply, Failure):
+            return reply
     return None
 
 

@@ -85,13 +85,13 @@ class Connection:
         frame = _LENGTH.pack(len(body)) + body
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))] if descriptors else []
         try:
-            sent = self.socket.sendmsg([frame], rights)
+            count = self.socket.sendmsg([frame], rights)
         except OSError as error:
             if is_refusal(error):
                 raise refused(error, f"a message of {len(frame):,} bytes") from error
             raise WorkerLost(f"the peer is gone: {error}") from error
-        if sent < len(frame):
-            self._send_rest(memoryview(frame)[sent:])
+        if count < len(frame):
+            self._send_rest(memoryview(frame)[count:])
 
     def _send_rest(self, rest: memoryview) -> None:
         """Send the rest of a frame, for which the peer waits."""
@@ -144,14 +144,14 @@ class Connection:
         if not are_free():
             return False
         looking, own = select.poll(), self.socket.fileno()
-        for each in (self.socket, *others):
-            if each.fileno() >= 0:
-                looking.register(each, select.POLLIN)
+        for sock in (self.socket, *others):
+            if sock.fileno() >= 0:
+                looking.register(sock, select.POLLIN)
         until = time.monotonic() + seconds
-        while not (found := looking.poll(0)):
+        while not (events := looking.poll(0)):
             if time.monotonic() > until or not still():
                 return False
-        return own in dict(found)
+        return own in dict(events)
 
     def wait(self, seconds: float) -> bool:
         """Sleep until there is input, for at most some seconds; return whether there is input."""

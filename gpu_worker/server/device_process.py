@@ -156,11 +156,11 @@ class Service:
         """
         if not self._configuration.options.scheduled:
             return None
-        left = self._worker.result().unassigned(self._client_processes.assigned())
-        grace = self._client_processes.grace(is_assigned=not left)
+        unassigned = self._worker.result().unassigned(self._client_processes.assigned())
+        grace = self._client_processes.grace(is_assigned=not unassigned)
         if grace is not None and grace <= 0:
             _log.info("%s: no executor that Spark assigned it to for %g s; the process ends, and the next one takes "
-                      "what is assigned then", ", ".join(left), self._configuration.options.lease)
+                      "what is assigned then", ", ".join(unassigned), self._configuration.options.lease)
         return grace
 
     def _drain(self, seconds: float) -> bool:
@@ -337,7 +337,7 @@ class Service:
                     _answer(connection, asked, worker, payloads, ahead)
                     return payloads.in_pieces_aside and connection.shares_memory
 
-                rest = partial(worker.rest, KEPT_SECONDS, payloads)
+                release = partial(worker.rest, KEPT_SECONDS, payloads)
                 while not self._stopping:
                     try:
                         asked: Asked | None = connection.receive(Request)
@@ -347,13 +347,13 @@ class Service:
                         continue
                     while asked is not None:
                         self._lingering = None
-                        asked = self._chunks.follow(connection, served, rest) if served(asked) else None
+                        asked = self._chunks.follow(connection, served, release) if served(asked) else None
                     ahead.answer_until_input()
                     if not payloads.in_pieces:       # the next one is still to be packed
                         self._lingering = connection
                         connection.poll(LINGER_SECONDS, lambda: self._lingering is connection, list(self._clients))
                     while (payloads.any or worker.may_rest) and not connection.wait(KEPT_SECONDS):
-                        rest()
+                        release()
         except WorkerLost:
             raise
         except Exception as error:

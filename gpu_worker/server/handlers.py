@@ -201,14 +201,14 @@ class SessionWorker:
     def _served(self, request: Run, descriptors: list[int], payloads: Payloads) -> Answer | Submission:
         self._running.add(request.number)
         self._busy.begin()
-        found: Answer | Submission | None = None
+        answer: Answer | Submission | None = None
         try:
             # Streams, recordings and memory that are made before a plan runs wait for kernels too.
             with self._recorder.serving(request.number), self._recorder.waiting():
-                found = self._run(request, payloads, *descriptors)
-            return found
+                answer = self._run(request, payloads, *descriptors)
+            return answer
         finally:
-            if not isinstance(found, Submission):       # which ends when it is answered
+            if not isinstance(answer, Submission):       # which ends when it is answered
                 self._busy.end()
 
     def finish(self, flight: Submission) -> Answer:
@@ -312,11 +312,11 @@ class SessionWorker:
             plan = chunked.prepared if chunked else self._plans.get(request.key, request.plan)
             verify_request(request, plan.slots)
             self._publications.check_kept([vrdd for slot, vrdd in enumerate(request.vrdds) if slot != plan.source])
-            found = self._runs.run(request, plan, payload, chunked)
-            again = isinstance(found, Submission) or not found[0].retained
+            answer = self._runs.run(request, plan, payload, chunked)
+            again = isinstance(answer, Submission) or not answer[0].retained
             self._counters.received += payload.size if payload is not None else 0
             if request.save is not None:
-                self._save(request.save, found)
+                self._save(request.save, answer)
         except VisparkError as error:
             self._counters.failed += 1
             self._counters.crowded += isinstance(error, OutOfMemory)
@@ -327,9 +327,9 @@ class SessionWorker:
             payloads.drop()
             if payload is not None:
                 payloads.done(again=again)
-        if isinstance(found, Submission):
-            return found
-        reply, fetched = found
+        if isinstance(answer, Submission):
+            return answer
+        reply, fetched = answer
         self._counters.working += reply.times.total
         self._counters.returned += fetched.size if fetched is not None else 0
         log.debug("plan %d: %d partitions, %.6f s", request.number, len(plan.plan.inputs), reply.times.total)

@@ -46,10 +46,10 @@ class Payloads:
         ProtocolError, OutOfMemory
             As :meth:`Payload.receive`.
         """
-        given = identity(descriptor)
-        name = number or given
+        memory = identity(descriptor)
+        name = number or memory
         if name in self._kept:
-            if self._kept[name].identity == given:
+            if self._kept[name].identity == memory:
                 os.close(descriptor)
                 return self._again(name)
             self._drop(self._kept.pop(name))

@@ -200,8 +200,8 @@ class PlanRuns:
                 self._grids.turn_done(request.world)
                 self.repeated += 1
                 return flight
-            for each in plan.recordings.discard(recording):
-                self._close_recording(each)
+            for other in plan.recordings.discard(recording):
+                self._close_recording(other)
         return self._anew(replace(request, seconds=request.seconds - (time.monotonic() - started)), plan, payload)
 
     def _agreed(self, request: Run, plan: DecodedPlan) -> tuple[JoinedWorld | None, tuple[bytes, ...]] | None:
@@ -222,11 +222,11 @@ class PlanRuns:
         with ExitStack() as stack:
             self._grids.await_turn(request.world, time.monotonic() + request.seconds, _WORLD_SECONDS)
             stack.enter_context(self._grids.turns(fills_ghosts=plan.fills_ghosts))
-            wanted = waves is None and self._may_record(request, plan)
-            if plan.plan.grid is not None or (wanted and plan.keeps):
+            records = waves is None and self._may_record(request, plan)
+            if plan.plan.grid is not None or (records and plan.keeps):
                 # It may write ghost cells that those under way read, or where they work.
                 stack.enter_context(self._line.turn(alone=True))
-            recording = self._recording(request, plan) if wanted else None
+            recording = self._recording(request, plan) if records else None
             answer = self._done_anew(request, plan, payload, chunked, recording, waves)
             self._grids.turn_done(request.world)
             return answer
@@ -272,20 +272,20 @@ class PlanRuns:
 
     def _joined(self, request: Run, plan: DecodedPlan) -> JoinedWorld | None:
         """Return the MPI world of a plan, joining it if necessary."""
-        wanted = request.world
-        if wanted is not None and not self._grids.is_joined(wanted) and plan.source >= 0:
+        world = request.world
+        if world is not None and not self._grids.is_joined(world) and plan.source >= 0:
             # A process that lacks the data need not come, and the others need not wait until it did.
             self._names.require(request.vrdds[plan.source], [part.partition for part in plan.plan.inputs])
         now = time.monotonic()
-        return self._grids.world(wanted, now + request.seconds, now + min(request.seconds, _WORLD_SECONDS))
+        return self._grids.world(world, now + request.seconds, now + min(request.seconds, _WORLD_SECONDS))
 
     def _keep(self, request: Run, plan: DecodedPlan, recording: Recording) -> None:
         """Keep a recording, if it is complete and valid."""
         plan.recordings.refused |= recording.refused
         if recording.has_kept_lent:
             # Nothing may write again to where a result lies now.
-            for each in plan.recordings.clear():
-                self._close_recording(each)
+            for other in plan.recordings.clear():
+                self._close_recording(other)
         # Where a name changed while the plan ran, nobody knows which content it was recorded with.
         useful = recording.is_complete and recording.holds(self._names)
         if useful:

@@ -201,9 +201,9 @@ class ProcessPublications:
             If it is in memory that no device of the session can map.
         """
         with self._lock:
-            known = self._attached.get(request.vrdd)
-        if known is not None:
-            return known.details
+            attached = self._attached.get(request.vrdd)
+        if attached is not None:
+            return attached.details
         reply, descriptors = exchange_descriptors(GetPublication(
             self.session, self.secret, request.name, request.key, request.digest, request.vrdd))
         shared = SharedContent(reply.details, reply.segments, reply.offset, reply.nbytes, reply.owner, descriptors,
@@ -366,15 +366,15 @@ class _SharedCopy:
         """Make the memory, copy everything to it, and make it read only."""
         self._host = Payload.create_published(self._sizes[_HOST])
         self._descriptors.append(self._host.descriptor)
-        made: list[SharedMemory] = []
+        segments: list[SharedMemory] = []
         for device, size in zip(self._devices[1:], self._sizes[1:], strict=True):
             assert device is not None
-            made.append(device.share_memory(max(size, 1)))
-            self._buffers.append(made[-1].buffer)
-            self._descriptors.append(made[-1].descriptor)
+            segments.append(device.share_memory(max(size, 1)))
+            self._buffers.append(segments[-1].buffer)
+            self._descriptors.append(segments[-1].descriptor)
         self._copy_to_host(self._host)
         self._copy_on_devices()
-        for memory in made:
+        for memory in segments:
             memory.protect()
 
     def _copy_to_host(self, host: Payload) -> None:
@@ -419,8 +419,8 @@ class _SharedCopy:
         """Return the descriptors, now the caller's to close."""
         if self._host is not None:
             self._host.release()
-        found, self._descriptors = self._descriptors, []
-        return found
+        descriptors, self._descriptors = self._descriptors, []
+        return descriptors
 
     def close(self) -> None:
         """End the use of the memory."""
@@ -455,9 +455,9 @@ def _mapped(shared: SharedContent, pool: StreamPool) -> Iterator[Partition]:
 
 def _device(pool: StreamPool, memory: str, number: int, details: PublicationDetails) -> Device:
     """Return a device that can map a segment, the next one for each ``number`` where several can."""
-    found = [device for device in pool.devices if device.shares == memory]
-    if found:
-        return found[number % len(found)]
+    sharing = [device for device in pool.devices if device.shares == memory]
+    if sharing:
+        return sharing[number % len(sharing)]
     have = ", ".join(f"{device.name} ({device.shares})" for device in pool.devices) or "none"
     raise DeviceUnavailable(f"the publication {details.name!r} lies on {memory}, and the devices of this application "
                             f"here are {have}: give it the same device")

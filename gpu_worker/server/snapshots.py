@@ -191,8 +191,8 @@ class ProcessSnapshots:
         try:
             nbytes = self._copied(save, partitions)
             with self._lock:
-                kept = self._memory[save.number] = replace(self._memory[save.number], is_complete=True)
-            copied = save.copy is not None and self._sent(save, save.copy, kept)
+                snapshot = self._memory[save.number] = replace(self._memory[save.number], is_complete=True)
+            copied = save.copy is not None and self._sent(save, save.copy, snapshot)
             failed = ""
             self.completed += 1
         except (VisparkError, OSError, MemoryError) as error:
@@ -308,7 +308,7 @@ class ProcessSnapshots:
         places: dict[int, int] = {}
         buffers: list[Buffer] = []
         saved: list[SavedBuffer] = []
-        size, found = 0, []
+        size, described = 0, []
         for partition in partitions:
             blocks = []
             for block in partition.blocks:
@@ -324,10 +324,10 @@ class ProcessSnapshots:
                     arrays.append(SavedArray(array.field, places[id(array.buffer)], _saved(array.window)))
                 blocks.append(tuple(arrays))
             keys = -1 if partition.keys is None else partition.keys.nbytes
-            found.append(SavedPartition(partition.index, partition.count, keys, size, partition.layout,
-                                        self._number(partition.device), tuple(partition.positions), tuple(blocks)))
+            described.append(SavedPartition(partition.index, partition.count, keys, size, partition.layout,
+                                            self._number(partition.device), tuple(partition.positions), tuple(blocks)))
             size += aligned(max(keys, 0))
-        return SnapshotDescription(tuple(saved), tuple(found)), buffers, size
+        return SnapshotDescription(tuple(saved), tuple(described)), buffers, size
 
     def _number(self, device: Device) -> int:
         return self.pool.devices.index(device)
@@ -338,12 +338,12 @@ class ProcessSnapshots:
             with self._lock:
                 free.append(self._memory.pop(number).memory)
         self._left &= set(needed)
-        found = next((memory for memory in free if memory.size == nbytes), None)
+        reused = next((memory for memory in free if memory.size == nbytes), None)
         for memory in free:
-            if memory is not found:
+            if memory is not reused:
                 self._discard(memory)
-        if found is not None:
-            return found
+        if reused is not None:
+            return reused
         memory = Payload.create(nbytes)
         self.pool.pin(memory.array)
         return memory
@@ -379,11 +379,11 @@ class ProcessSnapshots:
         self._left -= numbers
         for number in numbers & self._memory.keys():
             with self._lock:
-                kept = self._memory.pop(number)
+                snapshot = self._memory.pop(number)
             if self._spare is None:
-                self._spare = kept.memory
+                self._spare = snapshot.memory
             else:
-                self._discard(kept.memory)
+                self._discard(snapshot.memory)
         if not self._memory:
             self._discard_spare()
         with self._lock:
@@ -415,15 +415,15 @@ class ProcessSnapshots:
     def _found(self, source: int) -> Iterator[Kept]:
         """Yield a complete snapshot: this process's, or the daemon's, which this process holds from then on."""
         with self._lock:
-            kept = self._memory.get(source)
-            if kept is not None and kept.is_complete:
-                found = replace(kept, memory=kept.memory.share())
-        if kept is None or not kept.is_complete:
+            snapshot = self._memory.get(source)
+            if snapshot is not None and snapshot.is_complete:
+                shared = replace(snapshot, memory=snapshot.memory.share())
+        if snapshot is None or not snapshot.is_complete:
             reply, descriptors = exchange_descriptors(GetSnapshot(self.session, self.secret, source))
-            found = Kept(Payload.receive(descriptors[0]), reply.offset, reply.nbytes, is_complete=True)
-            self._take_over(source, found)
-        with found.memory:
-            yield found
+            shared = Kept(Payload.receive(descriptors[0]), reply.offset, reply.nbytes, is_complete=True)
+            self._take_over(source, shared)
+        with shared.memory:
+            yield shared
 
     def _take_over(self, number: int, found: Kept) -> None:
         """Hold a snapshot that only the daemon has, so that it survives the daemon, and its memory can be reused."""

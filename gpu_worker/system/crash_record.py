@@ -199,8 +199,8 @@ class CrashRecorder:
         plan = self._watched.get(slot)
         place = in_the_way(plan, list(self._watched.values()), now) if plan is not None else None
         if plan is not None and place is not None and slot in self._watched:
-            known = _SLOT.unpack_from(self._memory, slot)
-            self._write(slot, place, known[2], plan.gone, known[5])
+            fields = _SLOT.unpack_from(self._memory, slot)
+            self._write(slot, place, fields[2], plan.gone, fields[5])
             self._end_process(slot, ABANDONED)
 
     def _is_late(self, slot: int, deadline: float, late: Callable[[], Place | None] | None) -> bool:
@@ -209,8 +209,8 @@ class CrashRecorder:
             place = late()
             if place is None:
                 return False
-            known = _SLOT.unpack_from(self._memory, slot)
-            self._write(slot, place, known[2], deadline, known[5])
+            fields = _SLOT.unpack_from(self._memory, slot)
+            self._write(slot, place, fields[2], deadline, fields[5])
         return True
 
     def _end_process(self, slot: int, state: int = LATE) -> None:
@@ -310,11 +310,11 @@ def _verdict(data: bytes) -> Failure | None:
 
 
 def _suspect(data: bytes, death_signal: int) -> Failure | None:
-    said = reported(data[_REPORT:_REPORT + REPORT.size])
+    report = reported(data[_REPORT:_REPORT + REPORT.size])
     slots = [(_SLOT.unpack_from(data, start), start) for start in range(SLOT_BYTES, _VERDICT, SLOT_BYTES)]
     for (state, number, started, deadline, length, request), start in slots:
         if state == CULPRIT:
-            return failure_of(KernelFault(f"a kernel ended its process with {_name(number)}{said}",
+            return failure_of(KernelFault(f"a kernel ended its process with {_name(number)}{report}",
                                           _place(data, start, length)), request)
         if state == LATE:
             return failure_of(DeadlineExceeded(
@@ -329,7 +329,7 @@ def _suspect(data: bytes, death_signal: int) -> Failure | None:
     if death_signal in _FAULTS and len(running) == 1:
         # No handler had its say, but nothing else was running.
         length, request, start = running[0]
-        return failure_of(KernelFault(f"a kernel ended its process with {_name(death_signal)}{said}",
+        return failure_of(KernelFault(f"a kernel ended its process with {_name(death_signal)}{report}",
                                       _place(data, start, length)), request)
     return None
 

@@ -120,8 +120,8 @@ def _python() -> Finding:
 def _java() -> Finding:
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home, "bin", "java")) if home else shutil.which("java") or ""
-    said = _output([java, "-version"]) if java else None
-    version = re.search(r'version "(\d+)', said or "")
+    output = _output([java, "-version"]) if java else None
+    version = re.search(r'version "(\d+)', output or "")
     if version is None:
         return Finding("Java", "missing", f"none by JAVA_HOME={home}" if home else "none on PATH",
                        "apt-get install openjdk-17-jre-headless, or name one by JAVA_HOME")
@@ -149,21 +149,21 @@ def _device(kind: device_kinds.DeviceKind) -> Finding:
                          check=False)
     if ran.returncode == 0:
         devices = json.loads(ran.stdout.splitlines()[-1])
-        found = ", ".join(f"{device} with {total / 2**30:.1f} GiB" for device, total in devices)
-        return Finding(kind.title, "ok", found, "")
-    said = ran.stderr.strip().splitlines()
-    why = said[-1].partition(": ")[2] or said[-1] if said else f"its process ended with {ran.returncode}"
+        text = ", ".join(f"{device} with {total / 2**30:.1f} GiB" for device, total in devices)
+        return Finding(kind.title, "ok", text, "")
+    lines = ran.stderr.strip().splitlines()
+    why = lines[-1].partition(": ")[2] or lines[-1] if lines else f"its process ended with {ran.returncode}"
     return Finding(kind.title, "missing" if kind.is_required else "optional", why, kind.mend)
 
 
 def _driver() -> Finding:
     """Ask the driver's own tool for the GPUs."""
-    said = _output(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"])
-    if said is None:
+    output = _output(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"])
+    if output is None:
         return Finding("GPU driver", "optional", "nvidia-smi is not there, or finds no GPU",
                        "install NVIDIA's driver for CUDA 12.4 or later, where there is a GPU")
-    listed = "; ".join(said.splitlines())
-    if len({line.partition(",")[0].strip() for line in said.splitlines()}) > 1:
+    listed = "; ".join(output.splitlines())
+    if len({line.partition(",")[0].strip() for line in output.splitlines()}) > 1:
         return Finding("GPU driver", "optional", f"{listed}: GPUs of different kinds, and the slowest is waited for",
                        "name those of one kind by CUDA_VISIBLE_DEVICES, for Spark's workers too")
     return Finding("GPU driver", "ok", listed, "")
@@ -182,8 +182,8 @@ def _extras() -> Finding:
     there = [f"{name} {_version(name)}" for extra, name in _EXTRAS.items() if extra not in missing]
     if not missing:
         return Finding("extras", "ok", ", ".join(there), "")
-    said = ", ".join(f"{extra} ({_EXTRAS[extra]})" for extra in missing)
-    return Finding("extras", "optional", f"not installed: {said}", install(*missing))
+    names = ", ".join(f"{extra} ({_EXTRAS[extra]})" for extra in missing)
+    return Finding("extras", "optional", f"not installed: {names}", install(*missing))
 
 
 def _runtime_directory(explicit: str | None) -> Finding:
@@ -218,16 +218,16 @@ def _kernel_cache(explicit: str | None) -> Finding:
 def _exposed(name: str, directory: Path, forbidden: int, another: str) -> Finding | None:
     """Return a finding where a directory is open to other users; None where it is not, or not there yet."""
     try:
-        found = sorted(exposures(directory, forbidden), key=lambda exposure: not exposure.is_refused)
+        listed = sorted(exposures(directory, forbidden), key=lambda exposure: not exposure.is_refused)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
         return Finding(name, "missing", f"{directory} cannot be looked at: {error.strerror}", another)
-    if not found:
+    if not listed:
         return None
-    return Finding(name, "missing" if found[0].is_refused else "optional",
-                   "; ".join(exposure.problem for exposure in found),
-                   "; ".join(dict.fromkeys(exposure.mend or another for exposure in found)))
+    return Finding(name, "missing" if listed[0].is_refused else "optional",
+                   "; ".join(exposure.problem for exposure in listed),
+                   "; ".join(dict.fromkeys(exposure.mend or another for exposure in listed)))
 
 
 def _daemon(explicit: str | None) -> Finding:

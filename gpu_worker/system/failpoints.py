@@ -74,14 +74,14 @@ def failpoint(name: str) -> None:
 
 
 def _pass(path: str) -> None:
-    taken = f"{path}.taken-{os.getpid()}"
+    claimed = f"{path}.taken-{os.getpid()}"
     try:
-        os.rename(path, taken)
+        os.rename(path, claimed)
     except FileNotFoundError:
         return
-    with open(taken) as file:
+    with open(claimed) as file:
         action, *argument = file.read().split() or ["kill"]
-    os.unlink(taken)
+    os.unlink(claimed)
     if action == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
     elif action == "stop":

@@ -29,8 +29,8 @@ def reported(data: Any) -> str:
     >>> reported(REPORT.pack(1, 3, 9, 0))
     '; rows of 9 and of 3 items do not go together'
     """
-    said, index, length, subscript = REPORT.unpack_from(data)
-    if not said:
+    is_written, index, length, subscript = REPORT.unpack_from(data)
+    if not is_written:
         return ""
     if not subscript:
         return f"; rows of {length} and of {index} items do not go together" if index or length else \

@@ -46,9 +46,9 @@ def start_from_client(directory: RuntimeDirectory, log_level: str) -> None:
     if result.returncode == -signal.SIGKILL:
         raise WorkerLost("the daemon was killed while it started")
     if result.returncode:
-        said = result.stdout.strip().splitlines() or [f"status {result.returncode}"]
-        raise WorkerUnavailable(f"no GPU worker could be started in {directory.path}: {said[-1]}",
-                                detail="\n".join([*said[:-1], log.tail(directory.log, _LOG_LINES)]).strip())
+        lines = result.stdout.strip().splitlines() or [f"status {result.returncode}"]
+        raise WorkerUnavailable(f"no GPU worker could be started in {directory.path}: {lines[-1]}",
+                                detail="\n".join([*lines[:-1], log.tail(directory.log, _LOG_LINES)]).strip())
 
 
 def environment(directory: RuntimeDirectory) -> dict[str, str]:

@@ -111,9 +111,9 @@ class RuntimeDirectory:
     @property
     def worker(self) -> str:
         """The worker's name: the same after a restart, another one for another node or directory."""
-        found = self.path.stat()
+        status = self.path.stat()
         boot = Path("/proc/sys/kernel/random/boot_id").read_text()
-        digest = hashlib.sha256(f"{boot} {self.path} {found.st_dev} {found.st_ino}".encode()).hexdigest()
+        digest = hashlib.sha256(f"{boot} {self.path} {status.st_dev} {status.st_ino}".encode()).hexdigest()
         return f"{socket.gethostname()}-{digest[:8]}"
 
     def ensure(self) -> RuntimeDirectory:
@@ -145,18 +145,18 @@ class RuntimeDirectory:
             If it is a link, no directory, another user's, or open to others.
         """
         try:
-            found = self.path.lstat()
+            status = self.path.lstat()
         except PermissionError as error:
             raise Unauthorized(f"the runtime directory {self.path} is not open to user {os.geteuid()}") from error
         except OSError as error:
             raise WorkerUnavailable(f"the runtime directory {self.path} cannot be looked at: {error}") from error
-        if not stat.S_ISDIR(found.st_mode):
+        if not stat.S_ISDIR(status.st_mode):
             raise Unauthorized(f"the runtime directory {self.path} is a link or a file, not a directory")
-        if found.st_uid != os.geteuid():
-            raise Unauthorized(f"the runtime directory {self.path} belongs to user {found.st_uid}, "
+        if status.st_uid != os.geteuid():
+            raise Unauthorized(f"the runtime directory {self.path} belongs to user {status.st_uid}, "
                                f"not to user {os.geteuid()}")
-        if found.st_mode & 0o077:
-            raise Unauthorized(f"the runtime directory {self.path} has mode {stat.S_IMODE(found.st_mode):04o}; "
+        if status.st_mode & 0o077:
+            raise Unauthorized(f"the runtime directory {self.path} has mode {stat.S_IMODE(status.st_mode):04o}; "
                                "it must be 0700")
 
 

@@ -40,12 +40,12 @@ def peer_process(sock: socket.socket) -> int:
 def holds_open(pid: int, path: Path) -> bool:
     """Return whether a process of our user has a file open."""
     try:
-        wanted, opened = path.stat(), list(Path(f"/proc/{pid}/fd").iterdir())
+        status, opened = path.stat(), list(Path(f"/proc/{pid}/fd").iterdir())
     except OSError:
         return False
-    for each in opened:
+    for descriptor in opened:
         with suppress(OSError):     # closed meanwhile
-            if os.path.samestat(each.stat(), wanted):
+            if os.path.samestat(descriptor.stat(), status):
                 return True
     return False
 

@@ -49,15 +49,15 @@ def exposures(directory: Path, forbidden: int) -> Iterator[Exposure]:
     >>> list(exposures(Path("/proc/self"), ANYTHING))[0].problem
     '/proc/self is a link or a file, not a directory'
     """
-    found = directory.lstat()
-    if not stat.S_ISDIR(found.st_mode):
+    status = directory.lstat()
+    if not stat.S_ISDIR(status.st_mode):
         yield Exposure(f"{directory} is a link or a file, not a directory", f"rm {shlex.quote(str(directory))}", True)
         return
-    if found.st_uid != os.geteuid():
-        yield Exposure(f"{directory} belongs to user {found.st_uid}, not to user {os.geteuid()}", "", True)
+    if status.st_uid != os.geteuid():
+        yield Exposure(f"{directory} belongs to user {status.st_uid}, not to user {os.geteuid()}", "", True)
         return
-    if found.st_mode & forbidden:
-        yield Exposure(f"{directory} has mode {stat.S_IMODE(found.st_mode):04o}",
+    if status.st_mode & forbidden:
+        yield Exposure(f"{directory} has mode {stat.S_IMODE(status.st_mode):04o}",
                        f"chmod 700 {shlex.quote(str(directory))}", True)
     yield from _files(directory, forbidden)
     for above in directory.absolute().parents:
@@ -72,12 +72,12 @@ def _files(directory: Path, forbidden: int) -> Iterator[Exposure]:
     others, open_ones = [], []
     for path in sorted(directory.rglob("*")):
         try:
-            found = path.lstat()
+            status = path.lstat()
         except OSError:
             continue        # gone meanwhile
-        if found.st_uid != os.geteuid():
+        if status.st_uid != os.geteuid():
             others.append(path)
-        elif found.st_mode & forbidden and not stat.S_ISLNK(found.st_mode):
+        elif status.st_mode & forbidden and not stat.S_ISLNK(status.st_mode):
             open_ones.append(path)
     if others:
         yield Exposure(f"{_named(others)} belong to other users", f"rm {_quoted(others)}", True)

@@ -50,15 +50,15 @@ class Watcher:
 
         A callback that fails is in the log with its trace, and the others are called all the same.
         """
-        found = self._selector.select(seconds)
-        for key, _ in found:
+        events = self._selector.select(seconds)
+        for key, _ in events:
             try:
                 key.data()
             except Exception:
                 _log.exception("a callback failed")
                 # What it was told of may be there still, and the loop would do nothing else.
                 time.sleep(_AFTER_DEFECT_SECONDS)
-        return bool(found)
+        return bool(events)
 
     def close(self) -> None:
         self._selector.close()
